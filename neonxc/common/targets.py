@@ -33,23 +33,18 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint
         Values that are no whole numbers from 0 to K - 1, or another number of them than n.
     """
     try:
-        columns = torch.as_tensor(_signed(value), device=device)
+        of_numpy = hasattr(value, "iloc") or isinstance(value, np.generic)  # a Series, or a number of any type
+        columns = torch.as_tensor(np.array(value) if of_numpy else value, device=device)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} needs column numbers from 0 to {K - 1}{hint}, got {value!r}") from None
+    if columns.dtype in (torch.uint16, torch.uint32, torch.uint64):  # for which torch has few operations
+        columns = columns.long()
     check_columns(columns, K, name)
     if columns.ndim == 0 or (columns.numel() == 1 and columns.ndim == 1):
         return columns.long().reshape(()).expand(n)
     if columns.shape != (n,):
         raise ValueError(f"{name} needs one column or one per input ({n}), got shape {list(columns.shape)}")
     return columns.long()
-
-
-def _signed(value: Any) -> Any:
-    """Convert unsigned integers to int64, as torch has few operations for some unsigned types."""
-    if isinstance(value, Tensor):
-        return value.to(torch.int64) if value.dtype in (torch.uint16, torch.uint32, torch.uint64) else value
-    value = np.array(value) if hasattr(value, "iloc") else value
-    return value.astype(np.int64) if getattr(value, "dtype", None) in (np.uint16, np.uint32, np.uint64) else value
 
 
 def check_columns(columns: Tensor, K: int, name: str) -> None:

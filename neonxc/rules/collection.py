@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import register
-from neonxc.data.inputs import is_missing, label_array
+from neonxc.data.inputs import as_weights, is_missing, label_array
 from neonxc.rules.code import function, queries
 from neonxc.rules.counting import counts_of, overall, subset
 from neonxc.rules.points import Points
@@ -82,7 +82,9 @@ class Rules(RuleSet, Sequence[Rule]):
     @overload
     def __getitem__(self, index: slice) -> Rules: ...
     def __getitem__(self, index: int | slice) -> Rule | Rules:
-        return self.rules[index] if not isinstance(index, slice) else subset(self, self.rules[index])
+        return (
+            self.rules[index] if not isinstance(index, slice) else replace(self, **subset(self, self.rules[index]))
+        )
 
     def __str__(self) -> str:
         return self.to_text()
@@ -152,12 +154,9 @@ class Rules(RuleSet, Sequence[Rule]):
         if own.dtype == object:  # pandas.NA can be compared with nothing
             own = np.array([None if is_missing(label) else label for label in own], dtype=object)
         n = len(points)
-        weight = np.ones(n) if sample_weight is None else np.asarray(_on_cpu(sample_weight), np.float64)
-        for name, values in (("labels", own), ("sample_weight", weight)):
-            if values.shape != (n,):
-                raise ValueError(f"{name} needs shape ({n},), one value per point, got {values.shape}")
-        if not (np.isfinite(weight).all() and (weight >= 0).all()):
-            raise ValueError("sample_weight must be finite and not negative")
+        if own.shape != (n,):
+            raise ValueError(f"labels needs shape ({n},), one value per point, got {own.shape}")
+        weight = as_weights(sample_weight, n, torch.device("cpu")).numpy()
         if n and self.rules and not np.isin(own, list(self.clusters)).any():
             raise ValueError(
                 f"labels contains none of the labels of the rules, {list(self.clusters)}, got {own.tolist()[0]!r}"

@@ -59,11 +59,13 @@ def overall(rules: RuleSet, held_out: bool = False) -> Counts | None:
     return replace(reduce(add, known), of_cluster=nan)
 
 
-def subset(rules: RuleSet, kept: tuple[Rule, ...]) -> RuleSet:
-    """Return the rules in `kept`, with totals of these rules only."""
+def subset(rules: RuleSet, kept: tuple[Rule, ...]) -> dict[str, Any]:
+    """Return the fields of rules that change if only those in `kept` remain."""
+    if len(kept) == len(rules.rules):
+        return {"rules": kept}
     before, now = (Counter(rule.label for rule in group) for group in (rules.rules, kept))
 
-    def totals(old: Mapping[Any, Counts], counts: list[tuple[Any, Counts]]) -> dict[Any, Counts]:
+    def totals(old: Mapping[Any, Counts], counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
         new = summed(counts)
         for label, number in now.items():
             if number == before[label]:
@@ -73,10 +75,13 @@ def subset(rules: RuleSet, kept: tuple[Rule, ...]) -> RuleSet:
         return {label: new[label] for label in [*old, *new] if label in new}
 
     held_out = rules.held_out_totals
-    if held_out is not None:
-        held_out = totals(held_out, [(rule.label, rule.held_out) for rule in kept if rule.held_out is not None])
-    own = totals(rules.totals, [(rule.label, rule.counts) for rule in kept])
-    # these values are known only for all rules together
-    unknown: dict[str, Any] = {"cost_ratio": None, "n_noise": 0, "without_rule": ()}
-    whole = {} if len(kept) == len(rules.rules) else unknown
-    return replace(rules, rules=kept, totals=own, held_out_totals=held_out, **whole)
+    measured = ((rule.label, rule.held_out) for rule in kept if rule.held_out is not None)
+    return {
+        "rules": kept,
+        "totals": totals(rules.totals, ((rule.label, rule.counts) for rule in kept)),
+        "held_out_totals": None if held_out is None else totals(held_out, measured),
+        # these values are known only for all rules together
+        "cost_ratio": None,
+        "n_noise": 0,
+        "without_rule": (),
+    }

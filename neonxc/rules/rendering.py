@@ -41,7 +41,7 @@ HTML = """\
 <tr>
 {% if loop.first %}
 <th rowspan="{{ rules|length }}" scope="rowgroup">{{ rule.name }}
-{% for part in total(rule) if rules|length > 1 %}
+{% for part in total(rule)[0].split(", ") if rules|length > 1 %}
 <div class="word">{{ part }}</div>
 {% endfor %}
 </th>
@@ -70,6 +70,34 @@ always
 </td></tr>
 </tfoot>
 </table>
+"""
+MARKDOWN = """\
+{% for rules in clusters %}
+### {{ escape(rules[0].name) }}
+
+{{ total(rules[0])[0] }}
+
+{% for measures in total(rules[0])[1:] %}
+Held out: {{ measures }}
+
+{% endfor %}
+{% for rule in rules %}
+{% set measures = " (" ~ in_short(rule) ~ ")" if rules|length > 1 else "" %}
+- {{ "" if loop.first else "**or** " }}{{ conditions(rule)|join(" **and** ") or "always" }}{{ measures }}
+{% endfor %}
+
+{% endfor %}
+{% for name, what in without %}
+### {{ escape(name) }}
+
+{{ what|capitalize }}.
+
+{% endfor %}
+{% for title, text in overall %}
+**{{ title }}**: {{ text }}
+
+{% endfor %}
+{% for word, what in words %}*{{ word|capitalize }}*: {{ what }}. {% endfor %}
 """
 WORDS = {
     "mistakes": "matching samples of other clusters",
@@ -230,20 +258,7 @@ def _append(text: str, lines: list[str], indent: str) -> None:
 
 
 def _as_markdown(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
-    blocks = []
-    for label, own in rules.clusters.items():
-        measures, *held_out = _of_cluster(rules, label)
-        lines = [f"### {_escape_markdown(own[0].name)}", "", measures, ""]
-        lines += chain.from_iterable((f"Held out: {one}", "") for one in held_out)
-        for rule in own:
-            text = " **and** ".join(_condition_texts(rule, numbers, _escape_markdown)) or "always"
-            measures = f" ({_in_short(rule, rules.divide)})" if len(own) > 1 else ""
-            lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
-        blocks.append("\n".join(lines))
-    blocks += [f"### {_escape_markdown(name)}\n\n{what.capitalize()}." for name, what in no_rule(rules)]
-    blocks += [f"**{title}**: {text}" for title, _, text in (line.partition(": ") for line in _overall(rules))]
-    blocks.append(" ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules)))
-    return "\n\n".join(filter(None, blocks))
+    return _filled(MARKDOWN, rules, numbers, _escape_markdown).strip()
 
 
 def _escape_markdown(name: str) -> str:
@@ -252,21 +267,33 @@ def _escape_markdown(name: str) -> str:
 
 
 def _as_html(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
-    # jinja2 is always installed, because PyTorch requires it; it is imported only when HTML is written.
+    return _filled(HTML, rules, numbers, autoescape=True)
+
+
+def _filled(
+    template: str,
+    rules: RuleSet,
+    numbers: Mapping[Column, Numbers],
+    escape: Callable[[str], str] = str,
+    autoescape: bool = False,
+) -> str:
+    """Fill in a template; `escape` is applied to names in markdown, `autoescape` to all texts in HTML."""
+    # jinja2 is always installed, because PyTorch requires it; it is imported only when it is needed.
     from jinja2 import Environment
 
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(HTML)
+    environment = Environment(autoescape=autoescape, trim_blocks=True, lstrip_blocks=True)
     held_out = rules.held_out_totals is not None
-    words = _words(rules)
     titles = ["samples", *["mistakes"] * rules.divide, "coverage", "precision"]
-    return template.render(
+    return environment.from_string(template).render(
         clusters=rules.clusters.values(),
         titles=titles + [f"held-out {title}" for title in titles if held_out],
         overall=[line.partition(": ")[::2] for line in _overall(rules)],
-        words=words,
+        words=_words(rules),
         without=no_rule(rules),
-        conditions=lambda rule: _condition_texts(rule, numbers),
-        total=lambda rule: _of_cluster(rules, rule.label)[0].split(", "),
+        escape=escape,
+        conditions=lambda rule: _condition_texts(rule, numbers, escape),
+        total=lambda rule: _of_cluster(rules, rule.label),
+        in_short=lambda rule: _in_short(rule, rules.divide),
         figures=lambda rule: [
             *_figures(rule.counts, rules.divide),
             *(_figures(rule.held_out, rules.divide) if held_out and rule.held_out else []),
