@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import register
-from neonxc.data.inputs import as_weights, is_missing, label_array
+from neonxc.data.inputs import as_array, as_weights, is_missing, label_array
 from neonxc.rules.code import function, queries
 from neonxc.rules.counting import counts_of, overall, subset
 from neonxc.rules.points import Points
@@ -120,7 +120,7 @@ class Rules(RuleSet, Sequence[Rule]):
         points = self._points(X)
         which = np.full(len(points), len(labels))
         for i in reversed(range(len(labels))):
-            which[_on_cpu(points.matches(self.rules[i].conditions))] = i
+            which[as_array(points.matches(self.rules[i].conditions))] = i
         if (which == len(labels)).any() or any(isinstance(label, str) for label in labels):
             return np.array([*labels, None], dtype=object)[which]
         found = np.array(labels)[which]
@@ -161,7 +161,7 @@ class Rules(RuleSet, Sequence[Rule]):
             raise ValueError(
                 f"labels contains none of the labels of the rules, {list(self.clusters)}, got {own.tolist()[0]!r}"
             )
-        masks = (_on_cpu(points.matches(rule.conditions)) for rule in self.rules)
+        masks = (as_array(points.matches(rule.conditions)) for rule in self.rules)
         held_out, totals = counts_of([rule.label for rule in self.rules], masks, own, weight)
         rules = tuple(replace(rule, held_out=one) for rule, one in zip(self.rules, held_out, strict=True))
         return replace(self, rules=rules, held_out_totals={label: totals[label] for label in self.clusters})
@@ -304,10 +304,6 @@ class Rules(RuleSet, Sequence[Rule]):
     def _points(self, X: Any) -> Points:
         widths = {rule.n_features for rule in self.rules}
         return Points(X, widths.pop() if len(widths) == 1 else None)
-
-
-def _on_cpu(values: Any) -> Any:
-    return values.cpu().numpy() if isinstance(values, Tensor) else values
 
 
 register(Rules, lambda rules: {"rules": rules.to_dict()}, lambda cls, values: cls.from_dict(values["rules"]))
