@@ -93,17 +93,15 @@ def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
     ]
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
     selects = {}
+    statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
     for label, own in rules.clusters.items():
         several = len(own) > 1
         expressions = [_conjunction(rule.conditions, words) for rule in own]
         where = "\n   OR ".join(f"({one})" if several else one for one in expressions)
         selects[label] = f"SELECT *\nFROM {source}\nWHERE {where}"
-    named = {label: _comment(own[0].name) for label, own in rules.clusters.items()}
-    for label, counts in rules.totals.items():
-        if counts.noise:
-            named[label] += f": precision {precision(counts)}"
-    statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
-    statements += [f"-- {named[label]}\n{select};" for label, select in selects.items()]
+        counts = rules.totals.get(label)
+        shares = f": precision {precision(counts)}" if counts is not None and counts.noise else ""
+        statements.append(f"-- {_comment(own[0].name)}{shares}\n{selects[label]};")
     absent = "".join(f"-- {_comment(name)}: {what}\n" for name, what in no_rule(rules))
     script = SQL(absent + "\n\n".join(statements) + "\n")
     script.case, script.selects = case, selects
