@@ -38,6 +38,8 @@ class Points:
             if n_features is not None:
                 check_width(X.shape[1], n_features)
         self.X = X
+        on_cpu = not isinstance(X, Tensor) or X.device.type == "cpu"
+        self.device = None if on_cpu else X.device  # device of the masks; None: masks are NumPy arrays
         self.names = column_names(X)
         self._numbers: dict[Any, Any] = {}
         self._categories: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
@@ -47,14 +49,12 @@ class Points:
 
     def matches(self, conditions: Iterable[Condition]) -> Any:
         """Test which points meet all conditions, [N] of bool: a tensor if X is a tensor, else an array."""
-        met = self._like(np.ones(len(self), dtype=bool))
+        met: Any = np.ones(len(self), dtype=bool)
+        if self.device is not None:
+            met = torch.from_numpy(met).to(self.device)
         for condition in conditions:
             met &= self._matches(condition)
-        return met
-
-    def _like(self, mask: np.ndarray) -> Any:
-        """Move a mask to where X is."""
-        return torch.from_numpy(mask).to(self.X.device) if isinstance(self.X, Tensor) else mask
+        return torch.from_numpy(met) if isinstance(self.X, Tensor) and self.device is None else met
 
     def _matches(self, condition: Condition) -> Any:
         column = condition.column
@@ -65,13 +65,15 @@ class Points:
         if column.key not in self._categories:
             self._categories[column.key] = self._as_categories(column)
         codes, categories = self._categories[column.key]
-        return self._like(condition.matches(categories).take(codes))
+        met = condition.matches(categories).take(codes)
+        return met if self.device is None else torch.from_numpy(met).to(self.device)
 
     def _as_numbers(self, column: Column) -> Any:
         """Return a numeric column in float64, NaN for missing values; contiguous, because it is read often."""
         values = self._column(column)
         if isinstance(values, Tensor):
-            return values.detach().double().contiguous()
+            values = values.detach().double().contiguous()
+            return values.numpy() if self.device is None else values
         try:
             if self.names is not None:
                 return np.ascontiguousarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
