@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from neonxc.rules.condition import Column, Condition
+from neonxc.rules.condition import Column, Condition, printed_bounds
 from neonxc.rules.intervals import complement
 from neonxc.rules.wording import Numbers, counts, one_line
 from neonxc.trees.decoding import Categories, Decoding
@@ -99,10 +99,7 @@ def node_words(
     columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
     decoding = decoder(tree, columns, {})
     sides = [_sides(tree, node, decoding) for node in range(tree.n_nodes)]
-    bounds: dict[Column, set[float]] = defaultdict(set)
-    for condition in chain(*sides):
-        bounds[condition.column].update(chain(*condition.intervals))
-    numbers = {column: column.numbers(values, precision) for column, values in bounds.items()}
+    numbers = printed_bounds(chain(*sides), precision)
     words = []
     of_nodes = (column.tolist() for column in (tree.label, tree.samples, tree.mistakes))
     for asked, label, samples, mistakes in zip(sides, *of_nodes, strict=True):

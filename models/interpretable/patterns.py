@@ -13,7 +13,7 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import as_array, as_labels, label_array
 from neonxc.rules import Condition, Rule, Rules
-from neonxc.rules.counting import counted, totals_of
+from neonxc.rules.counting import counts_of
 
 from .columns import check_categories, column_items
 from .table import Table, as_table
@@ -90,20 +90,20 @@ def patterns(
     chosen = list(range(table.width)) if columns is None else table.positions(columns, "columns")
     conditions, has = _frequent_items(table, chosen, n_bins, positions, clustered, min_support)
     n_features = table.width if table.names is None else None
-    rules: list[Rule] = []
+    of_labels: list[Any] = []
+    chosen_patterns: list[tuple[Condition, ...]] = []
     masks: list[np.ndarray] = []
-    own, weight = label_array(labels), np.ones(len(table))
     for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns")):
-        inside = clustered & (positions == position)
-        name = label if isinstance(label, str) else f"cluster {label}"
-        for pattern in _choose(has, inside, min_support, max_length):
-            met: np.ndarray = np.logical_and.reduce(has[:, pattern], axis=1)
-            counts = counted(met, inside, ~clustered, weight)
-            combined = tuple(conditions[item] for item in pattern)
-            rules.append(Rule(label, name, combined, counts, n_features=n_features))
-            masks.append(met)
-    noise = int((~clustered).sum())
-    return Rules(tuple(rules), totals_of(rules, masks, own, weight), divide=False, n_noise=noise)
+        for pattern in _choose(has, clustered & (positions == position), min_support, max_length):
+            of_labels.append(label)
+            chosen_patterns.append(tuple(conditions[item] for item in pattern))
+            masks.append(np.logical_and.reduce(has[:, pattern], axis=1))
+    counts, totals = counts_of(of_labels, masks, label_array(labels), np.ones(len(table)))
+    rules = tuple(
+        Rule(label, label if isinstance(label, str) else f"cluster {label}", combined, own, n_features=n_features)
+        for label, combined, own in zip(of_labels, chosen_patterns, counts, strict=True)
+    )
+    return Rules(rules, totals, divide=False, n_noise=int((~clustered).sum()))
 
 
 def _frequent_items(

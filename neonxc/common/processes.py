@@ -105,14 +105,14 @@ class Ranks:
         try:
             if not int(self.sum(torch.tensor(int(error is not None)))):
                 return
-            kinds = self.texts("" if error is None else _kind(error))
-            texts = self.texts("" if error is None else str(error))
+            raised_by = enumerate(self.texts("" if error is None else f"{_kind(error)} {error}"))
         except RuntimeError as ended:
             if error is None:
                 raise
             raise error from ended  # it says more than that another process has ended
-        first = next(rank for rank, kind in enumerate(kinds) if kind)
-        raise KINDS[kinds[first]](f"{texts[first]} (on rank {first} of {self.size})") from error
+        rank, text = next((rank, text) for rank, text in raised_by if text)
+        kind, _, message = text.partition(" ")
+        raise KINDS[kind](f"{message} (on rank {rank} of {self.size})") from error
 
     def same(self, **described: Any) -> None:
         """Check that values are the same in all processes.
@@ -155,11 +155,7 @@ class Ranks:
 
 ALONE = Ranks()
 """This process alone."""
-KINDS: dict[str, type[Exception]] = {
-    "ValueError": ValueError,
-    "TypeError": TypeError,
-    "RuntimeError": RuntimeError,
-}
+KINDS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueError, TypeError, RuntimeError)}
 
 
 def _kind(error: Exception) -> str:

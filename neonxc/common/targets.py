@@ -36,11 +36,11 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint
         Values that are no whole numbers from 0 to K - 1, or another number of them than n.
     """
     try:
-        value = np.array(value) if hasattr(value, "iloc") else value  # a Series would be read by its index
-        columns = torch.as_tensor(value, device=device)
+        of_numpy = hasattr(value, "iloc") or isinstance(value, np.generic)  # a Series, or a number of any type
+        columns = torch.as_tensor(np.array(value) if of_numpy else value, device=device)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} needs column numbers from 0 to {K - 1}{hint}, got {value!r}") from None
-    if columns.dtype in UNSIGNED:
+    if columns.dtype in UNSIGNED:  # for which torch has few operations
         columns = columns.long()
     check_columns(columns, K, name)
     if columns.ndim == 0 or (columns.numel() == 1 and columns.ndim == 1):

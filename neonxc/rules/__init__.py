@@ -1,6 +1,5 @@
 """Rules that describe clusters, and their export as text, markdown, HTML, SQL, Python, pandas queries and JSON."""
 
-from neonxc.rules import tabular  # noqa: F401  # registers how rules are stored
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rendering import render_rules

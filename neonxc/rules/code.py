@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from keyword import iskeyword
-from math import isfinite
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
+from neonxc.rules.expressions import Language, expression
 from neonxc.rules.rule import Rule
+from neonxc.rules.ruleset import RuleSet
 
 FUNCTION = '''\
 def {name}(row):
@@ -29,34 +28,54 @@ VALUE = """
         except KeyError:  # the column name is a number
             return row[int(name)]
 """
-NUMBER = """
+KINDS = {
+    "number": """
     def number(value):
         try:
             return float(value)
         except TypeError:  # a missing value; NaN lies in no interval
             return float("nan")
-"""
-CATEGORY = """
+""",
+    "category": """
     def category(value):
         try:
             return value if value == value else None
         except TypeError:  # a missing value
             return None
-"""
+""",
+}
 
 
-def queries(rules: Rules) -> dict[Any, str]:
+def _language(number: str, category: str) -> Language:
+    """Return how Python writes conditions; `number` and `category` test for a missing value."""
+    several = (
+        ("{x} in [{values}]", f"({{x}} in [{{values}}] or {category})"),
+        ("{x} not in [{values}]", f"({{x}} not in [{{values}}] and not {category})"),
+    )
+    return Language(
+        number,
+        "{x} in []",
+        " or ",
+        (("{x} == {x}", "{x} <= {high}"), ("{x} > {low}", "{low} < {x} <= {high}")),
+        (("{x} in []", category), several[0], several[0]),
+        (("{x} not in []", f"not {category}"), several[1], several[1]),
+    )
+
+
+PANDAS, PYTHON = _language("{x}.isna()", "{x}.isna()"), _language("{x} != {x}", "{x} is None")
+
+
+def queries(rules: RuleSet) -> dict[Any, str]:
     """Write a pandas query expression for each cluster; see :meth:`Rules.to_query`."""
     _check_names([column.key for column in rules.columns])
 
-    def expression(condition: Condition) -> str:
-        column = f"`{condition.column.key}`"
-        return _expression(condition, column, f"{column}.isna()", _escaped)
+    def written(condition: Condition) -> str:
+        return expression(condition, f"`{condition.column.key}`", PANDAS, _escaped)
 
     found = {}
     for label, own in rules.clusters.items():
         several = len(own) > 1
-        texts = [" and ".join(map(expression, rule.conditions)) or ALWAYS for rule in own]
+        texts = [" and ".join(map(written, rule.conditions)) or ALWAYS for rule in own]
         found[label] = " or ".join(f"({text})" if several else text for text in texts)
     return found
 
@@ -66,6 +85,8 @@ def _check_names(keys: Sequence[Any]) -> None:
 
     How pandas reads a name depends on its version, so every name is tried on a small table.
     """
+    import pandas as pd  # takes long; needed only here
+
     rows = np.eye(len(keys) + 1, len(keys))
     for i, key in enumerate(keys):
         read: Any = None
@@ -86,33 +107,30 @@ def _escaped(value: Any) -> str:
     return "'" + re.sub(r"[\\'\"`#]", lambda found: f"\\x{ord(found[0]):x}", value) + "'"
 
 
-def function(rules: Rules, name: str) -> str:
+def function(rules: RuleSet, name: str) -> str:
     """Write rules as a Python function; see :meth:`Rules.to_python`."""
     if not name.isidentifier() or iskeyword(name):
         raise ValueError(f"name must be a valid name of a Python function, got {name!r}")
-    used = {_use(condition) for rule in rules for condition in rule.conditions}
-    uses = [
-        (column, kind) for column in rules.columns for kind in ("number", "category") if (column, kind) in used
-    ]
+    used = {_use(condition) for rule in rules.rules for condition in rule.conditions}
+    uses = [(column, kind) for column in rules.columns for kind in KINDS if (column, kind) in used]
     variables = {use: f"x{i}" for i, use in enumerate(uses)}
     columns = [f"    {name} = {kind}({_read(column)})\n" for (column, kind), name in variables.items()]
 
     def test(rule: Rule) -> str:
-        tests = [_test(one, variables[_use(one)]) for one in rule.conditions]
+        tests = [expression(one, variables[_use(one)], PYTHON) for one in rule.conditions]
         label = rule.label.item() if isinstance(rule.label, np.generic) else rule.label
         return f"    if {' and '.join(tests) or 'True'}:\n        return {label!r}\n"
 
     kinds = {kind for _, kind in uses}
     helpers = VALUE * any(_may_be_number(column) for column, _ in uses)
-    helpers += NUMBER * ("number" in kinds) + CATEGORY * ("category" in kinds)
+    helpers += "".join(helper for kind, helper in KINDS.items() if kind in kinds)
+    named = any(isinstance(column.key, str) for column in rules.columns)
     return FUNCTION.format(
         name=name,
-        keys="names of columns"
-        if any(isinstance(column.key, str) for column in rules.columns)
-        else "positions of columns",
+        keys="names of columns" if named else "positions of columns",
         helpers=helpers + "\n" * bool(helpers),
         columns="".join(columns),
-        tests="".join(map(test, rules)),
+        tests="".join(map(test, rules.rules)),
     )
 
 
@@ -129,33 +147,3 @@ def _read(column: Column) -> str:
 def _use(condition: Condition) -> tuple[Column, str]:
     """Return the column of a condition, and whether it is read as a number or as a category."""
     return condition.column, "number" if condition.values is None else "category"
-
-
-def _test(condition: Condition, variable: str) -> str:
-    """Write a condition on a variable: a number (NaN if missing) or a category (None if missing)."""
-    missing = f"{variable} != {variable}" if condition.values is None else f"{variable} is None"
-    return _expression(condition, variable, missing)
-
-
-def _expression(condition: Condition, column: str, missing: str, literal: Callable[[Any], str] = repr) -> str:
-    """Write a condition on `column` in Python; `missing` is the expression that tests for a missing value."""
-    if condition.values is None:
-        parts = [_between(low, high, column) for low, high in condition.intervals] + [missing] * condition.missing
-    else:
-        gone, known = None in condition.values, [value for value in condition.values if value is not None]
-        sign, join = ("not in", "and") if condition.negated else ("in", "or")
-        parts = [f"{column} {sign} [{', '.join(map(literal, known))}]"] * bool(known)
-        parts += [("not " if condition.negated else "") + missing] * gone
-        if len(parts) > 1:
-            return f"({f' {join} '.join(parts)})"
-        return parts[0] if parts else f"{column} {sign} []"
-    return f"({' or '.join(parts)})" if len(parts) > 1 else parts[0] if parts else f"{column} in []"
-
-
-def _between(low: float, high: float, column: str) -> str:
-    low, high = float(low), float(high)  # NumPy scalars print their type
-    if isfinite(low) and isfinite(high):
-        return f"{low!r} < {column} <= {high!r}"
-    if isfinite(high):
-        return f"{column} <= {high!r}"
-    return f"{column} > {low!r}" if isfinite(low) else f"{column} == {column}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import nan
 from typing import TYPE_CHECKING, Any, overload
 
@@ -12,20 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.data.inputs import are_labels, is_missing, label_array
-from neonxc.rules.condition import Column
-from neonxc.rules.counting import counted, overall, subset
+from neonxc.common.registry import register
+from neonxc.data.inputs import as_array, as_weights, is_missing, label_array
+from neonxc.rules.code import function, queries
+from neonxc.rules.counting import counts_of, overall, subset
 from neonxc.rules.points import Points
-from neonxc.rules.rule import Counts, Rule
+from neonxc.rules.rendering import render_rules
+from neonxc.rules.rule import Rule
+from neonxc.rules.ruleset import RuleSet
+from neonxc.rules.sql import SQL, sql
+from neonxc.rules.tabular import fields_of, frame, to_dict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from neonxc.rules.sql import SQL
-
 
 @dataclass(frozen=True)
-class Rules(Sequence[Rule]):
+class Rules(RuleSet, Sequence[Rule]):
     """The rules of a clustering: those of a tree, or frequent patterns.
 
     A point gets the label of the first rule that it meets. The rules of a tree partition the points: every point
@@ -72,14 +74,6 @@ class Rules(Sequence[Rule]):
     END
     """
 
-    rules: tuple[Rule, ...]
-    totals: Mapping[Any, Counts]
-    divide: bool = True
-    held_out_totals: Mapping[Any, Counts] | None = None
-    cost_ratio: float | None = None
-    n_noise: int = 0
-    without_rule: tuple[tuple[Any, str], ...] = ()
-
     def __len__(self) -> int:
         return len(self.rules)
 
@@ -88,7 +82,9 @@ class Rules(Sequence[Rule]):
     @overload
     def __getitem__(self, index: slice) -> Rules: ...
     def __getitem__(self, index: int | slice) -> Rule | Rules:
-        return self.rules[index] if not isinstance(index, slice) else subset(self, self.rules[index])
+        return (
+            self.rules[index] if not isinstance(index, slice) else replace(self, **subset(self, self.rules[index]))
+        )
 
     def __str__(self) -> str:
         return self.to_text()
@@ -96,24 +92,11 @@ class Rules(Sequence[Rule]):
     def _repr_html_(self) -> str:
         return self.to_html()
 
-    @cached_property
-    def clusters(self) -> dict[Any, list[Rule]]:
-        """Rules of each label, in the order of `totals`, which is that of the clustering."""
-        own = {rule.label for rule in self.rules}
-        labels = [label for label in self.totals if label in own] + sorted(own - self.totals.keys())
-        return {label: [rule for rule in self.rules if rule.label == label] for label in labels}
-
     @property
     def agreement(self) -> float:
         """Share of the training points that meet a rule of their own cluster, 0 to 1; NaN for patterns."""
         total = overall(self)
         return nan if total is None else total.precision
-
-    @property
-    def columns(self) -> list[Column]:
-        """Columns that the rules use, sorted by position and key."""
-        found = {condition.column for rule in self.rules for condition in rule.conditions}
-        return sorted(found, key=lambda column: (column.position, str(column.key)))
 
     def predict(self, X: Any) -> Any:
         """Predict the label of each point, [N]: that of the first rule that it meets, or None if it meets no rule.
@@ -137,7 +120,7 @@ class Rules(Sequence[Rule]):
         points = self._points(X)
         which = np.full(len(points), len(labels))
         for i in reversed(range(len(labels))):
-            which[_on_cpu(points.matches(self.rules[i].conditions))] = i
+            which[as_array(points.matches(self.rules[i].conditions))] = i
         if (which == len(labels)).any() or any(isinstance(label, str) for label in labels):
             return np.array([*labels, None], dtype=object)[which]
         found = np.array(labels)[which]
@@ -171,29 +154,17 @@ class Rules(Sequence[Rule]):
         if own.dtype == object:  # pandas.NA can be compared with nothing
             own = np.array([None if is_missing(label) else label for label in own], dtype=object)
         n = len(points)
-        weight = np.ones(n) if sample_weight is None else np.asarray(_on_cpu(sample_weight), np.float64)
-        for name, values in (("labels", own), ("sample_weight", weight)):
-            if values.shape != (n,):
-                raise ValueError(f"{name} needs shape ({n},), one value per point, got {values.shape}")
-        if not (np.isfinite(weight).all() and (weight >= 0).all()):
-            raise ValueError("sample_weight must be finite and not negative")
+        if own.shape != (n,):
+            raise ValueError(f"labels needs shape ({n},), one value per point, got {own.shape}")
+        weight = as_weights(sample_weight, n, torch.device("cpu")).numpy()
         if n and self.rules and not np.isin(own, list(self.clusters)).any():
             raise ValueError(
                 f"labels contains none of the labels of the rules, {list(self.clusters)}, got {own.tolist()[0]!r}"
             )
-        noise = ~are_labels(own)
-        measured: dict[int, Counts] = {}
-        totals = {}
-        for label in self.clusters:
-            of_cluster, together = own == label, np.zeros(n, dtype=bool)
-            for i, rule in enumerate(self.rules):
-                if rule.label == label:
-                    met = _on_cpu(points.matches(rule.conditions))
-                    measured[i] = counted(met, of_cluster, noise, weight)
-                    together |= met
-            totals[label] = counted(together, of_cluster, noise, weight)
-        rules = tuple(replace(rule, held_out=measured[i]) for i, rule in enumerate(self.rules))
-        return replace(self, rules=rules, held_out_totals=totals)
+        masks = (as_array(points.matches(rule.conditions)) for rule in self.rules)
+        held_out, totals = counts_of([rule.label for rule in self.rules], masks, own, weight)
+        rules = tuple(replace(rule, held_out=one) for rule, one in zip(self.rules, held_out, strict=True))
+        return replace(self, rules=rules, held_out_totals={label: totals[label] for label in self.clusters})
 
     def to_text(self, precision: int | None = None) -> str:
         """Write the rules as text; see :func:`render_rules`.
@@ -207,7 +178,7 @@ class Rules(Sequence[Rule]):
         -------
         str
         """
-        return self._render("text", precision)
+        return render_rules(self, "text", precision)
 
     def to_markdown(self, precision: int | None = None) -> str:
         """Write the rules as markdown; see :func:`render_rules`.
@@ -221,7 +192,7 @@ class Rules(Sequence[Rule]):
         -------
         str
         """
-        return self._render("markdown", precision)
+        return render_rules(self, "markdown", precision)
 
     def to_html(self, precision: int | None = None) -> str:
         """Write the rules as an HTML fragment; see :func:`render_rules`.
@@ -235,7 +206,7 @@ class Rules(Sequence[Rule]):
         -------
         str
         """
-        return self._render("html", precision)
+        return render_rules(self, "html", precision)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rules as a table with one row per rule.
@@ -248,8 +219,6 @@ class Rules(Sequence[Rule]):
             held-out points follow, with the prefix ``held_out_``. A cluster without a rule has a row with rule
             None.
         """
-        from neonxc.rules.tabular import frame
-
         return frame(self)
 
     def to_sql(self, table: str | Sequence[str], dialect: str = "ansi") -> SQL:
@@ -276,8 +245,6 @@ class Rules(Sequence[Rule]):
         ValueError
             If `table` is not a name or the dialect is unknown.
         """
-        from neonxc.rules.sql import sql
-
         return sql(self, table, dialect)
 
     def to_query(self) -> dict[Any, str]:
@@ -293,8 +260,6 @@ class Rules(Sequence[Rule]):
         ValueError
             If a column has no name or one that pandas cannot quote.
         """
-        from neonxc.rules.code import queries
-
         return queries(self)
 
     def to_python(self, name: str = "cluster") -> str:
@@ -314,14 +279,10 @@ class Rules(Sequence[Rule]):
         ValueError
             If `name` is not a valid name of a function.
         """
-        from neonxc.rules.code import function
-
         return function(self, name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rules as a dictionary that JSON can store, with the version of the format."""
-        from neonxc.rules.tabular import to_dict
-
         return to_dict(self)
 
     @staticmethod
@@ -338,19 +299,11 @@ class Rules(Sequence[Rule]):
         ValueError
             If the dictionary does not describe rules, is damaged, or has another version of the format.
         """
-        from neonxc.rules.tabular import from_dict
-
-        return from_dict(described)
-
-    def _render(self, format: str, precision: int | None) -> str:
-        from neonxc.rules.rendering import render_rules
-
-        return render_rules(self, format, precision)
+        return Rules(**fields_of(described))
 
     def _points(self, X: Any) -> Points:
         widths = {rule.n_features for rule in self.rules}
         return Points(X, widths.pop() if len(widths) == 1 else None)
 
 
-def _on_cpu(values: Any) -> Any:
-    return values.cpu().numpy() if isinstance(values, Tensor) else values
+register(Rules, lambda rules: {"rules": rules.to_dict()}, lambda cls, values: cls.from_dict(values["rules"]))

@@ -255,6 +255,14 @@ class Condition:
         )
 
 
+def printed_bounds(conditions: Iterable[Condition], precision: int | None = None) -> dict[Column, Numbers]:
+    """Print the bounds of all conditions; those of a column get different texts. See :meth:`Column.numbers`."""
+    bounds: dict[Column, list[float]] = {}
+    for condition in conditions:
+        bounds.setdefault(condition.column, []).extend(chain(*condition.intervals))
+    return {column: column.numbers(values, precision) for column, values in bounds.items()}
+
+
 def _between(numbers: Any, low: float, high: float) -> Any:
     """Whether numbers lie in an interval; NaN lies in none."""
     if not isfinite(low):

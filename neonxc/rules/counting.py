@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from math import nan
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from neonxc.data.inputs import are_labels
 from neonxc.rules.rule import Counts, Rule
-
-if TYPE_CHECKING:
-    from neonxc.rules.collection import Rules
+from neonxc.rules.ruleset import RuleSet
 
 
-def counted(met: np.ndarray, own: np.ndarray, noise: np.ndarray, weight: np.ndarray) -> Counts:
-    """Count points, given masks of those that meet a rule, of its cluster and of noise, and weights, all [N]."""
-    known = met & ~noise
-    masks = (known, known & ~own, own, ~noise, met & noise)
-    return Counts(*(float(weight[mask].sum()) for mask in masks))
+def counts_of(
+    of_rules: Iterable[Any], masks: Iterable[np.ndarray], labels: np.ndarray, weight: np.ndarray
+) -> tuple[list[Counts], dict[Any, Counts]]:
+    """Count the points that meet each rule, and for each label those that meet at least one of its rules.
 
-
-def totals_of(
-    rules: Iterable[Rule], masks: Sequence[np.ndarray], labels: np.ndarray, weight: np.ndarray
-) -> dict[Any, Counts]:
-    """Count, for each label, the points that meet at least one of its rules."""
-    together: dict[Any, np.ndarray] = {}
-    for rule, mask in zip(rules, masks, strict=True):
-        together[rule.label] = together.get(rule.label, False) | mask
+    Given are the labels of the rules, masks [N] of the points that meet them, and the points' labels and weights.
+    """
     noise = ~are_labels(labels)
-    return {label: counted(mask, labels == label, noise, weight) for label, mask in together.items()}
+    clusters: dict[Any, np.ndarray] = {}
+    together: dict[Any, np.ndarray] = {}
+
+    def counted(label: Any, met: np.ndarray) -> Counts:
+        own, known = clusters[label], met & ~noise
+        masks = (known, known & ~own, own, ~noise, met & noise)
+        return Counts(*(float(weight[mask].sum()) for mask in masks))
+
+    counts = []
+    for label, met in zip(of_rules, masks, strict=True):
+        if label not in clusters:
+            clusters[label] = labels == label
+        together[label] = together.get(label, False) | met
+        counts.append(counted(label, met))
+    return counts, {label: counted(label, mask) for label, mask in together.items()}
 
 
 def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
@@ -45,7 +50,7 @@ def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
     return together
 
 
-def overall(rules: Rules, held_out: bool = False) -> Counts | None:
+def overall(rules: RuleSet, held_out: bool = False) -> Counts | None:
     """Add up the counts of all rules; None for patterns, which may overlap, or if a rule has no counts."""
     counts = [rule.held_out if held_out else rule.counts for rule in rules.rules]
     known = [one for one in counts if one is not None]
@@ -54,11 +59,13 @@ def overall(rules: Rules, held_out: bool = False) -> Counts | None:
     return replace(reduce(add, known), of_cluster=nan)
 
 
-def subset(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
-    """Return the rules in `kept`, with totals of these rules only."""
+def subset(rules: RuleSet, kept: tuple[Rule, ...]) -> dict[str, Any]:
+    """Return the fields of rules that change if only those in `kept` remain."""
+    if len(kept) == len(rules.rules):
+        return {"rules": kept}
     before, now = (Counter(rule.label for rule in group) for group in (rules.rules, kept))
 
-    def totals(old: Mapping[Any, Counts], counts: list[tuple[Any, Counts]]) -> dict[Any, Counts]:
+    def totals(old: Mapping[Any, Counts], counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
         new = summed(counts)
         for label, number in now.items():
             if number == before[label]:
@@ -68,10 +75,13 @@ def subset(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
         return {label: new[label] for label in [*old, *new] if label in new}
 
     held_out = rules.held_out_totals
-    if held_out is not None:
-        held_out = totals(held_out, [(rule.label, rule.held_out) for rule in kept if rule.held_out is not None])
-    own = totals(rules.totals, [(rule.label, rule.counts) for rule in kept])
-    # these values are known only for all rules together
-    unknown: dict[str, Any] = {"cost_ratio": None, "n_noise": 0, "without_rule": ()}
-    whole = {} if len(kept) == len(rules.rules) else unknown
-    return replace(rules, rules=kept, totals=own, held_out_totals=held_out, **whole)
+    measured = ((rule.label, rule.held_out) for rule in kept if rule.held_out is not None)
+    return {
+        "rules": kept,
+        "totals": totals(rules.totals, ((rule.label, rule.counts) for rule in kept)),
+        "held_out_totals": None if held_out is None else totals(held_out, measured),
+        # these values are known only for all rules together
+        "cost_ratio": None,
+        "n_noise": 0,
+        "without_rule": (),
+    }

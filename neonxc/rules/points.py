@@ -90,16 +90,15 @@ class Points:
         return codes, np.array([*found.tolist(), None], dtype=object)
 
     def _column(self, column: Column) -> Any:
+        position, width = column.position, self.X.shape[1]
         if self.names is not None and isinstance(column.key, str):
             if column.key not in self.names:
                 raise ValueError(f"X has no column {column.key!r}, which the rules use; it has {self.names}")
-            return self.X.iloc[:, self.names.index(column.key)]
-        if column.position < 0:
+            position = self.names.index(column.key)
+        elif position < 0:
             raise ValueError(f"the rules use column {column.key!r}, which only a data frame can have")
-        if column.position >= self.X.shape[1]:
-            raise ValueError(f"X has {self.X.shape[1]} columns, but the rules use column {column.position}")
+        elif position >= width:
+            raise ValueError(f"X has {width} columns, but the rules use column {position}")
         if self.names is not None:
-            return self.X.iloc[:, column.position]
-        if hasattr(self.X, "tocsc"):
-            return self.X[:, [column.position]].toarray()[:, 0]
-        return self.X[:, column.position]
+            return self.X.iloc[:, position]
+        return self.X[:, [position]].toarray()[:, 0] if hasattr(self.X, "tocsc") else self.X[:, position]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from math import isnan
 from typing import Any
 
 from neonxc.common.numbers import percent, text
-from neonxc.rules.collection import Rules
-from neonxc.rules.condition import Column
+from neonxc.rules.condition import Column, printed_bounds
 from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
+from neonxc.rules.ruleset import RuleSet
 from neonxc.rules.wording import Numbers, counts
 
 PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
@@ -42,7 +41,7 @@ HTML = """\
 <tr>
 {% if loop.first %}
 <th rowspan="{{ rules|length }}" scope="rowgroup">{{ rule.name }}
-{% for part in total(rule) if rules|length > 1 %}
+{% for part in total(rule)[0].split(", ") if rules|length > 1 %}
 <div class="word">{{ part }}</div>
 {% endfor %}
 </th>
@@ -71,6 +70,34 @@ always
 </td></tr>
 </tfoot>
 </table>
+"""
+MARKDOWN = """\
+{% for rules in clusters %}
+### {{ escape(rules[0].name) }}
+
+{{ total(rules[0])[0] }}
+
+{% for measures in total(rules[0])[1:] %}
+Held out: {{ measures }}
+
+{% endfor %}
+{% for rule in rules %}
+{% set measures = " (" ~ in_short(rule) ~ ")" if rules|length > 1 else "" %}
+- {{ "" if loop.first else "**or** " }}{{ conditions(rule)|join(" **and** ") or "always" }}{{ measures }}
+{% endfor %}
+
+{% endfor %}
+{% for name, what in without %}
+### {{ escape(name) }}
+
+{{ what|capitalize }}.
+
+{% endfor %}
+{% for title, text in overall %}
+**{{ title }}**: {{ text }}
+
+{% endfor %}
+{% for word, what in words %}*{{ word|capitalize }}*: {{ what }}. {% endfor %}
 """
 WORDS = {
     "mistakes": "matching samples of other clusters",
@@ -137,41 +164,37 @@ def render_rules(
     writers = {"text": _as_text, "markdown": _as_markdown, "html": _as_html}
     if format not in writers:
         raise ValueError(f"format must be one of {list(writers)}, got {format!r}")
-    bounds: dict[Column, set[float]] = defaultdict(set)
-    for condition in (condition for rule in found for condition in rule.conditions):
-        bounds[condition.column].update(chain(*condition.intervals))
-    numbers = {column: column.numbers(values, precision) for column, values in bounds.items()}
-    return writers[format](found, numbers)
+    conditions = chain.from_iterable(rule.conditions for rule in found.rules)
+    return writers[format](found, printed_bounds(conditions, precision))
 
 
-def _rules_of(given: Any) -> Rules:
+def _rules_of(given: Any) -> RuleSet:
     """Return rules unchanged, or the rules of a tree."""
     tree = getattr(given, "tree_", given)
-    if hasattr(tree, "rules") and callable(tree.rules):
+    if callable(getattr(tree, "rules", None)):
         given = tree.rules()
-    if isinstance(given, Iterable) and not isinstance(given, Rules):
-        given = tuple(given)
-        given = _collected(given) if all(isinstance(rule, Rule) for rule in given) else None
-    if not isinstance(given, Rules):
+    if isinstance(given, RuleSet):
+        return given
+    rules = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(isinstance(rule, Rule) for rule in rules):
         raise TypeError(
             f"rules must be rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
         )
-    return given
+    return _collected(rules)
 
 
-def _collected(rules: tuple[Rule, ...]) -> Rules:
+def _collected(rules: tuple[Rule, ...]) -> RuleSet:
     held_out = [(rule.label, rule.held_out) for rule in rules if rule.held_out is not None]
     everywhere = rules and len(held_out) == len(rules)
     totals = summed((rule.label, rule.counts) for rule in sorted(rules, key=lambda rule: rule.label))
-    return Rules(rules, totals, held_out_totals=summed(held_out) if everywhere else None)
+    return RuleSet(rules, totals, held_out_totals=summed(held_out) if everywhere else None)
 
 
-def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
+def _as_text(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
     blocks = []
     for label, own in rules.clusters.items():
-        lines = [f"{own[0].name}: {_measures(rules.totals[label], rules.divide)}"]
-        if rules.held_out_totals is not None:
-            lines.append(f"    held out: {_measures(rules.held_out_totals[label], rules.divide)}")
+        measures, *held_out = _of_cluster(rules, label)
+        lines = [f"{own[0].name}: {measures}", *(f"    held out: {one}" for one in held_out)]
         bodies = [_wrapped(_condition_texts(rule, numbers) or ["always"]) for rule in own]
         width = max(len(line) for body in bodies for line in body)
         amounts = [text(rule.samples) for rule in own]
@@ -186,12 +209,12 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
     return "\n\n".join(filter(None, blocks))
 
 
-def _overall(rules: Rules) -> list[str]:
+def _overall(rules: RuleSet) -> list[str]:
     """Lines with the totals of all rules; none for a single rule, or for rules that may overlap."""
     lines = []
     for title, held_out in (("total", False), ("held out", True)):
         total = overall(rules, held_out)
-        if total is not None and len(rules) > 1:
+        if total is not None and len(rules.rules) > 1:
             parts = [counts(total.samples, total.mistakes), f"agreement {precision(total)}"]
             if rules.cost_ratio is not None and rules.cost_ratio >= PRICE and not held_out:
                 parts.append(f"cost ratio {text(round(rules.cost_ratio, 3))}")
@@ -204,10 +227,11 @@ def _overall(rules: Rules) -> list[str]:
     return lines
 
 
-def _words(rules: Rules) -> list[tuple[str, str]]:
+def _words(rules: RuleSet) -> list[tuple[str, str]]:
     """Definitions of those measures that occur in the output."""
     total = " ".join(_overall(rules))
-    used = {"coverage": len(rules) > 0, "precision": len(rules) > 0, "mistakes": rules.divide and len(rules) > 0}
+    some = bool(rules.rules)
+    used = {"coverage": some, "precision": some, "mistakes": some and rules.divide}
     return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
@@ -233,21 +257,8 @@ def _append(text: str, lines: list[str], indent: str) -> None:
         lines.append(indent + text)
 
 
-def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
-    blocks = []
-    for label, own in rules.clusters.items():
-        lines = [f"### {_escape_markdown(own[0].name)}", "", _measures(rules.totals[label], rules.divide), ""]
-        if rules.held_out_totals is not None:
-            lines[3:] = ["", f"Held out: {_measures(rules.held_out_totals[label], rules.divide)}", ""]
-        for rule in own:
-            text = " **and** ".join(_condition_texts(rule, numbers, _escape_markdown)) or "always"
-            measures = f" ({_in_short(rule, rules.divide)})" if len(own) > 1 else ""
-            lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
-        blocks.append("\n".join(lines))
-    blocks += [f"### {_escape_markdown(name)}\n\n{what.capitalize()}." for name, what in no_rule(rules)]
-    blocks += [f"**{title}**: {text}" for title, _, text in (line.partition(": ") for line in _overall(rules))]
-    blocks.append(" ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules)))
-    return "\n\n".join(filter(None, blocks))
+def _as_markdown(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
+    return _filled(MARKDOWN, rules, numbers, _escape_markdown).strip()
 
 
 def _escape_markdown(name: str) -> str:
@@ -255,26 +266,37 @@ def _escape_markdown(name: str) -> str:
     return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would start a list
 
 
-def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
-    # jinja2 is always installed, because PyTorch requires it; it is imported only when HTML is written.
+def _as_html(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
+    return _filled(HTML, rules, numbers, autoescape=True)
+
+
+def _filled(
+    template: str,
+    rules: RuleSet,
+    numbers: Mapping[Column, Numbers],
+    escape: Callable[[str], str] = str,
+    autoescape: bool = False,
+) -> str:
+    """Fill in a template; `escape` is applied to names in markdown, `autoescape` to all texts in HTML."""
+    # jinja2 is always installed, because PyTorch requires it; it is imported only when it is needed.
     from jinja2 import Environment
 
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(HTML)
+    environment = Environment(autoescape=autoescape, trim_blocks=True, lstrip_blocks=True)
     held_out = rules.held_out_totals is not None
-    words = _words(rules)
     titles = ["samples", *["mistakes"] * rules.divide, "coverage", "precision"]
-    return template.render(
+    return environment.from_string(template).render(
         clusters=rules.clusters.values(),
         titles=titles + [f"held-out {title}" for title in titles if held_out],
         overall=[line.partition(": ")[::2] for line in _overall(rules)],
-        words=words,
+        words=_words(rules),
         without=no_rule(rules),
-        conditions=lambda rule: _condition_texts(rule, numbers),
-        total=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
+        escape=escape,
+        conditions=lambda rule: _condition_texts(rule, numbers, escape),
+        total=lambda rule: _of_cluster(rules, rule.label),
+        in_short=lambda rule: _in_short(rule, rules.divide),
         figures=lambda rule: [
-            figure
-            for one in [rule.counts, rule.held_out if held_out else None]
-            for figure in (_figures(one, rules.divide) if one else [])
+            *_figures(rule.counts, rules.divide),
+            *(_figures(rule.held_out, rules.divide) if held_out and rule.held_out else []),
         ],
     )
 
@@ -290,6 +312,12 @@ def _condition_texts(
     return rule.condition_texts(lambda condition: condition.render(numbers[condition.column], escape))
 
 
+def _of_cluster(rules: RuleSet, label: Any) -> list[str]:
+    """All measures of a cluster, and those of its held-out points if there are any."""
+    totals = [rules.totals, *([] if rules.held_out_totals is None else [rules.held_out_totals])]
+    return [_measures(one[label], rules.divide) for one in totals]
+
+
 def _measures(one: Counts, divide: bool) -> str:
     """All measures: ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``."""
     if isnan(one.samples):
@@ -303,14 +331,13 @@ def _in_short(rule: Rule, divide: bool) -> str:
     """Measures of one of several rules, without the precision, which follows from the mistakes."""
     amounts = counts(rule.samples, rule.mistakes if divide else None)
     held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
-    implied = divide and not rule.counts.noise
-    shares = [text for text in _shares(rule.counts) if not (implied and text.startswith("precision"))]
+    shares = _shares(rule.counts, implied=divide and not rule.counts.noise)
     return "; ".join([", ".join([amounts, *shares]), *held_out])
 
 
-def _shares(one: Counts) -> list[str]:
-    known = (("coverage", one.coverage, percent(one.coverage)), ("precision", one.precision, precision(one)))
-    return [f"{name} {text}" for name, share, text in known if not isnan(share)]
+def _shares(one: Counts, implied: bool = False) -> list[str]:
+    coverage = [] if isnan(one.coverage) else [f"coverage {percent(one.coverage)}"]
+    return coverage if implied or isnan(one.precision) else [*coverage, f"precision {precision(one)}"]
 
 
 def precision(one: Counts) -> str:
@@ -319,6 +346,6 @@ def precision(one: Counts) -> str:
     return percent(one.precision) + more
 
 
-def no_rule(rules: Rules) -> list[tuple[str, str]]:
+def no_rule(rules: RuleSet) -> list[tuple[str, str]]:
     """Name of each cluster without a rule, and why it has none."""
     return [(name, "no rule: no leaf of the tree has this cluster") for _, name in rules.without_rule]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Condition
+from neonxc.rules.expressions import Language, expression
 from neonxc.rules.rendering import no_rule, precision
+from neonxc.rules.ruleset import RuleSet
 from neonxc.rules.wording import one_line
 
 
@@ -58,8 +59,28 @@ DIALECTS = {
     "tsql": Dialect(lambda name: _doubled(name, "[", "]"), lambda text: "N" + _doubled(text, "'"), "1", "0"),
 }
 
+EXPRESSIONS = Language(
+    missing="{x} IS NULL",
+    never="1 = 0",
+    either=" OR ",  # AND binds more tightly
+    intervals=(
+        ("{x} IS NOT NULL", "{x} <= {high}"),
+        ("{x} > {low}", "{x} > {low} AND {x} <= {high}"),
+    ),
+    one_of=(
+        ("1 = 0", "{x} IS NULL"),
+        ("{x} = {values}", "({x} = {values} OR {x} IS NULL)"),
+        ("{x} IN ({values})", "({x} IN ({values}) OR {x} IS NULL)"),
+    ),
+    none_of=(  # comparisons with NULL are not true
+        ("1 = 1", "{x} IS NOT NULL"),
+        ("({x} <> {values} OR {x} IS NULL)", "{x} <> {values}"),
+        ("({x} NOT IN ({values}) OR {x} IS NULL)", "{x} NOT IN ({values})"),
+    ),
+)
 
-def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
+
+def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
     """Write rules as SQL; see :meth:`Rules.to_sql`."""
     if dialect not in DIALECTS:
         raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
@@ -67,20 +88,20 @@ def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
     if not table or not all(isinstance(part, str) and part for part in table):
         raise ValueError(f"table must be the name of a table, or the parts of a qualified name, got {table!r}")
     source = ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
-    whens = [f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules]
+    whens = [
+        f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules.rules
+    ]
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
     selects = {}
+    statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
     for label, own in rules.clusters.items():
         several = len(own) > 1
         expressions = [_conjunction(rule.conditions, words) for rule in own]
         where = "\n   OR ".join(f"({one})" if several else one for one in expressions)
         selects[label] = f"SELECT *\nFROM {source}\nWHERE {where}"
-    named = {label: _comment(own[0].name) for label, own in rules.clusters.items()}
-    for label, counts in rules.totals.items():
-        if counts.noise:
-            named[label] += f": precision {precision(counts)}"
-    statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
-    statements += [f"-- {named[label]}\n{select};" for label, select in selects.items()]
+        counts = rules.totals.get(label)
+        shares = f": precision {precision(counts)}" if counts is not None and counts.noise else ""
+        statements.append(f"-- {_comment(own[0].name)}{shares}\n{selects[label]};")
     absent = "".join(f"-- {_comment(name)}: {what}\n" for name, what in no_rule(rules))
     script = SQL(absent + "\n\n".join(statements) + "\n")
     script.case, script.selects = case, selects
@@ -92,38 +113,9 @@ def _comment(name: str) -> str:
 
 
 def _conjunction(conditions: Sequence[Condition], words: Dialect) -> str:
-    return " AND ".join(_expression(one, words) for one in conditions) or "1 = 1"
-
-
-def _expression(condition: Condition, words: Dialect) -> str:
-    column = words.name(str(condition.column.key))
-    if condition.values is not None:
-        return _is_one_of(column, condition, words)
-    parts = []
-    for low, high in condition.intervals:
-        bounds = [f"{column} > {_literal(low, words)}"] * isfinite(low)
-        bounds += [f"{column} <= {_literal(high, words)}"] * isfinite(high)
-        parts.append(" AND ".join(bounds) or f"{column} IS NOT NULL")
-    parts += [f"{column} IS NULL"] * condition.missing
-    if len(parts) > 1:
-        return "(" + " OR ".join(parts) + ")"  # AND binds more tightly than OR
-    return parts[0] if parts else "1 = 0"
-
-
-def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
-    """Write a condition on categories; NULL stands for the category None."""
-    known = [_literal(value, words) for value in condition.values or () if value is not None]
-    missing = len(known) < len(condition.values or ())
-    if not condition.negated:
-        parts = (
-            [f"{column} = {known[0]}"] if len(known) == 1 else [f"{column} IN ({', '.join(known)})"] * bool(known)
-        )
-        parts += [f"{column} IS NULL"] * missing
-        return f"({' OR '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "1 = 0"
-    other = f"{column} <> {known[0]}" if len(known) == 1 else f"{column} NOT IN ({', '.join(known)})"
-    if missing:
-        return other if known else f"{column} IS NOT NULL"  # `other` is not true for NULL either
-    return f"({other} OR {column} IS NULL)" if known else "1 = 1"
+    literal = partial(_literal, words=words)
+    tests = [expression(one, words.name(str(one.column.key)), EXPRESSIONS, literal) for one in conditions]
+    return " AND ".join(tests) or "1 = 1"
 
 
 def _literal(value: Any, words: Dialect) -> str:

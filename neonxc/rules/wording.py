@@ -76,17 +76,9 @@ def shortest(near: float, below: float, above: float, whole: bool = False) -> st
         around = {(exact / grid).to_integral_value(way) * grid for way in (ROUND_FLOOR, ROUND_CEILING)}
         fitting = [number for number in around if below <= float(number) < above]
         if fitting:
-            return _plain(min(fitting, key=lambda number: (abs(number - exact), number)))
+            best = min(fitting, key=lambda number: (abs(number - exact), number)).normalize()
+            return text(float(best), len(best.as_tuple().digits), separators=False)
     return shortest(near, below, above)  # no integer lies in the interval; 17 digits identify every float
-
-
-def _plain(number: Decimal) -> str:
-    if number == 0:  # or -0
-        return "0"
-    number = number.normalize()
-    if not Decimal("1e-4") <= abs(number) < Decimal("1e15"):
-        return format(float(number), f".{len(number.as_tuple().digits)}g")
-    return format(number, "f")
 
 
 def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
