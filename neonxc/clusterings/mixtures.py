@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
-from sklearn.mixture._gaussian_mixture import _compute_log_det_cholesky
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -44,12 +43,16 @@ def _priors(model: GaussianMixture | BayesianGaussianMixture) -> Tensor:
     """``-log(pi_k p_k)`` at the means without the determinant, up to a constant that all components share."""
     if isinstance(model, GaussianMixture):
         priors = -np.log(model.weights_)
-    else:  # scikit-learn computes the expected logarithms under the posterior only in private functions
-        determinants = _compute_log_det_cholesky(
-            model.precisions_cholesky_, model.covariance_type, model.means_.shape[1]
-        )
-        priors = determinants - np.diag(model._estimate_weighted_log_prob(model.means_))
+    else:  # scikit-learn computes the expected logarithms under the posterior only in this private method
+        priors = _log_determinants(model) - np.diag(model._estimate_weighted_log_prob(model.means_))
     return torch.as_tensor(priors - priors.mean())
+
+
+def _log_determinants(model: BayesianGaussianMixture) -> np.ndarray:
+    roots, d = model.precisions_cholesky_, model.means_.shape[1]
+    if model.covariance_type in ("full", "tied"):
+        return np.log(np.diagonal(roots, axis1=-2, axis2=-1)).sum(-1)
+    return np.log(roots).sum(1) if model.covariance_type == "diag" else d * np.log(roots)
 
 
 def _tied(means: Tensor, root: Tensor, priors: Tensor, chain: Preprocessing | None) -> Head:

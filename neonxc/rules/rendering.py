@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from itertools import chain
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonxc.common.numbers import percent, text
 from neonxc.rules.condition import Column, printed_bounds
@@ -14,6 +15,9 @@ from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
 from neonxc.rules.ruleset import RuleSet
 from neonxc.rules.wording import Numbers, counts
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
 WIDTH = 72  # maximum number of characters in a line of a printed rule
@@ -278,13 +282,9 @@ def _filled(
     autoescape: bool = False,
 ) -> str:
     """Fill in a template; `escape` is applied to names in markdown, `autoescape` to all texts in HTML."""
-    # jinja2 is always installed, because PyTorch requires it; it is imported only when it is needed.
-    from jinja2 import Environment
-
-    environment = Environment(autoescape=autoescape, trim_blocks=True, lstrip_blocks=True)
     held_out = rules.held_out_totals is not None
     titles = ["samples", *["mistakes"] * rules.divide, "coverage", "precision"]
-    return environment.from_string(template).render(
+    return _compiled(template, autoescape).render(
         clusters=rules.clusters.values(),
         titles=titles + [f"held-out {title}" for title in titles if held_out],
         overall=[line.partition(": ")[::2] for line in _overall(rules)],
@@ -349,3 +349,10 @@ def precision(one: Counts) -> str:
 def no_rule(rules: RuleSet) -> list[tuple[str, str]]:
     """Name of each cluster without a rule, and why it has none."""
     return [(name, "no rule: no leaf of the tree has this cluster") for _, name in rules.without_rule]
+
+
+@cache
+def _compiled(template: str, autoescape: bool) -> Template:
+    from jinja2 import Environment  # imported only when it is needed
+
+    return Environment(autoescape=autoescape, trim_blocks=True, lstrip_blocks=True).from_string(template)
