@@ -46,7 +46,7 @@ def _run(
         labels = _start(model.init, k, sample)
     if model.objective != "lme":
         max_iter = 0 if fixed else model.max_iter
-        return feature_kmeans(x, labels, k, gamma, weight, model.objective == "spherical", max_iter)
+        return feature_kmeans(x, labels, k, float(gamma), weight, model.objective == "spherical", max_iter)
     supports = seeded(sample, labels, k, model.n_support, gamma)
     options: dict[str, Any] = {"weighted": model.weighted, "max_iter": model.max_iter, "tol": model.tol}
     if model.batch_size is None:

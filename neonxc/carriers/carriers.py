@@ -171,8 +171,10 @@ class _Points(Record):
         self.carrier, self.features = carrier, x
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
-        for decide in decisions:
-            yield self.in_blocks(lambda block, x, decide=decide: decide(block).relevance(x))
+        def of_one(decide: Decide) -> Tensor:
+            return self.in_blocks(lambda block, x: decide(block).relevance(x))
+
+        return map(of_one, decisions)
 
     def slope(self, decide: Decide) -> Tensor:
         return self.in_blocks(lambda block, x: decide(block).multiplier(x))

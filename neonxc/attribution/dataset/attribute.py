@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -127,7 +127,7 @@ def attribute_dataset(
         check_whole("rows_per_shard", rows_per_shard, optional=True)
         source = as_row_source(as_pandas(data, "data"))
         question = _question(neon, target, competitor, clusters, source.n)
-        explain = partial(_explain, neon, **question)
+        explain: Callable[..., dict[str, Tensor]] = partial(_explain, neon, **question)
         sample = sampled(source, ranks.rank, ranks.size)
         x = sample[0] if 0 in sample else next(source.batches([0], 1), (None, None))[1]
         if x is None:

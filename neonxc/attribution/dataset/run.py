@@ -75,7 +75,7 @@ def run(
     n = source.n
     own = count(ranks.rank, ranks.size) if n is None else range(ranks.rank, n, ranks.size)
     bar = progress_bar(
-        total=None if n is None else len(own),
+        total=len(own) if isinstance(own, range) else None,
         initial=int(done.sum()),
         desc=what if ranks.size == 1 else f"{what} of process 0 of {ranks.size}",
         unit=f" {what}",
