@@ -32,12 +32,18 @@ class Detection(nn.Module, ABC):
     @property
     def n_features(self) -> int:
         """Number of raw columns d."""
-        return next(self.buffers()).shape[1]
+        return self._first.shape[1]
 
     @property
     def n_neurons(self) -> int:
         """Number of neurons M."""
-        return len(next(self.buffers()))
+        return len(self._first)
+
+    @property
+    def _first(self) -> Tensor:
+        first = next(iter(self._buffers.values()))  # `buffers` walks over all modules, which takes a while
+        assert first is not None
+        return first
 
     @property
     def width(self) -> int:
