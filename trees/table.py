@@ -177,7 +177,8 @@ class Table:
         """The same, given the mass [k] of the labels and the ends of the columns."""
         low, high = ends
         middle, extent = (low + high) / 2, (high - low) / 2
-        return self._sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
+        means = self._sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
+        return means.clamp(low, high)  # rounding must not put a center beyond all points, where a cut has no point
 
     def _sums(
         self,

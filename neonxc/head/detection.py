@@ -41,9 +41,8 @@ class Detection(nn.Module, ABC):
 
     @property
     def _first(self) -> Tensor:
-        first = next(iter(self._buffers.values()))  # `buffers` walks over all modules, which takes a while
-        assert first is not None
-        return first
+        # `buffers` walks over all modules, which takes a while
+        return next(buffer for buffer in self._buffers.values() if buffer is not None)
 
     @property
     def width(self) -> int:
