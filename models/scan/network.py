@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,6 @@ from ..backbones.vgg_small import vgg_small_embedding
 from ..features import FeatureExtractor
 from .augment import RandomWarp
 
-if TYPE_CHECKING:
-    from .estimator import SCAN
-
 PROJECTED = 64  # dimension in which the pretext task compares views
 
 
@@ -28,7 +25,7 @@ class ScanNetwork(nn.Module):
     neighbours: Tensor  # [n, k], indices of the nearest neighbors of each image
     losses: Tensor  # [n_heads]
 
-    def __init__(self, model: SCAN, images: Tensor) -> None:
+    def __init__(self, model: Any, images: Tensor) -> None:
         super().__init__()
         self.embedding, d = make_embedding(model.backbone, images[:2])
         hidden = max(d, PROJECTED)
@@ -59,7 +56,7 @@ class ScanNetwork(nn.Module):
 class TrainingData:
     """The training images, their augmented views and their features."""
 
-    model: SCAN  # the estimator, whose parameters are the options of the training
+    model: Any  # the estimator SCAN, whose parameters are the options of the training
     network: ScanNetwork
     images: Tensor
 
