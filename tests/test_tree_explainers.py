@@ -226,12 +226,6 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
         assert_optimal(tree, case, Scorer(model.__name__, case, centers))
 
 
-def test_rounding_puts_no_center_beyond_all_points():
-    X = np.array([[1, 0.75], [0.25, 0.5], [0, 0], [0, 0.25]])
-    tree = EMN().fit(X, labels=[0, 2, 2, 1], sample_weight=[0.8, 0.6, 0.5, 0.3]).tree_
-    assert tree.samples[tree.leaves].min() > 0
-
-
 @given(case=separable(), path=st.sampled_from(list(PATHS)))
 def test_all_ways_through_the_code_find_the_same_trees(case, path):
     for model in ALL:

@@ -177,8 +177,7 @@ class Table:
         """The same, given the mass [k] of the labels and the ends of the columns."""
         low, high = ends
         middle, extent = (low + high) / 2, (high - low) / 2
-        means = self._sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
-        return means.clamp(low, high)  # rounding must not put a center beyond all points, where a cut has no point
+        return self._sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
 
     def _sums(
         self,
