@@ -26,7 +26,6 @@ from neonxc.trees.binned_table import BinnedTable
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.exact import tally
 from neonxc.trees.growth import leaf_of_points
-from neonxc.trees.journal import Journal, describe_fit
 from neonxc.trees.labelling import majority
 from neonxc.trees.preparation import (
     PreparedData,
@@ -72,7 +71,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         centers: Any = None,
         sample_weight: Any = None,
         group: Any = None,
-        checkpoint: Any = None,
     ) -> TreeExplainer:
         """Fit the tree.
 
@@ -103,9 +101,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             The processes that share the rows; each of them calls `fit` with its own rows, their labels and
             weights, and with the same centers. All get the same tree, bit for bit that of one process with all
             rows; `labels_` are those of the own rows.
-        checkpoint : path-like, optional
-            A file to which the cuts of every level are added when it is complete. If it is there, the fit goes on
-            after them: what broke off is only searched for from there.
 
         Returns
         -------
@@ -116,7 +111,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         RuntimeError
             Another process of the group has ended, or does not answer.
         ValueError
-            A checkpoint of another fit; values that are not finite or whose squares overflow; columns that are
+            Values that are not finite or whose squares overflow; columns that are
             neither numbers nor categories, such as dates; more clusters than points; both `labels` and `centers`;
             `centers` for a table with categories or missing values; centers that are equal in every column. In a
             group also columns, types, parameters or centers that differ between processes; an error in one
@@ -133,10 +128,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """
         del y
         ranks = Ranks(group)
-        ranks.same(checkpoint="missing" if checkpoint is None else "given")
         data = self._prepare(X, labels, centers, sample_weight, ranks)
-        if checkpoint is not None:
-            data.problem.journal = Journal(checkpoint, describe_fit(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
         kept = self.tree_.label[self.tree_.samples > 0]
         empty = np.delete(self.tree_.classes, kept[kept >= 0])

@@ -17,7 +17,6 @@ from neonxc.data.distributed import readable, without_rows
 from neonxc.data.frames import column_names
 from neonxc.data.inputs import as_batch, class_order, label_array, like, some_rows
 from neonxc.pipelines.encoding import is_mixed
-from neonxc.trees.batched_reductions import BatchedReductions
 from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.codes import code_columns
 from neonxc.trees.mixed import centers_in_columns, read_mixed
@@ -165,7 +164,7 @@ def prepare_shard(
         found.space_centers,
         model.metric,
         found.distances,
-        ranks=BatchedReductions(ranks),
+        ranks=ranks,
     )
     return PreparedData(problem, found, points, selected, names, give)
 
@@ -212,7 +211,7 @@ def prepare_stream(
         found.space_centers,
         model.metric,
         found.distances,
-        ranks=ranks if ranks.alone else BatchedReductions(ranks),
+        ranks=ranks,
     )
     found = replace(found, distances=None)
     return PreparedData(problem, found, source, given.selected, source.names, lambda values: values)

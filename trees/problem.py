@@ -13,7 +13,6 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals, contains
-from neonxc.trees.batched_reductions import BatchedReductions
 from neonxc.trees.codes import CodedColumns
 from neonxc.trees.decoding import canonical_columns
 from neonxc.trees.entries import SparseColumns
@@ -24,7 +23,6 @@ from neonxc.trees.ordering import select
 from neonxc.trees.table import Table
 
 if TYPE_CHECKING:
-    from neonxc.trees.journal import Journal
     from neonxc.trees.mixed import MixedTable
 
 __all__ = ["Cut", "Node", "Problem"]
@@ -57,8 +55,6 @@ class Problem:
         The data frame from which the table was made, if that has categories or missing values.
     ranks : Ranks
         The processes that share the rows; all use the same codes.
-    journal : Journal or None
-        Checkpoint file to which the cuts are written.
     n_total : int
         Number of points of all processes.
     """
@@ -74,7 +70,6 @@ class Problem:
     given_distances: Tensor | None = None
     mixed: MixedTable | None = None
     ranks: Ranks = ALONE
-    journal: Journal | None = None
 
     def __post_init__(self) -> None:
         self.n_total = self.n if self.ranks.alone else int(self.reduce(torch.tensor(self.n)))
@@ -95,15 +90,6 @@ class Problem:
     def reduce(self, values: Tensor, operation: str = "sum") -> Tensor:
         """Add values (or take their maximum, with "max") over all processes."""
         return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
-
-    def note(self) -> None:
-        """Write the cuts found so far to the checkpoint, if there is one."""
-        if self.journal is not None:
-            self.journal.write()
-
-    def run_together(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run several tasks and return their results; their reductions over the processes are combined."""
-        return self.ranks.run(tasks) if isinstance(self.ranks, BatchedReductions) else [task() for task in tasks]
 
     def least(self, values: Tensor) -> float:
         """Minimum of one value per point over all processes."""

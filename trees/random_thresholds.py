@@ -58,32 +58,6 @@ class RandomThresholds(TreeExplainer):
     reference: Any = "kmeans"
     random_state: Any = None
 
-    def fit(  # type: ignore[override]  # there are no searches whose results a checkpoint could hold
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        labels: Any = None,
-        centers: Any = None,
-        sample_weight: Any = None,
-        group: Any = None,
-    ) -> RandomThresholds:
-        """Fit the tree.
-
-        Parameters
-        ----------
-        X : array-like, data frame, sparse matrix or tensor [n, d]
-        y : ignored
-        labels, centers, sample_weight, group
-            As for :meth:`neonxc.trees.IMM.fit`.
-
-        Returns
-        -------
-        self
-        """
-        super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight, group=group)
-        return self
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_whole("n_trials", self.n_trials)

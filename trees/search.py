@@ -58,18 +58,6 @@ class Search:
 
     def best(self, node: Node) -> Best | None:
         """The cut with the lowest score; ties go to the lowest column, then code. None if there is no cut."""
-        journal = self.problem.journal
-        if journal is None:
-            return self._best(node)
-        number, known = journal.ask()
-        if known is not None:
-            self.open(node)
-            return Best(*known) if known else None
-        found = self._best(node)
-        journal.answer(number, [] if found is None else [found.score, found.feature, found.code])
-        return found
-
-    def _best(self, node: Node) -> Best | None:
         self.open(node)
         if not len(node.centers) and node.n < 2:
             return None
