@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import neonxc.trees.sums as sums
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.bins import BinEnds, Bins
-from neonxc.trees.chunked_view import ChunkedView
-from neonxc.trees.codes import CodedColumns, ColumnBlock
+from neonxc.trees.codes import CodedColumns, ColumnBlock, transposed
+from neonxc.trees.columns import ROWS
 from neonxc.trees.exact import rounding_constant
 from neonxc.trees.sketch import Sketch
 from neonxc.trees.value_ranks import code_type
@@ -59,12 +60,12 @@ class BinnedTable:
 
     def by_label(self, labels: Tensor, k: int, ranks: Ranks) -> Tensor:
         """Number of points of all processes by column, label and code, [d, k, codes]."""
-        rows = torch.arange(self.n)
         result = torch.zeros(self.d, k, self.mean.shape[1], dtype=torch.float64)
         for block in self.columns.blocks:
             assert block.row_major is not None
-            view = ChunkedView(block.row_major, block.centers, block.n_bins)
-            result[block.features, :, : block.n_bins] = view.histogram(rows, labels, k).to(torch.float64)
+            for codes, own in zip(block.row_major.split(ROWS), labels.split(ROWS), strict=True):
+                counts = sums.histogram(transposed(codes), block.n_bins, own, k)
+                result[block.features, :, : block.n_bins] += counts.to(torch.float64)
         return ranks.sum(result)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:

@@ -4,68 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from neonxc.trees.cuts import Cuts as Cuts
 from neonxc.trees.statistics import Clusters, Statistic
 
 if TYPE_CHECKING:
     from neonxc.trees.node import Cut, Node
     from neonxc.trees.problem import Problem
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """Candidate cuts of one node, described by sums over the points on their left.
-
-    In the shapes below, ``...`` stands for one or two dimensions of cuts. A score must operate on them element by
-    element.
-
-    Attributes
-    ----------
-    left : Tensor [m, ...]
-        The m sums of the statistics over the points on the left. Several statistics are concatenated. For
-        :class:`Clusters`, the sums are the number of points of each of the node's clusters.
-    total : Tensor [m]
-        The same sums over all points of the node.
-    right : Tensor [m, ...]
-        The same sums over the points on the right.
-    feature : Tensor that broadcasts to [...] of int64
-        Column of every cut.
-    centers_left : Tensor [...] of int64
-        Number of the node's centers that go left.
-    mass_left : Tensor [...] or None
-        Number of points that go left, or their weight; None unless a statistic counts them.
-    bound : Tensor [...] or None
-        Result of the previous stage; see :attr:`Criterion.stages`.
-    gap : callable
-        ``gap()`` returns the greatest value on the left and the least value on the right of every cut, [...] each;
-        infinite where a side has no points.
-    sides : callable
-        ``sides()`` returns whether each center of the node goes left, [..., centers].
-    sum_left : callable
-        ``sum_left(values, part, exact)`` sums values over the points on the left of every cut. `values` has shape
-        [parts, points]; `part` [...] selects the row for every cut; `exact` tells whether sums of the values are
-        exact without rounding them first (see :class:`~neonxc.trees.statistics.Channels`).
-    """
-
-    left: Tensor
-    total: Tensor
-    feature: Tensor
-    centers_left: Tensor
-    mass_left: Tensor | None
-    bound: Tensor | None
-    gap: Callable[[], tuple[Tensor, Tensor]]
-    sides: Callable[[], Tensor]
-    sum_left: Callable[[Tensor, Tensor, bool], Tensor]
-
-    @property
-    def right(self) -> Tensor:
-        """Sums over the points on the right, [m, ...]."""
-        return self.total.view(-1, *(1,) * (self.left.ndim - 1)) - self.left
 
 
 class Criterion(ABC):
@@ -89,7 +38,6 @@ class Criterion(ABC):
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.clusters = Clusters(problem)
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
         """Statistics to sum over the points on the left; by default, counts of the reference clusters.
@@ -97,7 +45,7 @@ class Criterion(ABC):
         A statistic whose sums are stored for the children of a node (see
         :class:`~neonxc.trees.statistics.Statistic`) must be the same object for all nodes.
         """
-        return (self.clusters,)
+        return (Clusters(self.problem, node),)
 
     @abstractmethod
     def score(self, node: Node, cuts: Cuts) -> Tensor:

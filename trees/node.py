@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +31,8 @@ class Node:
         Result of :meth:`~neonxc.trees.criterion.Criterion.open`, set when `opened` is True.
     slack : float
         Scores that differ by at most this value are ties, because the difference may be a rounding error.
-    stored, entries, views : list or None, SparseEntries or None, and dict
-        Sums, sparse entries and views of columns that the search stores.
+    statistics, entries, columns : sequence of Statistic or None, SparseEntries or None, and dict
+        Sums, sparse entries and columns that the search keeps.
     """
 
     id: int
@@ -44,9 +45,9 @@ class Node:
     state: Any = None
     opened: bool = False
     slack: float = 0.0
-    stored: Any = None
+    statistics: Sequence[Any] = ()
     entries: Any = None
-    views: dict[int, Any] = field(default_factory=dict)
+    columns: dict[int, Any] = field(default_factory=dict)
 
     def without_centers(self) -> Node:
         """A node with the same points but no centers, so that it can be split further."""

@@ -102,17 +102,16 @@ class GraphConductance(Criterion):
         super().__init__(problem)
         # With rounded weights, degrees are exact sums: the volume of a side without edges is 0, and never 1e-16
         graph = replace(graph, weight=rounded(graph.weight, 2.01 * graph.weight.sum()))
-        self.pairs, self.volume = Pairs(graph), Points(problem, graph.degree)
+        self.graph, self.degree = graph, graph.degree
 
     def statistics(self, node: Node) -> tuple[Pairs, Points]:
         """Weight of the edges inside the node by the sides of their ends, and volumes."""
-        return self.pairs, self.volume
+        return Pairs(self.problem, node, self.graph), Points(self.problem, node, self.degree)
 
     def open(self, node: Node) -> float:
         """Conductance of the node."""
-        assert self.volume.weight is not None
-        inside = self.problem.reduce(self.pairs.weight.index_select(0, self.pairs.elements(node)).sum())
-        volume = self.problem.reduce(self.volume.weight.index_select(0, node.rows).sum())
+        inside = self.problem.reduce(self.graph.weight.index_select(0, Pairs(self.problem, node, self.graph).elements).sum())
+        volume = self.problem.reduce(self.degree.index_select(0, node.rows).sum())
         return float(conductance(inside, volume))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:

@@ -44,7 +44,6 @@ class EmptySpace(Criterion):
 
     def __init__(self, problem: Problem, min_y: float) -> None:
         super().__init__(problem)
-        self.points = Points(problem)
         self.least = min_y * problem.root().mass
         self.around: dict[int, float] = {}
 
@@ -60,7 +59,7 @@ class EmptySpace(Criterion):
 
     def statistics(self, node: Node) -> tuple[Points]:
         """Number of points on the left."""
-        return (self.points,)
+        return (Points(self.problem, node),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Minus the information gain."""

@@ -80,7 +80,7 @@ class InducedCost(Criterion):
         if self.problem.weight is not None:
             gap, current, farthest = self.problem.weighted(torch.stack([gap, current, farthest]), node.rows)
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
-        return State(distances, total, extent, PartedFrom(node.centers, nearest, gap), 1.0)
+        return State(distances, total, extent, PartedFrom(self.problem, node, nearest, gap), 1.0)
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
         """Additional cost of the points that are separated from their nearest center."""
@@ -149,7 +149,6 @@ class CostAndDepth(InducedCost):
     def __init__(self, problem: Problem, depth_factor: float) -> None:
         super().__init__(problem)
         self.depth_factor = depth_factor
-        self.points = Points(problem)
         # The depth estimate needs a number of points: weights are divided by the smallest one
         self.unit = 1.0 if problem.weight is None else min(1.0, problem.least(problem.weight))
 
@@ -163,7 +162,7 @@ class CostAndDepth(InducedCost):
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
         """Additional cost of the points that are separated from their nearest center, and number of points."""
-        return node.state.parted, self.points
+        return node.state.parted, Points(self.problem, node)
 
     @property
     def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:

@@ -35,12 +35,11 @@ class Mistakes(Criterion):
 
     def __init__(self, problem: Problem, shared: bool = False) -> None:
         super().__init__(problem)
-        self.parted = Parted(problem)
         self.shared = shared
 
     def statistics(self, node: Node) -> tuple[Parted]:
         """Number of points that are separated from their centers."""
-        return (self.parted,)
+        return (Parted(self.problem, node),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Number of mistakes, or the ratio of EMN."""
