@@ -22,7 +22,7 @@ from neonxc.trees import (
     batches,
     binned_table,
 )
-from neonxc.trees import chunked_view as chunked_view_module
+from neonxc.trees import columns as columns_module
 
 N, D, K = 700, 4, 5
 EXPLAINERS = [
@@ -63,7 +63,7 @@ def assert_same(one, other, bounds=True):
 @pytest.mark.parametrize(("explainer", "max_bins"), in_turns(EXPLAINERS, [8, 64]))
 def test_the_same_tree_as_in_memory(explainer, max_bins, monkeypatch):
     model, options = explainer
-    monkeypatch.setattr(chunked_view_module, "ROWS", 128)
+    monkeypatch.setattr(columns_module, "ROWS", 128)
     X = points()
     centers = X[:K] + np.float32(0.01)
     inside = model(K, max_bins=max_bins, **options).fit(X, centers=centers)

@@ -76,7 +76,10 @@ class Columns:
     def by_point(self, rows: Tensor) -> Tensor:
         """Codes of any points of the node, in any order, [points, f]."""
         every = self.node.rows
-        return transposed(self.at(every)).index_select(0, torch.searchsorted(every, rows))
+        place = every.new_zeros(self.problem.n).index_copy_(
+            0, every, torch.arange(len(every), device=every.device)
+        )
+        return transposed(self.at(every)).index_select(0, place.index_select(0, rows))
 
     def counts(
         self, rows: Tensor, labels: Tensor | None = None, k: int = 1, weight: Tensor | None = None

@@ -103,6 +103,7 @@ class Cuts:
         mass_left = None if self.mass_left is None else self.mass_left.index_select(0, which)
         left = self.left.index_select(1, which)
         return Cuts(self.columns, row, place, left, self.total, centers_left, mass_left, bound)
+
     def up_to(self, limit: float) -> Cuts:
         """Select the cuts whose score may be at most `limit`."""
         return self[(self.bound <= limit).nonzero()[:, 0]]

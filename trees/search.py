@@ -16,7 +16,7 @@ from neonxc.trees.entries import SparseColumns
 from neonxc.trees.node import Cut, Node
 from neonxc.trees.problem import Problem
 from neonxc.trees.sparse_columns import of_entries
-from neonxc.trees.statistics import Statistic, block_of
+from neonxc.trees.statistics import block_of
 
 SAMPLE = 16  # cuts that are scored completely to get a first upper limit of the best score
 Cutting = tuple[Cuts, Tensor]

@@ -133,10 +133,10 @@ def of_entries(problem: Problem, node: Node, features: Tensor | None, numbers: i
         parts = list(columns[order].split(alike.tolist()))
     for part in parts:
         costs = (entries.first.diff() + entries.start.diff())[part] * numbers
-        yield from (_columns(problem, node, entries, part[some]) for some in split_by_cost(costs, sums.CACHED))
+        yield from (columns_of(problem, node, entries, part[some]) for some in split_by_cost(costs, sums.CACHED))
 
 
-def _columns(problem: Problem, node: Node, entries: SparseEntries, own: Tensor) -> NodeEntries:
+def columns_of(problem: Problem, node: Node, entries: SparseEntries, own: Tensor) -> NodeEntries:
     """The columns at some positions among those of the entries."""
     first, start = entries.first[own], entries.start[own]
     lengths, places = entries.start[own + 1] - start, int((entries.first[own + 1] - first).max())

@@ -255,9 +255,7 @@ class Parted(Statistic):
         *own, gone = self.divided(left, centers_left, children)
         side = centers_left.index_select(0, self.groups)
         places = side.nonzero()[:, 0], (~side).nonzero()[:, 0]
-        one, other = (
-            self.of(rows, self.groups.index_select(0, at)) for rows, at in zip(own, places, strict=True)
-        )
+        one, other = (self.of(rows, self.groups.index_select(0, at)) for rows, at in zip(own, places, strict=True))
         for number, terms in self.terms.items():
             rest = self._without(gone, node, number, terms)
             one.terms[number], other.terms[number] = (rest.index_select(1, place) for place in places)

@@ -110,7 +110,9 @@ class GraphConductance(Criterion):
 
     def open(self, node: Node) -> float:
         """Conductance of the node."""
-        inside = self.problem.reduce(self.graph.weight.index_select(0, Pairs(self.problem, node, self.graph).elements).sum())
+        inside = self.problem.reduce(
+            self.graph.weight.index_select(0, Pairs(self.problem, node, self.graph).elements).sum()
+        )
         volume = self.problem.reduce(self.degree.index_select(0, node.rows).sum())
         return float(conductance(inside, volume))
 
