@@ -9,7 +9,7 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.exports import export_graphviz, export_text
-from neonxc.trees.kernel_trees import KernelExKMC, KernelExpand, KernelIMM
+from neonxc.trees.kernels.explainers import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.random_thresholds import RandomThresholds
 from neonxc.trees.saving import register_explainer
 from neonxc.trees.spex import SpExClique, SpExGraph, SpExKNN

@@ -95,7 +95,7 @@ class Columns:
         return self._added(rows, lambda codes, part: sums.channels(codes, self.places, values[:, part]))
 
     def chosen_channels(self, rows: Tensor, values: Tensor, row: Tensor, which: Tensor) -> Tensor:
-        """Sums up to every place, [groups, places], of the values [m, points] `which` [groups] in columns `row`."""
+        """Sums up to every place, [groups, places], of the rows `which` of values [m, points] in columns `row`."""
         return self._added(
             rows,
             lambda codes, part: sums.selected_channels(

@@ -57,7 +57,7 @@ class Cuts:
         return self.columns.centers_of(self.columns.node.centers)[self.row] <= self.place[..., None]
 
     def gap(self) -> tuple[Tensor, Tensor]:
-        """The node's values on the two sides of every cut, [...] each; infinite beside the first and last values."""
+        """The node's values on the two sides of every cut, [...] each; infinite where a side is empty."""
         below, above = self.columns.gaps()
         return below[self.row, self.place], above[self.row, self.place]
 

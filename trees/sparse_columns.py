@@ -63,7 +63,7 @@ class NodeEntries(Columns):
         return self._with_zeros(result, values.sum(1))
 
     def chosen_channels(self, rows: Tensor, values: Tensor, row: Tensor, which: Tensor) -> Tensor:
-        """Sums up to every place, [groups, places], of the values [m, points] `which` [groups] in columns `row`."""
+        """Sums up to every place, [groups, places], of the rows `which` of values [m, points] in columns `row`."""
         own, point, code = self._entries_of(rows)
         lengths = torch.bincount(own, minlength=len(self.zero))
         start = lengths.cumsum(0) - lengths

@@ -18,9 +18,9 @@ from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, best_first, grow_with_tests, separate_centers
-from neonxc.trees.interval_search import IntervalSearch, cut_from_sides
-from neonxc.trees.kernel_distances import KERNELS, feature_space_distances, median_gamma
-from neonxc.trees.kernel_table import KernelTable, kernel_points
+from neonxc.trees.kernels.distances import KERNELS, feature_space_distances, median_gamma
+from neonxc.trees.kernels.features import KernelTable, kernel_points
+from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
