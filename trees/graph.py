@@ -121,8 +121,6 @@ def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | 
     if isinstance(graph, Graph):
         _check_size(graph.n, n, name)
         found = graph
-    elif isinstance(graph, tuple):
-        found = _from_pair(graph, n, name)
     elif sparse.issparse(graph) or (isinstance(graph, Tensor) and graph.layout != torch.strided):
         found = _from_matrix(graph, n, name)
     else:
@@ -171,26 +169,24 @@ def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
     if n_neighbors == 0:
         none = torch.zeros(0, dtype=torch.int64)
         return Graph(none, none, none.to(torch.float64), n).to(device)
-    directed = kneighbors_graph(points, n_neighbors, include_self=False).tocoo()
-    return _undirected(directed.row, directed.col, directed.data, n, "X").to(device)
-
-
-def _from_pair(graph: tuple[Any, ...], n: int, name: str) -> Graph:
-    if len(graph) != 2:
-        raise ValueError(
-            f"{name} as a tuple needs (edges, weights), got {len(graph)} items; an edge list is a list or an array"
-        )
-    edges, weight = _numbers(graph[0], name), _numbers(graph[1], name)
-    if edges.ndim != 2 or edges.shape[1] != 2 or weight.shape != edges.shape[:1]:
-        raise ValueError(
-            f"{name} as a tuple needs edges of shape [edges, 2] and weights of shape [edges], got "
-            f"{list(edges.shape)} and {list(weight.shape)}; an edge list alone is a list or an array"
-        )
-    return _from_list(edges, weight, n, name)
+    return _undirected(kneighbors_graph(points, n_neighbors, include_self=False), "X", both=False).to(device)
 
 
 def _from_array(graph: Any, n: int, name: str) -> Graph:
-    """Read a dense array: an edge list if it has two or three columns, a matrix if it is square."""
+    """Read a pair (edges, weights), an edge list if an array has two or three columns, or a square matrix."""
+    if isinstance(graph, tuple):
+        if len(graph) != 2:
+            raise ValueError(
+                f"{name} as a tuple needs (edges, weights), got {len(graph)} items; an edge list is a list or an "
+                "array"
+            )
+        edges, weight = _numbers(graph[0], name), _numbers(graph[1], name)
+        if edges.ndim != 2 or edges.shape[1] != 2 or weight.shape != edges.shape[:1]:
+            raise ValueError(
+                f"{name} as a tuple needs edges of shape [edges, 2] and weights of shape [edges], got "
+                f"{list(edges.shape)} and {list(weight.shape)}; an edge list alone is a list or an array"
+            )
+        return _from_edges(edges, weight, n, name)
     values = _numbers(graph, name)
     rows, columns = values.shape if values.ndim == 2 else (-1, -1)
     if rows == columns == n and n in LISTS:
@@ -199,9 +195,9 @@ def _from_array(graph: Any, n: int, name: str) -> Graph:
             "pass scipy.sparse.csr_array(matrix), or a tuple (edges, weights)"
         )
     if columns in LISTS:
-        return _from_list(values[:, :2], values[:, 2] if columns == 3 else np.ones(rows), n, name)
+        return _from_edges(values[:, :2], values[:, 2] if columns == 3 else np.ones(rows), n, name)
     if rows == columns and values.ndim == 2:
-        return _from_matrix(sparse.coo_matrix(values), n, name)
+        return _from_matrix(sparse.coo_array(values), n, name)
     raise ValueError(
         f"{name} needs a matrix [{n}, {n}] or an edge list [edges, 2] or [edges, 3], got shape "
         f"{list(values.shape)}{f'; pass {name}.T' if rows in LISTS else ''}"
@@ -215,15 +211,14 @@ def _from_matrix(graph: Any, n: int, name: str) -> Graph:
     _check_size(graph.shape[0], n, name)
     if isinstance(graph, Tensor):
         entries = graph.detach().to_sparse_coo()
-        row, column = entries._indices().cpu().numpy()  # not coalesced: duplicate entries are added below
-        weight = _numbers(entries._values(), name)
+        places, weight = entries._indices().cpu().numpy(), _numbers(entries._values(), name)
     else:
         entries = graph.tocoo()
-        row, column, weight = entries.row, entries.col, _numbers(entries.data, name)
-    return _undirected(row, column, weight, n, name, matrix=True)
+        places, weight = np.stack([entries.row, entries.col]), _numbers(entries.data, name)
+    return _undirected(sparse.coo_array((weight.astype(np.float64), places), (n, n)), name, both=True)
 
 
-def _from_list(edges: np.ndarray, weight: np.ndarray, n: int, name: str) -> Graph:
+def _from_edges(edges: np.ndarray, weight: np.ndarray, n: int, name: str) -> Graph:
     """Read pairs of point indices, which are floats if they come from an array that also holds the weights."""
     if edges.dtype.kind == "b":
         raise ValueError(f"{name} needs two point indices per edge, got booleans")
@@ -235,50 +230,41 @@ def _from_list(edges: np.ndarray, weight: np.ndarray, n: int, name: str) -> Grap
     outside = edges[(edges < 0) | (edges >= n)]
     if len(outside):
         raise ValueError(f"{name} has an edge with point {outside[0]:g}, but the points are 0 to {n - 1}")
-    return _undirected(edges[:, 0], edges[:, 1], weight, n, name)
+    return _undirected(
+        sparse.coo_array((weight.astype(np.float64), edges.T.astype(np.int64)), (n, n)), name, both=False
+    )
 
 
-def _undirected(
-    row: np.ndarray, column: np.ndarray, weight: np.ndarray, n: int, name: str, matrix: bool = False
-) -> Graph:
-    """Combine the two directions of every edge, of which a matrix lists both; drop self-loops."""
-    row, column, weight = row.astype(np.int64), column.astype(np.int64), weight.astype(np.float64)
-    _check_weights(weight, name)
-    pairs, pair = np.unique(np.minimum(row, column) * n + np.maximum(row, column), return_inverse=True)
-    above = np.bincount(pair, weight * (row < column), minlength=len(pairs))
-    below = np.bincount(pair, weight * (row > column), minlength=len(pairs))
+def _undirected(directed: Any, name: str, both: bool) -> Graph:
+    """Combine the two directions of every edge, of which a matrix lists `both`; drop self-loops."""
+    directed = directed.tocoo().astype(np.float64)
+    bad = directed.data[~((directed.data >= 0) & (directed.data < np.inf))]
+    if len(bad):
+        raise ValueError(f"{name} needs finite weights >= 0, got {bad[0]:g}")
+    above, below = (sparse.triu(matrix, 1).tocsr() for matrix in (directed, directed.T))
     with np.errstate(over="ignore"):
         volume = 2 * (above.sum() + below.sum())
     if not np.isfinite(volume):
         raise ValueError(f"{name} has weights whose sum is not finite; scale them down, as only ratios matter")
-    if matrix:
-        _check_symmetry(pairs, above, below, n, name)
-    total = np.maximum(above, below) if matrix else above + below
-    pairs, total = pairs[total > 0], total[total > 0]
-    lower, upper = np.divmod(pairs, n)
-    return Graph(torch.from_numpy(lower), torch.from_numpy(upper), torch.from_numpy(total), n)
+    greater = above.maximum(below)
+    apart = sparse.coo_array(abs(above - below) > ROUNDING * greater)
+    if both and apart.nnz:
+        lower, upper = int(apart.row[0]), int(apart.col[0])
+        raise ValueError(
+            f"{name} needs a symmetric matrix, but entry [{lower}, {upper}] is {above[lower, upper]:g} and "
+            f"[{upper}, {lower}] is {below[lower, upper]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
+        )
+    total = sparse.csr_array(greater if both else above + below)
+    total.eliminate_zeros()
+    total.sort_indices()
+    edges = total.tocoo()
+    lower_, upper_, weight = (torch.from_numpy(own) for own in (edges.row, edges.col, edges.data))
+    return Graph(lower_.to(torch.int64), upper_.to(torch.int64), weight, directed.shape[0])
 
 
 def _check_size(got: int, n: int, name: str) -> None:
     if got != n:
         raise ValueError(f"{name} has {got} points, but X has {n}; both need the same points in the same order")
-
-
-def _check_weights(weight: np.ndarray, name: str) -> None:
-    bad = weight[~((weight >= 0) & (weight < np.inf))]
-    if len(bad):
-        raise ValueError(f"{name} needs finite weights >= 0, got {bad[0]:g}")
-
-
-def _check_symmetry(pairs: np.ndarray, above: np.ndarray, below: np.ndarray, n: int, name: str) -> None:
-    apart = np.abs(above - below) > ROUNDING * np.maximum(above, below)
-    if apart.any():
-        first = int(apart.argmax())
-        lower, upper = divmod(int(pairs[first]), n)
-        raise ValueError(
-            f"{name} needs a symmetric matrix, but entry [{lower}, {upper}] is {above[first]:g} and "
-            f"[{upper}, {lower}] is {below[first]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
-        )
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:
