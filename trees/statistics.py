@@ -267,7 +267,7 @@ class Parted(Statistic):
         return self.elements, own, columns.centers_of(self.groups), weight
 
 
-class PartedFrom(Statistic):
+class PartedFrom(Parted):
     """Sum of given weights over the points that a cut separates from one of the node's centers.
 
     Parameters
@@ -280,22 +280,14 @@ class PartedFrom(Statistic):
         Weights of the points, rounded so that sums are exact.
     """
 
+    kept = False
+
     def __init__(self, problem: Problem, node: Node, own: Tensor, weight: Tensor) -> None:
-        super().__init__(problem, node)
+        Statistic.__init__(self, problem, node)
         self.centers, self.own, self.weight = node.centers, own, weight
 
-    def sums(self, columns: Columns) -> Tensor:
-        """Weight that is separated: by center if cuts inside bins are bounded, otherwise in total."""
-        given = self.elements, self.own, columns.centers_of(self.centers), self.weight
-        return columns.parted(*given)[:, None] if columns.width is None else columns.parted_by_center(*given)
-
-    def left(self, terms: Tensor) -> Tensor:
-        """Sum over the centers."""
-        return terms.movedim(1, 0) if terms.shape[1] == 1 else terms.sum(1)[None]
-
-    def within(self, terms: Tensor) -> Tensor:
-        """Sum of the lower bounds for each center."""
-        return sums.least_within_bins(terms)[None]
+    def _arguments(self, columns: Columns) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        return self.elements, self.own, columns.centers_of(self.centers), self.weight
 
 
 class Channels(Statistic):
