@@ -104,10 +104,6 @@ class Cuts:
         left = self.left.index_select(1, which)
         return Cuts(self.columns, row, place, left, self.total, centers_left, mass_left, bound)
 
-    def up_to(self, limit: float) -> Cuts:
-        """Select the cuts whose score may be at most `limit`."""
-        return self[(self.bound <= limit).nonzero()[:, 0]]
-
 
 def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None, only_new: bool) -> tuple[Cuts, Tensor]:
     """Describe all cuts of some columns; the second result is a mask of the cuts that leave a side empty.

@@ -18,7 +18,7 @@ from neonxc.trees.problem import Problem
 from neonxc.trees.sparse_columns import of_entries
 from neonxc.trees.statistics import block_of
 
-SAMPLE = 16  # cuts that are scored completely to get a first upper limit of the best score
+SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next
 Cutting = tuple[Cuts, Tensor]
 """All cuts of some columns, and a mask of the cuts that leave a side empty."""
 
@@ -209,7 +209,7 @@ class Search:
                 open_.append(cuts.where((bound <= limit) & ~impossible))
             else:
                 found = self._better(node, found, self._completed(cuts, impossible, found))
-        return self._narrowed(node, [cuts for cuts in open_ if len(cuts.row)], found)
+        return self._narrowed(node, [cuts for cuts in open_ if len(cuts.row)], found) if others else found
 
     def _completed(self, cuts: Cuts, impossible: Tensor, found: Best | None) -> Cuts:
         """All cuts of some columns, with scores from further statistics, if a better cut may need these."""
@@ -222,37 +222,23 @@ class Search:
         return replace(cuts, bound=self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf))
 
     def _narrowed(self, node: Node, open_: list[Cuts], found: Best | None) -> Best | None:
-        """The best cut among candidates of which only bounds of the scores are known."""
-        last = len(self.criterion.stages) - 1
+        """The best cut among candidates of which bounds of the scores are known; those are scored in their order."""
+        *bounds, score = self.criterion.stages[1:]
         best = torch.inf if found is None else found.score
-        if last > 1:
-            best = min([best, *(self._sampled(cuts) for cuts in open_)])
-        for stage in range(1, last + 1):
-            open_ = [cuts.up_to(best + node.slack) for cuts in open_]
-            if stage == last:
-                likeliest = [cuts[cuts.bound.argmin()[None]] for cuts in open_ if len(cuts.row)]
-                best = min([best, *(float(self._staged(cuts, last).bound) for cuts in likeliest)])
-                open_ = [cuts.up_to(best + node.slack) for cuts in open_]
-            open_ = [self._staged(cuts, stage) for cuts in open_ if len(cuts.row)]
-        for cuts in open_:
-            found = self._better(node, found, cuts)
+        for cuts in sorted(open_, key=lambda cuts: float(cuts.bound.min())):
+            order, size, scores = cuts.bound.argsort(), SAMPLE, torch.full_like(cuts.bound, torch.inf)
+            while len(order) and float(cuts.bound[order[0]]) <= best + node.slack:
+                which, order, size = order[:size], order[size:], GROWTH * size
+                some = cuts[which]
+                for bound in bounds:
+                    some = replace(some, bound=bound(node, some))
+                    near = (some.bound <= best + node.slack).nonzero()[:, 0]
+                    some, which = some[near], which[near]
+                if len(which):
+                    scores[which] = score(node, some)
+                    best = min(best, float(scores[which].min()))
+            found = self._better(node, found, replace(cuts, bound=scores))
         return found
-
-    def _sampled(self, cuts: Cuts) -> float:
-        """Upper limit of the best score: the lowest score among the most promising cuts of every column."""
-        of_row = cuts.bound.new_full((len(cuts.columns.features),), torch.inf)
-        of_row.scatter_reduce_(0, cuts.row, cuts.bound, "amin")
-        cuts = cuts[(cuts.bound == of_row.index_select(0, cuts.row)).nonzero()[:, 0]]
-        last = len(self.criterion.stages) - 1
-        for stage in range(1, last + 1):
-            if stage == last:
-                cuts = cuts[cuts.bound.topk(min(SAMPLE, len(cuts.row)), largest=False).indices]
-            cuts = self._staged(cuts, stage)
-        return float(cuts.bound.min())
-
-    def _staged(self, cuts: Cuts, stage: int) -> Cuts:
-        """The candidates with the bounds (or scores) of a later stage."""
-        return replace(cuts, bound=self.criterion.stages[stage](cuts.columns.node, cuts))
 
     def _better(self, node: Node, found: Best | None, cuts: Cuts) -> Best | None:
         """The better of a cut and the first of the best cuts; ties go to the lower column, then the lower code."""
