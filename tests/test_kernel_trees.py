@@ -343,7 +343,7 @@ def test_gamma_of_other_points():
         ({"gamma": np.nan}, "gamma needs"),
         ({"gamma": np.inf}, "gamma needs"),
         ({"gamma": "median"}, "gamma needs"),
-        ({"kernel": "cosine"}, "kernel needs one of gaussian, laplace, got 'cosine'"),
+        ({"kernel": "cosine"}, 'kernel needs "gaussian" or "laplace", got .cosine'),
         ({"features": "fourier"}, 'features needs "anchors" or "taylor", got \'fourier\''),
         ({"features": "taylor", "kernel": "laplace"}, 'features="taylor" needs kernel="gaussian"'),
         ({"n_features": 0}, "n_features needs a whole number >= 1, got 0"),

@@ -360,7 +360,7 @@ def test_parameters_of_cliques():
     X, labels = np.arange(6.0)[:, None], np.arange(6) % 2
     with pytest.raises(ValueError, match='clique_weights needs "unit" or "size", got \'one\''):
         SpExClique(2, clique_weights="one").fit(X, labels=labels)
-    with pytest.raises(ValueError, match="leaf_labels needs one of surrogate, majority, own"):
+    with pytest.raises(ValueError, match='leaf_labels needs "surrogate", "majority" or "own"'):
         SpExClique(2, leaf_labels="best").fit(X, labels=labels)
 
 

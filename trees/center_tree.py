@@ -8,12 +8,10 @@ from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 
-from neonxc.common.arguments import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
@@ -23,7 +21,7 @@ from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.exact import tally
 from neonxc.trees.growth import best_first, separate_centers
-from neonxc.trees.labelling import check_leaf_labels, label_leaves
+from neonxc.trees.labelling import label_leaves
 from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
@@ -68,13 +66,6 @@ class CenterTree(TreeExplainer):
     def _streams(self) -> bool | None:
         several = self.refine or self.n_init > 1
         return None if several else self._uses_distances or self.max_leaves is not None
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_leaf_labels(self.leaf_labels)
-        check_whole("n_init", self.n_init)
-        if not isinstance(self.refine, bool | np.bool_):
-            raise ValueError(f"refine needs True or False, got {self.refine!r}")
 
     def _grow(
         self, problem: Problem, smaller: tuple[TreeBuilder, list[Node], Any] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Any
 
-from neonxc.common.arguments import check_number
 from neonxc.trees.criteria.empty_space import EmptySpace
 from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
@@ -68,11 +67,6 @@ class CLTree(UnsupervisedTree):
     min_y: float = 0.05
     min_rd: float = 0.6
     random_state: Any = None
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_number("min_y", self.min_y, most=1)
-        check_number("min_rd", self.min_rd)
 
     def _most_leaves(self) -> int | None:
         return self.n_clusters if self.max_leaves is None else self.max_leaves

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.common.arguments import check_number
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
@@ -75,15 +74,6 @@ class CUBT(UnsupervisedTree):
     min_dist: float = 0.3
     delta: float = 0.2
     random_state: Any = None
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_number("min_size", self.min_size)
-        check_number("min_dev", self.min_dev, most=1)
-        check_number("min_dist", self.min_dist)
-        check_number("delta", self.delta, most=1)
-        if self.delta == 0:
-            raise ValueError("delta needs a number in (0, 1], got 0")
 
     def _criterion(self, problem: Problem) -> Deviance:
         return Deviance(problem, self.min_size, self.min_dev)

@@ -15,7 +15,6 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.common.arguments import check_whole
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, reads_tables
@@ -27,6 +26,7 @@ from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.exact import tally
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.labelling import majority
+from neonxc.trees.parameters import check_parameters
 from neonxc.trees.preparation import (
     PreparedData,
     agree_on_source,
@@ -215,11 +215,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     def _check_parameters(self) -> None:
         """Refuse parameters that mean nothing."""
-        check_whole("n_clusters", self.n_clusters)
-        check_whole("max_leaves", getattr(self, "max_leaves", None), optional=True)
-        check_whole("max_bins", self.max_bins, least=2, optional=True)
-        if self.metric not in ("l1", "l2"):
-            raise ValueError(f'metric needs "l2" or "l1", got {self.metric!r}')
+        check_parameters(self)
 
     @abstractmethod
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:

@@ -17,7 +17,7 @@ from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, best_first, grow_with_tests
-from neonxc.trees.labelling import check_leaf_labels, label_leaves
+from neonxc.trees.labelling import label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.search import Search
@@ -40,10 +40,6 @@ class BestFirst(TreeExplainer):
     reference: Any = "kmeans"
     max_bins: int | None = None
     random_state: Any = None
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_leaf_labels(self.leaf_labels)
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.common.arguments import check_number
 from neonxc.common.numbers import text
 from neonxc.common.warnings import warn
 from neonxc.trees.center_tree import CenterTree
@@ -138,10 +137,6 @@ class ExShallow(CenterTree):
     _: KW_ONLY
     depth_factor: float = 0.03
     _uses_distances = True
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_number("depth_factor", self.depth_factor)
 
     def _criterion(self, problem: Problem) -> Criterion:
         return CostAndDepth(problem, self.depth_factor_)

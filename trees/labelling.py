@@ -5,14 +5,6 @@ from __future__ import annotations
 from neonxc.trees.exact import tally
 from neonxc.trees.problem import Node, Problem
 
-LEAF_LABELS = ("surrogate", "majority", "own")
-
-
-def check_leaf_labels(value: str) -> None:
-    """Raise a ValueError for an unknown rule."""
-    if value not in LEAF_LABELS:
-        raise ValueError(f"leaf_labels needs one of {', '.join(LEAF_LABELS)}, got {value!r}")
-
 
 def label_leaves(problem: Problem, leaves: list[Node], leaf_labels: str) -> dict[int, int] | None:
     """Assign a reference cluster to every leaf; None if every leaf is a cluster of its own."""

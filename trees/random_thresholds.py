@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 import neonxc.trees.sums as sums
-from neonxc.common.arguments import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, grow_with_tests
@@ -57,10 +56,6 @@ class RandomThresholds(TreeExplainer):
     metric: str = "l2"
     reference: Any = "kmeans"
     random_state: Any = None
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_whole("n_trials", self.n_trials)
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         generator = np.random.default_rng(common_seed(self.random_state, problem.ranks))

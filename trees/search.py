@@ -222,7 +222,7 @@ class Search:
         return replace(cuts, bound=self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf))
 
     def _narrowed(self, node: Node, open_: list[Cuts], found: Best | None) -> Best | None:
-        """The best cut among candidates of which bounds of the scores are known; those are scored in their order."""
+        """The best cut among candidates with bounds of their scores, in whose order they are scored."""
         *bounds, score = self.criterion.stages[1:]
         best = torch.inf if found is None else found.score
         for cuts in sorted(open_, key=lambda cuts: float(cuts.bound.min())):

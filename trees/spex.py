@@ -6,7 +6,6 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY
 from typing import Any
 
-from neonxc.common.arguments import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criteria.conductance import CliqueConductance, GraphConductance
 from neonxc.trees.criterion import Criterion
@@ -57,11 +56,6 @@ class SpExClique(BestFirst):
     _: KW_ONLY
     leaf_labels: str = "majority"
     clique_weights: str = "unit"
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.clique_weights not in ("unit", "size"):
-            raise ValueError(f'clique_weights needs "unit" or "size", got {self.clique_weights!r}')
 
     def _criterion(self, problem: Problem) -> Criterion:
         return CliqueConductance(problem, by_size=self.clique_weights == "size")
@@ -140,10 +134,6 @@ class SpExKNN(GraphTree):
 
     _: KW_ONLY
     n_neighbors: int = NEIGHBORS
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_whole("n_neighbors", self.n_neighbors)
 
     def _neighbors(self) -> int:
         return self.n_neighbors

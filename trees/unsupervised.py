@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.arguments import check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criterion import Criterion
@@ -77,10 +76,6 @@ class UnsupervisedTree(OwnClusters):
     def _most_leaves(self) -> int | None:
         """Maximum number of leaves after pruning."""
         return self.max_leaves
-
-    def _check_parameters(self) -> None:
-        check_whole("n_clusters", self.n_clusters, optional=True)
-        check_whole("max_leaves", self.max_leaves, optional=True)
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         builder, criterion = TreeBuilder(), self._criterion(problem)

@@ -29,8 +29,9 @@ def surrogate_columns(
 
     IMM on these features, with the cluster means of the features as centers, explains kernel k-means. The features
     are the kernel between a value and an anchor, or the first terms ``sqrt((2γ)^m / m!) x^m exp(-γx²)`` of the
-    Gaussian kernel's Taylor expansion. They are corrected for rounding errors: equal raw values have equal features, and the absolute value of a feature is unimodal in the raw values. The values above a threshold
-    therefore form at most two intervals of the raw column, as :func:`intervals_of` requires.
+    Gaussian kernel's Taylor expansion. They are corrected for rounding errors: equal raw values have equal
+    features, and the absolute value of a feature is unimodal in the raw values. The values above a threshold
+    therefore form at most two intervals of the raw column.
 
     Parameters
     ----------
