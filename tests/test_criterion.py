@@ -17,27 +17,26 @@ from tree_witnesses import cuts as all_cuts
 from tree_witnesses import data, separating
 
 import neonxc.trees
-import neonxc.trees.sums as sums
+import neonxc.trees.columns.sums as sums
 from neonxc.common.processes import Ranks
 from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees import statistics as statistics_module
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.codes import code_columns
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.coding.table import Table
+from neonxc.trees.columns import statistics as statistics_module
+from neonxc.trees.columns.statistics import Channels, Clusters, Parted, Points, Statistic
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.conductance import CliqueConductance
+from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.gini import Gini
 from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
-from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.exact import rounded
-from neonxc.trees.growth import best_first, separate_centers
-from neonxc.trees.labelling import label_leaves
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.growth import best_first, label_leaves, separate_centers
 from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
-from neonxc.trees.statistics import Channels, Clusters, Parted, Points, Statistic
-from neonxc.trees.table import Table
 
 seeds = st.integers(0, 2**32 - 1)
 DTYPES = [np.float64, np.float32, np.float16, np.uint8, np.int64]

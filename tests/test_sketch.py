@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neonxc.trees import sketch as sketch_module
-from neonxc.trees.bins import BinEnds, Bins
-from neonxc.trees.sketch import Sketch
+from neonxc.trees.coding import sketch as sketch_module
+from neonxc.trees.coding.bins import BinEnds, Bins
+from neonxc.trees.coding.sketch import Sketch
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -22,7 +22,7 @@ from neonxc.trees import (
     batches,
     binned_table,
 )
-from neonxc.trees import columns as columns_module
+from neonxc.trees.columns import columns as columns_module
 
 N, D, K = 700, 4, 5
 EXPLAINERS = [

@@ -15,13 +15,13 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 from neonxc.trees import CUBT, CLTree, KDTree, reference
-from neonxc.trees.codes import code_columns
+from neonxc.trees.baselines.cubt import join_leaves, mean_of_smallest, nearest_distances
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.table import Table
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.criteria.empty_space import EmptySpace
-from neonxc.trees.cubt import join_leaves, mean_of_smallest, nearest_distances
 from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
-from neonxc.trees.table import Table
 
 EXPLAINERS = [CUBT, CLTree]
 

@@ -24,12 +24,12 @@ from neonxc.trees import (
     SpExClique,
     SpExGraph,
 )
-from neonxc.trees.codes import code_columns
-from neonxc.trees.columns import Columns
-from neonxc.trees.entries import SparseColumns, code_sparse
-from neonxc.trees.graph import knn_graph
-from neonxc.trees.sparse_columns import columns_of, split_by_cost
-from neonxc.trees.table import Table
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.entries import SparseColumns, code_sparse
+from neonxc.trees.coding.table import Table
+from neonxc.trees.columns.columns import Columns
+from neonxc.trees.columns.sparse import columns_of, split_by_cost
+from neonxc.trees.graphs.graph import knn_graph
 
 EXPLAINERS = [
     IMM(5),

@@ -19,15 +19,18 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array, some_rows
-from neonxc.trees import reference as references
-from neonxc.trees.batches import BatchSource, batch_source
-from neonxc.trees.binned_table import BinnedTable
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.exact import tally
-from neonxc.trees.growth import leaf_of_points
-from neonxc.trees.labelling import majority
+from neonxc.trees.coding.binned_table import BinnedTable
+from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.table import Table
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.fitted.training_bounds import bounds_from_codes, bounds_from_table
+from neonxc.trees.fitted.tree import ThresholdTree
+from neonxc.trees.growth import leaf_of_points, majority
 from neonxc.trees.parameters import check_parameters
-from neonxc.trees.preparation import (
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.reading import reference as references
+from neonxc.trees.reading.batches import BatchSource, batch_source
+from neonxc.trees.reading.preparation import (
     PreparedData,
     agree_on_source,
     as_numpy,
@@ -38,12 +41,8 @@ from neonxc.trees.preparation import (
     read_points,
     stream_source,
 )
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reference import Reference, filled, inertia
-from neonxc.trees.selection import check_sample_weight
-from neonxc.trees.table import Table
-from neonxc.trees.training_bounds import bounds_from_codes, bounds_from_table
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.reading.reference import Reference, filled, inertia
+from neonxc.trees.reading.selection import check_sample_weight
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):

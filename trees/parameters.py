@@ -34,7 +34,8 @@ leaf a cluster of its own.""",
     "metric": """{"l2", "l1"}
 "l2" for k-means, "l1" for k-medians.""",
     "refine": """bool
-Whether to lower the tree's own k-means cost after it has grown; see :func:`neonxc.trees.refine.refined`.""",
+Whether to lower the tree's own k-means cost after it has grown; see
+:func:`neonxc.trees.explainers.refine.refined`.""",
     "n_init": """int
 Number of trees that are grown; the one with the lowest cost is kept. The first tree uses the explainer's own
 criterion. The others use criteria of other explainers (the attribute `criterion_` names the one that was best)

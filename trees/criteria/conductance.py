@@ -7,12 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
-from neonxc.trees.exact import rounded
-from neonxc.trees.graph import Graph
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Pairs, Points
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.columns.statistics import Pairs, Points
+from neonxc.trees.criteria.criterion import Criterion, Cuts, at_least_one, floating
+from neonxc.trees.graphs.graph import Graph
+from neonxc.trees.problem import Node, Problem
 
 
 def conductance(inside: Tensor, volume: Tensor) -> Tensor:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Channels
+from neonxc.trees.columns.statistics import Channels
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node, Problem
 
 
 class CostChange(Criterion):

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.exact import rounded
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Channels
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.columns.statistics import Channels
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node, Problem
 
 
 @dataclass

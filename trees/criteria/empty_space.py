@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Cut, Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Points
+from neonxc.trees.columns.statistics import Points
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Cut, Node, Problem
 
 
 @dataclass

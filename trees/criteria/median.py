@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.statistics import Points
+from neonxc.trees.columns.statistics import Points
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node
 
 
 class Median(Criterion):

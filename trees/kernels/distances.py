@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.trees.table import Table
+from neonxc.trees.coding.table import Table
 
 BLOCK = 1 << 18  # entries of a block of the kernel matrix on a CPU
 BUDGET = 1 << 26  # the same on other devices

@@ -11,23 +11,21 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from neonxc.common.warnings import warn
-from neonxc.trees import reference as references
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.codes import code_columns
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.table import Table
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import Step, best_first, grow_with_tests, separate_centers
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.growth import Step, best_first, grow_with_tests, label_leaves, separate_centers
 from neonxc.trees.kernels.distances import feature_space_distances, median_gamma
 from neonxc.trees.kernels.features import KernelTable, kernel_points
 from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
-from neonxc.trees.labelling import label_leaves
-from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
-from neonxc.trees.preparation import as_numpy
-from neonxc.trees.problem import Problem
-from neonxc.trees.reference import Reference
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.reading import reference as references
+from neonxc.trees.reading.preparation import as_numpy
+from neonxc.trees.reading.reference import Reference
 from neonxc.trees.search import Search
-from neonxc.trees.table import Table
 
 GrownTree = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 

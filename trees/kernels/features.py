@@ -142,7 +142,7 @@ def _unimodal(size: Tensor, rising: Tensor) -> Tensor:
 class KernelTable:
     """Table of the kernel features on which Kernel IMM makes its cuts.
 
-    It has the same methods as :class:`~neonxc.trees.table.Table`, but computes columns when they are asked for,
+    It has the methods of :class:`~neonxc.trees.coding.table.Table`, but computes columns when they are asked for,
     because all of them together may not fit into memory.
 
     Parameters

@@ -16,12 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-import neonxc.trees.sums as sums
+import neonxc.trees.columns.sums as sums
 from neonxc.rules.intervals import Intervals
-from neonxc.trees.exact import rounded
-from neonxc.trees.midpoints import between
-from neonxc.trees.node import Cut, Node
-from neonxc.trees.problem import Problem
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.coding.midpoints import between
+from neonxc.trees.problem import Cut, Node, Problem
 
 CACHED = 1 << 16  # entries of a temporary array on a CPU, so that it fits into a core's cache
 BUDGET = 1 << 24  # entries of a temporary array on other devices
