@@ -25,7 +25,7 @@ from neonxc.trees.coding.table import Table
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.fitted.training_bounds import bounds_from_codes, bounds_from_table
 from neonxc.trees.fitted.tree import ThresholdTree
-from neonxc.trees.growth import leaf_of_points, majority
+from neonxc.trees.growth import Grown, leaf_of_points, majority
 from neonxc.trees.parameters import check_parameters
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading import reference as references
@@ -217,7 +217,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         check_parameters(self)
 
     @abstractmethod
-    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+    def _grow(self, problem: Problem) -> Grown:
         """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
 
     def _prepare(

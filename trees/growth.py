@@ -13,6 +13,10 @@ from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.search import Search
 
+Leaves = tuple[TreeBuilder, list[Node]]
+"""A growing tree and its leaves."""
+Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
+"""A grown tree, its leaves, and the reference cluster of every leaf (None: leaves are clusters)."""
 Step = tuple[Cut, int, int]
 """A cut, and the numbers of its two children."""
 

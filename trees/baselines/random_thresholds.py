@@ -12,8 +12,7 @@ from torch import Tensor
 import neonxc.trees.columns.sums as sums
 from neonxc.trees.coding.midpoints import between
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.growth import Step, grow_with_tests
+from neonxc.trees.growth import Grown, Leaves, Step, grow_with_tests
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading.shards import common_seed
@@ -56,7 +55,7 @@ class RandomThresholds(TreeExplainer):
     reference: Any = "kmeans"
     random_state: Any = None
 
-    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+    def _grow(self, problem: Problem) -> Grown:
         generator = np.random.default_rng(common_seed(self.random_state, problem.ranks))
         spread = problem.variances.sqrt().cpu().numpy()
         scale = np.where(spread > 0, spread, 1.0)
@@ -123,7 +122,7 @@ def _gaps(
     return feature, before[nodes, feature, rank], ordered[feature, rank]
 
 
-def _build(problem: Problem, tests: Tests) -> tuple[TreeBuilder, list[Node]]:
+def _build(problem: Problem, tests: Tests) -> Leaves:
     def test(path: int, node: Node) -> Step | None:
         return (problem.cut_at(node, *tests[path]), 2 * path, 2 * path + 1) if path in tests else None
 

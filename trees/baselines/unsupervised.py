@@ -11,7 +11,7 @@ import torch
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.explainers.own_clusters import OwnClusters
 from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.growth import Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.search import Search
 
@@ -37,7 +37,7 @@ class UnsupervisedTree(OwnClusters):
         """Maximum number of leaves after pruning."""
         return self.max_leaves
 
-    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+    def _grow(self, problem: Problem) -> Grown:
         builder, criterion = TreeBuilder(), self._criterion(problem)
         leaves = best_first(
             Search(problem, criterion), builder, [problem.root().without_centers()], problem.table.n
@@ -81,7 +81,7 @@ def _pruned(builder: TreeBuilder, nodes: dict[int, Node], alike: Callable[[Node,
     return inner
 
 
-def _copied(problem: Problem, builder: TreeBuilder, inner: set[int]) -> tuple[TreeBuilder, list[Node]]:
+def _copied(problem: Problem, builder: TreeBuilder, inner: set[int]) -> Leaves:
     """Copy the part of a tree with the given inner nodes; its leaves are returned from left to right."""
 
     def test(place: int, node: Node) -> Step | None:

@@ -16,7 +16,7 @@ ROWS = 1 << 18  # number of points that are processed at a time, which limits te
 
 
 @dataclass
-class State:
+class NodeCosts:
     """Costs of the points of a node.
 
     Attributes
@@ -70,7 +70,7 @@ class InducedCost(Criterion):
         super().__init__(problem)
         self.by_center = problem.distances.T.contiguous()
 
-    def open(self, node: Node) -> State:
+    def open(self, node: Node) -> NodeCosts:
         """Distances of the node's points to its centers, and their current cost."""
         distances = self._distances(node)
         found = [_nearest(part) for part in distances.split(ROWS, dim=1)]
@@ -78,7 +78,7 @@ class InducedCost(Criterion):
         if self.problem.weight is not None:
             gap, current, farthest = self.problem.weighted(torch.stack([gap, current, farthest]), node.rows)
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
-        return State(distances, total, extent, PartedFrom(self.problem, node, nearest, gap), 1.0)
+        return NodeCosts(distances, total, extent, PartedFrom(self.problem, node, nearest, gap), 1.0)
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
         """Additional cost of the points that are separated from their nearest center."""
@@ -105,7 +105,7 @@ class InducedCost(Criterion):
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Cost with every point at the nearest center on its side."""
-        state: State = node.state
+        state: NodeCosts = node.state
         parts, which = torch.unique(cuts.sides(), dim=0, return_inverse=True)
         on_left, on_right = _least(state.distances, torch.cat([parts, ~parts])).chunk(2)
         change = self.problem.weighted(on_left - on_right, node.rows, state.extent)
@@ -150,7 +150,7 @@ class CostAndDepth(InducedCost):
         # The depth estimate needs a number of points: weights are divided by the smallest one
         self.unit = 1.0 if problem.weight is None else min(1.0, problem.least(problem.weight))
 
-    def open(self, node: Node) -> State:
+    def open(self, node: Node) -> NodeCosts:
         """As for the induced cost. If every point lies on a center, costs are used instead of ratios."""
         state = super().open(node)
         rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.extent

@@ -16,7 +16,7 @@ FEW = 1 << 18  # number of gains (points x centers x columns) below which leavin
 
 
 @dataclass
-class State:
+class NodeGains:
     """Costs of a node's points at the reference centers.
 
     Attributes
@@ -49,7 +49,7 @@ class Surrogate(Criterion):
        Definition 1 and Algorithm 1.
     """
 
-    def open(self, node: Node) -> State:
+    def open(self, node: Node) -> NodeGains:
         """Gains of the node's points, and bounds that tell which centers can be the best one of a side."""
         problem, k = self.problem, self.problem.k
         distances = problem.weighted(problem.distances.index_select(0, node.rows).T, node.rows).T
@@ -60,11 +60,11 @@ class Surrogate(Criterion):
         many = k * node.n * problem.table.d > FEW and k < 8 * problem.table.d and not problem.sharded
         reach = _reach(gains) if many else None
         gain = -float(problem.reduce(gains.amin(1).sum()) if reach is None else reach.min())
-        return State(gains, size, gain + slack if gain > slack else -torch.inf, reach)
+        return NodeGains(gains, size, gain + slack if gain > slack else -torch.inf, reach)
 
     def statistics(self, node: Node) -> tuple[Channels]:
         """Gains at the centers that can be the best one of a side; of many centers, only at the most promising."""
-        state: State = node.state
+        state: NodeGains = node.state
         first = self.problem.reduce((state.gains < 0).any(0), "max")  # no other center improves on the node's best
         if state.reach is not None:
             slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
@@ -74,7 +74,7 @@ class Surrogate(Criterion):
 
     def further(self, node: Node, least: float) -> Sequence[Channels]:
         """Gains at the remaining centers that a better cut may need."""
-        state: State = node.state
+        state: NodeGains = node.state
         if state.rest is None or state.reach is None:
             return ()
         slack = 8 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size

@@ -21,7 +21,7 @@ from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import Grow, refined, score_tree
 from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.growth import best_first, label_leaves, separate_centers
+from neonxc.trees.growth import Grown, Leaves, best_first, label_leaves, separate_centers
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading.reference import kmeans
@@ -37,7 +37,6 @@ STARTS: tuple[tuple[str, Callable[[Problem], Criterion]], ...] = (
     ("EMN", lambda problem: Mistakes(problem, shared=True)),
 )
 """Criteria of the starts after the first one, used cyclically with ``n_init > 1``."""
-Leaves = tuple[TreeBuilder, list[Node]]
 
 
 @explainer()
@@ -65,9 +64,7 @@ class CenterTree(TreeExplainer):
         several = self.refine or self.n_init > 1
         return None if several else self._uses_distances or self.max_leaves is not None
 
-    def _grow(
-        self, problem: Problem, smaller: tuple[TreeBuilder, list[Node], Any] | None = None
-    ) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+    def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
         if self.max_leaves is not None and self.max_leaves < problem.k:
             needed = f"at least the number of clusters, {problem.k}"
             raise ValueError(f"max_leaves must be {needed}, got {self.max_leaves}")

@@ -17,12 +17,10 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_tree import one_leaf_per_center
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.fitted.tree import as_tree, tree_of
-from neonxc.trees.growth import Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.search import Search
-
-Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 
 
 @explainer(
@@ -47,7 +45,7 @@ class BestFirst(TreeExplainer):
     def _default_leaves(self, problem: Problem) -> int:
         return problem.k
 
-    def _base(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
+    def _base(self, problem: Problem) -> Leaves:
         return TreeBuilder(), [problem.root()]
 
     def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
@@ -96,7 +94,7 @@ class ExKMC(BestFirst):
     def _default_leaves(self, problem: Problem) -> int:
         return max(2 * problem.k, 0 if isinstance(self.base, str) else as_tree(self.base).n_leaves)
 
-    def _base(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
+    def _base(self, problem: Problem) -> Leaves:
         if isinstance(self.base, str):
             return (
                 one_leaf_per_center(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)

@@ -12,13 +12,13 @@ from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact import tally
 from neonxc.trees.criteria.cost_change import CostChange
 from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.growth import Step, grow_with_tests
+from neonxc.trees.growth import Leaves, Step, grow_with_tests
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading.reference import cluster_centers, filled
 from neonxc.trees.search import Search
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
-Grow = Callable[[Problem], tuple[TreeBuilder, list[Node]]]
+Grow = Callable[[Problem], Leaves]
 
 
 @dataclass
@@ -181,7 +181,7 @@ class _MutableTests:
         """Distinct leaves that points of any process reach."""
         return self.problem.reduce(tally(leaf, len(self.feature))).nonzero()[:, 0]
 
-    def rebuild(self) -> tuple[TreeBuilder, list[Node]]:
+    def rebuild(self) -> Leaves:
         """Build the tree with the current tests."""
 
         def test(place: int, node: Node) -> Step | None:

@@ -16,7 +16,7 @@ from neonxc.trees.coding.table import Table
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.growth import Step, best_first, grow_with_tests, label_leaves, separate_centers
+from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves, separate_centers
 from neonxc.trees.kernels.distances import feature_space_distances, median_gamma
 from neonxc.trees.kernels.features import KernelTable, kernel_points
 from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
@@ -26,8 +26,6 @@ from neonxc.trees.reading import reference as references
 from neonxc.trees.reading.preparation import as_numpy
 from neonxc.trees.reading.reference import Reference
 from neonxc.trees.search import Search
-
-GrownTree = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 
 PARAMETERS = {
     "reference": """{"kernel_kmeans", "kmeans", "spectral"} or estimator
@@ -103,7 +101,7 @@ class KernelTree(TreeExplainer):
         X = as_numpy(table.data)
         return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
 
-    def _kernel_imm(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
+    def _kernel_imm(self, problem: Problem) -> Leaves:
         """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
         points = kernel_points(problem, self.features)
         features = KernelTable(points, self.features, self.kernel, self.gamma_, self.n_features)
@@ -164,7 +162,7 @@ class KernelIMM(KernelTree):
     x[0] in (-0.35, 0.37]
     """
 
-    def _grow(self, problem: Problem) -> GrownTree:
+    def _grow(self, problem: Problem) -> Grown:
         builder, leaves = self._kernel_imm(problem)
         return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
 
@@ -181,7 +179,7 @@ class ExpandedKernelTree(KernelTree):
     def _costs(self, problem: Problem) -> Tensor:
         """Cost of every point under each label, [n, k]."""
 
-    def _grow(self, problem: Problem) -> GrownTree:
+    def _grow(self, problem: Problem) -> Grown:
         builder, leaves = TreeBuilder(), [problem.root()]
         if self.base == "imm":
             builder, leaves = self._kernel_imm(problem)

@@ -201,7 +201,7 @@ def _first(sums: Tensor, total: Tensor, codes: Tensor, column: int, bound: float
 
 
 @dataclass(frozen=True)
-class State:
+class LabelCosts:
     """Costs of a node's points under each label [points, k], their sum [k], and the rounding error of sums."""
 
     costs: Tensor
@@ -272,13 +272,13 @@ class IntervalSearch:
         """Drop the node's state; nothing is passed on to the children."""
         node.state = None
 
-    def _state(self, node: Node) -> State:
+    def _state(self, node: Node) -> LabelCosts:
         if not node.opened:
             costs = self.costs.index_select(0, node.rows)
             total = costs.sum(0)
             slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * float(costs.amax(1).sum() if node.n else 0)
-            node.state, node.opened = State(costs, total, slack), True
-        state: State = node.state
+            node.state, node.opened = LabelCosts(costs, total, slack), True
+        state: LabelCosts = node.state
         return state
 
     def _better(self, one: BestInterval | None, other: BestInterval | None, slack: float) -> BestInterval | None:
