@@ -20,7 +20,7 @@ from neonxc.trees import (
     KDTree,
     SpExClique,
     batches,
-    binned_table,
+    streams,
 )
 from neonxc.trees import chunked_view as chunked_view_module
 
@@ -165,7 +165,7 @@ def test_arrays_too_large_for_memory_go_to_files(monkeypatch):
     X = points()
     centers = X[:K] + np.float32(0.01)
     expected = ExGreedy(K).fit(in_batches(X), centers=centers)
-    monkeypatch.setattr(binned_table, "machine_memory", lambda: 1)
+    monkeypatch.setattr(streams, "machine_memory", lambda: 1)
     found = ExGreedy(K).fit(in_batches(X), centers=centers)
     assert_same(expected.tree_, found.tree_)
 
