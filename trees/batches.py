@@ -136,7 +136,7 @@ def _of_parquet(path: Path) -> Iterator[Any]:
     found = (file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
     files = [path] if path.is_file() else sorted(found)
     if not files:
-        raise ValueError(f"X is a path, but there is no Parquet file or folder of such (*.parquet): {str(path)!r}")
+        raise ValueError(f"X is a path, but neither of a file nor of a folder with Parquet files (*.parquet): {str(path)!r}")
     for file in files:
         try:
             opened = parquet.ParquetFile(file)

@@ -19,7 +19,7 @@ from neonxc.trees.exact import whole
 from neonxc.trees.ordering import distinct, is_first, sorted_rows
 
 ROWS, NUMBERS = 1 << 16, 1 << 24  # maximum number of rows, and of values, of the sample
-PIECE = 1 << 17  # values that are processed at a time, so that they fit into a core's cache
+PIECE, CACHED = 1 << 17, 1 << 15  # values that are hashed, and coded, at a time, so that they fit into a core's cache
 
 
 @dataclass
@@ -42,14 +42,24 @@ class Bins:
     high: Tensor
     size: Tensor
 
-    def codes(self, values: Tensor, columns: slice = slice(None)) -> Tensor:
-        """Find the bins of values [columns, b]."""
-        return torch.searchsorted(self.edge[columns], values.to(torch.float64).contiguous(), out_int32=True)
-
+    def code(self, values: Tensor, out: Tensor, columns: slice = slice(None)) -> Tensor:
+        """Write the bins of values [columns, b] to `out`, by a binary search without branches, and return it."""
+        edge = self.edge[columns]
+        size = 1 << (edge.shape[1] - 1).bit_length()
+        edges = pad(edge, (0, size - edge.shape[1]), value=torch.inf).flatten()
+        start = torch.arange(0, len(edges), size, dtype=torch.int32, device=edge.device)[:, None]
+        step = max(1, CACHED // len(edge))
+        for own, result in zip(values.split(step, 1), out.split(step, 1), strict=True):
+            numbers, found, half = own.to(torch.float64).flatten(), start.expand(own.shape).flatten(), size
+            while half := half // 2:
+                less = edges.index_select(0, found + (half - 1)).lt_(numbers)  # 0 or 1, which is faster than booleans
+                found.add_(less.to(torch.int32), alpha=half)
+            result.copy_(found.view(own.shape) - start)
+        return out
 
     def codes_of_centers(self, centers: Tensor) -> Tensor:
         """The bins that the values of the centers [k, d] end, [d, k]."""
-        return torch.searchsorted(self.high.contiguous(), centers.T.to(torch.float64).contiguous())
+        return torch.searchsorted(self.high, centers.T.to(torch.float64).contiguous())
 
 
 class Sketch:
@@ -123,15 +133,15 @@ class Sketch:
             fixed = [self._values[part].where(few, torch.inf), centers.T[part].to(torch.float64)]
             ends = quantiles(sample, counts, max(1, self.max_bins - len(centers)))
             high = distinct(torch.cat([*fixed, ends.masked_fill(few, torch.inf)], 1))
-            known = pad(distinct(torch.cat([*fixed, sample], 1)), (0, 1), value=torch.inf)
-            above = known.gather(1, torch.searchsorted(known[:, :-1], high, right=True))
+            known = distinct(torch.cat([*fixed, sample], 1))
+            above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, high, right=True))
             middle = (high / 2 + above / 2).to(kind).to(torch.float64)
             edge = middle.where((middle < above) | above.isinf(), high)
             found.append(torch.stack([edge, pad(above, (1, -1), value=-torch.inf), high]))
-        edge, low, high = torch.cat(found, 1)
-        size = high.isfinite().sum(1)
-        most = int(size.max())
-        return Bins(edge[:, :most].contiguous(), low[:, :most], high[:, :most], size)
+        every = torch.cat(found, 1)
+        size = every[2].isfinite().sum(1)
+        edge, low, high = every[..., : int(size.max())].contiguous()
+        return Bins(edge, low, high, size)
 
     def _add_values(self, columns: Tensor, values: Tensor) -> None:
         """Add values [columns, b] to the distinct ones of the given columns."""

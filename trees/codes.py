@@ -157,8 +157,11 @@ def _binned(table: Table, centers: Tensor, max_bins: int, weight: Tensor | None,
         sketch.add(table.rows(part), None if weight is None else weight[part])
     bins = sketch.merged(ranks).bins(centers, table.dtype)
     kind = code_type(int(bins.size.max()))
-    codes = [bins.codes(table.columns(*ends), slice(*ends)).to(kind) for ends in table.chunks()]
-    return replace(_columns(codes, bins.codes_of_centers(centers), bins.size), ends=bins)
+    parts = []
+    for first, last in table.chunks():
+        values = table.columns(first, last)
+        parts.append(bins.code(values, torch.empty_like(values, dtype=kind), slice(first, last)))
+    return replace(_columns(parts, bins.codes_of_centers(centers), bins.size), ends=bins)
 
 
 def stored_columns(codes: Tensor, centers: Tensor, bins: Bins) -> CodedColumns:

@@ -15,7 +15,7 @@ from torch import Tensor
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.inputs import are_labels, label_array
 from neonxc.trees.batches import BatchSource
-from neonxc.trees.bins import PIECE, Sketch
+from neonxc.trees.bins import Sketch
 from neonxc.trees.codes import CodedColumns, stored_columns
 from neonxc.trees.exact import tally
 from neonxc.trees.reference import Reference, from_centers, kmeans
@@ -100,11 +100,9 @@ class Stream:
         codes = allocate((self.n, self.d), code_type(int(bins.size.max())))
         far = allocate((len(centers), self.n), torch.float64) if distances else None
         nearest = torch.empty(self.n, dtype=torch.int64) if labels is None else labels
-        step = max(1, PIECE // self.d)
         with self.ranks.agreed():
             for part, batch in self:
-                for own, piece in zip(codes[part].split(step), batch.split(step), strict=True):
-                    own.copy_(bins.codes(piece.T).T)
+                bins.code(batch.T, codes[part].T)
                 if labels is not None and far is None:
                     continue
                 costs = Table(batch).distances(centers, metric)
