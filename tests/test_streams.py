@@ -166,7 +166,7 @@ def test_arrays_too_large_for_memory_go_to_files(monkeypatch):
     X = points()
     centers = X[:K] + np.float32(0.01)
     expected = ExGreedy(K).fit(in_batches(X), centers=centers)
-    monkeypatch.setattr(streams, "machine_memory", lambda: 1)
+    monkeypatch.setattr(streams, "LARGEST", 0)
     found = ExGreedy(K).fit(in_batches(X), centers=centers)
     assert_same(expected.tree_, found.tree_)
 

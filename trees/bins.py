@@ -35,12 +35,15 @@ class Bins:
         values, all values; otherwise of the sample.
     size : Tensor [d] of int64
         Number of bins of every column.
+    centers : Tensor [d, k] of int64
+        The bins of the centers, which end with their values.
     """
 
     edge: Tensor
     low: Tensor
     high: Tensor
     size: Tensor
+    centers: Tensor
 
     def code(self, values: Tensor, out: Tensor, columns: slice = slice(None)) -> Tensor:
         """Write the bins of values [columns, b] to `out`, by a binary search without branches, and return it."""
@@ -56,10 +59,6 @@ class Bins:
                 found.add_(less.to(torch.int32), alpha=half)
             result.copy_(found.view(own.shape) - start)
         return out
-
-    def codes_of_centers(self, centers: Tensor) -> Tensor:
-        """The bins that the values of the centers [k, d] end, [d, k]."""
-        return torch.searchsorted(self.high, centers.T.to(torch.float64).contiguous())
 
 
 class Sketch:
@@ -88,13 +87,6 @@ class Sketch:
         """Whether a column has at most `max_bins` distinct values, [d]."""
         return self._values[:, -1].isinf()
 
-    @property
-    def rows(self) -> tuple[Tensor, Tensor]:
-        """The sample [rows, d] of float64, sorted by hash, and the total weight of every row, [rows]."""
-        self._reduce()
-        _, counts, rows = self._pool[0]
-        return rows, counts
-
     def add(self, values: Tensor, weight: Tensor | None = None) -> None:
         """Add rows, [b, d] of finite numbers, with weights [b] of float64 whose sums are exact; 1 by default."""
         weight = torch.ones_like(values[:, 0], dtype=torch.float64) if weight is None else weight
@@ -103,20 +95,26 @@ class Sketch:
             numbers = piece.to(torch.float64) + 0.0  # turns -0.0 into 0.0
             few = self.few.nonzero()[:, 0]
             if len(few):
-                self._add_values(few, numbers.T[few])
-            hashes = hash_rows(numbers, self._factors)
+                known, own = self._values[few], numbers.T[few].contiguous()
+                new = (known.gather(1, torch.searchsorted(known, own)) != own).any(1)
+                both = distinct(torch.cat([known[new], own[new]], 1))
+                self._values[few[new]] = both[:, : self.max_bins + 1]
+            bits = numbers.view(torch.int64)
+            hashes = (bits >> 32).bitwise_xor_(bits).mul_(self._factors).sum(1)  # low bits of small integers are 0
+            for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # the last steps of MurmurHash3
+                hashes = (hashes ^ ((hashes >> 33) & 0x7FFFFFFF)) * factor
             chosen = (hashes <= self._limit).nonzero()[:, 0]
             self._pool.append((hashes[chosen], mass[chosen], numbers[chosen]))
             self._pooled += len(chosen)
             if self._pooled > 2 * self.most:
-                self._reduce()
+                self.sample()
 
     def merged(self, ranks: Ranks) -> Sketch:
         """Sketch of the rows of all processes."""
         if not ranks.alone:
-            self._add_values(torch.arange(self.d), torch.cat(ranks.gather(self._values.T.contiguous())).T)
-            self._reduce()
-            self._pool = list(zip(*map(ranks.gather, self._pool[0]), strict=True))
+            every = torch.cat(ranks.gather(self._values.T.contiguous()))
+            self._values = distinct(every.T)[:, : self.max_bins + 1]
+            self._pool = list(zip(*map(ranks.gather, self.sample()), strict=True))
         return self
 
     def bins(self, centers: Tensor, dtype: torch.dtype) -> Bins:
@@ -125,15 +123,16 @@ class Sketch:
         The values of the centers [k, d] end bins as well, so that all centers can be separated; for this, a column
         of many values may have more bins, one more than there are centers. `dtype` is the type of the table.
         """
-        rows, counts = self.rows
+        _, counts, rows = self.sample()
+        centers = centers.T.to(torch.float64).contiguous()
         kind = dtype if dtype.is_floating_point else torch.float64
         found = []
         for part in torch.arange(self.d, device=rows.device).split(max(1, NUMBERS // 4 // len(rows))):
             sample, few = rows[:, part].T.contiguous(), self.few[part, None]
-            fixed = [self._values[part].where(few, torch.inf), centers.T[part].to(torch.float64)]
-            ends = quantiles(sample, counts, max(1, self.max_bins - len(centers)))
+            fixed = [self._values[part].where(few, torch.inf), centers[part]]
+            ends = quantiles(sample, counts, max(1, self.max_bins - centers.shape[1]))
             high = distinct(torch.cat([*fixed, ends.masked_fill(few, torch.inf)], 1))
-            known = distinct(torch.cat([*fixed, sample], 1))
+            known = sorted_rows(torch.cat([*fixed, sample], 1))[0]
             above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, high, right=True))
             middle = (high / 2 + above / 2).to(kind).to(torch.float64)
             edge = middle.where((middle < above) | above.isinf(), high)
@@ -141,37 +140,22 @@ class Sketch:
         every = torch.cat(found, 1)
         size = every[2].isfinite().sum(1)
         edge, low, high = every[..., : int(size.max())].contiguous()
-        return Bins(edge, low, high, size)
+        return Bins(edge, low, high, size, torch.searchsorted(high, centers))
 
-    def _add_values(self, columns: Tensor, values: Tensor) -> None:
-        """Add values [columns, b] to the distinct ones of the given columns."""
-        known = self._values[columns]
-        new = (known.gather(1, torch.searchsorted(known, values.contiguous())) != values).any(1)
-        both = distinct(torch.cat([known[new], values[new]], 1))
-        self._values[columns[new]] = both[:, : self.max_bins + 1]
+    def sample(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The distinct rows with the smallest hashes: hashes in ascending order, total weights, and rows of float64.
 
-    def _reduce(self) -> None:
-        """Keep the distinct rows with the smallest hashes.
-
-        A row of the final sample has been in the sample since its first occurrence, so its count is complete.
+        A row of the final sample has been in the sample since its first occurrence, so its weight is complete.
         """
         every, counts, rows = (torch.cat(parts) for parts in zip(*self._pool, strict=True))
         hashes, member = every.unique(return_inverse=True)
         counts = counts.new_zeros(len(hashes)).index_add_(0, member, counts)
         one = member.new_empty(len(hashes)).index_copy_(0, member, torch.arange(len(member), device=member.device))
-        self._pool = [(hashes[: self.most], counts[: self.most], rows[one[: self.most]])]
-        self._pooled = len(self._pool[0][0])
+        found = hashes[: self.most], counts[: self.most], rows[one[: self.most]]
+        self._pool, self._pooled = [found], len(found[0])
         if self._pooled == self.most:
-            self._limit = int(self._pool[0][0][-1])
-
-
-def hash_rows(rows: Tensor, factors: Tensor) -> Tensor:
-    """64-bit hashes of rows, [b, d] of float64 -> [b]."""
-    bits = rows.view(torch.int64)
-    found = (bits >> 32).bitwise_xor_(bits).mul_(factors).sum(1)  # the low bits of small integers are all 0
-    for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # the last steps of MurmurHash3
-        found = (found ^ ((found >> 33) & 0x7FFFFFFF)) * factor
-    return found
+            self._limit = int(found[0][-1])
+        return found
 
 
 def quantiles(values: Tensor, counts: Tensor, n_bins: int) -> Tensor:

@@ -161,14 +161,14 @@ def _binned(table: Table, centers: Tensor, max_bins: int, weight: Tensor | None,
     for first, last in table.chunks():
         values = table.columns(first, last)
         parts.append(bins.code(values, torch.empty_like(values, dtype=kind), slice(first, last)))
-    return replace(_columns(parts, bins.codes_of_centers(centers), bins.size), ends=bins)
+    return replace(_columns(parts, bins.centers, bins.size), ends=bins)
 
 
-def stored_columns(codes: Tensor, centers: Tensor, bins: Bins) -> CodedColumns:
-    """Codes that are stored row by row, [n, d], with those of the centers [d, k]."""
-    every = torch.arange(len(centers))
-    block = ColumnBlock(every, codes.T, centers, torch.ones_like(every), bins.high.shape[1], codes)
-    return CodedColumns([codes.T], centers, bins.size, [block], torch.stack([every * 0, every], 1), bins)
+def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:
+    """Columns with codes that are stored row by row, [n, d]."""
+    every = torch.arange(codes.shape[1])
+    block = ColumnBlock(every, codes.T, bins.centers, torch.ones_like(every), bins.high.shape[1], codes)
+    return CodedColumns([codes.T], bins.centers, bins.size, [block], torch.stack([every * 0, every], 1), bins)
 
 
 def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns:

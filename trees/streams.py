@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +25,7 @@ from neonxc.trees.tree import ThresholdTree
 from neonxc.trees.value_ranks import code_type
 
 MAX_BINS = 256  # bins of a column, so that a code is one byte
-SHARE = 4  # arrays of more than 1 / SHARE of the machine's memory are stored in a temporary file
+LARGEST = 1 << 32  # bytes of an array; larger ones are stored in a temporary file
 
 
 class Stream:
@@ -54,8 +53,6 @@ class Stream:
     sketch : Sketch
         Sketch of the points of all processes.
     """
-
-    device, sparse, few_entries = torch.device("cpu"), False, False
 
     def __init__(self, source: BatchSource, labels: np.ndarray | None, max_bins: int, ranks: Ranks) -> None:
         self.source, self.ranks, self.selected = source, ranks, None
@@ -112,7 +109,7 @@ class Stream:
                     nearest[part] = costs.argmin(1)
                 if far is not None:
                     far[:, part] = costs.T
-        columns = stored_columns(codes, bins.codes_of_centers(centers), bins)
+        columns = stored_columns(codes, bins)
         return columns, nearest, None if far is None else far.T
 
     def moments(
@@ -173,7 +170,7 @@ def read_stream(
         own = torch.from_numpy(np.searchsorted(classes, clustered))
         centers = table.moments(own, len(classes))[0]
     else:
-        rows, count = table.sketch.rows
+        _, count, rows = table.sketch.sample()
         sample = Table(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
         if centers is None:
             seed = model.random_state if ranks.alone else common_seed(model.random_state, ranks)
@@ -186,16 +183,9 @@ def read_stream(
 
 
 def allocate(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """An uninitialized array: in memory or, if it is too large, in a temporary file."""
-    if shape[0] * shape[1] * dtype.itemsize * SHARE <= machine_memory():
+    """An uninitialized array: in memory or, if it is large, in a temporary file."""
+    size = shape[0] * shape[1]
+    if size * dtype.itemsize <= LARGEST:
         return torch.empty(shape, dtype=dtype)
     with tempfile.NamedTemporaryFile() as file:  # the file is deleted together with the array
-        return torch.from_file(file.name, True, shape[0] * shape[1], dtype=dtype).view(shape)
-
-
-def machine_memory() -> int:
-    """Size of the machine's memory in bytes; 8 GB if it is unknown."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 8 << 30
+        return torch.from_file(file.name, True, size, dtype=dtype).view(shape)
