@@ -52,18 +52,18 @@ class BatchSource:
         Raises
         ------
         ValueError
-            If a batch is not a table of finite numbers, or has other columns than the previous ones, or if the rows
-            are not those that were read the first time.
+            If a batch is not a table of finite numbers, or has other columns than the previous ones, or if the
+            rows are not those that were read the first time.
         """
         n = checksum = 0
         for values in self._checked():
-            n, checksum = n + len(values), zlib.crc32(np.ascontiguousarray(values), checksum)
+            n, checksum = n + len(values), zlib.crc32(values.contiguous().numpy(), checksum)
             if self.n is not None and n > self.n:
                 break
             yield values
         if self.n is not None and (n, checksum) != (self.n, self._checksum):
             raise ValueError(
-                f"X gave {self.n} points when it was first read, and {n} points, or others, when it was read again; a "
+                f"X gave {self.n} points when it was first read, and {n} or others when it was read again; a "
                 "function needs to return a new iterator over the same batches each time it is called"
             )
         self.n, self._checksum = n, checksum
@@ -136,7 +136,7 @@ def _of_parquet(path: Path) -> Iterator[Any]:
     found = (file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
     files = [path] if path.is_file() else sorted(found)
     if not files:
-        raise ValueError(f"X is a path, but neither of a file nor of a folder with Parquet files (*.parquet): {str(path)!r}")
+        raise ValueError(f"X is a path, but there is no file or folder with files *.parquet: {str(path)!r}")
     for file in files:
         try:
             opened = parquet.ParquetFile(file)

@@ -19,7 +19,7 @@ from neonxc.trees.exact import whole
 from neonxc.trees.ordering import distinct, is_first, sorted_rows
 
 ROWS, NUMBERS = 1 << 16, 1 << 24  # maximum number of rows, and of values, of the sample
-PIECE, CACHED = 1 << 17, 1 << 15  # values that are hashed, and coded, at a time, so that they fit into a core's cache
+PIECE, CACHED = 1 << 17, 1 << 15  # values that are hashed, and coded, at a time, which fit into a core's cache
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Bins:
     Attributes
     ----------
     edge : Tensor [d, bins] of float64
-        Upper ends: a value belongs to the first bin whose upper end is not below it. Infinity from the last bin on.
+        Upper ends: a value belongs to the first bin whose upper end is not below it. Infinity from the last bin.
     low, high : Tensor [d, bins] of float64
         The least and the greatest known value in every bin: of the centers and, in a column of few distinct
         values, all values; otherwise of the sample.
@@ -53,9 +53,9 @@ class Bins:
         start = torch.arange(0, len(edges), size, dtype=torch.int32, device=edge.device)[:, None]
         step = max(1, CACHED // len(edge))
         for own, result in zip(values.split(step, 1), out.split(step, 1), strict=True):
-            numbers, found, half = own.to(torch.float64).flatten(), start.expand(own.shape).flatten(), size
+            numbers, found, half = own.to(torch.float64).flatten(), start.repeat(1, own.shape[1]).flatten(), size
             while half := half // 2:
-                less = edges.index_select(0, found + (half - 1)).lt_(numbers)  # 0 or 1, which is faster than booleans
+                less = edges.index_select(0, found + (half - 1)).lt_(numbers)  # 0 or 1: faster than booleans
                 found.add_(less.to(torch.int32), alpha=half)
             result.copy_(found.view(own.shape) - start)
         return out
@@ -143,7 +143,7 @@ class Sketch:
         return Bins(edge, low, high, size, torch.searchsorted(high, centers))
 
     def sample(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The distinct rows with the smallest hashes: hashes in ascending order, total weights, and rows of float64.
+        """The distinct rows with the smallest hashes: hashes in ascending order, total weights, rows of float64.
 
         A row of the final sample has been in the sample since its first occurrence, so its weight is complete.
         """

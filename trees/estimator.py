@@ -318,8 +318,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
         if isinstance(table, Stream):
-            means, self.inertia_, *found_values = table.moments(own, k, tree)
-            spread, bounds = spread_and_bounds(tree, *found_values, problem.ranks)
+            means, self.inertia_, variances, nearest = table.moments(own, k, tree)
+            spread, bounds = spread_and_bounds(tree, variances, nearest, problem.ranks)
             self._space_means = filled(means, found.space_centers)
         else:
             spread, bounds = bounds_from_table(table, tree, weight, problem.ranks)

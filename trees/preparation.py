@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +201,6 @@ def prepare_stream(
         found.distances,
         ranks=ranks,
     )
-    found = replace(found, distances=None)
     return PreparedData(problem, found, source, table.selected, source.names, lambda values: values)
 
 

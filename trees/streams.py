@@ -29,7 +29,7 @@ LARGEST = 1 << 32  # bytes of an array; larger ones are stored in a temporary fi
 
 
 class Stream:
-    """A table that is read batch by batch, once for its sketch, once for its codes, and once under the fitted tree.
+    """A table that is read batch by batch: for its sketch, for its codes, and once more under the fitted tree.
 
     It replaces :class:`~neonxc.trees.table.Table` in a problem, where only the codes are looked at.
 
@@ -71,10 +71,12 @@ class Stream:
                 raise ValueError(f"labels needs one label per point, shape ({source.n},), got {labels.shape}")
             if ranks.alone and not self.n:
                 raise ValueError("X has no points, or labels has only noise (-1)")
-        self.d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
+        d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
+        sketch = sketch or Sketch(d, max_bins)
+        self.d = sketch.d
         source.names = next(filter(None, map(json.loads, ranks.texts(json.dumps(source.names)))), None)
         self.dtype = check_columns(ranks, self.n, self.d, dtype, source.names)
-        self.sketch = (sketch or Sketch(self.d, max_bins)).merged(ranks)
+        self.sketch = sketch.merged(ranks)
         self._low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
         self._high = -high
 
@@ -147,7 +149,7 @@ class Stream:
 
 def read_stream(
     model: Any, source: BatchSource, labels: Any, centers: Any, ranks: Ranks
-) -> tuple[Stream, CodedColumns, Reference]:
+) -> tuple[Any, CodedColumns, Reference]:
     """Read a table for its bins, for the means of the `labels` (if any), and for its codes.
 
     Parameters

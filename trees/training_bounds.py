@@ -43,7 +43,8 @@ def spread_and_bounds(
 
 def nearest_values(tree: ThresholdTree, columns: Tensor) -> Tensor:
     """The rows of the tree's `bounds`, from the values of some points in all columns [d, points]."""
-    rows = [_nearest(tree, column, columns[column].to(torch.float64, copy=True)) for column in _tested(tree).tolist()]
+    tested = _tested(tree).tolist()
+    rows = [_nearest(tree, column, columns[column].to(torch.float64, copy=True)) for column in tested]
     return torch.cat([torch.empty(0, 5, dtype=torch.float64), *rows])
 
 
@@ -54,7 +55,7 @@ def _tested(tree: ThresholdTree) -> Tensor:
 def _nearest(tree: ThresholdTree, column: int, values: Tensor) -> Tensor:
     """Rows (column, bound, nearest value below, nearest value above, whether all values are integers).
 
-    The rows are those of the distinct finite thresholds and interval bounds of a column. The values may be changed.
+    There is a row for every finite threshold and interval bound of the column. The values may be reordered.
     """
     nodes = tree.feature == column
     bounds = tree.threshold[nodes]
