@@ -36,15 +36,14 @@ class BatchSource:
     ----------
     names : list of str or None
         Names of the columns, which are known once the first batch has been read.
-    n : int or None
-        Number of rows, which is known once all batches have been read.
+    n : int
+        Number of rows, which is known once all batches have been read; -1 before.
     """
 
     def __init__(self, open: Callable[[], Any]) -> None:
         self._open = open
         self.names: list[str] | None = None
-        self.n: int | None = None
-        self._kind, self._checksum = "", 0
+        self.n, self._checksum, self._kind = -1, 0, ""
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yield checked batches as tensors on the CPU; large batches are split to fit into memory.
@@ -57,11 +56,11 @@ class BatchSource:
         """
         n = checksum = 0
         for values in self._checked():
-            n, checksum = n + len(values), zlib.crc32(values.contiguous().numpy(), checksum)
-            if self.n is not None and n > self.n:
+            n, checksum = n + len(values), zlib.crc32(values.contiguous().numpy().data, checksum)
+            if -1 < self.n < n:
                 break
             yield values
-        if self.n is not None and (n, checksum) != (self.n, self._checksum):
+        if self.n > -1 and (n, checksum) != (self.n, self._checksum):
             raise ValueError(
                 f"X gave {self.n} points when it was first read, and {n} or others when it was read again; a "
                 "function needs to return a new iterator over the same batches each time it is called"

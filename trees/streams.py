@@ -58,17 +58,17 @@ class Stream:
         self.source, self.ranks, self.selected = source, ranks, None
         if labels is not None and not (own := are_labels(labels)).all():
             self.selected = torch.from_numpy(own).nonzero()[:, 0]
-        self.n, sketch, dtype, ends = 0, None, torch.float64, np.array(np.inf)
+        sketch, dtype, ends = None, torch.float64, np.array(np.inf)
         with ranks.agreed():
             for _, values in self:
                 sketch, dtype = sketch or Sketch(values.shape[1], max_bins), values.dtype
                 sketch.add(values)
-                self.n += len(values)
                 if len(values):  # NumPy is faster with few columns
                     low, high = values.numpy().min(0), values.numpy().max(0).astype(np.float64)
                     ends = np.minimum(ends, [low, -high])
             if labels is not None and labels.shape != (source.n,):
                 raise ValueError(f"labels needs one label per point, shape ({source.n},), got {labels.shape}")
+            self.n = source.n if self.selected is None else len(self.selected)
             if ranks.alone and not self.n:
                 raise ValueError("X has no points, or labels has only noise (-1)")
         d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
@@ -77,8 +77,8 @@ class Stream:
         source.names = next(filter(None, map(json.loads, ranks.texts(json.dumps(source.names)))), None)
         self.dtype = check_columns(ranks, self.n, self.d, dtype, source.names)
         self.sketch = sketch.merged(ranks)
-        self._low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
-        self._high = -high
+        low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
+        self._middle, self._extent = (low - high) / 2, -(low + high) / 2
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield the positions of a batch's points among the selected ones, and their values [b, d]."""
@@ -131,20 +131,20 @@ class Stream:
             What :func:`nearest_values` tells about the batches of this process.
         """
         mass = self.ranks.sum(tally(labels, k))
-        middle, extent, n = (self._low + self._high) / 2, (self._high - self._low) / 2, mass.sum()
+        n = mass.sum()
         sums, nearest = torch.zeros(2, k, self.d, dtype=torch.float64), []
         with self.ranks.agreed():
             for part, batch in self:
                 values = Table(batch)
-                sums[0] += values.sums(labels[part], k, None, middle, extent, n, ALONE)
-                sums[1] += values.sums(labels[part], k, None, middle, extent.square(), n, ALONE, square=True)
+                for power, most in enumerate((self._extent, self._extent.square())):
+                    sums[power] += values.sums(labels[part], k, None, self._middle, most, n, ALONE, bool(power))
                 if tree is not None:
                     nearest.append(nearest_values(tree, batch.T))
         first, second = self.ranks.sum(sums)
         means = first / mass[:, None]
         cost = float((second - first * means.nan_to_num()).sum().clamp(min=0))
         variances = second.sum(0) / n - (first.sum(0) / n).square()
-        return means + middle, cost, variances, nearest
+        return means + self._middle, cost, variances, nearest
 
 
 def read_stream(

@@ -22,9 +22,7 @@ def value_ranks(values: Tensor, centers: Tensor, ranks: Ranks) -> Codes:
     found = _integer_ranks(values, centers)
     if found is not None:
         return found
-    single = values.dtype == torch.float32 and torch.equal(centers.to(torch.float32).to(torch.float64), centers)
-    exact = torch.float32 if single else torch.float64
-    codes, size = _ranks(torch.cat([values.to(exact), centers.to(exact)], 1))
+    codes, size = _ranks(torch.cat([values.to(torch.float64), centers], 1))
     n = values.shape[1]
     return codes[:, :n], codes[:, n:].to(torch.int64), size
 
