@@ -92,7 +92,7 @@ class Sketch:
         weight = torch.ones_like(values[:, 0], dtype=torch.float64) if weight is None else weight
         step = max(1, PIECE // self.d)
         for piece, mass in zip(values.split(step), weight.split(step), strict=True):
-            numbers = piece.to(torch.float64) + 0.0  # turns -0.0 into 0.0
+            numbers = piece.to(torch.float64, copy=True).add_(0.0)  # turns -0.0 into 0.0
             few = self.few.nonzero()[:, 0]
             if len(few):
                 known, own = self._values[few], numbers.T[few].contiguous()
