@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from neonxc.common.processes import Ranks
 from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
-from neonxc.trees.bins import Sketch
+from neonxc.trees.coding.bins import Sketch
 
 ROOT = Path(__file__).resolve().parent.parent
 REFINED = {

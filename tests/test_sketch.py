@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neonxc.trees import bins as bins_module
-from neonxc.trees.bins import Bins, Sketch
-from neonxc.trees.midpoints import between
+from neonxc.trees.coding import bins as bins_module
+from neonxc.trees.coding.bins import Bins, Sketch
+from neonxc.trees.coding.midpoints import between
 
 seeds = st.integers(0, 2**32 - 1)
 

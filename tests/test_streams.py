@@ -19,10 +19,9 @@ from neonxc.trees import (
     ExShallow,
     KDTree,
     SpExClique,
-    batches,
-    streams,
 )
-from neonxc.trees import chunked_view as chunked_view_module
+from neonxc.trees.columns import columns as columns_module
+from neonxc.trees.reading import batches, streams
 
 N, D, K = 700, 4, 5
 EXPLAINERS = [
@@ -63,7 +62,7 @@ def assert_same(one, other, bounds=True):
 @pytest.mark.parametrize(("explainer", "max_bins"), in_turns(EXPLAINERS, [8, 64]))
 def test_the_same_tree_as_in_memory(explainer, max_bins, monkeypatch):
     model, options = explainer
-    monkeypatch.setattr(chunked_view_module, "ROWS", 128)
+    monkeypatch.setattr(columns_module, "ROWS", 128)
     X = points()
     centers = X[:K] + np.float32(0.01)
     inside = model(K, max_bins=max_bins, **options).fit(X, centers=centers)

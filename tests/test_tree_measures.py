@@ -23,11 +23,11 @@ from neonxc.trees import (
     ExShallow,
     KDTree,
     RandomThresholds,
-    random_thresholds,
-    sums,
     trade_off,
 )
-from neonxc.trees.random_thresholds import draw
+from neonxc.trees.baselines import random_thresholds
+from neonxc.trees.baselines.random_thresholds import draw
+from neonxc.trees.columns import sums
 
 EVERY = [IMM, EMN, ExGreedy, ExShallow, ExKMC, RandomThresholds, CART, KDTree]
 

@@ -15,18 +15,21 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.common.arguments import check_whole
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array, some_rows
-from neonxc.trees import reference as references
-from neonxc.trees.batches import BatchSource, batch_source
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.exact import tally
-from neonxc.trees.growth import leaf_of_points
-from neonxc.trees.labelling import majority
-from neonxc.trees.preparation import (
+from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.table import Table
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.fitted.training_bounds import bounds_from_table, spread_and_bounds
+from neonxc.trees.fitted.tree import ThresholdTree
+from neonxc.trees.growth import leaf_of_points, majority
+from neonxc.trees.parameters import check_parameters
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.reading import reference as references
+from neonxc.trees.reading.batches import BatchSource, batch_source
+from neonxc.trees.reading.preparation import (
     PreparedData,
     agree_on_source,
     as_numpy,
@@ -37,13 +40,9 @@ from neonxc.trees.preparation import (
     read_points,
     stream_source,
 )
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reference import Reference, filled, inertia
-from neonxc.trees.selection import check_sample_weight
-from neonxc.trees.streams import Stream
-from neonxc.trees.table import Table
-from neonxc.trees.training_bounds import bounds_from_table, spread_and_bounds
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.reading.reference import Reference, filled, inertia
+from neonxc.trees.reading.selection import check_sample_weight
+from neonxc.trees.reading.streams import Stream
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
@@ -215,11 +214,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     def _check_parameters(self) -> None:
         """Refuse parameters that mean nothing."""
-        check_whole("n_clusters", self.n_clusters)
-        check_whole("max_leaves", getattr(self, "max_leaves", None), optional=True)
-        check_whole("max_bins", self.max_bins, least=2, optional=True)
-        if self.metric not in ("l1", "l2"):
-            raise ValueError(f'metric needs "l2" or "l1", got {self.metric!r}')
+        check_parameters(self)
 
     @abstractmethod
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:

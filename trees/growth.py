@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import torch
 
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.node import Cut, Node
-from neonxc.trees.problem import Problem
+from neonxc.trees.coding.exact import tally
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.search import Search
 
 Step = tuple[Cut, int, int]
@@ -49,7 +49,7 @@ def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
 
 
 def _split(search: Search, builder: TreeBuilder, node: Node) -> tuple[Node, Node]:
-    """Split a node that has several centers; what was stored for it is passed on to children that are cut again."""
+    """Split a node that has several centers; what was kept for it is passed on to children that are cut again."""
     best = search.best(node)
     if best is None:
         raise ValueError(
@@ -135,3 +135,23 @@ def leaf_of_points(leaves: list[Node], n: int) -> torch.Tensor:
     for leaf in leaves:
         result[leaf.rows] = leaf.id
     return result.cpu()
+
+
+def label_leaves(problem: Problem, leaves: list[Node], leaf_labels: str) -> dict[int, int] | None:
+    """Assign a reference cluster to every leaf; None if every leaf is a cluster of its own."""
+    if leaf_labels == "own":
+        return None
+    rule = cheapest if leaf_labels == "surrogate" else majority
+    return {leaf.id: rule(problem, leaf) for leaf in leaves}
+
+
+def cheapest(problem: Problem, node: Node) -> int:
+    """Find the cluster whose reference center has the least cost for a node's points."""
+    distances = problem.distances.index_select(0, node.rows).T
+    return int(problem.reduce(problem.weighted(distances, node.rows).sum(1)).argmin())
+
+
+def majority(problem: Problem, node: Node) -> int:
+    """Find the most frequent reference cluster of a node's points."""
+    own = problem.labels.index_select(0, node.rows)
+    return int(problem.reduce(tally(own, problem.k, problem.weights(node.rows))).argmax())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -13,19 +13,79 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals, contains
-from neonxc.trees.codes import CodedColumns
-from neonxc.trees.decoding import canonical_columns
-from neonxc.trees.entries import SparseColumns
-from neonxc.trees.exact import exact_total, rounded, rounded_, tally
-from neonxc.trees.midpoints import around, between, open_ends
-from neonxc.trees.node import Cut, Node
-from neonxc.trees.ordering import select
-from neonxc.trees.table import Table
+from neonxc.trees.coding.codes import CodedColumns
+from neonxc.trees.coding.entries import SparseColumns
+from neonxc.trees.coding.exact import exact_total, rounded, rounded_, tally
+from neonxc.trees.coding.midpoints import around, between, open_ends
+from neonxc.trees.coding.ordering import select
+from neonxc.trees.coding.table import Table
+from neonxc.trees.fitted.tree import canonical_columns
 
 if TYPE_CHECKING:
-    from neonxc.trees.mixed import MixedTable
+    from neonxc.trees.reading.mixed import MixedTable
 
 __all__ = ["Cut", "Node", "Problem"]
+
+
+@dataclass
+class Node:
+    """A node of a growing tree.
+
+    Attributes
+    ----------
+    id : int
+        Number of the node in the :class:`~neonxc.trees.fitted.builder.TreeBuilder`.
+    rows : Tensor [points] of int64
+        Indices of the points that reach the node, in ascending order.
+    centers : Tensor [centers] of int64
+        Indices of the reference centers that reach the node; empty if the tree does not separate centers.
+    n, mass : int, float
+        Number of points over all processes, and their total weight.
+    sides : frozenset of (feature, whether to the left)
+        Columns and directions of the tests on the path to the node.
+    clusters : (Tensor, Tensor) or None
+        The reference clusters of the points and the mass of each, if computed.
+    state : Any
+        Result of :meth:`~neonxc.trees.criteria.criterion.Criterion.open`, set when `opened` is True.
+    slack : float
+        Scores that differ by at most this value are ties, because the difference may be a rounding error.
+    statistics, entries, columns : sequence of Statistic or None, SparseEntries or None, and dict
+        Sums, sparse entries and columns that the search keeps.
+    """
+
+    id: int
+    rows: Tensor
+    centers: Tensor
+    n: int
+    mass: float
+    sides: frozenset[tuple[int, bool]] = frozenset()
+    clusters: tuple[Tensor, Tensor] | None = None
+    state: Any = None
+    opened: bool = False
+    slack: float = 0.0
+    statistics: Sequence[Any] = ()
+    entries: Any = None
+    columns: dict[int, Any] = field(default_factory=dict)
+
+    def without_centers(self) -> Node:
+        """A node with the same points but no centers, so that it can be split further."""
+        return Node(self.id, self.rows, self.centers[:0], self.n, self.mass, self.sides)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A test of a column, as a code and as a threshold, and which points and centers of the node it sends left.
+
+    If `intervals` has one or two pairs ``(low, high)``, points with ``low < x <= high`` for one of them go left,
+    and `threshold` is NaN.
+    """
+
+    feature: int
+    code: int
+    threshold: float
+    left: Tensor
+    centers_left: Tensor
+    intervals: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Channels
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.columns.statistics import Channels
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node, Problem
 
 
 @dataclass
 class State:
     """Differences of a node's points from their mean [d, points], with the weights [points] as the last row."""
 
-    channels: Channels
+    values: Tensor
     deviance: float
 
 
@@ -52,11 +52,11 @@ class Deviance(Criterion):
         weight = torch.ones_like(values[0]) if weight is None else weight
         values = values - (values @ weight / weight.sum())[:, None]
         deviance = float(values.square().sum(0) @ weight)
-        return State(Channels(torch.cat([values * weight, weight[None]])), deviance)
+        return State(rounded(torch.cat([values * weight, weight[None]])), deviance)
 
     def statistics(self, node: Node) -> tuple[Channels]:
         """Differences from the mean, and weights."""
-        return (node.state.channels,)
+        return (Channels(self.problem, node, node.state.values),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Minus the decrease of the deviance."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
-from neonxc.trees.node import Node
+from neonxc.trees.criteria.criterion import Criterion, Cuts, at_least_one, floating
+from neonxc.trees.problem import Node
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.statistics import Channels
+from neonxc.trees.columns.statistics import Channels
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node
 
 FEW = 1 << 18  # number of gains (points x centers x columns) below which leaving out centers saves no time
 
@@ -70,7 +70,7 @@ class Surrogate(Criterion):
             slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
             state.rest = first & (state.reach > state.reach.min() + slack)
             first = first & ~state.rest
-        return (self._channels(state, first),)
+        return (self._channels(node, first),)
 
     def further(self, node: Node, least: float) -> Sequence[Channels]:
         """Gains at the remaining centers that a better cut may need."""
@@ -79,10 +79,10 @@ class Surrogate(Criterion):
             return ()
         slack = 8 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
         more = state.rest & (state.reach <= least + slack)
-        return (self._channels(state, more),) if bool(more.any()) else ()
+        return (self._channels(node, more),) if bool(more.any()) else ()
 
-    def _channels(self, state: State, centers: Tensor) -> Channels:
-        return Channels(state.gains[:, centers].T.contiguous(), exact=True)
+    def _channels(self, node: Node, centers: Tensor) -> Channels:
+        return Channels(self.problem, node, node.state.gains[:, centers].T.contiguous())
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Sum of the gains of the two sides at their best centers, each at most 0."""
