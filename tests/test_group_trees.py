@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from neonxc.common.processes import Ranks
 from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
-from neonxc.trees.coding.sketch import Sketch
+from neonxc.trees.coding.bins import Sketch
 
 ROOT = Path(__file__).resolve().parent.parent
 REFINED = {
@@ -174,17 +174,16 @@ def sketched(group, X, shares):
     sketch = Sketch(X.shape[1], 20)
     sketch.add(torch.from_numpy(X[rows_of(group, X, shares)] if group is not None else X))
     sketch = sketch.merged(Ranks(group))
-    bins = sketch.bins(torch.zeros(2, X.shape[1]))
-    return sketch.n, *sketch.rows, sketch.low, sketch.high, sketch.few, sketch.whole, bins.upper, bins.size
+    bins = sketch.bins(torch.zeros(2, X.shape[1]), torch.float64)
+    return *sketch.sample(), sketch.few, bins.edge, bins.low, bins.high, bins.size, bins.centers
 
 
 @pytest.mark.parametrize("shares", SHARES)
 def test_sketches_of_several_processes(ranks, shares):
     rng = np.random.default_rng(5)
     X = np.stack([rng.normal(size=400), rng.integers(-3, 4, 400), rng.normal(size=400).round(1)], 1)
-    n, *expected = sketched(None, X, None)
-    for own, *found in ranks(sketched, X, SHARES[shares]):
-        assert own == n
+    expected = sketched(None, X, None)
+    for found in results(ranks(sketched, X, SHARES[shares])):
         assert all(map(torch.equal, found, expected))
 
 

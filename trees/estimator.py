@@ -19,11 +19,10 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array, some_rows
-from neonxc.trees.coding.binned_table import BinnedTable
 from neonxc.trees.coding.exact import tally
 from neonxc.trees.coding.table import Table
 from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.fitted.training_bounds import bounds_from_codes, bounds_from_table
+from neonxc.trees.fitted.training_bounds import bounds_from_table, spread_and_bounds
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.growth import Grown, leaf_of_points, majority
 from neonxc.trees.parameters import check_parameters
@@ -43,6 +42,7 @@ from neonxc.trees.reading.preparation import (
 )
 from neonxc.trees.reading.reference import Reference, filled, inertia
 from neonxc.trees.reading.selection import check_sample_weight
+from neonxc.trees.reading.streams import Stream
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
@@ -310,11 +310,17 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        source = data.points if isinstance(data.points, BatchSource) else None
-        if isinstance(table, BinnedTable):
-            spread, bounds = bounds_from_codes(table, tree)
+        own = tree.label[leaf_of].to(problem.device)
+        k = len(tree.classes)
+        if isinstance(table, Stream):
+            means, self.inertia_, variances, nearest = table.moments(own, k, tree)
+            spread, bounds = spread_and_bounds(tree, variances, nearest, problem.ranks)
+            self._space_means = filled(means, found.space_centers)
         else:
             spread, bounds = bounds_from_table(table, tree, weight, problem.ranks)
+            self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
+            self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
+        source = data.points if isinstance(data.points, BatchSource) else None
         encoding = None if problem.mixed is None else problem.mixed.encoding
         tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
         tree = replace(tree, n_noise=data.n_noise, boolean=data.boolean if encoding is None else None)
@@ -326,10 +332,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if data.noise is not None:
             tree = replace(tree, noise=problem.ranks.sum(tally(every, tree.n_nodes, data.noise)))
         self._steps = found.steps
-        own = tree.label[leaf_of].to(problem.device)
-        k = len(tree.classes)
-        self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
-        self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
         price = data.reference_cost if self._has_price else None
         self.tree_ = replace(tree, cost_ratio=round(self.inertia_ / price, 9) if price else None)
         same = found.space is table

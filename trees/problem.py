@@ -296,7 +296,8 @@ class Problem:
         sides, centers_left = codes <= code, node.centers.to(torch.bool)
         left, ends = sides, self.columns.ends
         if ends is not None:
-            below, above, sides = ends.of(feature, codes, code)
+            present = torch.bincount(codes, minlength=ends.high.shape[1]).nonzero()[:, 0]
+            below, above, sides = ends.high[feature, present], ends.low[feature, present], present <= code
         else:
             below = above = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
         if len(node.centers):
@@ -305,10 +306,7 @@ class Problem:
             sides = torch.cat([sides, centers_left])
             below, above = torch.cat([below, own]), torch.cat([above, own])
         found = self.reduce(around(below, above, sides), "max").tolist()
-        low, high = open_ends(found[0], -found[1])
-        threshold = between(low, high, self.table.dtype)
-        if ends is not None:
-            threshold = between(*ends.beside(feature, code, threshold, (low, high)), self.table.dtype)
+        threshold = between(*open_ends(found[0], -found[1]), self.table.dtype)
         return Cut(feature, code, threshold, left, centers_left)
 
     def cut_at(self, node: Node, feature: int, threshold: float, intervals: Intervals = ()) -> Cut:

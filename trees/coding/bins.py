@@ -1,198 +1,187 @@
-"""Bins of columns, given by their upper ends, and the smallest and largest value in every bin."""
+"""Bins of columns of many values, computed from one pass over the rows: from distinct values and a sample of rows.
+
+The bins do not depend on the order of the rows, the batches or the processes, because the sample consists of the
+distinct rows with the smallest hashes. The trees that are grown on them are therefore identical for a table in
+memory, for batches of it, and for rows that are distributed over processes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from neonxc.common.processes import Ranks
+from neonxc.trees.coding.exact import whole
+from neonxc.trees.coding.ordering import distinct, is_first, sorted_rows
 
-PIECE = 1 << 17  # number of values that are looked up at a time, so that they fit into a core's cache
-CELLS = 8  # grid cells per bin
-MOST = 1 << 14  # maximum number of grid cells of a column
+ROWS, NUMBERS = 1 << 16, 1 << 24  # maximum number of rows, and of values, of the sample
+PIECE, CACHED = 1 << 17, 1 << 15  # values that are hashed, and coded, at a time, which fit into a core's cache
 
 
 @dataclass
 class Bins:
-    """Bins of columns: a value belongs to the first bin whose upper end is not below it.
+    """Bins of columns, which are separated midway between neighbouring known values; their numbers are the codes.
 
     Attributes
     ----------
-    upper : Tensor [d, most] of float64
-        Upper ends in ascending order, padded by infinity.
+    edge : Tensor [d, bins] of float64
+        Upper ends: a value belongs to the first bin whose upper end is not below it. Infinity from the last bin.
+    low, high : Tensor [d, bins] of float64
+        The least and the greatest known value in every bin: of the centers and, in a column of few distinct
+        values, all values; otherwise of the sample.
     size : Tensor [d] of int64
         Number of bins of every column.
+    centers : Tensor [d, k] of int64
+        The bins of the centers, which end with their values.
     """
 
-    upper: Tensor
-    size: Tensor
-
-    def subset(self, part: slice | Tensor) -> Bins:
-        """Select columns."""
-        return Bins(self.upper[part], self.size[part])
-
-    def places(self, values: Tensor) -> Tensor:
-        """Find the bins of values [d, b] of float32 or float64; `size` for a value above all upper ends.
-
-        A grid of equally wide cells narrows down the bins, and binary search finds the right one.
-        """
-        grid = self._grid(values.dtype)
-        result = torch.empty(values.shape, dtype=torch.int64, device=values.device)
-        step = max(1, PIECE // max(1, len(values)))
-        for first in range(0, values.shape[1], step):
-            part = slice(first, first + step)
-            result[:, part] = grid.places(values[:, part])
-        return result
-
-    def codes(self, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """Find the bins of numbers of any type; the result has the given integer type."""
-        exact = torch.float32 if values.dtype in (torch.float32, torch.uint8, torch.int8, torch.int16) else None
-        result = torch.empty(values.shape, dtype=dtype, device=values.device)
-        step = max(1, PIECE // max(1, len(values)))
-        for first in range(0, values.shape[1], step):
-            part = slice(first, first + step)
-            result[:, part] = self.places(values[:, part].to(exact or torch.float64))
-        return result
-
-    @cached_property
-    def _grids(self) -> dict[torch.dtype, _Grid]:
-        return {}
-
-    def _grid(self, dtype: torch.dtype) -> _Grid:
-        if dtype not in self._grids:
-            self._grids[dtype] = _grid(self.upper, self.size, dtype)
-        return self._grids[dtype]
-
-
-@dataclass
-class _Grid:
-    """Lookup grid: cells of equal width between the first and the last upper end of every column.
-
-    The arrays of all columns are concatenated to one row, because gathering from a single row is three times as
-    fast.
-
-    Attributes
-    ----------
-    low, scale : Tensor [d, 1]
-        Value where the first cell begins, and number of cells per unit.
-    before : Tensor [d * cells]
-        Position in `upper` of the first end in the cell or behind it.
-    upper : Tensor [d * (most + padding)]
-        Upper ends, rounded down to the type of the values.
-    halves : list of int
-        Steps of the binary search among the ends of a cell.
-    cells : int
-        Number of cells per column.
-    cell_0, upper_0 : Tensor [d, 1]
-        Positions at which the columns begin in `before` and in `upper`.
-    """
-
-    low: Tensor
-    scale: Tensor
-    before: Tensor
-    upper: Tensor
-    halves: list[int]
-    cells: int
-    cell_0: Tensor
-    upper_0: Tensor
-
-    def cell(self, values: Tensor) -> Tensor:
-        """Cells of values [d, b]; they are monotonic in the values despite rounding."""
-        return (values - self.low).mul_(self.scale).clamp_(0, self.cells - 1).to(self.cell_0.dtype)
-
-    def places(self, values: Tensor) -> Tensor:
-        """Number of upper ends below every value, [d, b]."""
-        found = self.before.index_select(0, self.cell(values).add_(self.cell_0).reshape(-1))
-        for half in self.halves:
-            end = self.upper.index_select(0, found if half == 1 else found + (half - 1))
-            less = end.view(values.shape).lt_(values)  # 0.0 or 1.0, which is faster than booleans
-            found.add_(less.view(-1).to(found.dtype), alpha=half)
-        return found.view(values.shape).sub_(self.upper_0)
-
-
-def _grid(upper: Tensor, size: Tensor, dtype: torch.dtype) -> _Grid:
-    d, most = upper.shape
-    own = upper.to(dtype)
-    if dtype != torch.float64:  # round down to the largest number of the type that is not above the end
-        own = torch.where(own.to(torch.float64) > upper, own.nextafter(torch.full_like(own, -torch.inf)), own)
-    cells = min(MOST, CELLS * most)
-    low, large = own[:, :1], torch.finfo(dtype)
-    width = own.gather(1, (size - 2).clamp(min=0)[:, None]) - low  # without the last end, which may be far away
-    scale = ((cells - 1) / width).clamp(large.tiny, large.max)  # finite, so that no product is NaN
-    column = torch.arange(d, device=upper.device)[:, None]
-    grid = _Grid(low, scale, own, own, [], cells, column, column)
-    cell = grid.cell(own)
-    count = torch.zeros(d, cells, dtype=torch.int64, device=upper.device)
-    count.scatter_add_(1, cell, own.isfinite().to(torch.int64))
-    widest = max(1, int(count.max()))
-    grid.halves = [1 << power for power in reversed(range(widest.bit_length()))]
-    padded = torch.nn.functional.pad(own, (0, 2 * widest), value=torch.inf)
-    index = torch.int32 if max(count.numel(), padded.numel()) < 1 << 31 else torch.int64
-    grid.cell_0, grid.upper_0 = (column * cells).to(index), (column * padded.shape[1]).to(index)
-    grid.before = (count.cumsum(1) - count + grid.upper_0).to(index).view(-1)
-    grid.upper = padded.view(-1)
-    return grid
-
-
-@dataclass
-class BinEnds:
-    """Smallest and largest value of every code.
-
-    Attributes
-    ----------
-    low, high : Tensor [d, codes] of float64
-        Smallest and largest value; infinity and minus infinity for codes without points.
-    whole : Tensor [d] of bool
-        Whether all values of a column are integers.
-    """
-
+    edge: Tensor
     low: Tensor
     high: Tensor
-    whole: Tensor
+    size: Tensor
+    centers: Tensor
 
-    @classmethod
-    def empty(cls, bins: Bins, whole: Tensor) -> BinEnds:
-        """Ends before any value has been added."""
-        low = torch.full_like(bins.upper, torch.inf)
-        return cls(low, -low, whole)
+    def code(self, values: Tensor, out: Tensor, columns: slice = slice(None)) -> Tensor:
+        """Write the bins of values [columns, b] to `out`, by a binary search without branches, and return it."""
+        edge = self.edge[columns]
+        size = 1 << (edge.shape[1] - 1).bit_length()
+        edges = pad(edge, (0, size - edge.shape[1]), value=torch.inf).flatten()
+        start = torch.arange(0, len(edges), size, dtype=torch.int32, device=edge.device)[:, None]
+        step = max(1, CACHED // len(edge))
+        for own, result in zip(values.split(step, 1), out.split(step, 1), strict=True):
+            numbers, found, half = own.to(torch.float64).flatten(), start.repeat(1, own.shape[1]).flatten(), size
+            while half := half // 2:
+                less = edges.index_select(0, found + (half - 1)).lt_(numbers)  # 0 or 1: faster than booleans
+                found.add_(less.to(torch.int32), alpha=half)
+            result.copy_(found.view(own.shape) - start)
+        return out
 
-    def add(self, codes: Tensor, values: Tensor, first: int = 0) -> None:
-        """Add values [f, b] with their codes, for the columns from number `first` on."""
-        columns = slice(first, first + len(codes))
-        step = max(1, PIECE // max(1, len(codes)))
-        for begin in range(0, codes.shape[1], step):
-            own = values[:, begin : begin + step].to(torch.float64)
-            place = codes[:, begin : begin + step].to(torch.int64)
-            self.low[columns].scatter_reduce_(1, place, own, "amin").add_(0.0)  # turns -0.0 into 0.0
-            self.high[columns].scatter_reduce_(1, place, own, "amax").add_(0.0)
 
-    def merged(self, ranks: Ranks) -> BinEnds:
-        """Ends of the values of all processes."""
-        return BinEnds(ranks.min(self.low), ranks.max(self.high), self.whole)
+class Sketch:
+    """Distinct values of the columns that have few, and a sample of the rows.
 
-    def of(self, feature: int, codes: Tensor, code: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Largest and smallest value of each distinct code among `codes` [points], and whether it is <= `code`."""
-        present = torch.bincount(codes, minlength=self.low.shape[1]).nonzero()[:, 0]
-        return self.high[feature, present], self.low[feature, present], present <= code
+    Parameters
+    ----------
+    d : int
+        Number of columns.
+    max_bins : int
+        Columns with more distinct values than this are binned by quantiles of the sample.
+    device : torch.device or str
+    """
 
-    def beside(self, feature: int, code: int, threshold: float, ends: tuple[float, float]) -> tuple[float, float]:
-        """The values between which to place a threshold above `code` so that it does not cut through any code.
+    def __init__(self, d: int, max_bins: int, device: torch.device | str = "cpu") -> None:
+        self.d, self.max_bins = d, max_bins
+        self.most = max(1, min(ROWS, NUMBERS // d))
+        self._factors = torch.from_numpy(np.random.PCG64(0).random_raw(d).view(np.int64) | 1).to(device)
+        # Sorted distinct values, padded by infinity; a column with one more than `max_bins` has many
+        self._values = torch.full((d, max_bins + 1), torch.inf, dtype=torch.float64, device=device)
+        self._pool = [(self._factors[:0], self._values[:0, 0], self._values.new_empty(0, d))]
+        self._pooled, self._limit = 0, torch.iinfo(torch.int64).max
 
-        `ends` are the node's values on the two sides of the threshold. They are returned unchanged unless the
-        threshold would lie inside the range of a code that only points outside the node have.
+    @property
+    def few(self) -> Tensor:
+        """Whether a column has at most `max_bins` distinct values, [d]."""
+        return self._values[:, -1].isinf()
+
+    def add(self, values: Tensor, weight: Tensor | None = None) -> None:
+        """Add rows, [b, d] of finite numbers, with weights [b] of float64 whose sums are exact; 1 by default."""
+        weight = torch.ones_like(values[:, 0], dtype=torch.float64) if weight is None else weight
+        step = max(1, PIECE // self.d)
+        for piece, mass in zip(values.split(step), weight.split(step), strict=True):
+            numbers = piece.to(torch.float64, copy=True).add_(0.0)  # turns -0.0 into 0.0
+            few = self.few.nonzero()[:, 0]
+            if len(few):
+                known, own = self._values[few], numbers.T[few].contiguous()
+                new = (known.gather(1, torch.searchsorted(known, own)) != own).any(1)
+                both = distinct(torch.cat([known[new], own[new]], 1))
+                self._values[few[new]] = both[:, : self.max_bins + 1]
+            bits = numbers.view(torch.int64)
+            hashes = (bits >> 32).bitwise_xor_(bits).mul_(self._factors).sum(1)  # low bits of small integers are 0
+            for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # the last steps of MurmurHash3
+                hashes = (hashes ^ ((hashes >> 33) & 0x7FFFFFFF)) * factor
+            chosen = (hashes <= self._limit).nonzero()[:, 0]
+            self._pool.append((hashes[chosen], mass[chosen], numbers[chosen]))
+            self._pooled += len(chosen)
+            if self._pooled > 2 * self.most:
+                self.sample()
+
+    def merged(self, ranks: Ranks) -> Sketch:
+        """Sketch of the rows of all processes."""
+        if not ranks.alone:
+            every = torch.cat(ranks.gather(self._values.T.contiguous()))
+            self._values = distinct(every.T)[:, : self.max_bins + 1]
+            self._pool = list(zip(*map(ranks.gather, self.sample()), strict=True))
+        return self
+
+    def bins(self, centers: Tensor, dtype: torch.dtype) -> Bins:
+        """Bins of all columns: one bin per value in columns of few values, at most `max_bins` in the others.
+
+        The values of the centers [k, d] end bins as well, so that all centers can be separated; for this, a column
+        of many values may have more bins, one more than there are centers. `dtype` is the type of the table.
         """
-        low, high = self.low[feature], self.high[feature]
-        inside = ((low <= threshold) & (threshold < high)).nonzero()[:, 0].tolist()
-        if not inside:
-            return ends
-        if inside[0] <= code:
-            return float(high[inside[0]]), min(ends[1], float(low[inside[0] + 1 :].min()))
-        return max(ends[0], float(high[: inside[0]].max())), float(low[inside[0]])
+        _, counts, rows = self.sample()
+        centers = centers.T.to(torch.float64).contiguous()
+        kind = dtype if dtype.is_floating_point else torch.float64
+        found = []
+        for part in torch.arange(self.d, device=rows.device).split(max(1, NUMBERS // 4 // len(rows))):
+            sample, few = rows[:, part].T.contiguous(), self.few[part, None]
+            fixed = [self._values[part].where(few, torch.inf), centers[part]]
+            ends = quantiles(sample, counts, max(1, self.max_bins - centers.shape[1]))
+            high = distinct(torch.cat([*fixed, ends.masked_fill(few, torch.inf)], 1))
+            known = sorted_rows(torch.cat([*fixed, sample], 1))[0]
+            above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, high, right=True))
+            middle = (high / 2 + above / 2).to(kind).to(torch.float64)
+            edge = middle.where((middle < above) | above.isinf(), high)
+            found.append(torch.stack([edge, pad(above, (1, -1), value=-torch.inf), high]))
+        every = torch.cat(found, 1)
+        size = every[2].isfinite().sum(1)
+        edge, low, high = every[..., : int(size.max())].contiguous()
+        return Bins(edge, low, high, size, torch.searchsorted(high, centers))
 
-    def values(self, feature: int) -> Tensor:
-        """Smallest and largest values of all codes of a column, sorted."""
-        both = torch.cat([self.low[feature], self.high[feature]])
-        return both[both.isfinite()].sort().values
+    def sample(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The distinct rows with the smallest hashes: hashes in ascending order, total weights, rows of float64.
+
+        A row of the final sample has been in the sample since its first occurrence, so its weight is complete.
+        """
+        every, counts, rows = (torch.cat(parts) for parts in zip(*self._pool, strict=True))
+        hashes, member = every.unique(return_inverse=True)
+        counts = counts.new_zeros(len(hashes)).index_add_(0, member, counts)
+        one = member.new_empty(len(hashes)).index_copy_(0, member, torch.arange(len(member), device=member.device))
+        found = hashes[: self.most], counts[: self.most], rows[one[: self.most]]
+        self._pool, self._pooled = [found], len(found[0])
+        if self._pooled == self.most:
+            self._limit = int(found[0][-1])
+        return found
+
+
+def quantiles(values: Tensor, counts: Tensor, n_bins: int) -> Tensor:
+    """Upper ends, [f, n_bins], of bins with about equally many points, in any order and padded by infinity.
+
+    A value with more points than an average bin gets a bin of its own, and the other values share the other bins.
+    Only integer arithmetic is used, so that the result is reproducible.
+
+    Parameters
+    ----------
+    values : Tensor [f, s]
+    counts : Tensor [s] of float64
+        Number of occurrences of every value, or the sum of their weights.
+    n_bins : int
+        Maximum number of bins of a column.
+    """
+    values, order = sorted_rows(values)
+    last = is_first(values.flip(1)).flip(1)  # the last of equal values
+    up_to = whole(counts)[order].cumsum(1)
+    before = pad(up_to.where(last, 0), (1, -1)).cummax(1).values
+    mass, step = (up_to - before).where(last, 0), up_to[:, -1:]
+    for _ in range(4):  # converges fast
+        step = -(-mass.minimum(step).sum(1, keepdim=True) // n_bins)
+    mass = mass.minimum(step)
+    up_to = mass.cumsum(1)
+    place = ((up_to - mass) * n_bins // up_to[:, -1:]).clamp_(max=n_bins - 1)
+    ends = values.new_full((len(values), n_bins), -torch.inf)
+    ends.scatter_reduce_(1, place, values.masked_fill(~last, -torch.inf), "amax")
+    return ends.where(ends.isfinite(), torch.inf)

@@ -6,7 +6,7 @@ because all thresholds between the same two values give the same cut.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -15,12 +15,11 @@ from torch import Tensor
 
 from neonxc.common.memory import blocks
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.trees.coding.bins import BinEnds
+from neonxc.trees.coding.bins import Bins, Sketch
 from neonxc.trees.coding.entries import SparseColumns, code_sparse
 from neonxc.trees.coding.exact import exact_total, rounded
-from neonxc.trees.coding.sketch import Sketch
 from neonxc.trees.coding.table import Table
-from neonxc.trees.coding.value_ranks import code_type, integer_ranks, ranks_of_all, sorted_ranks
+from neonxc.trees.coding.value_ranks import code_type, value_ranks
 
 BINS = 512  # up to this number of codes, a column is searched code by code
 HISTOGRAM = 1 << 17  # more codes are searched one by one as well if a whole histogram has at most so many entries
@@ -87,8 +86,8 @@ class CodedColumns:
     blocks : list of ColumnBlock
     place : Tensor [d, 2] of int64
         Block of every column, and position of the column in its block.
-    ends : BinEnds or None
-        Minimum and maximum value of every code, if a code stands for several values.
+    ends : Bins or None
+        The bins whose numbers are the codes, if a code stands for several values.
     """
 
     codes: list[Tensor]
@@ -96,7 +95,7 @@ class CodedColumns:
     size: Tensor
     blocks: list[ColumnBlock]
     place: Tensor
-    ends: BinEnds | None = None
+    ends: Bins | None = None
 
     @cached_property
     def _places(self) -> list[list[int]]:
@@ -142,17 +141,12 @@ def code_columns(
         return code_sparse(table, centers, max_bins, weight)
     if max_bins is not None:
         return _binned(table, centers, max_bins, weight, ranks)
-    parts, middles, sizes = [], [], []
-    for first, last in table.chunks(ranks):
-        values = table.columns(first, last)
-        own = centers[:, first:last].T.contiguous()
-        part, middle, size = (
-            ranks_of_all(values, own, ranks) or integer_ranks(values, own) or sorted_ranks(values, own)
-        )
-        parts.append(part)
-        middles.append(middle)
-        sizes.append(size)
-    return _columns(parts, torch.cat(middles), torch.cat(sizes))
+    parts = [
+        value_ranks(table.columns(first, last), centers[:, first:last].T.contiguous(), ranks)
+        for first, last in table.chunks(ranks)
+    ]
+    codes, middles, sizes = zip(*parts, strict=True)
+    return _columns(list(codes), torch.cat(middles), torch.cat(sizes))
 
 
 def _binned(table: Table, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks) -> CodedColumns:
@@ -161,16 +155,20 @@ def _binned(table: Table, centers: Tensor, max_bins: int, weight: Tensor | None,
     weight = None if weight is None else rounded(weight, exact_total(weight, ranks))
     for part in blocks(table.n, 32 * table.d, table.device):
         sketch.add(table.rows(part), None if weight is None else weight[part])
-    sketch = sketch.merged(ranks)
-    bins = sketch.bins(centers)
-    ends, parts = BinEnds.empty(bins, sketch.whole), []
+    bins = sketch.merged(ranks).bins(centers, table.dtype)
+    kind = code_type(int(bins.size.max()))
+    parts = []
     for first, last in table.chunks():
-        values, own = table.columns(first, last), bins.subset(slice(first, last))
-        parts.append(own.codes(values, code_type(int(own.size.max()))))
-        ends.add(parts[-1], values, first)
-    columns = _columns(parts, bins.places(centers.T.contiguous()), bins.size)
-    columns.ends = ends.merged(ranks)
-    return columns
+        values = table.columns(first, last)
+        parts.append(bins.code(values, torch.empty_like(values, dtype=kind), slice(first, last)))
+    return replace(_columns(parts, bins.centers, bins.size), ends=bins)
+
+
+def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:
+    """Columns with codes that are stored row by row, [n, d]."""
+    every = torch.arange(codes.shape[1])
+    block = ColumnBlock(every, codes.T, bins.centers, torch.ones_like(every), bins.high.shape[1], codes)
+    return CodedColumns([codes.T], bins.centers, bins.size, [block], torch.stack([every * 0, every], 1), bins)
 
 
 def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns:

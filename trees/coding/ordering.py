@@ -28,6 +28,12 @@ def is_first(ordered: Tensor) -> Tensor:
     return new
 
 
+def distinct(values: Tensor) -> Tensor:
+    """Sorted distinct numbers of every row, padded by infinity, [f, n]."""
+    ordered = sorted_rows(values + 0.0)[0]  # -0.0 is 0.0
+    return ordered.masked_fill(~is_first(ordered), torch.inf).sort(dim=1).values
+
+
 def select(numbers: Tensor, which: Tensor) -> Tensor:
     """Select the numbers [n] where a mask is True."""
     if numbers.device.type != "cpu":

@@ -177,9 +177,9 @@ class Table:
         """The same, given the mass [k] of the labels and the ends of the columns."""
         low, high = ends
         middle, extent = (low + high) / 2, (high - low) / 2
-        return self._sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
+        return self.sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
 
-    def _sums(
+    def sums(
         self,
         labels: Tensor,
         k: int,
@@ -239,4 +239,4 @@ class Table:
         (low, high), mass = part.ends(ranks), ranks.sum(tally(labels, 1, weight))
         middle = part._means(labels, mass, weight, (low, high), ranks)[0]
         extent = torch.maximum(high - middle, middle - low).square()
-        return part._sums(labels, 1, weight, middle, extent, mass, ranks, square=True)[0] / mass
+        return part.sums(labels, 1, weight, middle, extent, mass, ranks, square=True)[0] / mass

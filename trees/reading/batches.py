@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import mmap
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +18,7 @@ from torch import Tensor
 from neonxc.common.memory import CPU, at_once
 from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import as_batch, check_names
-
-if TYPE_CHECKING:
-    from neonxc.trees.fitted.tree import ThresholdTree
+from neonxc.trees.fitted.tree import ThresholdTree
 
 LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch
 COPIES = 32  # bytes of working memory per number of a batch
@@ -35,26 +35,15 @@ class BatchSource:
     Attributes
     ----------
     names : list of str or None
-    width : int or None
-    dtype : torch.dtype or None
-        Names, number and data type of the columns, which are known once the first batch has been read.
+        Names of the columns, which are known once the first batch has been read.
+    n : int
+        Number of rows, which is known once all batches have been read; -1 before.
     """
 
     def __init__(self, open: Callable[[], Any]) -> None:
         self._open = open
         self.names: list[str] | None = None
-        self.width: int | None = None
-        self.dtype: torch.dtype | None = None
-
-    def raw_batches(self) -> Iterator[Any]:
-        """Yield the batches unchanged."""
-        batches = self._open()
-        if not hasattr(batches, "__iter__"):
-            raise ValueError(
-                "X as a function needs to return an iterator of batches each time it is called, got "
-                f"{type(batches).__name__}"
-            )
-        yield from map(as_pandas, batches)
+        self.n, self._checksum, self._kind = -1, 0, ""
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yield checked batches as tensors on the CPU; large batches are split to fit into memory.
@@ -62,36 +51,52 @@ class BatchSource:
         Raises
         ------
         ValueError
-            If a batch is not a table of finite numbers, or has other columns than the previous ones.
+            If a batch is not a table of finite numbers, or has other columns than the previous ones, or if the
+            rows are not those that were read the first time.
         """
-        for number, batch in enumerate(self.raw_batches()):
-            if not np.shape(batch)[0]:
-                continue
-            name = f"batch {number} of X"
-            checked = as_batch(batch, name=name, device="cpu", integers=True)
-            self._check(checked.tensor, checked.names, name)
-            yield from checked.tensor.split(at_once(COPIES * checked.tensor.shape[1]))
+        n = checksum = 0
+        for values in self._checked():
+            n, checksum = n + len(values), zlib.crc32(values.sum(1).numpy().data, checksum)
+            if -1 < self.n < n:
+                break
+            yield values
+        if self.n > -1 and (n, checksum) != (self.n, self._checksum):
+            raise ValueError(
+                f"X gave {self.n} points when it was first read, and {n} or others when it was read again; a "
+                "function needs to return a new iterator over the same batches each time it is called"
+            )
+        self.n, self._checksum = n, checksum
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
         """Leaf of every point, [n]."""
-        names = None if tree.feature_names is None else list(tree.feature_names)
-        leaves = []
+        leaves = [torch.empty(0, dtype=torch.int64)]
         for values in self:
-            check_names(self.names, names)
+            check_names(self.names, None if tree.feature_names is None else list(tree.feature_names))
             leaves.append(tree.leaf_of(values))
-        return torch.cat(leaves) if leaves else torch.empty(0, dtype=torch.int64)
+        return torch.cat(leaves)
 
-    def _check(self, values: Tensor, names: list[str] | None, name: str) -> None:
-        if values.ndim != 2:
-            raise ValueError(f"{name} needs shape [points, features], got {list(values.shape)}")
-        if self.width is None:
-            self.names, self.width, self.dtype = names, values.shape[1], values.dtype
-        if values.shape[1] != self.width:
-            raise ValueError(f"{name} has {values.shape[1]} columns, the previous ones have {self.width}")
-        if values.dtype != self.dtype:
-            kinds = (str(dtype).removeprefix("torch.") for dtype in (values.dtype, self.dtype))
-            raise ValueError("{} has dtype {}, the previous ones have {}".format(name, *kinds))
-        check_names(names, self.names, name=name)
+    def _checked(self) -> Iterator[Tensor]:
+        batches = self._open()
+        if not hasattr(batches, "__iter__"):
+            raise ValueError(
+                "X as a function needs to return an iterator of batches each time it is called, got "
+                f"{type(batches).__name__}"
+            )
+        for number, batch in enumerate(map(as_pandas, batches)):
+            if not np.shape(batch)[0]:
+                continue
+            name = f"batch {number} of X"
+            found = as_batch(batch, name=name, device="cpu", integers=True)
+            values = found.tensor
+            if values.ndim != 2:
+                raise ValueError(f"{name} needs shape [points, features], got {list(values.shape)}")
+            kind = f"{values.shape[1]} columns of {values.dtype}"
+            if not self._kind:
+                self.names, self._kind = found.names, kind
+            if kind != self._kind:
+                raise ValueError(f"{name} has {kind}, the previous ones have {self._kind}")
+            check_names(found.names, self.names, name=name)
+            yield from values.split(at_once(COPIES * values.shape[1]))
 
 
 def batch_source(X: Any) -> BatchSource | None:
@@ -100,63 +105,41 @@ def batch_source(X: Any) -> BatchSource | None:
     Parameters
     ----------
     X : numpy.memmap of at least 128 MB, path of a Parquet file or of a folder of them, callable, or anything else
-
-    Raises
-    ------
-    ValueError
-        If the file does not exist.
     """
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE:
-        return BatchSource(lambda: _of_memmap(X))
+        return BatchSource(partial(_of_memmap, X))
     if isinstance(X, str | PathLike):
-        files = _parquet_files(Path(X))
-        return BatchSource(lambda: _of_parquet(files))
+        return BatchSource(partial(_of_parquet, Path(X)))
     if callable(X) and not hasattr(X, "__array__") and not hasattr(X, "shape"):
         return BatchSource(X)
     return None
 
 
 def _of_memmap(X: np.memmap[Any, Any]) -> Iterator[np.ndarray]:
-    step = at_once(COPIES * X.shape[1])
-    for first in range(0, len(X), step):
-        yield np.array(X[first : first + step])
-        _release(X)
-
-
-def _release(X: np.memmap[Any, Any]) -> None:
-    """Free the memory of the pages that were read from the file."""
-    if X.mode == "c":  # copy-on-write: changes are stored only in these pages
-        return
     base: Any = X
     while isinstance(base, np.ndarray):
         base = base.base
-    if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
-        with suppress(OSError, ValueError):
-            base.madvise(mmap.MADV_DONTNEED)
+    step = at_once(COPIES * X.shape[1])
+    for first in range(0, len(X), step):
+        yield np.array(X[first : first + step])
+        # Free the memory of the pages that were read, unless they are the only place of changes (copy-on-write)
+        with suppress(AttributeError, OSError, ValueError):
+            if X.mode != "c":
+                base.madvise(mmap.MADV_DONTNEED)
 
 
-def _parquet_files(path: Path) -> list[Path]:
-    """The Parquet files of a folder sorted by name, without hidden and metadata files."""
-    if not path.exists():
-        raise ValueError(f"X is a path, but there is no such file or folder: {str(path)!r}")
-    if path.is_file():
-        return [path]
-    files = sorted(file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
+def _of_parquet(path: Path) -> Iterator[Any]:
+    """Batches of a file, or of the files of a folder sorted by name, without hidden and metadata files."""
+    from pyarrow import parquet  # takes long to import
+
+    found = (file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
+    files = [path] if path.is_file() else sorted(found)
     if not files:
-        raise ValueError(f"X is a folder without Parquet files (*.parquet): {str(path)!r}")
-    return files
-
-
-def _of_parquet(files: list[Path]) -> Iterator[Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+        raise ValueError(f"X is a path, but there is no file or folder with files *.parquet: {str(path)!r}")
     for file in files:
         try:
-            opened = pq.ParquetFile(file)
-        except pa.ArrowInvalid as error:
+            opened = parquet.ParquetFile(file)
+        except ValueError as error:
             raise ValueError(f"X: {str(file)!r} can't be read as a Parquet file: {error}") from None
         with opened:
-            width = max(1, len(opened.schema_arrow))
-            for batch in opened.iter_batches(batch_size=at_once(COPIES * width)):
-                yield batch.to_pandas()
+            yield from opened.iter_batches(batch_size=at_once(COPIES * max(1, len(opened.schema_arrow))))

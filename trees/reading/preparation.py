@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -184,26 +184,14 @@ def prepare_stream(
             )
     if not ranks.alone:
         check_fit(ranks, model, centers=centers, labels=labels)
-    given = read_stream(
-        source,
-        labels=labels,
-        centers=centers,
-        n_clusters=model.n_clusters,
-        max_bins=model.max_bins,
-        metric=model.metric,
-        random_state=model.random_state,
-        distances=bool(model._streams()),
-        ranks=ranks,
-    )
-    model.n_features_in_ = given.table.d
+    table, columns, found = read_stream(model, source, labels, centers, ranks)
+    model.n_features_in_ = table.d
     model.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
     if source.names is not None:
         model.feature_names_in_ = np.array(source.names, dtype=object)
-    table: Any = given.table
-    found = given.found
     problem = Problem(
         table,
-        table.columns,
+        columns,
         found.centers,
         found.labels,
         None,
@@ -213,8 +201,7 @@ def prepare_stream(
         found.distances,
         ranks=ranks,
     )
-    found = replace(found, distances=None)
-    return PreparedData(problem, found, source, given.selected, source.names, lambda values: values)
+    return PreparedData(problem, found, source, table.selected, source.names, lambda values: values)
 
 
 def stream_source(model: TreeExplainer, X: Any) -> BatchSource | None:

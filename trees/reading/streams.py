@@ -1,242 +1,193 @@
-"""Reads a table batch by batch in several passes: for a sketch, for the reference clustering, for the codes."""
+"""A table that is read batch by batch: its bins, its codes, and what a fitted tree needs of its values."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.processes import Ranks
-from neonxc.data.inputs import NOISE, as_batch, check_names, label_array
-from neonxc.trees.coding.binned_table import BinMoments, BinnedTable, CodeStorage, allocate
-from neonxc.trees.coding.exact import rounded_, tally
-from neonxc.trees.coding.sketch import Sketch
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.inputs import are_labels, label_array
+from neonxc.trees.coding.bins import Sketch
+from neonxc.trees.coding.codes import CodedColumns, stored_columns
+from neonxc.trees.coding.exact import tally
 from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.value_ranks import code_type
+from neonxc.trees.fitted.training_bounds import nearest_values
+from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.reading.batches import BatchSource
-from neonxc.trees.reading.reference import Reference, kmeans
+from neonxc.trees.reading.reference import Reference, from_centers, kmeans
 from neonxc.trees.reading.shards import check_columns, classes_of_shards, common_seed
 
 MAX_BINS = 256  # bins of a column, so that a code is one byte
-PIECE = 1 << 17  # numbers that are coded at a time, so that they fit into a core's cache
+LARGEST = 1 << 32  # bytes of an array; larger ones are stored in a temporary file
 
 
-@dataclass
-class StreamResult:
-    """A table that was read batch by batch.
+class Stream:
+    """A table that is read batch by batch: for its sketch, for its codes, and once more under the fitted tree.
 
-    Attributes
-    ----------
-    table : BinnedTable
-    found : Reference
-        Reference clustering.
-    selected : Tensor or None
-        Indices of the points that are not noise; None if these are all points.
-    """
-
-    table: BinnedTable
-    found: Reference
-    selected: Tensor | None
-
-
-class CheckedPasses:
-    """Repeated passes over a table, with a check that every pass yields the same rows.
+    It replaces :class:`~neonxc.trees.table.Table` in a problem, where only the codes are looked at.
 
     Parameters
     ----------
     source : BatchSource
-    labels : ndarray [n], optional
-        Points of label -1 (noise) are skipped.
+    labels : ndarray [n] or None
+        Points of noise are left out.
+    max_bins : int
+    ranks : Ranks
+        The processes that share the rows.
+
+    Attributes
+    ----------
+    n, d : int
+        Number of points of this process that are not noise, and of columns.
+    dtype : torch.dtype
+        Type of the values.
+    selected : Tensor or None
+        Indices of the points that are not noise; None if these are all points.
+    sketch : Sketch
+        Sketch of the points of all processes.
     """
 
-    def __init__(self, source: BatchSource, labels: np.ndarray | None = None) -> None:
-        self.source, self.labels = source, labels
-        self.selected: Tensor | None = None  # mask of the points that are not noise
-        if labels is not None and labels.dtype.kind in "if":
-            noise = torch.from_numpy(labels == NOISE)
-            self.selected = ~noise if bool(noise.any()) else None
-        self.n: int | None = None  # number of selected points
-        self._first_pass: tuple[int, int] | None = None  # number of points and checksum
+    def __init__(self, source: BatchSource, labels: np.ndarray | None, max_bins: int, ranks: Ranks) -> None:
+        self.source, self.ranks, self.selected = source, ranks, None
+        if labels is not None and not (own := are_labels(labels)).all():
+            self.selected = torch.from_numpy(own).nonzero()[:, 0]
+        sketch, dtype, ends = None, torch.float64, np.array(np.inf)
+        with ranks.agreed():
+            for _, values in self:
+                sketch, dtype = sketch or Sketch(values.shape[1], max_bins), values.dtype
+                sketch.add(values)
+                if len(values):  # NumPy is faster with few columns
+                    low, high = values.numpy().min(0), values.numpy().max(0).astype(np.float64)
+                    ends = np.minimum(ends, [low, -high])
+            if labels is not None and labels.shape != (source.n,):
+                raise ValueError(f"labels needs one label per point, shape ({source.n},), got {labels.shape}")
+            self.n = source.n if self.selected is None else len(self.selected)
+            if ranks.alone and not self.n:
+                raise ValueError("X has no points, or labels has only noise (-1)")
+        d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
+        sketch = sketch or Sketch(d, max_bins)
+        self.d = sketch.d
+        source.names = next(filter(None, map(json.loads, ranks.texts(json.dumps(source.names)))), None)
+        self.dtype = check_columns(ranks, self.n, self.d, dtype, source.names)
+        self.sketch = sketch.merged(ranks)
+        low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
+        self._middle, self._extent = (low - high) / 2, -(low + high) / 2
 
-    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield the position of a batch's first point among the selected ones, and the batch's values [b, d]."""
-        total = first = checksum = 0
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the positions of a batch's points among the selected ones, and their values [b, d]."""
+        first = 0
         for values in self.source:
-            checksum = (checksum + _checksum(values, total)) % (1 << 64)
-            own = None if self.selected is None else self.selected[total : total + len(values)]
-            total += len(values)
-            if self._first_pass is not None and total > self._first_pass[0]:
-                raise ValueError(
-                    f"X gave {self._first_pass[0]} points when it was first read, and more when it was read again"
-                )
-            if own is not None and len(own) == len(values):
-                values = values[own]
-            yield first, values
+            part = slice(first, first + len(values))
+            if self.selected is not None:
+                ends = torch.tensor([part.start, part.stop])
+                part = slice(*torch.searchsorted(self.selected, ends).tolist())
+            yield part, values if self.selected is None else values[self.selected[part] - first]
             first += len(values)
-        self.n = first
-        self._check(total, checksum)
 
-    def _check(self, n: int, checksum: int) -> None:
-        """Compare a complete pass with the first one."""
-        if self.labels is not None and len(self.labels) != n:
-            raise ValueError(f"labels needs one label per point, shape ({n},), got {self.labels.shape}")
-        if self._first_pass is None:
-            self._first_pass = n, checksum
-        elif self._first_pass[0] != n:
-            raise ValueError(
-                f"X gave {self._first_pass[0]} points when it was first read, and {n} when it was read again; a "
-                "function needs to return a new iterator over the same batches each time it is called"
-            )
-        elif self._first_pass[1] != checksum:
-            raise ValueError("X gave other values, or the points in another order, when it was read again")
+    def code(
+        self, centers: Tensor, labels: Tensor | None, metric: str, distances: bool
+    ) -> tuple[CodedColumns, Tensor, Tensor | None]:
+        """Codes, labels (by default, the nearest centers), and distances to the centers, if they are asked for."""
+        bins = self.sketch.bins(centers, self.dtype)
+        codes = allocate((self.n, self.d), code_type(int(bins.size.max())))
+        far = allocate((len(centers), self.n), torch.float64) if distances else None
+        nearest = torch.empty(self.n, dtype=torch.int64) if labels is None else labels
+        with self.ranks.agreed():
+            for part, batch in self:
+                bins.code(batch.T, codes[part].T)
+                if labels is not None and far is None:
+                    continue
+                costs = Table(batch).distances(centers, metric)
+                if not bool(costs.isfinite().all()):
+                    raise ValueError("centers are too far from X for squared distances in float64; scale both")
+                if labels is None:
+                    nearest[part] = costs.argmin(1)
+                if far is not None:
+                    far[:, part] = costs.T
+        columns = stored_columns(codes, bins)
+        return columns, nearest, None if far is None else far.T
 
+    def moments(
+        self, labels: Tensor, k: int, tree: ThresholdTree | None = None
+    ) -> tuple[Tensor, float, Tensor, list[Tensor]]:
+        """What one pass tells about clusters of all processes, and about a tree.
 
-def _checksum(values: Tensor, first: int) -> int:
-    """Checksum of the contents and the order of rows, the first of which has the number `first`."""
-    if values.is_floating_point():
-        values = values.view(torch.int32 if values.dtype == torch.float32 else torch.int64)
-    total = 0
-    for piece in values.split(max(1, PIECE // values.shape[1])):
-        place = torch.arange(first, first + len(piece)).mul_(2).add_(1)
-        total += int((piece.sum(1, dtype=torch.int64) * place).sum())
-        first += len(piece)
-    return total
+        Returns
+        -------
+        means : Tensor [k, d]
+            Means of the points of every label; NaN for a label without points.
+        cost : float
+            Sum of the squared distances to these means.
+        variances : Tensor [d]
+            Variances of the columns.
+        nearest : list of Tensor [bounds, 5]
+            What :func:`nearest_values` tells about the batches of this process.
+        """
+        mass = self.ranks.sum(tally(labels, k))
+        n = mass.sum()
+        sums, nearest = torch.zeros(2, k, self.d, dtype=torch.float64), []
+        with self.ranks.agreed():
+            for part, batch in self:
+                values = Table(batch)
+                for power, most in enumerate((self._extent, self._extent.square())):
+                    sums[power] += values.sums(labels[part], k, None, self._middle, most, n, ALONE, bool(power))
+                if tree is not None:
+                    nearest.append(nearest_values(tree, batch.T))
+        first, second = self.ranks.sum(sums)
+        means = first / mass[:, None]
+        cost = float((second - first * means.nan_to_num()).sum().clamp(min=0))
+        variances = second.sum(0) / n - (first.sum(0) / n).square()
+        return means + self._middle, cost, variances, nearest
 
 
 def read_stream(
-    source: BatchSource,
-    *,
-    labels: Any,
-    centers: Any,
-    n_clusters: int,
-    max_bins: int | None,
-    metric: str,
-    random_state: Any,
-    distances: bool,
-    ranks: Ranks,
-) -> StreamResult:
-    """Read a table in two or three passes: for a sketch, for the means of the `labels` (if any), for the codes.
+    model: Any, source: BatchSource, labels: Any, centers: Any, ranks: Ranks
+) -> tuple[Any, CodedColumns, Reference]:
+    """Read a table for its bins, for the means of the `labels` (if any), and for its codes.
 
     Parameters
     ----------
+    model : TreeExplainer
     source : BatchSource
     labels : array-like [n], optional
         Reference clustering.
     centers : array-like [k, d], optional
         Centers of the reference clustering. With neither labels nor centers, k-means is fitted to a sample.
-    n_clusters, max_bins, metric, random_state
-        Parameters of the explainer; `max_bins` is 256 by default.
-    distances : bool
-        Whether to store the distances of all points to the centers.
+    ranks : Ranks
     """
-    values = None if labels is None else label_array(labels)
-    passes = CheckedPasses(source, values)
-    sketch, dtype = _sketch(passes, max_bins or MAX_BINS, ranks)
-    d = sketch.d
-    classes, own = np.arange(n_clusters), None
+    values, own = None if labels is None else label_array(labels), None
+    if values is not None and model.metric != "l2":
+        raise ValueError(f'labels of a stream need metric="l2", got {model.metric!r}; pass centers')
+    table: Any = Stream(source, values, model.max_bins or MAX_BINS, ranks)
     if values is not None:
-        clustered = values if passes.selected is None else values[passes.selected.numpy()]
+        clustered = values if table.selected is None else values[table.selected.numpy()]
         clustered, classes = classes_of_shards(clustered, ranks)
         own = torch.from_numpy(np.searchsorted(classes, clustered))
-        if metric != "l2":
-            raise ValueError(f'labels of a stream need metric="l2", got {metric!r}; pass centers')
-        middles = _means(passes, own, len(classes), sketch, ranks)
-    elif centers is not None:
-        middles = _check_centers(centers, d, source.names)
-        classes = np.arange(len(middles))
+        centers = table.moments(own, len(classes))[0]
     else:
-        rows, count = sketch.rows
-        seed = random_state if ranks.alone else common_seed(random_state, ranks)
-        sample = Table(rows.to(dtype) if dtype.is_floating_point else rows)
-        middles = kmeans(sample, n_clusters, count, seed)[0]
-        classes = np.arange(len(middles))
-    return _code_rows(passes, sketch, middles, own, classes, dtype, metric, distances, ranks)
+        _, count, rows = table.sketch.sample()
+        sample = Table(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
+        if centers is None:
+            seed = model.random_state if ranks.alone else common_seed(model.random_state, ranks)
+            centers = kmeans(sample, model.n_clusters, count, seed)[0]
+        else:
+            centers = from_centers(sample, centers, model.metric, source.names).centers
+        classes = np.arange(len(centers))
+    columns, own, far = table.code(centers, own, model.metric, bool(model._streams()))
+    return table, columns, Reference(own, centers, classes, table, centers, distances=far)
 
 
-def _sketch(passes: CheckedPasses, max_bins: int, ranks: Ranks) -> tuple[Sketch, torch.dtype]:
-    """First pass: sketch of the rows of all processes, and the type of the values."""
-    sketch, source = None, passes.source
-    with ranks.agreed():
-        for _, values in passes:
-            if sketch is None:
-                sketch = Sketch(values.shape[1], max_bins)
-            sketch.add(values)
-        if ranks.alone and (sketch is None or not sketch.n):
-            raise ValueError("X has no points" if sketch is None else "labels has only noise (-1)")
-    if ranks.alone:
-        assert sketch is not None
-        assert source.dtype is not None
-        return sketch, source.dtype
-    d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
-    sketch = sketch or Sketch(d, max_bins)
-    names = ranks.texts(json.dumps(source.names))
-    named = next((text for text in names if text != "null"), "null")
-    source.names = source.names or json.loads(named)
-    dtype = check_columns(ranks, sketch.n, sketch.d, source.dtype or torch.float64, source.names)
-    return sketch.merged(ranks), dtype
-
-
-def _check_centers(centers: Any, d: int, names: list[str] | None) -> Tensor:
-    batch = as_batch(centers, name="centers", device="cpu")
-    check_names(batch.names, names, name="centers")
-    if batch.tensor.ndim != 2 or batch.tensor.shape[1] != d:
-        raise ValueError(f"centers needs shape [clusters, {d}], got {list(batch.tensor.shape)}")
-    return batch.tensor.to(torch.float64)
-
-
-def _means(passes: CheckedPasses, labels: Tensor, k: int, sketch: Sketch, ranks: Ranks) -> Tensor:
-    """Means of the points of every label, [k, d], equal to those of :meth:`Table.means`."""
-    middle, extent = (sketch.low + sketch.high) / 2, (sketch.high - sketch.low) / 2
-    sums = torch.zeros(k, sketch.d, dtype=torch.float64)
-    with ranks.agreed():
-        for first, batch in passes:
-            for piece in range(0, len(batch), step := max(1, PIECE // sketch.d)):
-                values = batch[piece : piece + step].to(torch.float64, copy=True).sub_(middle)
-                rounded_(values, sketch.n * extent)
-                member = torch.zeros(len(values), k, dtype=torch.float64)
-                own = labels[first + piece : first + piece + len(values), None]
-                sums += member.scatter_(1, own, torch.ones_like(member[:, :1])).T @ values
-    mass = ranks.sum(tally(labels, k))
-    return ranks.sum(sums) / mass[:, None] + middle
-
-
-def _code_rows(
-    passes: CheckedPasses,
-    sketch: Sketch,
-    centers: Tensor,
-    labels: Tensor | None,
-    classes: np.ndarray,
-    dtype: torch.dtype,
-    metric: str,
-    distances: bool,
-    ranks: Ranks,
-) -> StreamResult:
-    """Last pass: the codes of all rows and, if needed, their labels and distances to the centers."""
-    assert passes.n is not None
-    n, k, bins = passes.n, len(centers), sketch.bins(centers)
-    codes = CodeStorage(n, bins.size)
-    moments = BinMoments(sketch, bins)
-    far = allocate((k, n), torch.float64) if distances else None
-    nearest = torch.empty(n, dtype=torch.int64) if labels is None else labels
-    with ranks.agreed():
-        for first, batch in passes:
-            for piece in range(0, len(batch), step := max(1, PIECE // sketch.d)):
-                values = batch[piece : piece + step].T.contiguous()
-                codes.put(first + piece, moments.add(values))
-            if labels is not None and far is None:
-                continue
-            costs = Table(batch).distances(centers, metric)
-            if not bool(costs.isfinite().all()):
-                raise ValueError("centers are too far from X for squared distances in float64; scale both")
-            if labels is None:
-                nearest[first : first + len(batch)] = costs.argmin(1)
-            if far is not None:
-                far[:, first : first + len(batch)] = costs.T
-    columns = codes.columns(bins.places(centers.T.contiguous()))
-    table: Any = moments.table(n, dtype, columns, ranks)
-    found = Reference(nearest, centers, classes, table, centers, distances=None if far is None else far.T)
-    return StreamResult(table, found, None if passes.selected is None else passes.selected.nonzero()[:, 0])
+def allocate(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """An uninitialized array: in memory or, if it is large, in a temporary file."""
+    size = shape[0] * shape[1]
+    if size * dtype.itemsize <= LARGEST:
+        return torch.empty(shape, dtype=dtype)
+    with tempfile.NamedTemporaryFile() as file:  # the file is deleted together with the array
+        return torch.from_file(file.name, True, size, dtype=dtype).view(shape)
