@@ -71,7 +71,7 @@ class BatchSource:
         """Leaf of every point, [n]."""
         leaves = [torch.empty(0, dtype=torch.int64)]
         for values in self:
-            check_names(self.names, None if tree.feature_names is None else list(tree.feature_names))
+            check_names(self.names, tree.feature_names)
             leaves.append(tree.leaf_of(values))
         return torch.cat(leaves)
 

@@ -31,7 +31,7 @@ LARGEST = 1 << 32  # bytes of an array; larger ones are stored in a temporary fi
 class Stream:
     """A table that is read batch by batch: for its sketch, for its codes, and once more under the fitted tree.
 
-    It replaces :class:`~neonxc.trees.table.Table` in a problem, where only the codes are looked at.
+    It replaces :class:`~neonxc.trees.coding.table.Table` in a problem, where only the codes are looked at.
 
     Parameters
     ----------
@@ -74,7 +74,8 @@ class Stream:
         d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
         sketch = sketch or Sketch(d, max_bins)
         self.d = sketch.d
-        source.names = next(filter(None, map(json.loads, ranks.texts(json.dumps(source.names)))), None)
+        names = filter(None, map(json.loads, ranks.texts(json.dumps(source.names))))
+        source.names = source.names or next(names, None)
         self.dtype = check_columns(ranks, self.n, self.d, dtype, source.names)
         self.sketch = sketch.merged(ranks)
         low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
@@ -84,10 +85,10 @@ class Stream:
         """Yield the positions of a batch's points among the selected ones, and their values [b, d]."""
         first = 0
         for values in self.source:
-            part = slice(first, first + len(values))
+            ends = [first, first + len(values)]
             if self.selected is not None:
-                ends = torch.tensor([part.start, part.stop])
-                part = slice(*torch.searchsorted(self.selected, ends).tolist())
+                ends = torch.searchsorted(self.selected, torch.tensor(ends)).tolist()
+            part = slice(*ends)
             yield part, values if self.selected is None else values[self.selected[part] - first]
             first += len(values)
 
@@ -175,8 +176,7 @@ def read_stream(
         _, count, rows = table.sketch.sample()
         sample = Table(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
         if centers is None:
-            seed = model.random_state if ranks.alone else common_seed(model.random_state, ranks)
-            centers = kmeans(sample, model.n_clusters, count, seed)[0]
+            centers = kmeans(sample, model.n_clusters, count, common_seed(model.random_state, ranks))[0]
         else:
             centers = from_centers(sample, centers, model.metric, source.names).centers
         classes = np.arange(len(centers))
