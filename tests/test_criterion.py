@@ -17,26 +17,26 @@ from tree_witnesses import cuts as all_cuts
 from tree_witnesses import data, separating
 
 import neonxc.trees
-import neonxc.trees.sums as sums
+import neonxc.trees.columns.sums as sums
 from neonxc.common.processes import Ranks
 from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees import stored_sums as stored_sums_module
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.codes import code_columns
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.coding.table import Table
+from neonxc.trees.columns import statistics as statistics_module
+from neonxc.trees.columns.statistics import Channels, Clusters, Parted, Points, Statistic
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.conductance import CliqueConductance
+from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.gini import Gini
 from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
-from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import best_first, separate_centers
-from neonxc.trees.labelling import label_leaves
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.growth import best_first, label_leaves, separate_centers
 from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
-from neonxc.trees.statistics import Channels, Parted, Points, Statistic
-from neonxc.trees.table import Table
 
 seeds = st.integers(0, 2**32 - 1)
 DTYPES = [np.float64, np.float32, np.float16, np.uint8, np.int64]
@@ -201,10 +201,10 @@ class Spread(Criterion):
         self.parts = torch.stack([weight, weight * values, weight * values**2])
 
     def open(self, node):
-        return Channels(self.parts[:, node.rows])
+        return rounded(self.parts[:, node.rows])
 
     def statistics(self, node):
-        return (node.state,)
+        return (Channels(self.problem, node, node.state),)
 
     def score(self, node, cuts):
         return sum(
@@ -213,7 +213,7 @@ class Spread(Criterion):
         )
 
     def size(self, node):
-        return float(node.state.values[2].sum())
+        return float(node.state[2].sum())
 
 
 def values_of(case):
@@ -232,12 +232,8 @@ def spread(witness, rows, left, *_):
 class InTurns(Criterion):
     """Halves of the points, by columns that no test above has asked for; by `features`, `sides` and `mass`."""
 
-    def __init__(self, problem):
-        super().__init__(problem)
-        self.points = Points(problem)
-
     def statistics(self, node):
-        return (self.points,)
+        return (Points(self.problem, node),)
 
     def features(self, node):
         asked = {feature for feature, _ in node.sides}
@@ -295,12 +291,12 @@ class Groups(Statistic):
     kept = True
     size = 3
 
-    def __init__(self, groups):
+    def __init__(self, problem, node, groups):
+        super().__init__(problem, node)
         self.of_point = groups
 
-    def terms(self, view, elements, groups):
-        own = self.of_point.index_select(0, elements)
-        return sums.histogram(view.at(elements), view.bins, own, 3).cumsum_(2)
+    def sums(self, columns):
+        return columns.counts(self.elements, self.of_point.index_select(0, self.elements), 3).cumsum_(2)
 
 
 class Fair(Criterion):
@@ -308,10 +304,10 @@ class Fair(Criterion):
 
     def __init__(self, problem, groups):
         super().__init__(problem)
-        self.groups = Groups(groups)
+        self.groups = groups
 
     def statistics(self, node):
-        return (self.groups, self.clusters)
+        return (Groups(self.problem, node, self.groups), Clusters(self.problem, node))
 
     def score(self, node, cuts):
         in_groups = cuts.left[:3]
@@ -346,11 +342,11 @@ class Staged(Criterion):
 
     def __init__(self, problem, values, coarse=True, staged=True):
         super().__init__(problem)
-        self.parted, self.values, self.coarse = Parted(problem), values.abs(), coarse
+        self.values, self.coarse = values.abs(), coarse
         self.staged = staged
 
     def statistics(self, node):
-        return (self.parted,)
+        return (Parted(self.problem, node),)
 
     @property
     def stages(self):
@@ -366,7 +362,7 @@ class Staged(Criterion):
         both = torch.stack([self.values[node.rows], self.values[node.rows] / 2])
         which = (cuts.feature + cuts.centers_left) % 2
         numbers = (cuts.sides() * node.centers).sum(-1)
-        before = self.uneven(node, cuts) if cuts.bound is None else cuts.bound
+        before = cuts.bound if self.staged else self.uneven(node, cuts)
         return before + cuts.sum_left(both, which, False) + numbers
 
     def within(self, node, least, feature):
@@ -624,7 +620,7 @@ def test_shards_grow_the_tree_of_all_points(name, path, seed, kind, weights, sha
 @pytest.mark.parametrize("name", ["IMM", "CART"])
 def test_what_is_kept_depends_on_no_shard_s_own_points(name):
     case, _, first = divided(0, "grid", False, 0.05)
-    with mock.patch.multiple(stored_sums_module, SMALL=0, ROOM=1):
+    with mock.patch.multiple(statistics_module, SMALL=0, ROOM=1):
         problem = problem_of(case)
         work = work_of(*SHARDED[name], most=7)
         shards = in_shards(problem, (first, ~first), work)

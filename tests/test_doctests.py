@@ -19,10 +19,10 @@ MODULES = [
     "neonxc.data.files",
     "neonxc.models.interpretable.columns",
     "neonxc.models.scan.augment",
-    "neonxc.trees.graph",
-    "neonxc.trees.interval_scan",
-    "neonxc.trees.kernel_distances",
-    "neonxc.trees.kernel_features",
+    "neonxc.trees.graphs.graph",
+    "neonxc.trees.kernels.intervals",
+    "neonxc.trees.kernels.distances",
+    "neonxc.trees.kernels.features",
 ]
 
 

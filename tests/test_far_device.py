@@ -31,11 +31,13 @@ NOT_CALLED = {
     ),
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",
     "every tree explainer consists of them": (
-        "trees.center_tree.CenterTree trees.criterion.Criterion trees.criterion.Cuts "
-        "trees.expanding.BestFirst trees.growth.Splits trees.problem.Node trees.problem.Problem "
-        "trees.refine.refined trees.search.Search trees.statistics.Channels trees.statistics.Clusters "
-        "trees.statistics.Pairs trees.statistics.Parted trees.statistics.PartedFrom trees.statistics.Points "
-        "trees.statistics.Statistic"
+        "trees.explainers.center_tree.CenterTree trees.criteria.criterion.Criterion "
+        "trees.criteria.criterion.Cuts trees.explainers.expanding.BestFirst trees.growth.Splits "
+        "trees.problem.Node trees.problem.Problem trees.explainers.refine.refined trees.search.Search "
+        "trees.columns.statistics.Channels trees.columns.statistics.Clusters "
+        "trees.columns.statistics.Pairs trees.columns.statistics.Parted "
+        "trees.columns.statistics.PartedFrom trees.columns.statistics.Points "
+        "trees.columns.statistics.Statistic"
     ),
     "every imputer returns one": "evaluation.imputers.Filling",
     "every report consists of them": "report.contents.Card report.contents.Contents report.contents.Points",

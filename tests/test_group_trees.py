@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from neonxc.common.processes import Ranks
 from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
-from neonxc.trees.sketch import Sketch
+from neonxc.trees.coding.bins import Sketch
 
 ROOT = Path(__file__).resolve().parent.parent
 REFINED = {
@@ -174,17 +174,16 @@ def sketched(group, X, shares):
     sketch = Sketch(X.shape[1], 20)
     sketch.add(torch.from_numpy(X[rows_of(group, X, shares)] if group is not None else X))
     sketch = sketch.merged(Ranks(group))
-    bins = sketch.bins(torch.zeros(2, X.shape[1]))
-    return sketch.n, *sketch.rows, sketch.low, sketch.high, sketch.few, sketch.whole, bins.upper, bins.size
+    bins = sketch.bins(torch.zeros(2, X.shape[1]), torch.float64)
+    return *sketch.sample(), sketch.few, bins.edge, bins.low, bins.high, bins.size, bins.centers
 
 
 @pytest.mark.parametrize("shares", SHARES)
 def test_sketches_of_several_processes(ranks, shares):
     rng = np.random.default_rng(5)
     X = np.stack([rng.normal(size=400), rng.integers(-3, 4, 400), rng.normal(size=400).round(1)], 1)
-    n, *expected = sketched(None, X, None)
-    for own, *found in ranks(sketched, X, SHARES[shares]):
-        assert own == n
+    expected = sketched(None, X, None)
+    for found in results(ranks(sketched, X, SHARES[shares])):
         assert all(map(torch.equal, found, expected))
 
 
@@ -263,7 +262,6 @@ def spoiled(group, what):
             "models": (X, arguments, EMN(4)),
             "both": (X, {**arguments, "labels": labels}, model),
             "invalid parameters": (X, arguments, IMM(4, max_bins=1)),
-            "checkpoints": (X, {**arguments, "checkpoint": "fit"}, model),
             "batches": (lambda: iter([X]), arguments, model),
         }[what]
     return model.fit(X, group=group, **arguments)
@@ -282,7 +280,6 @@ def spoiled(group, what):
         ("models", "model differs between processes: IMM.*EMN"),
         ("both", "fit takes labels or centers, not both.*on rank 1 of 3"),
         ("invalid parameters", "max_bins needs.*on rank 1 of 3"),
-        ("checkpoints", "checkpoint differs between processes: missing on rank 0, given on rank 1"),
         ("batches", "X is read in batches by some processes and in memory by others"),
         ("groups", "group needs a process group"),
         ("an unfitted reference", "reference in a group needs to be fitted"),
@@ -296,7 +293,7 @@ def test_what_one_process_spoils_is_an_error_of_all(ranks, what, message):
         assert re.search(message, str(error)), str(error)
 
 
-def spoiled_in_part(group, what, path=None):
+def spoiled_in_part(group, what):
     """A fit of which one process has something that the others have not; they communicate on regardless."""
     X, labels = table(np.float64, 60)
     rows, rank = rows_of(group, X, SHARES["one is empty"]), dist.get_rank(group)
@@ -308,24 +305,6 @@ def spoiled_in_part(group, what, path=None):
     if what == "base":
         tree = IMM().fit(X, labels=labels if rank != 1 else (X[:, 0] > 0) * 1).tree_
         return ExKMC(base=tree).fit(own[0], centers=X[:6], group=group)
-    if what == "folder":
-        return IMM().fit(own[0], labels=own[1], group=group, checkpoint=path / "nowhere" / "fit")
-    if what == "file":
-        from neonxc.trees.search import Search
-
-        best = Search._best
-
-        def removing(search, node):
-            if rank == 0 and path.exists():
-                path.unlink()
-                path.mkdir()
-            return best(search, node)
-
-        Search._best = removing
-        try:
-            return IMM().fit(own[0], labels=own[1], group=group, checkpoint=path)
-        finally:
-            Search._best = best
 
 
 @pytest.mark.parametrize(
@@ -334,12 +313,10 @@ def spoiled_in_part(group, what, path=None):
         ("dates", TypeError, "labels in a group needs numbers or names, got the dtype datetime64"),
         ("centers", ValueError, "centers can't be read as an array of numbers.*on rank 1 of 3"),
         ("base", ValueError, "base differs between processes: a tree of 6 leaves"),
-        ("folder", ValueError, "checkpoint .*fit can't be read and written: .*on rank 0 of 3"),
-        ("file", ValueError, "checkpoint .*fit can't be read and written: .*on rank 0 of 3"),
     ],
 )
-def test_what_only_some_processes_find_out(ranks, tmp_path, what, kind, message):
-    for error in ranks(spoiled_in_part, what, tmp_path if what == "folder" else tmp_path / "fit"):
+def test_what_only_some_processes_find_out(ranks, what, kind, message):
+    for error in ranks(spoiled_in_part, what):
         assert isinstance(error, kind)
         assert re.search(message, str(error)), str(error)
 
@@ -364,7 +341,7 @@ def broken_off(group, X, centers):
 
     from neonxc.trees.search import Search
 
-    searched, best = [], Search._best
+    searched, best = [], Search.best
 
     def counted(search, node):
         searched.append(node.id)
@@ -372,7 +349,7 @@ def broken_off(group, X, centers):
             os._exit(1)
         return best(search, node)
 
-    Search._best = counted
+    Search.best = counted
     return ExShallow(max_leaves=9).fit(X[rows_of(group, X, SHARES["uneven"])], centers=centers, group=group)
 
 
@@ -396,74 +373,6 @@ def test_no_rows_at_all(ranks):
         assert str(error) == "X is empty: no rank of the group has rows"
 
 
-# --- checkpoints ---------------------------------------------------------------------------------------------
-
-
-def counting(group, path, X, centers, stop):
-    """A fit that breaks off at a search, if it comes to it; how many searches there were."""
-    from neonxc.trees.search import Search
-
-    searched, best = [], Search._best
-
-    def counted(search, node):
-        if len(searched) == stop:
-            raise KeyboardInterrupt
-        searched.append(node.id)
-        return best(search, node)
-
-    Search._best = counted
-    try:
-        rows = rows_of(group, X, SHARES["uneven"]) if group is not None else slice(None)
-        tree = ExShallow(max_leaves=9).fit(X[rows], centers=centers, group=group, checkpoint=path)
-    except KeyboardInterrupt:
-        tree = None
-    finally:
-        Search._best = best
-    return tree, len(searched)
-
-
-@pytest.mark.parametrize(("stop", "group"), [(0, True), (3, True), (3, False), (7, False)])
-def test_a_fit_goes_on_after_its_last_level(ranks, tmp_path, stop, group):
-    X, _ = table(np.float64)
-    centers = KMeans(6, n_init=1, random_state=0).fit(X).cluster_centers_
-    path, one = tmp_path / "fit", ExShallow(max_leaves=9).fit(X, centers=centers)
-    everything = counting(None, None, X, centers, -1)[1]
-    run = ranks if group else (lambda work, *arguments: [work(None, *arguments)])
-    assert {tree for tree, _ in run(counting, path, X, centers, stop)} == {None}
-    for tree, searched in run(counting, path, X, centers, -1):
-        assert_equal(one, tree)
-        assert searched <= everything - max(0, stop - 2)  # a level has at most three nodes here
-    for tree, searched in run(counting, path, X, centers, -1):
-        assert searched == 0
-        assert_equal(one, tree)
-
-
-def test_a_checkpoint_that_was_torn_or_is_of_another_fit(tmp_path):
-    X, labels = table(np.float64)
-    path, one = tmp_path / "fit", IMM().fit(X, labels=labels)
-    IMM().fit(X, labels=labels, checkpoint=path)
-    text = path.read_text()
-    path.write_text(text[:-3])
-    assert_equal(one, IMM().fit(X, labels=labels, checkpoint=path))
-    assert path.read_text() == text
-    for model, data in ((EMN, X), (IMM, X + 1)):
-        with pytest.raises(ValueError, match="belongs to another fit"):
-            model().fit(data, labels=labels, checkpoint=path)
-    header, damaged = text.split("\n")[0], text.replace("[", "<")
-    for torn in (header[:10], header, header + "\n"):  # nothing but a part of the first line
-        path.write_text(torn)
-        assert_equal(one, IMM().fit(X, labels=labels, checkpoint=path))
-        assert path.read_text() == text
-    for other in (header + "\n" + damaged, header + "\n3\n", "\x00\udcff"):
-        path.write_bytes(other.encode(errors="surrogateescape"))
-        with pytest.raises(ValueError, match=r"is not a checkpoint of a tree|can't be read"):
-            IMM().fit(X, labels=labels, checkpoint=path)
-    path.write_text("# notes\n")
-    with pytest.raises(ValueError, match="is not a checkpoint of a tree"):
-        IMM().fit(X, labels=labels, checkpoint=path)
-    assert path.read_text() == "# notes\n"
-
-
 # --- what is sent --------------------------------------------------------------------------------------------
 
 
@@ -472,8 +381,7 @@ def calls(group, model, X, centers):
     counted, reduce = [], Ranks._reduced
 
     def counting(self, values, operation):
-        if type(self) is Ranks:
-            counted.append(values.numel() * values.element_size())
+        counted.append(values.numel() * values.element_size())
         return reduce(self, values, operation)
 
     Ranks._reduced = counting
@@ -484,11 +392,11 @@ def calls(group, model, X, centers):
     return len(counted), sum(counted)
 
 
-def test_a_level_s_nodes_are_reduced_together(ranks):
+def test_few_and_small_reductions(ranks):
     """16 clusters on a grid: 4 levels, 15 cuts."""
     X = np.stack(np.meshgrid(*[np.arange(32)] * 2), -1).reshape(-1, 2).astype(np.float64)
     centers = np.stack(np.meshgrid(*[np.arange(4) * 8 + 3.6] * 2), -1).reshape(-1, 2)
-    for model, most in ((IMM, 60), (ExGreedy, 90)):
+    for model, most in ((IMM, 120), (ExGreedy, 240)):
         number, sent = ranks(calls, model, X, centers)[0]
         assert number <= most
         assert sent < 100_000

@@ -20,8 +20,10 @@ from tree_witnesses import Data, Scorer, data
 import neonxc
 from neonxc.models import KernelKMeans
 from neonxc.rules.intervals import contains
-from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM, interval_scan, kernel_distances
-from neonxc.trees.kernel_features import anchors_of, surrogate_columns
+from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM
+from neonxc.trees.kernels import distances as kernel_distances
+from neonxc.trees.kernels import intervals as kernel_intervals
+from neonxc.trees.kernels.features import anchors_of, surrogate_columns
 
 EVERY = [KernelIMM, KernelExKMC, KernelExpand]
 EXPANDED = [KernelExKMC, KernelExpand]
@@ -259,7 +261,7 @@ def test_every_interval_is_the_best_of_all(model, base, case, extra, kernel, pat
     _, centers = surrogates_of(case, "anchors", kernel, 0.5, 32)
     assume(base == "none" or len(np.unique(np.round(centers, 9), axis=0)) == case.k)
     options = {"kernel": kernel, "gamma": 0.5}
-    with limits(path), mock.patch.object(interval_scan, "CACHED", cached):
+    with limits(path), mock.patch.object(kernel_intervals, "CACHED", cached):
         tree = fitted(model(case.k, base=base, max_leaves=case.k + extra, **options), case).tree_
     start = [0] if base == "none" else shared(tree, fitted(KernelIMM(case.k, **options), case).tree_)
     costs = costs_of(model, case, 0.5, kernel)
@@ -341,7 +343,7 @@ def test_gamma_of_other_points():
         ({"gamma": np.nan}, "gamma needs"),
         ({"gamma": np.inf}, "gamma needs"),
         ({"gamma": "median"}, "gamma needs"),
-        ({"kernel": "cosine"}, "kernel needs one of gaussian, laplace, got 'cosine'"),
+        ({"kernel": "cosine"}, 'kernel needs "gaussian" or "laplace", got .cosine'),
         ({"features": "fourier"}, 'features needs "anchors" or "taylor", got \'fourier\''),
         ({"features": "taylor", "kernel": "laplace"}, 'features="taylor" needs kernel="gaussian"'),
         ({"n_features": 0}, "n_features needs a whole number >= 1, got 0"),

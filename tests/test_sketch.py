@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neonxc.trees import sketch as sketch_module
-from neonxc.trees.bins import BinEnds, Bins
-from neonxc.trees.sketch import Sketch
+from neonxc.trees.coding import bins as bins_module
+from neonxc.trees.coding.bins import Bins, Sketch
+from neonxc.trees.coding.midpoints import between
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -28,12 +28,12 @@ def table(seed, n, dtype=np.float64):
 
 
 def assert_same(one, other):
-    assert one.n == other.n
-    for name in ("low", "high", "whole", "few"):
-        assert torch.equal(getattr(one, name), getattr(other, name)), name
-    assert all(map(torch.equal, one.rows, other.rows))
-    centers = one.rows[0][:3] + 0.01
-    assert torch.equal(one.bins(centers).upper, other.bins(centers).upper)
+    assert torch.equal(one.few, other.few)
+    assert all(map(torch.equal, one.sample(), other.sample()))
+    centers = one.sample()[2][:3] + 0.01
+    ours, theirs = (sketch.bins(centers, torch.float32) for sketch in (one, other))
+    for name in ("edge", "low", "high", "size", "centers"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
 
 
 @given(seeds, st.integers(1, 200), st.integers(2, 40), st.integers(1, 9), st.integers(5, 60))
@@ -42,9 +42,8 @@ def test_order_and_batches_do_not_matter(seed, n, max_bins, batches, most):
     values = values[np.random.default_rng(seed).integers(n, size=2 * n)]  # some rows several times
     shuffled = values[np.random.default_rng(seed).permutation(len(values))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sketch_module, "ROWS", most)
-        patch.setattr(sketch_module, "FIRST", 7)
-        patch.setattr(sketch_module, "PIECE", 50)
+        patch.setattr(bins_module, "ROWS", most)
+        patch.setattr(bins_module, "PIECE", 50)
         assert_same(sketched(values, max_bins), sketched(shuffled, max_bins, batches))
         # float32 rows are the same rows in float64
         assert_same(sketched(values.astype(np.float64), max_bins), sketched(shuffled, max_bins, batches))
@@ -55,9 +54,9 @@ def test_the_sample_counts_its_rows_right(seed, n, most):
     rng = np.random.default_rng(seed)
     values = rng.integers(0, 12, (n, 2)).astype(np.float64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sketch_module, "ROWS", most)
-        patch.setattr(sketch_module, "PIECE", 10)
-        rows, counts = sketched(values, 4, 3).rows
+        patch.setattr(bins_module, "ROWS", most)
+        patch.setattr(bins_module, "PIECE", 10)
+        _, counts, rows = sketched(values, 4, 3).sample()
     distinct, times = np.unique(values, axis=0, return_counts=True)
     known = {tuple(row): count for row, count in zip(distinct.tolist(), times.tolist(), strict=True)}
     assert len(rows) == min(most, len(distinct))
@@ -69,11 +68,10 @@ def test_the_sample_counts_its_rows_right(seed, n, most):
 def test_few_values_have_a_bin_each_and_many_at_most_max_bins(seed, n, max_bins, k):
     values, rng = table(seed, n), np.random.default_rng(seed)
     centers = torch.from_numpy(rng.normal(size=(k, 5)).round(1) + 0.0)
-    bins = sketched(values, max_bins, 2).bins(centers)
+    bins = sketched(values, max_bins, 2).bins(centers, torch.float64)
     for column in range(5):
-        own, upper = np.unique(values[:, column]), bins.upper[column][bins.upper[column].isfinite()].numpy()
+        own, upper = np.unique(values[:, column]), bins.high[column][: bins.size[column]].numpy()
         middles = np.unique(centers[:, column].numpy())
-        assert len(upper) == bins.size[column]
         assert (np.diff(upper) > 0).all()
         assert np.isin(middles, upper).all()
         if len(own) <= max_bins:
@@ -99,9 +97,9 @@ def test_bins_of_a_sample_are_about_equally_full():
     rng, n, max_bins = np.random.default_rng(0), 60_000, 64
     values = np.stack([column(rng, n) for column in COLUMNS.values()], 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sketch_module, "ROWS", 4096)
-        bins = sketched(values, max_bins, 3).bins(torch.zeros(0, len(COLUMNS)))
-    places = bins.places(torch.from_numpy(values.T.copy()))
+        patch.setattr(bins_module, "ROWS", 4096)
+        bins = sketched(values, max_bins, 3).bins(torch.zeros(0, len(COLUMNS)), torch.float64)
+    places = coded(bins, torch.from_numpy(values.T.copy()))
     for column, name in enumerate(COLUMNS):
         own = values[:, column]
         heaviest = np.unique(own, return_counts=True)[1].max()
@@ -113,35 +111,61 @@ def test_bins_of_a_sample_are_about_equally_full():
         assert counts.max() < share * (1 + 5 / np.sqrt(share * 4096 / n)), name
 
 
-def positions(upper, values):
-    return np.stack([np.searchsorted(e, v) for e, v in zip(upper, values, strict=True)])
+def coded(bins, values):
+    return bins.code(values, torch.empty(values.shape, dtype=torch.int64))
 
 
 @given(seeds, st.integers(1, 70), st.sampled_from([np.float32, np.float64]), st.sampled_from(list(COLUMNS)))
-def test_places_are_those_of_a_search(seed, most, dtype, kind):
+def test_codes_are_those_of_a_search(seed, most, dtype, kind):
     rng = np.random.default_rng(seed)
     with np.errstate(over="ignore"):
         upper = np.sort(COLUMNS[kind](rng, 3 * most)).reshape(3, most)
         values = np.concatenate([COLUMNS[kind](rng, 900).reshape(3, 300), upper], 1).astype(dtype)
     values = np.clip(values, -np.finfo(dtype).max, np.finfo(dtype).max)
-    size = torch.from_numpy(rng.integers(1, most + 1, 3))
-    upper[np.arange(most) >= size.numpy()[:, None]] = np.inf
-    found = Bins(torch.from_numpy(upper), size).places(torch.from_numpy(values))
-    assert np.array_equal(found.numpy(), positions(upper, values.astype(np.float64)))
+    upper[np.arange(most) >= rng.integers(0, most, 3)[:, None]] = np.inf
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bins_module, "CACHED", 50)
+        found = coded(Bins(torch.from_numpy(upper), *[torch.empty(0)] * 4), torch.from_numpy(values))
+    expected = [np.searchsorted(e, v) for e, v in zip(upper, values.astype(np.float64), strict=True)]
+    assert np.array_equal(found.numpy(), np.stack(expected))
 
 
-def test_ends_are_the_values_of_codes():
+def columns(seed, n, dtype):
+    if np.dtype(dtype).kind == "i":
+        return np.random.default_rng(seed).integers(-400, 400, (n, 5)).astype(dtype)
+    return table(seed, n, dtype)
+
+
+@given(seeds, st.sampled_from([np.float16, np.float32, np.float64, np.int16]), st.integers(5, 400))
+def test_thresholds_between_known_values_separate_the_others_as_well(seed, dtype, most):
+    """Rows outside the sample are on the side of their code, wherever a threshold is between two codes."""
+    rng = np.random.default_rng(seed)
+    values = columns(seed, 300, dtype)
+    kind = torch.from_numpy(values[:0]).dtype
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bins_module, "ROWS", most)
+        bins = sketched(values, 9).bins(torch.from_numpy(rng.normal(size=(3, 5)) * 3), kind)
+    codes = coded(bins, torch.from_numpy(values.T.copy())).numpy()
+    for column in range(5):
+        own, size = values[:, column].astype(np.float64), int(bins.size[column])
+        assert (bins.low[column, 1:size] > bins.high[column, : size - 1]).all()
+        for below in range(size - 1):
+            above = int(rng.integers(below + 1, size))
+            low, high = float(bins.high[column, below]), float(bins.low[column, above])
+            threshold = between(low, high, kind)
+            assert (own[codes[column] <= below] <= threshold).all()
+            assert (own[codes[column] >= above] > threshold).all()
+
+
+def test_known_values_are_those_of_the_codes():
     rng = np.random.default_rng(1)
-    values = torch.from_numpy(table(1, 500).T.copy())
-    sketch = sketched(values.T.numpy(), 9)
-    bins = sketch.bins(torch.from_numpy(rng.normal(size=(3, 5))))
-    ends = BinEnds.empty(bins, sketch.whole)
-    for part in values.split(130, dim=1):
-        ends.add(bins.codes(part, torch.uint8), part)
-    codes = bins.codes(values, torch.int64)
+    values, centers = table(1, 500), rng.normal(size=(3, 5))
+    bins = sketched(values, 9).bins(torch.from_numpy(centers), torch.float64)
+    both = torch.from_numpy(np.concatenate([values, centers]).T.copy())
+    codes = coded(bins, both)
+    assert torch.equal(codes[:, 500:], bins.centers)
     for column in range(5):
         for code in range(int(bins.size[column])):
-            own = values[column][codes[column] == code]
-            low, high = float(ends.low[column, code]), float(ends.high[column, code])
-            assert (low, high) == ((float(own.min()), float(own.max())) if len(own) else (np.inf, -np.inf))
-    assert ends.whole.tolist() == [False, True, False, True, True]
+            own = both[column][codes[column] == code]
+            assert float(bins.high[column, code]) == float(own.max())
+            assert code == 0 or float(bins.low[column, code]) == float(own.min())

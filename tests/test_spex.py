@@ -16,8 +16,8 @@ from tree_witnesses import data, nested, rows_of
 from turns import in_turns
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
-from neonxc.trees import sums as sums_module
-from neonxc.trees.graph import knn_graph
+from neonxc.trees.columns import sums as sums_module
+from neonxc.trees.graphs.graph import knn_graph
 
 WAYS = [path for path in PATHS if "few_centers" not in path]  # SpEx has none
 seeds = st.integers(0, 2**32 - 1)
@@ -360,7 +360,7 @@ def test_parameters_of_cliques():
     X, labels = np.arange(6.0)[:, None], np.arange(6) % 2
     with pytest.raises(ValueError, match='clique_weights needs "unit" or "size", got \'one\''):
         SpExClique(2, clique_weights="one").fit(X, labels=labels)
-    with pytest.raises(ValueError, match="leaf_labels needs one of surrogate, majority, own"):
+    with pytest.raises(ValueError, match='leaf_labels needs "surrogate", "majority" or "own"'):
         SpExClique(2, leaf_labels="best").fit(X, labels=labels)
 
 

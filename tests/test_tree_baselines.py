@@ -15,13 +15,13 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 from neonxc.trees import CUBT, CLTree, KDTree, reference
-from neonxc.trees.codes import code_columns
+from neonxc.trees.baselines.cubt import join_leaves, mean_of_smallest, nearest_distances
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.table import Table
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.criteria.empty_space import EmptySpace
-from neonxc.trees.cubt import join_leaves, mean_of_smallest, nearest_distances
 from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
-from neonxc.trees.table import Table
 
 EXPLAINERS = [CUBT, CLTree]
 
@@ -355,7 +355,7 @@ def test_equal_points_are_one_leaf(Explainer):
         (CUBT(31), "n_samples=30, fewer than n_clusters=31"),
         (CUBT(2, max_leaves=0), "max_leaves needs a whole number >= 1"),
         (CUBT(2, min_dist=-1), "min_dist needs a finite number >= 0"),
-        (CUBT(2, delta=0), r"delta needs a number in \(0, 1\]"),
+        (CUBT(2, delta=0), r"delta needs a number > 0"),
         (CLTree(0), "n_clusters needs a whole number >= 1"),
         (CLTree(max_leaves=0), "max_leaves needs a whole number >= 1"),
         (CLTree(min_y=2), r"min_y needs a number in \[0, 1\]"),
@@ -377,7 +377,7 @@ def test_equal_points_are_one_leaf(Explainer):
         ),
         *((CUBT(min_dev=value), r"min_dev needs a number in \[0, 1\]") for value in ("0.1", None, 1.5, np.nan)),
         *((CUBT(min_dist=value), "min_dist needs a finite number >= 0") for value in ("0.3", None, np.inf)),
-        *((CUBT(delta=value), "delta needs a number in") for value in ("0.2", None, 2, np.nan)),
+        *((CUBT(delta=value), r"delta needs a number (in|> 0)") for value in ("0.2", None, 2, np.nan)),
         *((CLTree(min_y=value), r"min_y needs a number in \[0, 1\]") for value in ("0.05", None, np.nan)),
         *((CLTree(min_rd=value), "min_rd needs a finite number >= 0") for value in ("0.6", None, np.inf)),
     ],

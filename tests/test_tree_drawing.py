@@ -21,9 +21,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from neonxc.plot.images import cluster_colors
 from neonxc.trees import CART, export_graphviz, export_text, plot_tree
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.histograms import histograms
-from neonxc.trees.outline import PAGE, rows_of
+from neonxc.trees.drawing.histograms import histograms
+from neonxc.trees.drawing.outline import PAGE, rows_of
+from neonxc.trees.fitted.builder import TreeBuilder
 
 PETALS = ["petal width", "petal length"]
 

@@ -531,7 +531,7 @@ def test_arguments_of_fit(model, extra, message):
             r'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got \'kmedoids\'',
         ),
         ({"reference": 5}, r'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got 5'),
-        ({"leaf_labels": "best"}, "leaf_labels needs one of surrogate, majority, own, got 'best'"),
+        ({"leaf_labels": "best"}, 'leaf_labels needs "surrogate", "majority" or "own", got .best'),
         ({"max_bins": 1}, "max_bins needs a .*number >= 2"),
         ({"max_leaves": 4.5}, "max_leaves needs"),
         ({"max_leaves": "8"}, "max_leaves needs"),

@@ -29,29 +29,34 @@ from tree_witnesses import (
 )
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
-from neonxc.trees import codes as codes_module
+from neonxc.trees.coding import codes as codes_module
 
 SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
 GROWING = [ExKMC, CART, KDTree]
 ALL = [*SEPARATING.values(), *GROWING]
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 # Constants of the code, by their modules, and values of them
-SORTED = {"value_ranks.INTEGERS": 0}
-BINS = {"codes.BINS": 2, "codes.COARSE": 2, "codes.HISTOGRAM": 1}
-MORE_BINS = {"codes.BINS": 5, "codes.COARSE": 5, "codes.HISTOGRAM": 1}
-NOTHING_KEPT = {"stored_sums.SMALL": 0, "stored_sums.ROOM": 0}
+SORTED = {"coding.value_ranks.INTEGERS": 0}
+BINS = {"coding.codes.BINS": 2, "coding.codes.COARSE": 2, "coding.codes.HISTOGRAM": 1}
+MORE_BINS = {"coding.codes.BINS": 5, "coding.codes.COARSE": 5, "coding.codes.HISTOGRAM": 1}
+NOTHING_KEPT = {"columns.statistics.SMALL": 0, "columns.statistics.ROOM": 0}
 FEW_CENTERS = {"criteria.surrogate.FEW": 0}
 PATHS = {
     "as_it_is": {},
     "sorted": SORTED,
     "bins": SORTED | BINS,
     "more_bins": SORTED | MORE_BINS,
-    "chunks": {"sums.BUFFER": 3, "sums.BUDGET": 40, "table.CHUNK": 30, "value_ranks.INDICES": 3},
-    "small_cache": SORTED | {"sums.CACHED": 20},
+    "chunks": {
+        "columns.sums.BUFFER": 3,
+        "columns.sums.BUDGET": 40,
+        "coding.table.CHUNK": 30,
+        "coding.value_ranks.INDICES": 3,
+    },
+    "small_cache": SORTED | {"columns.sums.CACHED": 20},
     "nothing_kept": NOTHING_KEPT,
     "nothing_kept_in_bins": SORTED | MORE_BINS | NOTHING_KEPT,
     "few_centers": FEW_CENTERS,
-    "few_centers_in_chunks": FEW_CENTERS | {"sums.CACHED": 20},
+    "few_centers_in_chunks": FEW_CENTERS | {"columns.sums.CACHED": 20},
 }
 seeds = st.integers(0, 2**32 - 1)
 

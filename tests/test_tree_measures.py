@@ -23,11 +23,11 @@ from neonxc.trees import (
     ExShallow,
     KDTree,
     RandomThresholds,
-    random_thresholds,
-    sums,
     trade_off,
 )
-from neonxc.trees.random_thresholds import draw
+from neonxc.trees.baselines import random_thresholds
+from neonxc.trees.baselines.random_thresholds import draw
+from neonxc.trees.columns import sums
 
 EVERY = [IMM, EMN, ExGreedy, ExShallow, ExKMC, RandomThresholds, CART, KDTree]
 
@@ -220,11 +220,9 @@ def test_the_same_centers_twice_are_an_error(iris):
         RandomThresholds(2).fit(iris[0], centers=np.ones((2, 4)))
 
 
-def test_random_thresholds_take_only_what_has_an_effect(iris, tmp_path):
+def test_random_thresholds_take_no_max_bins(iris, tmp_path):
     with pytest.raises(TypeError, match="max_bins"):
         RandomThresholds(3, max_bins=8)
-    with pytest.raises(TypeError, match="checkpoint"):
-        RandomThresholds(3).fit(iris[0], checkpoint=tmp_path / "cuts")
     fitted = RandomThresholds(3, random_state=0).fit(iris[0])
     with pytest.MonkeyPatch.context() as patch:  # files of version 0.2 have the parameter
         patch.setattr(fitted, "get_params", lambda deep: {"n_clusters": 3, "max_bins": None})

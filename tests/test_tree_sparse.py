@@ -1,6 +1,7 @@
 """Trees on sparse matrices are those of the same matrices made dense, and nothing is made dense on the way."""
 
 from itertools import cycle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,12 +24,12 @@ from neonxc.trees import (
     SpExClique,
     SpExGraph,
 )
-from neonxc.trees.codes import code_columns
-from neonxc.trees.entries import SparseColumns, code_sparse
-from neonxc.trees.graph import knn_graph
-from neonxc.trees.sparse_view import SparseView, split_by_cost
-from neonxc.trees.table import Table
-from neonxc.trees.views import DenseView
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.entries import SparseColumns, code_sparse
+from neonxc.trees.coding.table import Table
+from neonxc.trees.columns.columns import Columns
+from neonxc.trees.columns.sparse import columns_of, split_by_cost
+from neonxc.trees.graphs.graph import knn_graph
 
 EXPLAINERS = [
     IMM(5),
@@ -163,27 +164,27 @@ def test_histograms_of_entries(seed, weighted, data):
     if not len(entries.features):
         return
     some = torch.from_numpy(np.sort(rng.permutation(len(entries.features))[:5]))
-    view = SparseView(entries, some, 5)
+    part = rows[torch.from_numpy(rng.random(len(rows)) < 0.5)] if data.draw(st.booleans()) else rows
+    problem, node = SimpleNamespace(n=40, k=5, sharded=False, reduce=lambda x: x), SimpleNamespace(rows=part)
+    view = columns_of(problem, node, entries, some)
     codes = view.at(rows)
     order = own[:, some].T
     assert torch.equal(codes[:, :, None] < codes[:, None], order[:, :, None] < order[:, None])
     places = view.centers[:, which]
     assert torch.equal(codes[:, :, None] <= places[:, None], order[:, :, None] <= middle[:, some].T[:, None])
-    part = rows[torch.from_numpy(rng.random(len(rows)) < 0.5)] if data.draw(st.booleans()) else rows
-    witness = DenseView(lambda _: None, lambda p: codes[:, torch.searchsorted(rows, p)], view.centers, view.bins)
+    gather = lambda points, _: codes[:, torch.searchsorted(rows, points)]  # noqa: E731
+    witness = Columns(problem, node, view.features, view.centers, view.places, gather)
     mass = torch.from_numpy(rng.integers(0, 9, len(part)) / 4) if weighted else None
     group = torch.from_numpy(labels)[part]
-    assert torch.equal(view.histogram(part, group, 5, mass), witness.histogram(part, group, 5, mass))
-    assert torch.equal(view.histogram(part, None, 1, mass), witness.histogram(part, None, 1, mass))
+    assert torch.equal(view.counts(part, group, 5, mass), witness.counts(part, group, 5, mass))
+    assert torch.equal(view.counts(part, weight=mass), witness.counts(part, weight=mass))
     channels = torch.from_numpy(rng.integers(-9, 9, (3, len(part))) / 4)
     assert torch.equal(view.channels(part, channels), witness.channels(part, channels))
     picked, channel = (torch.from_numpy(rng.integers(0, size, 7)) for size in (len(some), 3))
-    assert torch.equal(*(v.selected_channels(part, channels, picked, channel) for v in (view, witness)))
+    assert torch.equal(*(v.chosen_channels(part, channels, picked, channel) for v in (view, witness)))
     assert torch.equal(view.by_point(part.flip(0)), witness.at(part).flip(1).T)
     if len(part):
-        assert all(map(torch.equal, view.ends(part), witness.ends(part)))
-        there = torch.from_numpy(X.toarray()[part])[:, entries.features[some]].T
-        assert all(map(torch.equal, *(v.extremes(part, lambda: there) for v in (view, witness))))
+        assert all(map(torch.equal, view.ends(), witness.ends()))
     if len(which):
         nearest = torch.from_numpy(rng.integers(0, len(which), len(part)))
         for name in ("parted", "parted_by_center"):

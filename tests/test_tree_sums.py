@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_witnesses import ceil_div, data, eval_wad
 
-from neonxc.trees import codes as codes_module
-from neonxc.trees import sums
-from neonxc.trees import table as table_module
-from neonxc.trees import value_ranks as value_ranks_module
-from neonxc.trees.codes import code_columns, transposed
-from neonxc.trees.depth import estimated_depth
-from neonxc.trees.exact import rounded
-from neonxc.trees.midpoints import between
-from neonxc.trees.table import Table
+from neonxc.trees.coding import codes as codes_module
+from neonxc.trees.coding import table as table_module
+from neonxc.trees.coding import value_ranks as value_ranks_module
+from neonxc.trees.coding.codes import code_columns, transposed
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.coding.midpoints import between
+from neonxc.trees.coding.table import Table
+from neonxc.trees.columns import sums
+from neonxc.trees.criteria.induced_cost import estimated_depth
 
 seeds = st.integers(0, 2**32 - 1)
 INTEGER_TYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]

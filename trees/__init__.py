@@ -2,19 +2,19 @@
 
 from neonxc.rules import Column, Condition, Rule, Rules, render_rules
 from neonxc.trees import reader
-from neonxc.trees.cltree import CLTree
-from neonxc.trees.cubt import CUBT
-from neonxc.trees.drawing import plot_tree
+from neonxc.trees.baselines.cltree import CLTree
+from neonxc.trees.baselines.cubt import CUBT
+from neonxc.trees.baselines.random_thresholds import RandomThresholds
+from neonxc.trees.baselines.tradeoff import Candidate, TradeOff, trade_off
+from neonxc.trees.drawing.drawing import plot_tree
+from neonxc.trees.drawing.exports import export_graphviz, export_text
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.expanding import CART, ExKMC, KDTree
-from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.exports import export_graphviz, export_text
-from neonxc.trees.kernel_trees import KernelExKMC, KernelExpand, KernelIMM
-from neonxc.trees.random_thresholds import RandomThresholds
+from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.explainers.expanding import CART, ExKMC, KDTree
+from neonxc.trees.fitted.tree import ThresholdTree
+from neonxc.trees.graphs.spex import SpExClique, SpExGraph, SpExKNN
+from neonxc.trees.kernels.explainers import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.saving import register_explainer
-from neonxc.trees.spex import SpExClique, SpExGraph, SpExKNN
-from neonxc.trees.tradeoff import Candidate, TradeOff, trade_off
-from neonxc.trees.tree import ThresholdTree
 
 __all__ = [
     "CART",

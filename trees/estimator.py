@@ -15,20 +15,21 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.common.arguments import check_whole
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array, some_rows
-from neonxc.trees import reference as references
-from neonxc.trees.batches import BatchSource, batch_source
-from neonxc.trees.binned_table import BinnedTable
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.exact import tally
-from neonxc.trees.growth import leaf_of_points
-from neonxc.trees.journal import Journal, describe_fit
-from neonxc.trees.labelling import majority
-from neonxc.trees.preparation import (
+from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.table import Table
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.fitted.training_bounds import bounds_from_table, spread_and_bounds
+from neonxc.trees.fitted.tree import ThresholdTree
+from neonxc.trees.growth import Grown, leaf_of_points, majority
+from neonxc.trees.parameters import check_parameters
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.reading import reference as references
+from neonxc.trees.reading.batches import BatchSource, batch_source
+from neonxc.trees.reading.preparation import (
     PreparedData,
     agree_on_source,
     as_numpy,
@@ -39,12 +40,9 @@ from neonxc.trees.preparation import (
     read_points,
     stream_source,
 )
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reference import Reference, filled, inertia
-from neonxc.trees.selection import check_sample_weight
-from neonxc.trees.table import Table
-from neonxc.trees.training_bounds import bounds_from_codes, bounds_from_table
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.reading.reference import Reference, filled, inertia
+from neonxc.trees.reading.selection import check_sample_weight
+from neonxc.trees.reading.streams import Stream
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
@@ -72,7 +70,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         centers: Any = None,
         sample_weight: Any = None,
         group: Any = None,
-        checkpoint: Any = None,
     ) -> TreeExplainer:
         """Fit the tree.
 
@@ -103,9 +100,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             The processes that share the rows; each of them calls `fit` with its own rows, their labels and
             weights, and with the same centers. All get the same tree, bit for bit that of one process with all
             rows; `labels_` are those of the own rows.
-        checkpoint : path-like, optional
-            A file to which the cuts of every level are added when it is complete. If it is there, the fit goes on
-            after them: what broke off is only searched for from there.
 
         Returns
         -------
@@ -116,7 +110,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         RuntimeError
             Another process of the group has ended, or does not answer.
         ValueError
-            A checkpoint of another fit; values that are not finite or whose squares overflow; columns that are
+            Values that are not finite or whose squares overflow; columns that are
             neither numbers nor categories, such as dates; more clusters than points; both `labels` and `centers`;
             `centers` for a table with categories or missing values; centers that are equal in every column. In a
             group also columns, types, parameters or centers that differ between processes; an error in one
@@ -133,10 +127,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """
         del y
         ranks = Ranks(group)
-        ranks.same(checkpoint="missing" if checkpoint is None else "given")
         data = self._prepare(X, labels, centers, sample_weight, ranks)
-        if checkpoint is not None:
-            data.problem.journal = Journal(checkpoint, describe_fit(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
         kept = self.tree_.label[self.tree_.samples > 0]
         empty = np.delete(self.tree_.classes, kept[kept >= 0])
@@ -223,14 +214,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     def _check_parameters(self) -> None:
         """Refuse parameters that mean nothing."""
-        check_whole("n_clusters", self.n_clusters)
-        check_whole("max_leaves", getattr(self, "max_leaves", None), optional=True)
-        check_whole("max_bins", self.max_bins, least=2, optional=True)
-        if self.metric not in ("l1", "l2"):
-            raise ValueError(f'metric needs "l2" or "l1", got {self.metric!r}')
+        check_parameters(self)
 
     @abstractmethod
-    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+    def _grow(self, problem: Problem) -> Grown:
         """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
 
     def _prepare(
@@ -323,11 +310,17 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        source = data.points if isinstance(data.points, BatchSource) else None
-        if isinstance(table, BinnedTable):
-            spread, bounds = bounds_from_codes(table, tree)
+        own = tree.label[leaf_of].to(problem.device)
+        k = len(tree.classes)
+        if isinstance(table, Stream):
+            means, self.inertia_, variances, nearest = table.moments(own, k, tree)
+            spread, bounds = spread_and_bounds(tree, variances, nearest, problem.ranks)
+            self._space_means = filled(means, found.space_centers)
         else:
             spread, bounds = bounds_from_table(table, tree, weight, problem.ranks)
+            self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
+            self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
+        source = data.points if isinstance(data.points, BatchSource) else None
         encoding = None if problem.mixed is None else problem.mixed.encoding
         tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
         tree = replace(tree, n_noise=data.n_noise, boolean=data.boolean if encoding is None else None)
@@ -339,10 +332,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if data.noise is not None:
             tree = replace(tree, noise=problem.ranks.sum(tally(every, tree.n_nodes, data.noise)))
         self._steps = found.steps
-        own = tree.label[leaf_of].to(problem.device)
-        k = len(tree.classes)
-        self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
-        self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
         price = data.reference_cost if self._has_price else None
         self.tree_ = replace(tree, cost_ratio=round(self.inertia_ / price, 9) if price else None)
         same = found.space is table

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import torch
 
-from neonxc.trees.batched_reductions import MAX_TASKS
-from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.node import Cut, Node
-from neonxc.trees.problem import Problem
+from neonxc.trees.coding.exact import tally
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.search import Search
 
+Leaves = tuple[TreeBuilder, list[Node]]
+"""A growing tree and its leaves."""
+Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
+"""A grown tree, its leaves, and the reference cluster of every leaf (None: leaves are clusters)."""
 Step = tuple[Cut, int, int]
 """A cut, and the numbers of its two children."""
 
@@ -43,42 +45,23 @@ class Splits(Protocol):
 @torch.inference_mode()  # reduces the overhead of small operations
 def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
     """Split nodes, level by level, until each has one center; return the leaves."""
-    problem = search.problem
-    leaves, level = [], [problem.root()]
-    # In one process, nodes are split one by one, so that the sums of one node are freed before the next one's
-    step = 1 if problem.ranks.alone else MAX_TASKS
+    leaves, level = [], [search.problem.root()]
     while level:
         leaves += [node for node in level if len(node.centers) == 1]
-        open_ = [node for node in level if len(node.centers) > 1]
-        parts = [open_[first : first + step] for first in range(0, len(open_), step)]
-        level = [child for part in parts for child in _split(search, builder, part)]
-        problem.note()
+        level = [child for node in level if len(node.centers) > 1 for child in _split(search, builder, node)]
     return leaves
 
 
-def _split(search: Search, builder: TreeBuilder, nodes: list[Node]) -> list[Node]:
-    """Split several nodes, with common reductions over the processes; return their children."""
-    problem = search.problem
-    cuts = problem.run_together([partial(_separating_cut, search, node) for node in nodes])
-    ids = [builder.split(node.id, cut) for node, cut in zip(nodes, cuts, strict=True)]
-    steps = [partial(_children, search, *step) for step in zip(nodes, cuts, ids, strict=True)]
-    return [child for children in problem.run_together(steps) for child in children]
-
-
-def _separating_cut(search: Search, node: Node) -> Cut:
-    """The best cut of a node that has several centers."""
+def _split(search: Search, builder: TreeBuilder, node: Node) -> tuple[Node, Node]:
+    """Split a node that has several centers; what was kept for it is passed on to children that are cut again."""
     best = search.best(node)
     if best is None:
         raise ValueError(
             f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so no cut "
             "separates them; leave out all but one of them, or explain the labels by CART, which needs no centers"
         )
-    return search.cut(node, best)
-
-
-def _children(search: Search, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
-    """The children of a node; what was stored for the node is passed on to those that are cut again."""
-    children = search.problem.children(node, cut, ids)
+    cut = search.cut(node, best)
+    children = search.problem.children(node, cut, builder.split(node.id, cut))
     search.split(node, cut, children, [len(child.centers) > 1 for child in children])
     return children
 
@@ -98,7 +81,6 @@ def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_lea
         priority, _, node, best = heapq.heappop(heap)
         if best is None:
             best = search.best(node) if priority < torch.inf else None
-            problem.note()
             gain = -torch.inf if best is None else search.gain(node, best)
             if gain == -torch.inf:
                 done.append(node)
@@ -114,9 +96,8 @@ def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_lea
 
 def _push(heap: list[tuple[float, int, Node, Any]], search: Splits, nodes: Sequence[Node]) -> None:
     """Add nodes to the heap with the upper bounds of their gains."""
-    bounds = search.problem.run_together([partial(search.bound, node) for node in nodes])
-    for node, bound in zip(nodes, bounds, strict=True):
-        heapq.heappush(heap, (-bound, node.id, node, None))
+    for node in nodes:
+        heapq.heappush(heap, (-search.bound(node), node.id, node, None))
 
 
 @torch.inference_mode()
@@ -158,3 +139,23 @@ def leaf_of_points(leaves: list[Node], n: int) -> torch.Tensor:
     for leaf in leaves:
         result[leaf.rows] = leaf.id
     return result.cpu()
+
+
+def label_leaves(problem: Problem, leaves: list[Node], leaf_labels: str) -> dict[int, int] | None:
+    """Assign a reference cluster to every leaf; None if every leaf is a cluster of its own."""
+    if leaf_labels == "own":
+        return None
+    rule = cheapest if leaf_labels == "surrogate" else majority
+    return {leaf.id: rule(problem, leaf) for leaf in leaves}
+
+
+def cheapest(problem: Problem, node: Node) -> int:
+    """Find the cluster whose reference center has the least cost for a node's points."""
+    distances = problem.distances.index_select(0, node.rows).T
+    return int(problem.reduce(problem.weighted(distances, node.rows).sum(1)).argmin())
+
+
+def majority(problem: Problem, node: Node) -> int:
+    """Find the most frequent reference cluster of a node's points."""
+    own = problem.labels.index_select(0, node.rows)
+    return int(problem.reduce(tally(own, problem.k, problem.weights(node.rows))).argmax())

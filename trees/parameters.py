@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc, signature
+from math import inf
 from textwrap import indent
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 from typing_extensions import dataclass_transform
+
+from neonxc.common.arguments import check_number, check_whole
 
 Explainer = TypeVar("Explainer", bound=type)
 
@@ -30,18 +34,43 @@ leaf a cluster of its own.""",
     "metric": """{"l2", "l1"}
 "l2" for k-means, "l1" for k-medians.""",
     "refine": """bool
-Whether to lower the tree's own k-means cost after it has grown; see :func:`neonxc.trees.refine.refined`.""",
+Whether to lower the tree's own k-means cost after it has grown; see
+:func:`neonxc.trees.explainers.refine.refined`.""",
     "n_init": """int
 Number of trees that are grown; the one with the lowest cost is kept. The first tree uses the explainer's own
 criterion. The others use criteria of other explainers (the attribute `criterion_` names the one that was best)
 and, if the reference is "kmeans", other seeds.""",
-    "max_bins": """int, optional
+    "max_bins": """int >= 2, optional
 Columns with more distinct values than this are divided into at most `max_bins` bins of about equally many points.
 The bins are computed from a sample of at most 65,536 distinct rows. Default: all distinct values are used, or 256
 bins if `X` is read batch by batch.""",
     "random_state": """int, RandomState or None
 Seed of the reference clustering, if it is fitted here.""",
 }
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise a ValueError unless all parameters are of the types on the first lines of their descriptions.
+
+    Types are "int", "int >= 2", "float", "float > 0", "float in [0, 1]", "float in (0, 1]", "bool" or a choice as
+    '{"l2", "l1"}', and may be followed by ", optional" or " or None". Other types are not checked.
+    """
+    for name, value in estimator.get_params(deep=False).items():
+        kind = estimator._described[name].lstrip().partition("\n")[0]
+        plain = re.sub(", optional$| or None$", "", kind)
+        if value is None and plain != kind:
+            continue
+        if plain == "bool" and not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name} needs True or False, got {value!r}")
+        if re.fullmatch(r"int( >= \d+)?", plain):
+            check_whole(name, value, int(plain.rpartition(" ")[2]) if " " in plain else 1, optional=plain != kind)
+        elif re.fullmatch(r"float( > 0| in [\[(]0, 1\])?", plain):
+            check_number(name, value, 1 if "1]" in plain else inf)
+            if value == 0 and ("> 0" in plain or "(0" in plain):
+                raise ValueError(f"{name} needs a number > 0, got 0")
+        elif re.fullmatch(r"\{.*\}", plain) and value not in re.findall('"(.*?)"', plain):
+            *first, last = re.findall('".*?"', plain)
+            raise ValueError(f"{name} needs {', '.join(first)} or {last}, got {value!r}")
 
 
 @dataclass_transform(eq_default=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -13,21 +13,79 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals, contains
-from neonxc.trees.batched_reductions import BatchedReductions
-from neonxc.trees.codes import CodedColumns
-from neonxc.trees.decoding import canonical_columns
-from neonxc.trees.entries import SparseColumns
-from neonxc.trees.exact import exact_total, rounded, rounded_, tally
-from neonxc.trees.midpoints import around, between, open_ends
-from neonxc.trees.node import Cut, Node
-from neonxc.trees.ordering import select
-from neonxc.trees.table import Table
+from neonxc.trees.coding.codes import CodedColumns
+from neonxc.trees.coding.entries import SparseColumns
+from neonxc.trees.coding.exact import exact_total, rounded, rounded_, tally
+from neonxc.trees.coding.midpoints import around, between, open_ends
+from neonxc.trees.coding.ordering import select
+from neonxc.trees.coding.table import Table
+from neonxc.trees.fitted.tree import canonical_columns
 
 if TYPE_CHECKING:
-    from neonxc.trees.journal import Journal
-    from neonxc.trees.mixed import MixedTable
+    from neonxc.trees.reading.mixed import MixedTable
 
 __all__ = ["Cut", "Node", "Problem"]
+
+
+@dataclass
+class Node:
+    """A node of a growing tree.
+
+    Attributes
+    ----------
+    id : int
+        Number of the node in the :class:`~neonxc.trees.fitted.builder.TreeBuilder`.
+    rows : Tensor [points] of int64
+        Indices of the points that reach the node, in ascending order.
+    centers : Tensor [centers] of int64
+        Indices of the reference centers that reach the node; empty if the tree does not separate centers.
+    n, mass : int, float
+        Number of points over all processes, and their total weight.
+    sides : frozenset of (feature, whether to the left)
+        Columns and directions of the tests on the path to the node.
+    clusters : (Tensor, Tensor) or None
+        The reference clusters of the points and the mass of each, if computed.
+    state : Any
+        Result of :meth:`~neonxc.trees.criteria.criterion.Criterion.open`, set when `opened` is True.
+    slack : float
+        Scores that differ by at most this value are ties, because the difference may be a rounding error.
+    statistics, entries, columns : sequence of Statistic or None, SparseEntries or None, and dict
+        Sums, sparse entries and columns that the search keeps.
+    """
+
+    id: int
+    rows: Tensor
+    centers: Tensor
+    n: int
+    mass: float
+    sides: frozenset[tuple[int, bool]] = frozenset()
+    clusters: tuple[Tensor, Tensor] | None = None
+    state: Any = None
+    opened: bool = False
+    slack: float = 0.0
+    statistics: Sequence[Any] = ()
+    entries: Any = None
+    columns: dict[int, Any] = field(default_factory=dict)
+
+    def without_centers(self) -> Node:
+        """A node with the same points but no centers, so that it can be split further."""
+        return Node(self.id, self.rows, self.centers[:0], self.n, self.mass, self.sides)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A test of a column, as a code and as a threshold, and which points and centers of the node it sends left.
+
+    If `intervals` has one or two pairs ``(low, high)``, points with ``low < x <= high`` for one of them go left,
+    and `threshold` is NaN.
+    """
+
+    feature: int
+    code: int
+    threshold: float
+    left: Tensor
+    centers_left: Tensor
+    intervals: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass
@@ -57,8 +115,6 @@ class Problem:
         The data frame from which the table was made, if that has categories or missing values.
     ranks : Ranks
         The processes that share the rows; all use the same codes.
-    journal : Journal or None
-        Checkpoint file to which the cuts are written.
     n_total : int
         Number of points of all processes.
     """
@@ -74,7 +130,6 @@ class Problem:
     given_distances: Tensor | None = None
     mixed: MixedTable | None = None
     ranks: Ranks = ALONE
-    journal: Journal | None = None
 
     def __post_init__(self) -> None:
         self.n_total = self.n if self.ranks.alone else int(self.reduce(torch.tensor(self.n)))
@@ -95,15 +150,6 @@ class Problem:
     def reduce(self, values: Tensor, operation: str = "sum") -> Tensor:
         """Add values (or take their maximum, with "max") over all processes."""
         return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
-
-    def note(self) -> None:
-        """Write the cuts found so far to the checkpoint, if there is one."""
-        if self.journal is not None:
-            self.journal.write()
-
-    def run_together(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run several tasks and return their results; their reductions over the processes are combined."""
-        return self.ranks.run(tasks) if isinstance(self.ranks, BatchedReductions) else [task() for task in tasks]
 
     def least(self, values: Tensor) -> float:
         """Minimum of one value per point over all processes."""
@@ -250,7 +296,8 @@ class Problem:
         sides, centers_left = codes <= code, node.centers.to(torch.bool)
         left, ends = sides, self.columns.ends
         if ends is not None:
-            below, above, sides = ends.of(feature, codes, code)
+            present = torch.bincount(codes, minlength=ends.high.shape[1]).nonzero()[:, 0]
+            below, above, sides = ends.high[feature, present], ends.low[feature, present], present <= code
         else:
             below = above = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
         if len(node.centers):
@@ -259,10 +306,7 @@ class Problem:
             sides = torch.cat([sides, centers_left])
             below, above = torch.cat([below, own]), torch.cat([above, own])
         found = self.reduce(around(below, above, sides), "max").tolist()
-        low, high = open_ends(found[0], -found[1])
-        threshold = between(low, high, self.table.dtype)
-        if ends is not None:
-            threshold = between(*ends.beside(feature, code, threshold, (low, high)), self.table.dtype)
+        threshold = between(*open_ends(found[0], -found[1]), self.table.dtype)
         return Cut(feature, code, threshold, left, centers_left)
 
     def cut_at(self, node: Node, feature: int, threshold: float, intervals: Intervals = ()) -> Cut:

@@ -18,7 +18,7 @@ from neonxc.head.edges import EdgeDetection
 from neonxc.head.grouping import UnionOfIntervals
 from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.fitted.tree import ThresholdTree
 
 
 @read.register

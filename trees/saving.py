@@ -9,8 +9,8 @@ import torch
 from neonxc.common.estimators import pack_estimator, pack_fields, unpack_estimator
 from neonxc.common.registry import Values, register
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.mixed import Standardized
-from neonxc.trees.tree import ThresholdTree, as_tree
+from neonxc.trees.fitted.tree import ThresholdTree, as_tree
+from neonxc.trees.reading.mixed import Standardized
 
 FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
 OF_SOME = ("depth_factor_", "goals_met_", "criterion_", "gamma_")

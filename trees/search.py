@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.cut_sums import CutSums, Cutting
-from neonxc.trees.node import Cut, Node
-from neonxc.trees.node_columns import (
-    CandidateCuts,
-    NodeColumns,
-    concatenate,
-)
-from neonxc.trees.problem import Problem
-from neonxc.trees.stored_sums import StoredSums, split_sums
+import neonxc.trees.columns.sums as sums
+from neonxc.trees.coding.entries import SparseColumns
+from neonxc.trees.columns.columns import ROWS, Columns, by_code, renumbered
+from neonxc.trees.columns.cuts import Cuts, all_cuts, concatenated
+from neonxc.trees.columns.sparse import of_entries
+from neonxc.trees.columns.statistics import block_of
+from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.problem import Cut, Node, Problem
 
-SAMPLE = 16  # cuts that are scored completely to get a first upper limit of the best score
+SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next
+Cutting = tuple[Cuts, Tensor]
+"""All cuts of some columns, and a mask of the cuts that leave a side empty."""
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +42,10 @@ class Search:
 
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
         self.problem, self.criterion = problem, criterion
-        self._cut_sums = CutSums(problem, criterion)
+        columns = problem.columns
+        self._by_row = not isinstance(columns, SparseColumns) and all(
+            block.row_major is not None for block in columns.blocks
+        )
 
     # --- interface for growth ------------------------------------------------------------------------------
 
@@ -58,38 +61,26 @@ class Search:
 
     def best(self, node: Node) -> Best | None:
         """The cut with the lowest score; ties go to the lowest column, then code. None if there is no cut."""
-        journal = self.problem.journal
-        if journal is None:
-            return self._best(node)
-        number, known = journal.ask()
-        if known is not None:
-            self.open(node)
-            return Best(*known) if known else None
-        found = self._best(node)
-        journal.answer(number, [] if found is None else [found.score, found.feature, found.code])
-        return found
-
-    def _best(self, node: Node) -> Best | None:
         self.open(node)
         if not len(node.centers) and node.n < 2:
             return None
-        statistics = self.criterion.statistics(node)
-        if node.stored is None:
-            node.stored = [
-                StoredSums(s, s.elements(node), s.groups(node), {}) if s.kept else None for s in statistics
-            ]
-        rounding = 64.0 if all(s.whole for s in statistics) else max(64.0, 4.0 * (node.n + 1))
+        kept = [statistic is not None and statistic.kept for statistic in node.statistics]
+        if not kept or not all(kept):
+            fresh = self.criterion.statistics(node)
+            pairs = zip(kept or [False] * len(fresh), node.statistics or fresh, fresh, strict=True)
+            node.statistics = [one if has else other for has, one, other in pairs]
+        rounding = 64.0 if all(s.whole for s in node.statistics) else max(64.0, 4.0 * (node.n + 1))
         node.slack = rounding * torch.finfo(torch.float64).eps * self.criterion.size(node)
         only = self.criterion.features(node)
         if only is not None:
-            return self._least(node, self._cut_sums.code_by_code(node, statistics, only), None)
+            return self._least(node, self._by_code(node, only), None)
         inside: list[tuple[Tensor, Tensor]] = []
-        found = self._least(node, self._cut_sums.bin_by_bin(node, statistics, inside), None)
+        found = self._least(node, self._by_bin(node, inside), None)
         if inside:
             bound, features = (torch.cat(values) for values in zip(*inside, strict=True))
             promising = features[_may_win(bound, features, found, node.slack)]
             if len(promising):
-                found = self._least(node, self._cut_sums.code_by_code(node, statistics, promising), found)
+                found = self._least(node, self._by_code(node, promising), found)
         return found
 
     def gain(self, node: Node, best: Best) -> float:
@@ -103,10 +94,10 @@ class Search:
     def split(
         self, node: Node, cut: Cut, children: tuple[Node, Node], go_on: Sequence[bool] = (True, True)
     ) -> None:
-        """Pass the stored sums of a node on to those of its children that will be cut, as told by `go_on`."""
+        """Pass the sums of a node on to those of its children that will be cut, as told by `go_on`."""
         self.criterion.split(node, cut, children)
-        stored, node.stored, node.views = node.stored, None, {}
-        if stored is None or not any(go_on):
+        statistics, node.statistics, node.columns = node.statistics, (), {}
+        if not statistics or not any(go_on):
             return
         left = self.problem.goes_left(node, cut)
         if node.entries is not None:
@@ -116,86 +107,147 @@ class Search:
         centers_left = torch.zeros(self.problem.k, dtype=torch.bool, device=left.device)
         if len(node.centers):
             centers_left[node.centers] = cut.centers_left
-        parts = [
-            (None, None) if own is None else split_sums(self.problem, own, left, centers_left, children)
-            for own in stored
-        ]
+        parts = [s.split(node, left, centers_left, children) if s.kept else (None, None) for s in statistics]
         for child, own, used in zip(children, zip(*parts, strict=True), go_on, strict=True):
-            child.stored = list(own) if used else None
+            child.statistics = own if used else ()
+
+    # --- sums of the cuts ----------------------------------------------------------------------------------
+
+    def _by_bin(self, node: Node, inside: list[tuple[Tensor, Tensor]]) -> Iterator[Cutting]:
+        """Cuts of all columns between bins; bounds of the scores of cuts inside bins are added to `inside`."""
+        if isinstance(self.problem.columns, SparseColumns):
+            yield from self._by_code(node, None)
+            return
+        for number, block in enumerate(self.problem.columns.blocks):
+            if not block.exact and not self.criterion.coarse:
+                yield from self._by_code(node, block.features)
+                continue
+            whole = block_of(self.problem, node, number)
+            for statistic in node.statistics:
+                if statistic.kept:
+                    statistic.keep(whole, number, block)
+            entries = sum(statistic.entries for statistic in node.statistics)
+            for chunk in self._chunks(node, entries, block.n_bins, len(block.features)):
+                part, numbers, least = whole[chunk], [], []
+                for statistic in node.statistics:
+                    if block.exact and number not in statistic.terms:
+                        numbers.append(self.problem.reduce(statistic.once(part)))
+                        continue
+                    if number in statistic.terms:
+                        terms = statistic.terms[number][chunk]
+                    else:
+                        terms = self.problem.reduce(statistic.sums(part))
+                    numbers.append(statistic.left(terms))
+                    if not block.exact:
+                        least.append(statistic.within(terms))
+                if least:
+                    inside.append((self._bound_inside(part, concatenated(least)), part.features))
+                yield self._cuts(part, numbers)
+
+    def _by_code(self, node: Node, features: Tensor | None) -> Iterator[Cutting]:
+        """Cuts between all codes of the given columns (or of all columns, None), whose sums are not kept."""
+        entries = sum(s.entries_once for s in node.statistics)
+        parts: Iterator[Columns]
+        if isinstance(self.problem.columns, SparseColumns):
+            parts = of_entries(self.problem, node, features, entries)
+        else:
+            assert features is not None
+            parts = self._dense_parts(node, features, entries)
+        for part in parts:
+            yield self._cuts(part, [self.problem.reduce(s.once(part)) for s in node.statistics])
+
+    def _dense_parts(self, node: Node, features: Tensor, entries: int) -> Iterator[Columns]:
+        """Groups of dense columns that are searched code by code."""
+        columns = self.problem.dense
+        for number, codes in enumerate(columns.codes):
+            mine = features[columns.place[features, 0] == number]
+            if not len(mine):
+                continue
+            places = int(columns.size[mine].max())
+            few = places > max(256, 2 * node.n) and not self.problem.sharded
+            for chunk in self._chunks(node, entries, min(places, 2 * node.n) if few else places, len(mine)):
+                given = self.problem, node, codes, mine[chunk]
+                yield renumbered(*given) if few else by_code(*given, places)
+
+    def _cuts(self, part: Columns, numbers: Sequence[Tensor]) -> Cutting:
+        pairs = zip(part.node.statistics, numbers, strict=True)
+        mass_left = next((own.sum(0, dtype=own.dtype) for statistic, own in pairs if statistic.counts), None)
+        return all_cuts(part, concatenated(numbers), mass_left, len(self.criterion.stages) > 1)
+
+    def _chunks(self, node: Node, entries: int, places: int, columns: int) -> Iterator[slice]:
+        """Ranges of columns whose sums fit into a core's cache."""
+        rows = min(node.n, ROWS) if self._by_row else node.n
+        step = max(1, min(sums.CACHED // max(1, places * entries), sums.BUDGET // max(1, rows)))
+        for first in range(0, columns, step):
+            yield slice(first, min(first + step, columns))
+
+    def _bound_inside(self, part: Columns, least: Tensor) -> Tensor:
+        """Lower bound of the scores of all cuts inside bins, for every column."""
+        bound = self.criterion.within(part.node, least, part.features[:, None])
+        assert bound is not None
+        assert part.width is not None
+        if len(part.node.centers):
+            low, high = part.centers_of(part.node.centers).aminmax(dim=1)
+        else:
+            low, high = part.ends()
+        place = torch.arange(part.places, device=bound.device)
+        outside = (place < low[:, None]) | (place > high[:, None])
+        return bound.to(torch.float64).masked_fill(outside, torch.inf).amin(1).where(part.width > 1, torch.inf)
 
     # --- the lowest score ----------------------------------------------------------------------------------
 
     def _least(self, node: Node, cuttings: Iterator[Cutting], found: Best | None) -> Best | None:
         """The best cut of the given columns, or `found` if that is better."""
         first_stage, *others = self.criterion.stages
-        open_: list[CandidateCuts] = []
-        for part, cuts, impossible in cuttings:
-            score = first_stage(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
-            if not others:
-                found = _better(found, self._first(part, cuts, score, impossible, found), node.slack)
-                continue
-            limit = torch.inf if found is None else found.score + node.slack
-            row, place = ((score <= limit) & ~impossible).nonzero(as_tuple=True)
-            if len(row):
-                mass_left = None if cuts.mass_left is None else cuts.mass_left[row, place]
-                sums_left = cuts.left[:, row, place]
-                open_.append(CandidateCuts(part, row, place, sums_left, cuts.total, mass_left, score[row, place]))
-        return self._narrowed(node, open_, found) if open_ else found
+        open_: list[Cuts] = []
+        for cuts, impossible in cuttings:
+            bound = first_stage(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
+            cuts = replace(cuts, bound=bound)
+            if others:
+                limit = torch.inf if found is None else found.score + node.slack
+                open_.append(cuts.where((bound <= limit) & ~impossible))
+            else:
+                found = self._better(node, found, self._completed(cuts, impossible, found))
+        return self._narrowed(node, [cuts for cuts in open_ if len(cuts.row)], found) if others else found
 
-    def _first(
-        self, part: NodeColumns, cuts: Cuts, score: Tensor, impossible: Tensor, found: Best | None
-    ) -> Best | None:
-        """The first cut with the lowest score among those of the given columns."""
-        node, least = part.node, float(score.min())
+    def _completed(self, cuts: Cuts, impossible: Tensor, found: Best | None) -> Cuts:
+        """All cuts of some columns, with scores from further statistics, if a better cut may need these."""
+        node, least = cuts.columns.node, float(cuts.bound.min())
         further = self.criterion.further(node, least if found is None else min(found.score, least))
-        if further:
-            numbers = [self.problem.reduce(own.once(part.view, node.rows, None)) for own in further]
-            cuts = part.all_cuts(concatenate([cuts.left, *numbers]), cuts.mass_left, False)[0]
-            score = self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf)
-            least = float(score.min())
-        if not least < torch.inf:
-            return None
-        at = int((score <= least + node.slack).view(torch.uint8).argmax())
-        row, place = at // score.shape[1], at % score.shape[1]
-        return Best(least, int(part.features[row]), part.table_code(row, place))
+        if not further:
+            return cuts
+        numbers = [self.problem.reduce(own.once(cuts.columns)) for own in further]
+        cuts = all_cuts(cuts.columns, concatenated([cuts.left, *numbers]), cuts.mass_left, False)[0]
+        return replace(cuts, bound=self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf))
 
-    def _narrowed(self, node: Node, open_: list[CandidateCuts], found: Best | None) -> Best | None:
-        """The best cut among candidates of which only bounds of the scores are known."""
-        last = len(self.criterion.stages) - 1
+    def _narrowed(self, node: Node, open_: list[Cuts], found: Best | None) -> Best | None:
+        """The best cut among candidates with bounds of their scores, in whose order they are scored."""
+        *bounds, score = self.criterion.stages[1:]
         best = torch.inf if found is None else found.score
-        if last > 1:
-            best = min([best, *(self._sampled(cuts) for cuts in open_)])
-        for stage in range(1, last + 1):
-            open_ = [cuts.up_to(best + node.slack) for cuts in open_]
-            if stage == last:
-                likeliest = [cuts[cuts.score.argmin()[None]] for cuts in open_ if len(cuts.row)]
-                best = min([best, *(float(self._staged(cuts, last).score) for cuts in likeliest)])
-                open_ = [cuts.up_to(best + node.slack) for cuts in open_]
-            open_ = [self._staged(cuts, stage) for cuts in open_ if len(cuts.row)]
-        for cuts in open_:
-            least = float(cuts.score.min())
-            if least < torch.inf:
-                at = int((cuts.score <= least + node.slack).to(torch.uint8).argmax())
-                row, place = int(cuts.row[at]), int(cuts.place[at])
-                own = Best(least, int(cuts.part.features[row]), cuts.part.table_code(row, place))
-                found = _better(found, own, node.slack)
+        for cuts in sorted(open_, key=lambda cuts: float(cuts.bound.min())):
+            order, size, scores = cuts.bound.argsort(), SAMPLE, torch.full_like(cuts.bound, torch.inf)
+            while len(order) and float(cuts.bound[order[0]]) <= best + node.slack:
+                which, order, size = order[:size], order[size:], GROWTH * size
+                some = cuts[which]
+                for bound in bounds:
+                    some = replace(some, bound=bound(node, some))
+                    near = (some.bound <= best + node.slack).nonzero()[:, 0]
+                    some, which = some[near], which[near]
+                if len(which):
+                    scores[which] = score(node, some)
+                    best = min(best, float(scores[which].min()))
+            found = self._better(node, found, replace(cuts, bound=scores))
         return found
 
-    def _sampled(self, cuts: CandidateCuts) -> float:
-        """Upper limit of the best score: the lowest score among the most promising cuts of every column."""
-        of_row = cuts.score.new_full((len(cuts.part.features),), torch.inf)
-        of_row.scatter_reduce_(0, cuts.row, cuts.score, "amin")
-        cuts = cuts[(cuts.score == of_row.index_select(0, cuts.row)).nonzero()[:, 0]]
-        last = len(self.criterion.stages) - 1
-        for stage in range(1, last + 1):
-            if stage == last:
-                cuts = cuts[cuts.score.topk(min(SAMPLE, len(cuts.row)), largest=False).indices]
-            cuts = self._staged(cuts, stage)
-        return float(cuts.score.min())
-
-    def _staged(self, cuts: CandidateCuts, stage: int) -> CandidateCuts:
-        """The candidates with the bounds (or scores) of a later stage."""
-        return replace(cuts, score=self.criterion.stages[stage](cuts.part.node, cuts.cuts()))
+    def _better(self, node: Node, found: Best | None, cuts: Cuts) -> Best | None:
+        """The better of a cut and the first of the best cuts; ties go to the lower column, then the lower code."""
+        best = cuts.best(node.slack)
+        if best is None:
+            return found
+        other = Best(*best)
+        if found is not None and abs(found.score - other.score) <= node.slack:
+            return min(found, other, key=lambda one: (one.feature, one.code))
+        return other if found is None else min(found, other)
 
 
 def _may_win(bound: Tensor, features: Tensor, found: Best | None, slack: float) -> Tensor:
@@ -204,12 +256,3 @@ def _may_win(bound: Tensor, features: Tensor, found: Best | None, slack: float) 
         return bound < torch.inf
     equal = (bound <= found.score + slack) & (features <= found.feature)
     return (bound < found.score - slack) | equal
-
-
-def _better(one: Best | None, other: Best | None, slack: float) -> Best | None:
-    """The better of two cuts; ties go to the one in the lower column, then at the lower code."""
-    if one is None or other is None:
-        return other if one is None else one
-    if abs(one.score - other.score) <= slack:
-        return min(one, other, key=lambda best: (best.feature, best.code))
-    return min(one, other)

@@ -71,7 +71,7 @@ class Tried:
 
 def grow(subject: Subject) -> TreePart:
     """Grow the smallest of several trees whose fidelity is close to that of the best."""
-    from neonxc.trees.rules import with_noise
+    from neonxc.trees.rules.of_tree import with_noise
 
     clustered = np.flatnonzero(subject.own >= 0)
     index = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
@@ -144,7 +144,7 @@ def _curves(tried: list[Tried]) -> list[Curve]:
 
 def nodes(part: TreePart, subject: Subject) -> list[TreeNode]:
     """Convert the nodes of the tree for the page."""
-    from neonxc.trees.wording import node_words
+    from neonxc.trees.rules.wording import node_words
 
     tree = part.tree
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}

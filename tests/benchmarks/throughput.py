@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from neonxc.trees import sums
+from neonxc.trees.columns import sums
 from tests.benchmarks.cost_model import Machine, Size, depth, held, tree
 
 

@@ -1,1 +1,1 @@
-"""The criteria of the explainers: subclasses of :class:`neonxc.trees.criterion.Criterion`, one family per file."""
+"""The criteria of the explainers, one family per file."""

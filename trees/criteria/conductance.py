@@ -7,12 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
-from neonxc.trees.exact import rounded
-from neonxc.trees.graph import Graph
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Pairs, Points
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.columns.statistics import Pairs, Points
+from neonxc.trees.criteria.criterion import Criterion, Cuts, at_least_one, floating
+from neonxc.trees.graphs.graph import Graph
+from neonxc.trees.problem import Node, Problem
 
 
 def conductance(inside: Tensor, volume: Tensor) -> Tensor:
@@ -102,17 +101,18 @@ class GraphConductance(Criterion):
         super().__init__(problem)
         # With rounded weights, degrees are exact sums: the volume of a side without edges is 0, and never 1e-16
         graph = replace(graph, weight=rounded(graph.weight, 2.01 * graph.weight.sum()))
-        self.pairs, self.volume = Pairs(graph), Points(problem, graph.degree)
+        self.graph, self.degree = graph, graph.degree
 
     def statistics(self, node: Node) -> tuple[Pairs, Points]:
         """Weight of the edges inside the node by the sides of their ends, and volumes."""
-        return self.pairs, self.volume
+        return Pairs(self.problem, node, self.graph), Points(self.problem, node, self.degree)
 
     def open(self, node: Node) -> float:
         """Conductance of the node."""
-        assert self.volume.weight is not None
-        inside = self.problem.reduce(self.pairs.weight.index_select(0, self.pairs.elements(node)).sum())
-        volume = self.problem.reduce(self.volume.weight.index_select(0, node.rows).sum())
+        inside = self.problem.reduce(
+            self.graph.weight.index_select(0, Pairs(self.problem, node, self.graph).elements).sum()
+        )
+        volume = self.problem.reduce(self.degree.index_select(0, node.rows).sum())
         return float(conductance(inside, volume))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:

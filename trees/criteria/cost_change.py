@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Channels
+from neonxc.trees.columns.statistics import Channels
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node, Problem
 
 
 class CostChange(Criterion):
@@ -38,11 +37,11 @@ class CostChange(Criterion):
         self.extent = extent
         self.left = 1 if to_left is None else 1 + len(to_left)
         reached = [own.to(torch.float64) for own in (to_left, to_right) if own is not None]
-        self.channels = Channels(torch.cat([change[None], *reached]), exact=True)
+        self.values = torch.cat([change[None], *reached])
 
     def statistics(self, node: Node) -> tuple[Channels]:
         """The difference in cost, and the points that reach each leaf."""
-        return (self.channels,)
+        return (Channels(self.problem, node, self.values),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Change in cost; infinite if a leaf would have no points."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Channels
+from neonxc.trees.coding.exact import rounded
+from neonxc.trees.columns.statistics import Channels
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node, Problem
 
 
 @dataclass
-class State:
+class Differences:
     """Differences of a node's points from their mean [d, points], with the weights [points] as the last row."""
 
-    channels: Channels
+    values: Tensor
     deviance: float
 
 
@@ -46,17 +46,17 @@ class Deviance(Criterion):
         self.min_size = min_size
         self.least = min_dev * self.open(problem.root()).deviance
 
-    def open(self, node: Node) -> State:
+    def open(self, node: Node) -> Differences:
         """Differences from the node's mean, and its deviance."""
         values, weight = self.problem.points(node.rows).T, self.problem.weights(node.rows)
         weight = torch.ones_like(values[0]) if weight is None else weight
         values = values - (values @ weight / weight.sum())[:, None]
         deviance = float(values.square().sum(0) @ weight)
-        return State(Channels(torch.cat([values * weight, weight[None]])), deviance)
+        return Differences(rounded(torch.cat([values * weight, weight[None]])), deviance)
 
     def statistics(self, node: Node) -> tuple[Channels]:
         """Differences from the mean, and weights."""
-        return (node.state.channels,)
+        return (Channels(self.problem, node, node.state.values),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Minus the decrease of the deviance."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Cut, Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Points
+from neonxc.trees.columns.statistics import Points
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Cut, Node, Problem
 
 
 @dataclass
@@ -44,7 +43,6 @@ class EmptySpace(Criterion):
 
     def __init__(self, problem: Problem, min_y: float) -> None:
         super().__init__(problem)
-        self.points = Points(problem)
         self.least = min_y * problem.root().mass
         self.around: dict[int, float] = {}
 
@@ -60,7 +58,7 @@ class EmptySpace(Criterion):
 
     def statistics(self, node: Node) -> tuple[Points]:
         """Number of points on the left."""
-        return (self.points,)
+        return (Points(self.problem, node),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Minus the information gain."""

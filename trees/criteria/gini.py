@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
-from neonxc.trees.node import Node
+from neonxc.trees.criteria.criterion import Criterion, Cuts, at_least_one, floating
+from neonxc.trees.problem import Node
 
 
 @dataclass(frozen=True)
-class State:
+class Impurity:
     """Sums over a node's clusters.
 
     Attributes
@@ -38,14 +38,14 @@ class Gini(Criterion):
     .. [1] L. Breiman et al., "Classification and regression trees", 1984.
     """
 
-    def open(self, node: Node) -> State:
+    def open(self, node: Node) -> Impurity:
         """Sums over the node's clusters."""
         points = self.problem.clusters(node)[1]
         squares = sum(mass * mass for mass in points.tolist())
         impurity = node.mass - squares / node.mass if node.mass else 0.0
         if impurity <= 8 * torch.finfo(torch.float64).eps * node.mass:  # only a rounding error
             impurity = 0.0
-        return State(torch.stack([torch.ones_like(points), points]), squares, impurity)
+        return Impurity(torch.stack([torch.ones_like(points), points]), squares, impurity)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Weighted impurity of the two sides; each side adds ``n - sum_c n_c^2 / n``."""

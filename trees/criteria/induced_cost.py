@@ -8,17 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.depth import estimated_depth
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import PartedFrom, Points, Statistic
+from neonxc.trees.columns.statistics import PartedFrom, Points, Statistic
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node, Problem
 
 ROWS = 1 << 18  # number of points that are processed at a time, which limits temporary copies
 
 
 @dataclass
-class State:
+class NodeCosts:
     """Costs of the points of a node.
 
     Attributes
@@ -72,7 +70,7 @@ class InducedCost(Criterion):
         super().__init__(problem)
         self.by_center = problem.distances.T.contiguous()
 
-    def open(self, node: Node) -> State:
+    def open(self, node: Node) -> NodeCosts:
         """Distances of the node's points to its centers, and their current cost."""
         distances = self._distances(node)
         found = [_nearest(part) for part in distances.split(ROWS, dim=1)]
@@ -80,7 +78,7 @@ class InducedCost(Criterion):
         if self.problem.weight is not None:
             gap, current, farthest = self.problem.weighted(torch.stack([gap, current, farthest]), node.rows)
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
-        return State(distances, total, extent, PartedFrom(node.centers, nearest, gap), 1.0)
+        return NodeCosts(distances, total, extent, PartedFrom(self.problem, node, nearest, gap), 1.0)
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
         """Additional cost of the points that are separated from their nearest center."""
@@ -107,7 +105,7 @@ class InducedCost(Criterion):
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Cost with every point at the nearest center on its side."""
-        state: State = node.state
+        state: NodeCosts = node.state
         parts, which = torch.unique(cuts.sides(), dim=0, return_inverse=True)
         on_left, on_right = _least(state.distances, torch.cat([parts, ~parts])).chunk(2)
         change = self.problem.weighted(on_left - on_right, node.rows, state.extent)
@@ -149,11 +147,10 @@ class CostAndDepth(InducedCost):
     def __init__(self, problem: Problem, depth_factor: float) -> None:
         super().__init__(problem)
         self.depth_factor = depth_factor
-        self.points = Points(problem)
         # The depth estimate needs a number of points: weights are divided by the smallest one
         self.unit = 1.0 if problem.weight is None else min(1.0, problem.least(problem.weight))
 
-    def open(self, node: Node) -> State:
+    def open(self, node: Node) -> NodeCosts:
         """As for the induced cost. If every point lies on a center, costs are used instead of ratios."""
         state = super().open(node)
         rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.extent
@@ -163,7 +160,7 @@ class CostAndDepth(InducedCost):
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
         """Additional cost of the points that are separated from their nearest center, and number of points."""
-        return node.state.parted, self.points
+        return node.state.parted, Points(self.problem, node)
 
     @property
     def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
@@ -223,3 +220,53 @@ def _least(distances: Tensor, parts: Tensor) -> Tensor:
     """Distances to the nearest center of each subset of centers [parts, centers]; [parts, points]."""
     centers = parts.nonzero()[:, 1].split(parts.sum(1).tolist())
     return torch.stack([distances.index_select(0, own).amin(0) for own in centers])
+
+
+def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, centers: int) -> Tensor:
+    """Weighted average depth of a tree all of whose cuts split points and centers in the proportions of one cut.
+
+    Parameters
+    ----------
+    points_left : Tensor [cuts] of float64
+        Number (or weight) of points that a cut sends to the left, out of `points`.
+    centers_left : Tensor [cuts] of int64
+        Number of centers that it sends to the left, out of `centers`; at least one on either side.
+
+    Returns
+    -------
+    Tensor [cuts] of float64
+
+    Notes
+    -----
+    The average depth is the number of points at each inner node, summed over the inner nodes and divided by the
+    number of all points. At a node of N points and K centers, ``ceil(N p)`` points and ``ceil(K c)`` centers go
+    left, where p and c are the cut's shares. Each side keeps at least one point and one center, so that the
+    recursion ends; a single point goes to the side with more centers.
+
+    References
+    ----------
+    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
+       Pattern Recognition, 2023, Algorithm 2.
+    """
+    if points == 0:
+        return torch.zeros_like(points_left)
+    total = torch.zeros_like(points_left)
+    cut = torch.arange(len(points_left), device=points_left.device)
+    shares = torch.stack([points_left, centers_left.to(torch.float64)])  # exact in float64
+    # points and centers of each node of a level
+    nodes = shares.new_tensor([[points], [centers]]).expand_as(shares)
+    while len(cut):
+        total.index_add_(0, cut, nodes[0])
+        left = _left(nodes, shares.index_select(1, cut), points, centers)
+        nodes = torch.cat([left, nodes - left], 1)
+        inner = ((nodes[0] > 0) & (nodes[1] > 1)).nonzero()[:, 0]
+        nodes, cut = nodes.index_select(1, inner), torch.cat([cut, cut]).index_select(0, inner)
+    return total / points
+
+
+def _left(nodes: Tensor, shares: Tensor, points: float, centers: int) -> Tensor:
+    """Return the numbers of points and centers [2, nodes] that go left."""
+    (N, K), (points_left, centers_left) = nodes, shares
+    k_left = (K * centers_left + (centers - 1)).div(centers, rounding_mode="floor").clamp(min=1).minimum(K - 1)
+    n_left = torch.minimum((N * points_left / points).ceil().clamp(min=1), N - 1)
+    return torch.stack([torch.where(N <= 1, N * (2 * k_left > K), n_left), k_left])

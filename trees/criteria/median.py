@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Points
+from neonxc.trees.columns.statistics import Points
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node
 
 
 class Median(Criterion):
@@ -19,13 +18,9 @@ class Median(Criterion):
     problem : Problem
     """
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.points = Points(problem)
-
     def statistics(self, node: Node) -> tuple[Points]:
         """Number of points on the left."""
-        return (self.points,)
+        return (Points(self.problem, node),)
 
     def features(self, node: Node) -> Tensor:
         """The column with the largest variance; ties (up to rounding) go to the first one."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.problem import Problem
-from neonxc.trees.statistics import Parted
+from neonxc.trees.columns.statistics import Parted
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node, Problem
 
 
 class Mistakes(Criterion):
@@ -35,12 +34,11 @@ class Mistakes(Criterion):
 
     def __init__(self, problem: Problem, shared: bool = False) -> None:
         super().__init__(problem)
-        self.parted = Parted(problem)
         self.shared = shared
 
     def statistics(self, node: Node) -> tuple[Parted]:
         """Number of points that are separated from their centers."""
-        return (self.parted,)
+        return (Parted(self.problem, node),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Number of mistakes, or the ratio of EMN."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.node import Node
-from neonxc.trees.statistics import Channels
+from neonxc.trees.columns.statistics import Channels
+from neonxc.trees.criteria.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node
 
 FEW = 1 << 18  # number of gains (points x centers x columns) below which leaving out centers saves no time
 
 
 @dataclass
-class State:
+class NodeGains:
     """Costs of a node's points at the reference centers.
 
     Attributes
@@ -49,7 +49,7 @@ class Surrogate(Criterion):
        Definition 1 and Algorithm 1.
     """
 
-    def open(self, node: Node) -> State:
+    def open(self, node: Node) -> NodeGains:
         """Gains of the node's points, and bounds that tell which centers can be the best one of a side."""
         problem, k = self.problem, self.problem.k
         distances = problem.weighted(problem.distances.index_select(0, node.rows).T, node.rows).T
@@ -60,29 +60,29 @@ class Surrogate(Criterion):
         many = k * node.n * problem.table.d > FEW and k < 8 * problem.table.d and not problem.sharded
         reach = _reach(gains) if many else None
         gain = -float(problem.reduce(gains.amin(1).sum()) if reach is None else reach.min())
-        return State(gains, size, gain + slack if gain > slack else -torch.inf, reach)
+        return NodeGains(gains, size, gain + slack if gain > slack else -torch.inf, reach)
 
     def statistics(self, node: Node) -> tuple[Channels]:
         """Gains at the centers that can be the best one of a side; of many centers, only at the most promising."""
-        state: State = node.state
+        state: NodeGains = node.state
         first = self.problem.reduce((state.gains < 0).any(0), "max")  # no other center improves on the node's best
         if state.reach is not None:
             slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
             state.rest = first & (state.reach > state.reach.min() + slack)
             first = first & ~state.rest
-        return (self._channels(state, first),)
+        return (self._channels(node, first),)
 
     def further(self, node: Node, least: float) -> Sequence[Channels]:
         """Gains at the remaining centers that a better cut may need."""
-        state: State = node.state
+        state: NodeGains = node.state
         if state.rest is None or state.reach is None:
             return ()
         slack = 8 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
         more = state.rest & (state.reach <= least + slack)
-        return (self._channels(state, more),) if bool(more.any()) else ()
+        return (self._channels(node, more),) if bool(more.any()) else ()
 
-    def _channels(self, state: State, centers: Tensor) -> Channels:
-        return Channels(state.gains[:, centers].T.contiguous(), exact=True)
+    def _channels(self, node: Node, centers: Tensor) -> Channels:
+        return Channels(self.problem, node, node.state.gains[:, centers].T.contiguous())
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Sum of the gains of the two sides at their best centers, each at most 0."""

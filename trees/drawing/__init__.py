@@ -1,0 +1,1 @@
+"""Drawings and text exports of trees."""

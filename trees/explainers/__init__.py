@@ -1,0 +1,1 @@
+"""Explainers that separate centers, and explainers that grow best first."""

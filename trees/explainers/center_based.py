@@ -1,0 +1,222 @@
+"""IMM, EMN, ExGreedy and ExShallow: explainers that cut until every leaf holds exactly one reference center."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY
+from typing import Any
+
+import numpy as np
+
+from neonxc.common.numbers import text
+from neonxc.common.warnings import warn
+from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
+from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.explainers.center_tree import CenterTree
+from neonxc.trees.parameters import explainer
+from neonxc.trees.problem import Problem
+from neonxc.trees.reading.preparation import PreparedData
+
+STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
+
+
+@explainer()
+class IMM(CenterTree):
+    """Iterative mistake minimization (IMM).
+
+    Each cut separates as few points as possible from their reference centers. Cuts are made until every leaf holds
+    one center.
+
+    Attributes
+    ----------
+    tree_ : ThresholdTree
+        The fitted tree.
+    labels_ : array or tensor [n]
+        Cluster of every training point according to the tree.
+    cluster_centers_ : array or tensor [k, d]
+        Means of the tree's clusters.
+    inertia_ : float
+        k-means cost of the tree's clusters.
+    criterion_ : str
+        Name of the explainer whose criterion grew the tree. It differs from the class only with ``n_init > 1``.
+
+    References
+    ----------
+    .. [1] M. Moshkovitz, S. Dasgupta, C. Rashtchian, N. Frost, "Explainable k-means and k-medians clustering",
+       ICML 2020, Algorithm 1.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from neonxc.trees import IMM
+    >>> iris = load_iris(as_frame=True)
+    >>> IMM(n_clusters=3, random_state=0).fit(iris.data).tree_
+    ThresholdTree(3 leaves, depth 2, 4 features)
+    """
+
+    _: KW_ONLY
+    metric: str = "l2"
+
+    def _criterion(self, problem: Problem) -> Criterion:
+        return Mistakes(problem)
+
+
+@explainer()
+class EMN(CenterTree):
+    """Mistakes per separated center, after Esfandiari, Mirrokni and Narayanan (EMN).
+
+    A cut is scored by the number of points that it separates from their centers, divided by the number of centers
+    on its smaller side. A balanced cut may therefore make more mistakes than an unbalanced one.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_, criterion_
+        As for :class:`IMM`.
+
+    References
+    ----------
+    .. [1] H. Esfandiari, V. Mirrokni, S. Narayanan, "Almost tight approximation algorithms for explainable
+       clustering", SODA 2022.
+    """
+
+    _: KW_ONLY
+    metric: str = "l2"
+
+    def _criterion(self, problem: Problem) -> Criterion:
+        return Mistakes(problem, shared=True)
+
+
+@explainer()
+class ExGreedy(CenterTree):
+    """Greedy minimization of the k-means cost.
+
+    Each cut minimizes the cost that results when every point moves to the nearest center on its side of the cut.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_, criterion_
+        As for :class:`IMM`.
+
+    References
+    ----------
+    .. [1] E. Laber, L. Murtinho, "On the price of explainability for some clustering problems", ICML 2021.
+    """
+
+    _uses_distances = True
+
+    def _criterion(self, problem: Problem) -> Criterion:
+        return InducedCost(problem)
+
+
+@explainer(
+    depth_factor="""float
+    λ, the weight of depth against cost: the relative increase in cost that is accepted if points pass one test
+    fewer on average. 0 ignores depth."""
+)
+class ExShallow(CenterTree):
+    """Shallow trees of low cost.
+
+    A cut is scored by the ratio of the cost after the cut to the cost before it, plus `depth_factor` times an
+    estimate of the tree's depth below the cut.
+
+    Attributes
+    ----------
+    depth_factor_ : float
+        The depth factor of the fitted tree: `depth_factor`, or the one that :meth:`tune_depth_factor` chose.
+    goals_met_ : bool
+        Whether :meth:`tune_depth_factor` reached both goals. Set by that method only.
+    tree_, labels_, cluster_centers_, inertia_, criterion_
+        As for :class:`IMM`.
+
+    References
+    ----------
+    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
+       Pattern Recognition, 2023.
+    """
+
+    _: KW_ONLY
+    depth_factor: float = 0.03
+    _uses_distances = True
+
+    def _criterion(self, problem: Problem) -> Criterion:
+        return CostAndDepth(problem, self.depth_factor_)
+
+    def _prepare(self, *given: Any, **named: Any) -> PreparedData:
+        self.depth_factor_ = self.depth_factor
+        self.__dict__.pop("goals_met_", None)  # set by an earlier call of tune_depth_factor
+        return super()._prepare(*given, **named)
+
+    def tune_depth_factor(
+        self,
+        X: Any,
+        *,
+        goal_cost: float,
+        goal_waes: float,
+        labels: Any = None,
+        centers: Any = None,
+        sample_weight: Any = None,
+    ) -> ExShallow:
+        """Fit the tree with a depth factor that reaches two goals (ExShallow*).
+
+        A bisection starts at `depth_factor`. It lowers the depth factor if the cost exceeds its goal, and raises
+        it if the explanations are too long. If no depth factor meets both goals, the tree with the shortest
+        explanations among those that meet the cost goal is kept, or, if there is none, the tree of lowest cost.
+
+        Parameters
+        ----------
+        X, labels, centers, sample_weight
+            As for :meth:`fit`.
+        goal_cost : float
+            Upper limit of the tree's k-means cost divided by that of the reference clustering.
+        goal_waes : float
+            Upper limit of the weighted average explanation size (:func:`neonxc.evaluation.waes`), in tests.
+
+        Returns
+        -------
+        self
+            With the attributes `depth_factor_` and `goals_met_`.
+
+        Warns
+        -----
+        UserWarning
+            The two goals are out of reach together; the message has the cost and the explanation size of the tree,
+            and the least of both that were found.
+
+        References
+        ----------
+        .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
+           Pattern Recognition, 2023, Section 4.4.
+        """
+        from neonxc.evaluation import waes
+
+        data = self._prepare(X, labels, centers, sample_weight)
+        base = data.reference_cost or data.problem.cost(data.problem.labels)
+        low, high = 0.0, np.inf
+        found: list[tuple[bool, float, float, float, float, Any]] = []
+        for factor in (self.depth_factor, *[None] * STEPS, 0.0):
+            if factor is None:
+                factor = (low + high) / 2 if high < np.inf else 2 * low or 1e-3
+            self.depth_factor_ = float(factor)
+            grown = self._grow(data.problem)
+            self._finish(data, *grown)
+            cost = self.inertia_ / base if base > 0 else float(self.inertia_ > 0) + 1
+            size = waes(self.tree_)
+            above = cost > goal_cost
+            found.append((above, cost if above else size, cost, size, self.depth_factor_, grown))
+            if not above and size <= goal_waes:
+                break
+            low, high = (low, self.depth_factor_) if above else (self.depth_factor_, high)
+            narrow = high - low < 1e-4 * max(high, 1e-3) or (high == np.inf and low > 1e3)
+            if narrow and not all(entry[0] for entry in found):
+                break
+        above, _, cost, size, self.depth_factor_, grown = min(found, key=lambda entry: entry[:3])
+        self._finish(data, *grown)
+        self.goals_met_ = not above and size <= goal_waes
+        if not self.goals_met_:
+            cheapest, shortest = (min(entry[i] for entry in found) for i in (2, 3))
+            warn(
+                f"goal_cost={goal_cost:g} and goal_waes={goal_waes:g} are out of reach together: the tree has "
+                f"cost ratio {text(cost)} and explanation size {text(size)}. The lowest values found, with "
+                f"different depth factors, are {text(cheapest)} and {text(shortest)}"
+            )
+        return self

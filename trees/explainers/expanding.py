@@ -1,0 +1,154 @@
+"""Trees that grow best first, one leaf at a time: ExKMC, CART and the KD-tree."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY
+from math import isnan
+from typing import Any
+
+from neonxc.data.inputs import check_names
+from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.gini import Gini
+from neonxc.trees.criteria.median import Median
+from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.criteria.surrogate import Surrogate
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.explainers.center_tree import one_leaf_per_center
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.fitted.tree import as_tree, tree_of
+from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.parameters import explainer
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.search import Search
+
+
+@explainer(
+    max_leaves="""int, optional
+    Default: one per cluster."""
+)
+class BestFirst(TreeExplainer):
+    """Growth from a base tree, by default a single leaf."""
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    max_leaves: int | None = None
+    leaf_labels: str = "surrogate"
+    reference: Any = "kmeans"
+    max_bins: int | None = None
+    random_state: Any = None
+
+    @abstractmethod
+    def _criterion(self, problem: Problem) -> Criterion:
+        """The criterion that scores cuts and the gain of splitting a leaf."""
+
+    def _default_leaves(self, problem: Problem) -> int:
+        return problem.k
+
+    def _base(self, problem: Problem) -> Leaves:
+        return TreeBuilder(), [problem.root()]
+
+    def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
+        builder, leaves = self._base(problem) if smaller is None else smaller[:2]
+        most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
+        if most < len(leaves):
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
+        nodes = [leaf.without_centers() for leaf in leaves]
+        leaves = best_first(Search(problem, self._criterion(problem)), builder, nodes, most)
+        return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
+
+
+@explainer(
+    max_leaves="""int, optional
+    Default: two per cluster.""",
+    base="""{"imm", "none"}, ThresholdTree or fitted tree explainer
+    The tree that is expanded. If the estimator will be cloned, as a grid search does, pass ``explainer.tree_``:
+    the clone of an explainer is not fitted.""",
+)
+class ExKMC(BestFirst):
+    """Expand a tree by further leaves, which share the reference clusters, to lower its cost.
+
+    Growing stops early when every point is in a leaf of its nearest center.
+
+    References
+    ----------
+    .. [1] N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020,
+       Algorithm 1.
+    """
+
+    _: KW_ONLY
+    base: Any = "imm"
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not (self.base in ("imm", "none") if isinstance(self.base, str) else tree_of(self.base) is not None):
+            raise ValueError(f'base needs "imm", "none" or a fitted tree (explainer.tree_), got {self.base!r}')
+
+    def _criterion(self, problem: Problem) -> Criterion:
+        return Surrogate(problem)
+
+    def _streams(self) -> bool | None:
+        return True if isinstance(self.base, str) else None
+
+    def _default_leaves(self, problem: Problem) -> int:
+        return max(2 * problem.k, 0 if isinstance(self.base, str) else as_tree(self.base).n_leaves)
+
+    def _base(self, problem: Problem) -> Leaves:
+        if isinstance(self.base, str):
+            return (
+                one_leaf_per_center(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
+            )
+        tree = as_tree(self.base)
+        if tree.encoding != (None if problem.mixed is None else problem.mixed.encoding):
+            raise ValueError("base was fitted on another table than X: their categories or gaps differ")
+        if tree.n_columns != problem.table.d:
+            raise ValueError(f"base was fitted on {tree.n_columns} columns, X has {problem.table.d}")
+        names = getattr(self, "feature_names_in_", None)
+        check_names(None if names is None else list(names), tree.feature_names)
+
+        def test(place: int, node: Node) -> Step | None:
+            if tree.feature[place] < 0:
+                return None
+            threshold = float(tree.threshold[place])
+            cut = problem.cut_at(
+                node, int(tree.feature[place]), threshold, tree.tests[place] if isnan(threshold) else ()
+            )
+            return cut, int(tree.left[place]), int(tree.right[place])
+
+        builder, leaves = grow_with_tests(problem, 0, test)
+        return builder, [leaf for _, leaf in leaves]
+
+
+@explainer()
+class CART(BestFirst):
+    """Classify the reference clusters by Gini impurity, as scikit-learn's DecisionTreeClassifier does.
+
+    Ties between cuts go to the first column and, within a column, to the lowest threshold.
+
+    References
+    ----------
+    .. [1] L. Breiman et al., "Classification and regression trees", 1984.
+    """
+
+    _: KW_ONLY
+    leaf_labels: str = "majority"
+
+    def _criterion(self, problem: Problem) -> Criterion:
+        return Gini(problem)
+
+    def _streams(self) -> bool | None:
+        return self.leaf_labels == "surrogate"
+
+
+@explainer()
+class KDTree(BestFirst):
+    """Halve the largest leaf at the median of its column of largest variance; ignores the reference.
+
+    References
+    ----------
+    .. [1] J. L. Bentley, "Multidimensional binary search trees used for associative searching", 1975.
+    """
+
+    def _criterion(self, problem: Problem) -> Criterion:
+        return Median(problem)

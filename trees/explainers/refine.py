@@ -1,0 +1,197 @@
+"""Refinement, which lowers the k-means cost of a tree with one leaf per cluster after it has been grown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.exact import tally
+from neonxc.trees.criteria.cost_change import CostChange
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.growth import Leaves, Step, grow_with_tests
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.reading.reference import cluster_centers, filled
+from neonxc.trees.search import Search
+
+ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
+Grow = Callable[[Problem], Leaves]
+
+
+@dataclass
+class ScoredTree:
+    """A tree with one leaf per cluster, and its k-means cost.
+
+    Attributes
+    ----------
+    problem : Problem
+        The problem with the tree's own clustering as reference: its labels, and the means of its leaves as
+        centers.
+    builder : TreeBuilder
+    leaves : list of Node
+        Leaves with one center each.
+    cost : float
+        k-means cost of the tree's clusters.
+    """
+
+    problem: Problem
+    builder: TreeBuilder
+    leaves: list[Node]
+    cost: float
+
+
+def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> ScoredTree:
+    """Grow a tree and refine it until its k-means cost no longer decreases.
+
+    Parameters
+    ----------
+    problem : Problem
+        The reference clustering to start from.
+    grow : callable
+        Function that grows the explainer's tree for a problem, and returns its builder and its leaves.
+    max_bins : int, optional
+        As for the explainer.
+
+    Returns
+    -------
+    ScoredTree
+
+    Notes
+    -----
+    Two steps alternate:
+
+    1. Every test is re-optimized, from the root downwards, with the other tests and the means of the leaves fixed.
+       Let a(x) be the cost of x in the leaf that it reaches if sent left, minus that in the leaf that it reaches
+       if sent right. The best test of a node minimizes the sum of a(x) over the points on its left, which is a
+       prefix sum and is searched like any other criterion. Then the means are recomputed, and the step is
+       repeated.
+    2. The tree is grown again with its own means as reference centers.
+    """
+    best = improve_tests(score_tree(problem, *grow(problem)))
+    while True:
+        columns = code_columns(problem.table, best.problem.centers, max_bins, problem.weight, problem.ranks)
+        again = replace(best.problem, columns=columns)
+        next_ = improve_tests(score_tree(again, *grow(again)))
+        if not next_.cost < best.cost * (1 - 1e-9):
+            return best
+        best = next_
+
+
+def score_tree(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> ScoredTree:
+    """Compute the means of a tree's clusters and the k-means cost."""
+    labels, k, ranks = problem.labels.clone(), problem.k, problem.ranks
+    for leaf in leaves:
+        labels[leaf.rows] = leaf.centers[0]
+    own = cluster_centers(problem.space, labels, k, problem.metric, problem.weight, ranks)
+    space_centers = filled(own, problem.space_centers)
+    centers = space_centers
+    if problem.space is not problem.table:
+        own = cluster_centers(problem.filled, labels, k, problem.metric, problem.weight, ranks)
+        centers = filled(own, problem.centers)
+    moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels, given_distances=None)
+    return ScoredTree(moved, builder, leaves, moved.cost(labels))
+
+
+def improve_tests(tree: ScoredTree) -> ScoredTree:
+    """Re-optimize the tests one by one as long as this lowers the cost."""
+    for _ in range(ROUNDS):
+        tests = _MutableTests(tree)
+        if not tests.improve():
+            return tree
+        next_ = score_tree(tree.problem, *tests.rebuild())
+        if not next_.cost < tree.cost:
+            return tree
+        tree = next_
+    return tree
+
+
+class _MutableTests:
+    """The tests of a tree on codes, which are changed one by one."""
+
+    def __init__(self, tree: ScoredTree) -> None:
+        self.problem, builder = tree.problem, tree.builder
+        device = self.problem.device
+        self.feature = torch.tensor(builder.feature, device=device)
+        self.left, self.right = (torch.tensor(side, device=device) for side in (builder.left, builder.right))
+        self.code = torch.tensor(builder.code, device=device)
+        self.center = torch.full_like(self.feature, -1)
+        for leaf in tree.leaves:
+            self.center[leaf.id] = leaf.centers[0]
+
+    def improve(self) -> bool:
+        """Re-optimize the tests of all nodes from the root downwards; return whether one has changed."""
+        changed = False
+        open_ = [(0, torch.arange(self.problem.table.n, device=self.problem.device))]
+        while open_:
+            node, rows = open_.pop()
+            if self.feature[node] < 0:
+                continue
+            changed |= self._improve(node, rows)
+            goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
+            open_ += [(int(self.right[node]), rows[~goes_left]), (int(self.left[node]), rows[goes_left])]
+        return changed
+
+    def _improve(self, node: int, rows: Tensor) -> bool:
+        """Replace the test of a node by its best one, if that lowers the cost and empties no leaf."""
+        problem = self.problem
+        node_ = problem.node(node, rows, self.center[:0])
+        if node_.n < 2:
+            return False
+        distances = problem.distances.index_select(0, rows)
+        reached = [self._leaves(int(side[node]), rows) for side in (self.left, self.right)]
+        on_left, on_right = (distances.gather(1, self.center[leaf][:, None])[:, 0] for leaf in reached)
+        change = problem.weighted((on_left - on_right)[None], rows)[0]
+        goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
+        now, extent = problem.reduce(torch.stack([change[goes_left].sum(), change.abs().sum()])).tolist()
+        limit = now - 4 * node_.n * torch.finfo(torch.float64).eps * extent
+        best = Search(problem, CostChange(problem, change, extent)).best(node_)
+        if best is None or best.score >= limit:
+            return False
+        then = self._goes_left(rows, best.feature, best.code)
+        leaves = [self._reached(torch.where(side, reached[0], reached[1])) for side in (goes_left, then)]
+        if len(leaves[1]) < len(leaves[0]):
+            left, right = (
+                self._reached(leaf[side]) for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
+            )
+            to_left, to_right = (leaf == own[:, None] for leaf, own in zip(reached, (left, right), strict=True))
+            best = Search(problem, CostChange(problem, change, extent, to_left, to_right)).best(node_)
+            if best is None or best.score >= limit:
+                return False
+        self.feature[node], self.code[node] = best.feature, best.code
+        return True
+
+    def _goes_left(self, rows: Tensor, feature: int, code: int) -> Tensor:
+        return self.problem.columns.column(feature).index_select(0, rows) <= code
+
+    def _leaves(self, node: int, rows: Tensor) -> Tensor:
+        """Leaf that every row reaches when it starts at a node."""
+        at = torch.full_like(rows, node)
+        while True:
+            feature = self.feature[at]
+            inner = feature >= 0
+            if not bool(inner.any()):
+                return at
+            codes = self.problem.columns.at(feature.clamp(min=0), rows)
+            at = torch.where(inner, torch.where(codes <= self.code[at], self.left[at], self.right[at]), at)
+
+    def _reached(self, leaf: Tensor) -> Tensor:
+        """Distinct leaves that points of any process reach."""
+        return self.problem.reduce(tally(leaf, len(self.feature))).nonzero()[:, 0]
+
+    def rebuild(self) -> Leaves:
+        """Build the tree with the current tests."""
+
+        def test(place: int, node: Node) -> Step | None:
+            if self.feature[place] < 0:
+                return None
+            cut = self.problem.cut(
+                replace(node, centers=node.centers[:0]), int(self.feature[place]), int(self.code[place])
+            )
+            none = torch.zeros_like(node.centers, dtype=torch.bool)  # the centers do not matter here
+            return replace(cut, centers_left=none), int(self.left[place]), int(self.right[place])
+
+        builder, leaves = grow_with_tests(self.problem, 0, test)
+        return builder, [replace(leaf, centers=self.center[place][None]) for place, leaf in leaves]

@@ -1,0 +1,1 @@
+"""The fitted tree: its nodes, predictions, and conversion to scikit-learn."""

@@ -1,0 +1,132 @@
+"""A growing tree, which becomes a :class:`~neonxc.trees.fitted.tree.ThresholdTree` when it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.rules.intervals import Intervals
+from neonxc.trees.coding.exact import tally
+from neonxc.trees.fitted.tree import ThresholdTree
+
+if TYPE_CHECKING:
+    from neonxc.trees.problem import Cut
+
+
+class TreeBuilder:
+    """A growing tree: lists with one entry per node, in the order in which the nodes were created."""
+
+    def __init__(self) -> None:
+        self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [float("nan")], [-1], [-1]
+        self.intervals: list[Intervals] = [()]
+
+    def split(self, node: int, cut: Cut) -> tuple[int, int]:
+        """Turn a leaf into an inner node with the test of `cut`; return the numbers of its children."""
+        first = len(self.feature)
+        self.feature[node], self.code[node], self.threshold[node] = cut.feature, cut.code, cut.threshold
+        self.intervals[node] = cut.intervals
+        self.left[node], self.right[node] = first, first + 1
+        self.feature += [-1, -1]
+        self.code += [-1, -1]
+        self.threshold += [float("nan")] * 2
+        self.intervals += [(), ()]
+        self.left += [-1, -1]
+        self.right += [-1, -1]
+        return first, first + 1
+
+    def preorder(self) -> list[int]:
+        """Node numbers in preorder: each node, then its left branch, then its right branch."""
+        order, stack = [], [0]
+        while stack:
+            node = stack.pop()
+            order.append(node)
+            if self.feature[node] >= 0:
+                stack += [self.right[node], self.left[node]]
+        return order
+
+    def finish(
+        self,
+        leaf: Tensor,
+        label: Sequence[int],
+        reference: Tensor,
+        weight: Tensor | None,
+        n_features: int,
+        classes: np.ndarray,
+        feature_names: Sequence[str] | None,
+        ranks: Ranks = ALONE,
+    ) -> tuple[ThresholdTree, Tensor]:
+        """Renumber the nodes in preorder and count points; return the tree and the leaf of every point.
+
+        Parameters
+        ----------
+        leaf : Tensor [n] of int
+            Leaf of every training point, in the numbering of this builder.
+        label : sequence of int, one per node
+            Cluster of every leaf; the entries of inner nodes are ignored.
+        reference : Tensor [n] of int
+            Reference cluster of every training point.
+        weight : Tensor [n] or None
+        n_features : int
+        classes : ndarray [k]
+            Original labels of the reference clusters.
+        feature_names : sequence of str or None
+        ranks : Ranks
+            The processes that share the rows.
+        """
+        order = torch.tensor(self.preorder())
+        new = torch.empty_like(order)
+        new[order] = torch.arange(len(order))
+        leaf = new[leaf]
+        feature = torch.tensor(self.feature)[order]
+        left, right = (torch.tensor(side)[order] for side in (self.left, self.right))
+        left, right = (torch.where(feature < 0, -1, new[side.clamp(min=0)]) for side in (left, right))
+        labels = torch.where(feature < 0, torch.tensor(label)[order], -1)
+        k = max(len(classes), int(labels.max()) + 1)
+        counts = ranks.sum(tally(leaf * k + reference, len(feature) * k, weight).view(-1, k))
+        samples, mistakes = _count(feature, left, right, labels, counts)
+        tree = ThresholdTree(
+            feature,
+            torch.tensor(self.threshold, dtype=torch.float64)[order],
+            left,
+            right,
+            labels,
+            samples,
+            mistakes,
+            n_features,
+            classes,
+            None if feature_names is None else tuple(feature_names),
+            self._intervals(order),
+            class_samples=counts.sum(0)[: len(classes)],
+        )
+        return tree, leaf
+
+    def _intervals(self, order: Tensor) -> Tensor | None:
+        """The intervals of all tests, [nodes, 2, 2]; None if every test is a threshold."""
+        if not any(self.intervals):
+            return None
+        none = (float("nan"), float("nan"))
+        return torch.tensor([(*pairs, none, none)[:2] for pairs in self.intervals], dtype=torch.float64)[order]
+
+
+def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Number of points at every node, and number of mistakes.
+
+    The mistakes of a test are the points that it separates from all leaves of their cluster. `counts` [nodes, k]
+    are the points of every cluster in the leaves.
+    """
+    inner, own, reach = (feature >= 0).numpy(), label.numpy(), counts.numpy().copy()
+    below = np.zeros(reach.shape, dtype=bool)  # whether a leaf of the cluster is below the node
+    below[~inner, own[~inner]] = True
+    sides = left.numpy()[inner], right.numpy()[inner]
+    for node, lower, upper in zip(*(ids[::-1].tolist() for ids in (inner.nonzero()[0], *sides)), strict=True):
+        reach[node] = reach[lower] + reach[upper]  # children have greater numbers than their parents
+        below[node] = below[lower] | below[upper]
+    lost = np.where(below, 0, reach)  # points of clusters that have no leaf below the node
+    mistakes = lost.sum(1)
+    mistakes[inner] = np.where(below[inner], lost[sides[0]] + lost[sides[1]], 0).sum(1)
+    return torch.from_numpy(reach.sum(1)), torch.from_numpy(mistakes)

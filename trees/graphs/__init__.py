@@ -1,0 +1,1 @@
+"""Graphs on points, and the SpEx explainers that cut them."""

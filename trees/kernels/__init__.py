@@ -1,0 +1,1 @@
+"""Explainers of kernel clusterings, whose tests are intervals of a column."""

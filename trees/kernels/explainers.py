@@ -1,0 +1,241 @@
+"""Explainers of kernel clusterings with interval tests: Kernel IMM, Kernel ExKMC and Kernel Expand."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, replace
+from typing import Any
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from neonxc.common.warnings import warn
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.table import Table
+from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves, separate_centers
+from neonxc.trees.kernels.distances import feature_space_distances, median_gamma
+from neonxc.trees.kernels.features import KernelTable, kernel_points
+from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
+from neonxc.trees.parameters import explainer
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.reading import reference as references
+from neonxc.trees.reading.preparation import as_numpy
+from neonxc.trees.reading.reference import Reference
+from neonxc.trees.search import Search
+
+PARAMETERS = {
+    "reference": """{"kernel_kmeans", "kmeans", "spectral"} or estimator
+    The clustering to explain, unless labels or centers are passed to `fit`.""",
+    "kernel": """{"gaussian", "laplace"}
+    ``exp(-gamma |x - y|^2)``, or ``exp(-gamma |x - y|_1)``.""",
+    "gamma": """float > 0, optional
+    Scale of the kernel. Default: the gamma of the reference if that is a Gaussian kernel k-means, otherwise 1 /
+    the median distance between points (squared for the Gaussian kernel).""",
+    "features": """{"anchors", "taylor"}
+    The features that Kernel IMM cuts, each of which is a function of one column: "anchors", the kernel between the
+    column's values and anchors chosen among them, or "taylor", the first terms of the Gaussian kernel's Taylor
+    expansion.""",
+    "n_features": """int
+    Number of anchors or Taylor terms per column.""",
+}
+MAX_LEAVES = """int, optional
+Maximum number of leaves. Default: two per cluster."""
+BASE = """{"imm", "none"}
+The tree that is expanded: the one of :class:`KernelIMM`, or a single leaf."""
+
+
+@explainer(**PARAMETERS)
+class KernelTree(TreeExplainer):
+    """Base class: the kernel's parameters, and the tree of Kernel IMM."""
+
+    _no_group_reason = "kernel distances take all points"
+    _has_price = False
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    reference: Any = "kernel_kmeans"
+    kernel: str = "gaussian"
+    gamma: float | None = None
+    features: str = "anchors"
+    n_features: int = 32
+    max_bins: int | None = None
+    random_state: Any = None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.features == "taylor" and self.kernel != "gaussian":
+            raise ValueError(f'features="taylor" needs kernel="gaussian", got {self.kernel!r}')
+
+    def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
+        points, names, give = super()._read(X, reset)
+        return (references.to_tensor(points) if hasattr(points, "tocsc") else points), names, give
+
+    def _reference(
+        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
+    ) -> Reference:
+        if not self._given and isinstance(self.reference, str) and self.reference == "kernel_kmeans":
+            found = self._kernel_kmeans(table, weight)
+        else:
+            found = super()._reference(table, X, labels, centers, weight, kept)
+        if self.gamma is not None:
+            self.gamma_ = float(self.gamma)
+        elif self.kernel == "gaussian" and found.gamma is not None:
+            self.gamma_ = float(found.gamma)
+        else:
+            self.gamma_ = median_gamma(found.space, self.kernel, weight)
+        return found
+
+    def _kernel_kmeans(self, table: Table, weight: Tensor | None) -> Reference:
+        """Fit kernel k-means with at most as many clusters as there are distinct points."""
+        k, different = self.n_clusters, len(torch.unique(table.data, dim=0))
+        if different < k <= table.n:
+            warn(
+                f"X has {different} distinct points, fewer than n_clusters={k}: using {different} clusters",
+                ConvergenceWarning,
+            )
+            k = different
+        X = as_numpy(table.data)
+        return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
+
+    def _kernel_imm(self, problem: Problem) -> Leaves:
+        """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
+        points = kernel_points(problem, self.features)
+        features = KernelTable(points, self.features, self.kernel, self.gamma_, self.n_features)
+        centers = features.means(problem.labels, problem.k, problem.weight)
+        table: Any = features
+        columns = code_columns(table, centers, self.max_bins, problem.weight)
+        surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
+        builder = TreeBuilder()
+        leaves = separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
+        if len(leaves) == 1:
+            return builder, leaves
+
+        def test(place: int, node: Node) -> Step | None:
+            feature, threshold = builder.feature[place], builder.code[place]
+            if feature < 0:
+                return None
+            left = columns.column(feature).index_select(0, node.rows) <= threshold
+            centers_left = columns.centers[feature].index_select(0, node.centers) <= threshold
+            cut, swapped = cut_from_sides(problem, node, feature // features.size, left, centers_left)
+            sides = builder.left[place], builder.right[place]
+            return cut, *(sides[::-1] if swapped else sides)
+
+        raw, numbered = grow_with_tests(problem, 0, test)
+        return raw, [leaf for _, leaf in numbered]
+
+    def _distances(self, problem: Problem) -> Tensor:
+        """Squared distances of all points to the cluster means in feature space, [n, k]."""
+        points = problem.space.columns(0, problem.space.d).T
+        return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
+
+
+@explainer()
+class KernelIMM(KernelTree):
+    """Iterative mistake minimization (IMM) for kernel clusterings.
+
+    IMM is run on features of the kernel, each of which depends on one column, with the means of the clusters as
+    centers. A threshold on a feature corresponds to one or two intervals of its column, such as ``1 < x <= 2``.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+    gamma_ : float
+        The kernel's scale.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from neonxc.trees import KernelIMM
+    >>> X, ring = make_circles(400, factor=0.3, noise=0.05, random_state=0)
+    >>> tree = KernelIMM(2).fit(X, labels=ring).tree_
+    >>> print(tree.rules()[0].text(2))
+    x[0] in (-0.35, 0.37]
+    """
+
+    def _grow(self, problem: Problem) -> Grown:
+        builder, leaves = self._kernel_imm(problem)
+        return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
+
+
+@explainer(max_leaves=MAX_LEAVES, base=BASE)
+class ExpandedKernelTree(KernelTree):
+    """Base class: best-first growth by interval tests, from the tree of Kernel IMM or from a single leaf."""
+
+    _: KW_ONLY
+    max_leaves: int | None = None
+    base: str = "imm"
+
+    @abstractmethod
+    def _costs(self, problem: Problem) -> Tensor:
+        """Cost of every point under each label, [n, k]."""
+
+    def _grow(self, problem: Problem) -> Grown:
+        builder, leaves = TreeBuilder(), [problem.root()]
+        if self.base == "imm":
+            builder, leaves = self._kernel_imm(problem)
+        most = 2 * problem.k if self.max_leaves is None else self.max_leaves
+        if most < len(leaves):
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
+        costs = self._costs(problem)
+        priced = replace(problem, given_distances=costs)
+        nodes = [leaf.without_centers() for leaf in leaves]
+        leaves = best_first(IntervalSearch(priced, costs), builder, nodes, most)
+        return builder, leaves, label_leaves(priced, leaves, "surrogate")
+
+
+@explainer()
+class KernelExKMC(ExpandedKernelTree):
+    """Expand the tree of Kernel IMM by interval tests that lower the kernel k-means cost most.
+
+    The cost of a leaf is the sum of the squared distances, in the kernel's feature space, between its points and
+    the cluster mean for which this sum is smallest.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+    gamma_ : float
+        The kernel's scale.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+    """
+
+    def _costs(self, problem: Problem) -> Tensor:
+        return self._distances(problem)
+
+
+@explainer()
+class KernelExpand(ExpandedKernelTree):
+    """Expand the tree of Kernel IMM by interval tests that lower the number of mistakes most.
+
+    Mistakes are points that are not in the majority cluster of their leaf.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+    gamma_ : float
+        The kernel's scale.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+    """
+
+    def _costs(self, problem: Problem) -> Tensor:
+        return 1 - torch.nn.functional.one_hot(problem.labels, problem.k).to(torch.float64)

@@ -1,0 +1,271 @@
+"""Prepares the arguments of `fit` for growth: tables in memory, rows of one process of a group, and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from neonxc.common.processes import Ranks
+from neonxc.data.distributed import readable, without_rows
+from neonxc.data.frames import column_names
+from neonxc.data.inputs import as_batch, class_order, label_array, like, some_rows
+from neonxc.pipelines.encoding import is_mixed
+from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.table import Table
+from neonxc.trees.problem import Problem
+from neonxc.trees.reading.batches import BatchSource, batch_source
+from neonxc.trees.reading.mixed import centers_in_columns, read_mixed
+from neonxc.trees.reading.reference import Reference, filled, inertia, to_tensor
+from neonxc.trees.reading.selection import check_sample_weight, selected_points
+from neonxc.trees.reading.shards import check_columns, check_fit, reference_of_shards
+from neonxc.trees.reading.streams import read_stream
+
+if TYPE_CHECKING:
+    from neonxc.trees.estimator import TreeExplainer
+
+
+@dataclass
+class PreparedData:
+    """The arguments of `fit`, ready for a tree to grow.
+
+    Attributes
+    ----------
+    problem : Problem
+        The selected points and the reference clustering.
+    reference : Reference
+    points : Tensor, sparse matrix, data frame or BatchSource
+        All points of X.
+    selected : Tensor or None
+        Indices of the points that are neither noise nor of weight 0; None if all are selected.
+    names : sequence of str or None
+        Names of the columns.
+    give : callable
+        Converts an array with one value per point to the type of X.
+    n_noise : int
+        Number of points with label -1, over all processes.
+    noise : Tensor [n] of float64, or None
+        Weight of every point that is noise; 0 for other points.
+    boolean : Tensor [d] of bool, or None
+        Columns that hold truth values; None if no column does.
+    """
+
+    problem: Problem
+    reference: Reference
+    points: Any
+    selected: Tensor | None
+    names: Sequence[str] | None
+    give: Callable[[np.ndarray], Any]
+    n_noise: int = 0
+    noise: Tensor | None = None
+    boolean: Tensor | None = None
+
+    @cached_property
+    def reference_cost(self) -> float | None:
+        """The k-means cost of the reference clustering, to the means of its clusters; None for streams."""
+        problem, found = self.problem, self.reference
+        if problem.metric != "l2" or isinstance(self.points, BatchSource):
+            return None
+        means = found.space_centers
+        if not found.by_means:
+            own = found.space.means(found.labels, problem.k, problem.weight, problem.ranks)
+            means = filled(own, means)
+        return inertia(found, found.labels, means, problem.weight, problem.metric, problem.ranks)
+
+
+def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> PreparedData:
+    """Prepare a table in memory."""
+    points, names, give = model._read(X, reset=True)
+    model._is_tensor = isinstance(X, Tensor)
+    if hasattr(points, "iloc") and centers is not None:
+        raise ValueError("centers needs an X without categories and missing values; pass labels instead")
+    model._given = labels is not None or centers is not None
+    weight = check_sample_weight(sample_weight, points)
+    given, labels = labels, None if labels is None else label_array(labels)
+    selected = selected_points(labels, weight, points)
+    if selected is not None and not len(selected):
+        raise ValueError("no points are left: for every point, the label is -1 (noise) or the weight is zero")
+    own = weight if weight is None or selected is None else weight[selected]
+    made = read_mixed(points, selected, own) if hasattr(points, "iloc") else None
+    if made is None:
+        table = Table(points) if selected is None else Table(points).take(selected)
+        table.check_size(names)
+        found = model._reference(table, X, labels, centers, own, selected)
+    else:
+        table = made.cut
+        found = centers_in_columns(
+            model._reference(made.space, X, labels, None, own, selected), made, model.metric, own
+        )
+    found.reorder(class_order(given, found.classes))
+    columns = code_columns(table, found.centers, model.max_bins, own)
+    problem = Problem(
+        table,
+        columns,
+        found.centers,
+        found.labels,
+        own,
+        found.space,
+        found.space_centers,
+        model.metric,
+        found.distances,
+        made,
+    )
+    return PreparedData(problem, found, points, selected, names, give)
+
+
+def prepare_shard(
+    model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
+) -> PreparedData:
+    """Prepare the rows of one process of a group."""
+    with ranks.agreed():
+        if model._no_group_reason is not None:
+            raise ValueError(f"{type(model).__name__} takes no group: {model._no_group_reason}")
+        given, rows = readable(X, ranks)
+        points, names, give = model._read(given, reset=True)
+        if not isinstance(points, Tensor):
+            raise ValueError("X in a group needs a dense table of numbers without missing values")
+        points = points[rows]
+        weight = check_sample_weight(sample_weight, points)
+        labels = None if labels is None else label_array(labels) if len(points) else np.empty(0)
+        selected = selected_points(labels, weight, points)
+        table = Table(points) if selected is None else Table(points).take(selected)
+        table.check_size(names)
+    check_fit(ranks, model, centers=centers, labels=labels, sample_weight=sample_weight)
+    dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
+    table = table if table.n else Table(table.data.to(dtype))
+    own = weight if weight is None or selected is None else weight[selected]
+    model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
+    found = reference_of_shards(
+        table,
+        X if selected is None else some_rows(X, selected.cpu().numpy()),
+        labels=labels if labels is None or selected is None else labels[selected.cpu().numpy()],
+        centers=centers,
+        reference=model.reference,
+        n_clusters=model.n_clusters,
+        metric=model.metric,
+        weight=own,
+        random_state=model.random_state,
+        ranks=ranks,
+        names=getattr(model, "feature_names_in_", None),
+    )
+    problem = Problem(
+        table,
+        code_columns(table, found.centers, model.max_bins, own, ranks),
+        found.centers,
+        found.labels,
+        own,
+        found.space,
+        found.space_centers,
+        model.metric,
+        found.distances,
+        ranks=ranks,
+    )
+    return PreparedData(problem, found, points, selected, names, give)
+
+
+def prepare_stream(
+    model: TreeExplainer, source: BatchSource, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
+) -> PreparedData:
+    """Prepare a table that is read batch by batch."""
+    model._given, model._is_tensor = labels is not None or centers is not None, False
+    with ranks.agreed():
+        if sample_weight is not None:
+            raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
+        if not model._given and model.reference != "kmeans":
+            raise ValueError(
+                'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such '
+                "as the cluster_centers_ of a clustering of a sample"
+            )
+    if not ranks.alone:
+        check_fit(ranks, model, centers=centers, labels=labels)
+    table, columns, found = read_stream(model, source, labels, centers, ranks)
+    model.n_features_in_ = table.d
+    model.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
+    if source.names is not None:
+        model.feature_names_in_ = np.array(source.names, dtype=object)
+    problem = Problem(
+        table,
+        columns,
+        found.centers,
+        found.labels,
+        None,
+        table,
+        found.space_centers,
+        model.metric,
+        found.distances,
+        ranks=ranks,
+    )
+    return PreparedData(problem, found, source, table.selected, source.names, lambda values: values)
+
+
+def stream_source(model: TreeExplainer, X: Any) -> BatchSource | None:
+    """The source of batches, if X has to be read batch by batch; otherwise None."""
+    source = batch_source(X)
+    if source is None or model._streams() is not None:
+        return source
+    if isinstance(X, np.memmap):
+        return None
+    raise ValueError(
+        f"X needs to be in memory: {type(model).__name__} with these parameters can't read it batch by batch; "
+        "CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique can, without refine and n_init"
+    )
+
+
+def agree_on_source(X: Any, source: BatchSource | None, ranks: Ranks) -> BatchSource | None:
+    """Make all processes of a group read batches, or none; processes without rows follow the others.
+
+    Raises
+    ------
+    ValueError
+        In all processes, if some have a table in memory and others read batches.
+    """
+    empty = source is None and without_rows(X, ranks)
+    kinds = ranks.texts("" if empty else "in memory" if source is None else "in batches")
+    if len(set(kinds) - {""}) > 1:
+        raise ValueError(f"X is read in batches by some processes and in memory by others: {', '.join(kinds)}")
+    return BatchSource(lambda: iter(())) if empty and "in batches" in kinds else source
+
+
+def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
+    """Check X; return it as a tensor, its column names, and a function that converts results to its type.
+
+    Sparse matrices, and data frames with categories or missing values, are returned unchanged.
+    """
+    if not reset and model.tree_.encoding is not None:
+        return _mixed(model, X, reset)
+    if isinstance(X, Tensor) or hasattr(X, "iloc"):
+        try:
+            batch = as_batch(X, integers=True)
+        except ValueError:
+            if reset and is_mixed(X):
+                return _mixed(model, X, reset)
+            raise
+        if batch.tensor.ndim != 2:
+            raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
+        validate_data(model, X=X, reset=reset, skip_check_array=True)
+        return batch.tensor, batch.names, batch.labels
+    X = validate_data(model, X=X, reset=reset, accept_sparse=["csc", "csr"])
+    return (X if hasattr(X, "tocsc") else to_tensor(X)), None, lambda values: values
+
+
+def _mixed(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
+    """Check a data frame with categories or missing values."""
+    validate_data(model, X=X, reset=reset, skip_check_array=True)
+    return X, column_names(X), partial(like, X)
+
+
+def boolean_columns(X: Any) -> Tensor | None:
+    """Tell which columns of a frame hold truth values; None if none does, or for other data."""
+    found = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
+    return found if bool(found.any()) else None
+
+
+def as_numpy(X: Any) -> Any:
+    """Convert a tensor to an array for scikit-learn; return anything else unchanged."""
+    return as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X

@@ -1,0 +1,297 @@
+"""The reference clustering: from labels, from centers, from an estimator, or fitted here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from torch import Tensor
+
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.warnings import warn
+from neonxc.data.inputs import as_batch, check_names, label_array
+from neonxc.trees.coding.exact import exact_total, tally
+from neonxc.trees.coding.sparse_table import native
+from neonxc.trees.coding.table import Table
+
+
+@dataclass
+class Reference:
+    """A reference clustering of a table.
+
+    Attributes
+    ----------
+    labels : Tensor [n] of int64
+        Positions in `classes`.
+    centers : Tensor [k, d] of float64
+        Centers in the units of the columns.
+    classes : ndarray [k]
+        Original labels of the clusters.
+    space : Table
+        Points in the space of the costs: the table itself, or its image under the first steps of a pipeline.
+    space_centers : Tensor [k, p] of float64
+        Centers in that space.
+    steps : Pipeline or None
+        The first steps of the pipeline.
+    distances : Tensor [n, k] or None
+        Distances between `space` and `space_centers`, if they have been computed.
+    gamma : float or None
+        Scale of the kernel, if the reference is a Gaussian kernel k-means.
+    by_means : bool
+        Whether `space_centers` are the means of the clusters.
+    """
+
+    labels: Tensor
+    centers: Tensor
+    classes: np.ndarray
+    space: Table
+    space_centers: Tensor
+    steps: Pipeline | None = None
+    distances: Tensor | None = None
+    gamma: float | None = None
+    by_means: bool = True
+
+    def reorder(self, order: np.ndarray) -> None:
+        """Put the clusters into another order [k]."""
+        place = torch.from_numpy(order).to(self.labels.device)
+        self.labels, self.classes = place.argsort()[self.labels], self.classes[order]
+        self.centers, self.space_centers = self.centers[place], self.space_centers[place]
+        self.distances = None if self.distances is None else self.distances[:, place]
+
+
+def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
+    """Reference with given centers; every point belongs to the nearest one."""
+    batch = as_batch(centers, name="centers", device=table.device)
+    check_names(batch.names, names, name="centers")
+    centers = batch.tensor.to(torch.float64)
+    if centers.ndim != 2 or centers.shape[1] != table.d:
+        raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
+    distances = table.distances(centers, metric)
+    if not bool(distances.isfinite().all()):
+        raise ValueError("centers are too far from X for squared distances in float64; scale both")
+    classes = np.arange(len(centers))
+    return Reference(distances.argmin(1), centers, classes, table, centers, distances=distances, by_means=False)
+
+
+def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
+    """Reference with given labels; centers are the clusters' means (medians for "l1")."""
+    values = label_array(labels)
+    classes, position = np.unique(values, return_inverse=True)
+    index = torch.from_numpy(position).to(table.device)
+    centers = cluster_centers(table, index, len(classes), metric, weight)
+    return Reference(index, centers, classes, table, centers)
+
+
+def from_estimator(
+    table: Table, X: Any, reference: Any, n_clusters: int, metric: str, weight: Tensor | None, random_state: Any
+) -> Reference:
+    """Reference from an estimator or its name; estimators that are not fitted are fitted here."""
+    if isinstance(reference, str) and reference == "kmeans":
+        centers, labels = kmeans(table, n_clusters, weight, random_state)
+        found = Reference(labels, centers, np.arange(len(centers)), table, centers, by_means=False)
+        return k_medians(found, weight) if metric == "l1" else found
+    if isinstance(reference, str) and reference == "spectral":
+        if table.n < n_clusters:
+            raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={n_clusters}")
+        spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
+        return from_labels(table, fitted_labels(spectral, X, weight)[1], metric, weight)
+    if isinstance(reference, str) and reference == "kernel_kmeans":
+        from neonxc.models import KernelKMeans
+
+        reference = KernelKMeans(n_clusters, objective="feature", random_state=random_state)
+    if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
+        raise ValueError(
+            f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
+        )
+    model, labels = fitted_labels(_flat(reference), X, weight)
+    return in_own_space(from_labels(table, labels, metric, weight), model, X, metric, weight)
+
+
+def in_own_space(
+    found: Reference,
+    model: Any,
+    X: Any,
+    metric: str,
+    weight: Tensor | None,
+    ranks: Ranks = ALONE,
+    rows: slice = slice(None),
+) -> Reference:
+    """Measure costs to the clusterer's own centers, in the space behind the first steps of a pipeline.
+
+    Parameters
+    ----------
+    found : Reference
+        Reference made from the clusterer's labels, which is changed.
+    model : fitted clusterer or Pipeline
+    X
+        Input of the pipeline; its `rows` are the points of the table.
+    """
+    table = found.space
+    if isinstance(model, Pipeline) and len(model.steps) > 1:
+        found.steps = model[:-1]
+        with ranks.agreed():
+            found.space = Table(to_tensor(found.steps.transform(X)[rows]).to(table.device))
+        found.space_centers = cluster_centers(found.space, found.labels, len(found.classes), metric, weight, ranks)
+    final = model[-1] if isinstance(model, Pipeline) else model
+    found.gamma = getattr(final, "gamma_", None)
+    own = getattr(final, "cluster_centers_", None)
+    if own is not None and np.shape(own) == tuple(found.space_centers.shape) and metric == "l2":
+        found.space_centers = torch.as_tensor(np.asarray(own, dtype=np.float64)).to(table.device)
+        found.by_means = False
+        if found.space is table:
+            found.centers = found.space_centers
+    return found
+
+
+def kmeans(
+    table: Table, k: int, weight: Tensor | None, random_state: Any, n_init: int = 10
+) -> tuple[Tensor, Tensor]:
+    """Fit k-means; return its centers [k, d] and labels [n].
+
+    Equal points are merged to one point with the sum of their weights, so that a point of weight 2 gives the same
+    result as two equal points.
+    """
+    rows, inverse, count = _distinct(table)
+    mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
+    if table.n < k:
+        raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
+    if rows.shape[0] < k:
+        warn(
+            f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: using {rows.shape[0]} clusters",
+            ConvergenceWarning,
+        )
+        k = rows.shape[0]
+    model = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
+    centers = torch.from_numpy(model.cluster_centers_.astype(np.float64)).to(table.device)
+    return centers, torch.from_numpy(model.labels_[inverse].astype(np.int64)).to(table.device)
+
+
+def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Distinct rows, the index of every row among them, and their numbers of occurrences.
+
+    They are sorted by a random projection, so that k-means has the same start for sparse and dense tables.
+    """
+    projection = np.random.default_rng(0).standard_normal((table.d, 2))
+    if table.sparse:  # rows are compared by two random projections
+        rows = table.by_row
+        # KMeans takes indices of 32 bits only; this constructor finds out whether they suffice
+        rows = sparse.csr_matrix((rows.data, rows.indices, rows.indptr), rows.shape)
+        _, first, inverse, count = np.unique(
+            rows @ projection, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return rows[first], inverse.reshape(-1), count
+    rows, inverse, count = np.unique(table.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(rows @ projection[:, 0])
+    rank = np.argsort(order)
+    single = rows.dtype == np.float32 and 1e-12 < np.abs(rows).max() < 1e12  # squares do not overflow in float32
+    return (rows if single else rows.astype(np.float64))[order], rank[inverse.reshape(-1)], count[order]
+
+
+def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Reference:
+    """Lloyd's algorithm with Manhattan distances and medians, starting from the k-means solution."""
+    for _ in range(steps):
+        labels = found.space.distances(found.space_centers, "l1").argmin(1)
+        own = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
+        centers = filled(own, found.space_centers)
+        done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
+        found.labels, found.centers, found.space_centers = labels, centers, centers
+        if done:
+            break
+    return found
+
+
+def cluster_centers(
+    table: Table, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
+) -> Tensor:
+    """Means of the clusters over all processes, [k, d]; medians for "l1", which needs a single process."""
+    if metric == "l2":
+        return table.means(labels, k, weight, ranks)
+    centers = torch.full((k, table.d), torch.nan, dtype=torch.float64, device=table.device)
+    for first, last in table.chunks():
+        values = table.columns(first, last).to(torch.float64)
+        for cluster in range(k):
+            own = labels == cluster
+            if bool(own.any()):
+                centers[cluster, first:last] = medians(values[:, own], None if weight is None else weight[own])
+    return centers
+
+
+def medians(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Weighted median of every row; midway between the two middle values if there are two."""
+    ordered, order = values.sort(dim=1)
+    share = torch.ones_like(ordered) if weight is None else weight[order]
+    up_to, half = share.cumsum(1), share.sum(1, keepdim=True) / 2
+    low = (up_to < half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
+    high = (up_to <= half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
+    return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
+
+
+def inertia(
+    found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str, ranks: Ranks = ALONE
+) -> float:
+    """k-means cost of clusters with the given means; known distances to the reference centers are reused."""
+    distances = found.distances
+    if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
+        mass = ranks.sum(tally(own, len(means), weight))
+        costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
+        cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
+        result = float(cost - mass @ (means - found.space_centers).square().sum(1))
+        if result > 1e-4 * float(farthest):  # otherwise the difference is inaccurate
+            return result
+    return found.space.cost(means, own, weight, ranks)
+
+
+def filled(means: Tensor, centers: Tensor) -> Tensor:
+    """Replace the means of clusters without points by their reference centers."""
+    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
+
+
+def _flat(model: Any) -> Any:
+    """Flatten nested pipelines, so that the last step is the clusterer."""
+    if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):
+        return model
+    steps = model.steps[:-1] + _flat(model[-1]).steps
+    return Pipeline([(f"step{number}", step) for number, (_, step) in enumerate(steps)])
+
+
+def fitted_labels(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:
+    """Fit a clusterer unless it is fitted; return it and its labels of X."""
+    final = reference[-1] if isinstance(reference, Pipeline) else reference
+    try:
+        check_is_fitted(final)
+    except NotFittedError:
+        model = clone(reference)
+        return model, model.fit_predict(X, **_weighted(reference, final, weight))
+    if hasattr(final, "predict"):
+        return reference, reference.predict(X)
+    labels = getattr(final, "labels_", None)
+    if labels is None or len(labels) != np.shape(X)[0]:
+        raise ValueError(
+            f"reference is a fitted {type(final).__name__} that can't predict; pass labels= or an unfitted one"
+        )
+    return reference, labels
+
+
+def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np.ndarray]:
+    """The keyword argument that passes weights to the clusterer, if it accepts any."""
+    if weight is None:
+        return {}
+    if not has_fit_parameter(final, "sample_weight"):
+        warn(f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights")
+        return {}
+    prefix = f"{reference.steps[-1][0]}__" if isinstance(reference, Pipeline) else ""
+    return {f"{prefix}sample_weight": weight.cpu().numpy()}
+
+
+def to_tensor(values: Any) -> Tensor:
+    """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
+    array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))
