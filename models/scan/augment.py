@@ -39,7 +39,7 @@ class RandomWarp:
     contrast : float, default=0.2
         Maximum relative change of the contrast. Channels are changed independently, which changes the colors.
     erase : float, default=0
-        Side of a rectangle that is set to the image's mean, as a fraction of the image's height and width.
+        Side of a rectangle of the image that is set to the mean, as a fraction of the image's height and width.
     padding : {"border", "zeros", "reflection"}, default="border"
         Values outside the image.
 
@@ -86,7 +86,6 @@ class RandomWarp:
         mean = views.mean((2, 3), keepdim=True)
         views = mean + (views - mean) * (1 + self.contrast * uniform(channels, 1, 1))
         if self.erase:
-            places = F.affine_grid(torch.eye(2, 3).to(images)[None], [1, 1, *sides], align_corners=False)
-            hidden = (places - (1 - self.erase) * uniform(1, 1, 2)).abs() < self.erase
+            hidden = (grid - (1 - self.erase) * uniform(1, 1, 2)).abs() < self.erase
             views = torch.where(hidden.all(-1)[:, None], mean, views)
         return views

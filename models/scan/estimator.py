@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from math import inf
 from typing import Any, Literal
@@ -173,7 +173,7 @@ class SCAN(ClusterMixin, BaseEstimator):
         self._check()
         weight = next((self.backbone or nn.Identity()).parameters(), torch.empty(0))
         batches = [batch.to(weight.dtype) for batch in read_batches(X, self.batch_size)]
-        images = torch.cat(batches) if len(batches) > 1 else batches[0]  # avoids a copy of a single array
+        images = torch.cat(batches) if batches[1:] else batches[0]  # avoids a copy of a single array
         if self.n_clusters > len(images):
             raise ValueError(
                 f"n_clusters must be at most the number of images, {len(images)}; got {self.n_clusters}"
@@ -237,10 +237,9 @@ class SCAN(ClusterMixin, BaseEstimator):
     @torch.no_grad()
     def _apply(self, X: Any, read: Callable[[Tensor], Tensor]) -> Any:
         check_is_fitted(self)
-        weight, found = self.cluster_head_.weight, []
-        for batch in read_batches(X, self.batch_size, self.image_shape_):
-            found += [read(self.embedding_(part.to(weight))) for part in batch.split(self.batch_size)]
-        result = torch.cat(found)
+        weight, batches = self.cluster_head_.weight, read_batches(X, self.batch_size, self.image_shape_)
+        parts = (part for batch in batches for part in batch.split(self.batch_size))
+        result = torch.cat([read(self.embedding_(part.to(weight))) for part in parts])
         if isinstance(X, Tensor):
             return result.to(X.device)
         return result.cpu() if is_loaded(X) else result.cpu().numpy()
@@ -279,7 +278,7 @@ def read_batches(X: Any, batch_size: int, shape: tuple[int, ...] | None = None) 
 
 def is_loaded(X: Any) -> bool:
     """Whether X is a dataset or a loader, and not an array of images."""
-    return isinstance(X, (Dataset, Iterable)) and not (isinstance(X, (list, tuple)) or hasattr(X, "__array__"))
+    return not (isinstance(X, (list, tuple)) or hasattr(X, "__array__"))
 
 
 @clusterings.read.register

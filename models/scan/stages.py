@@ -45,11 +45,11 @@ def heads_alone(run: Training) -> None:
     """
     features = run.embed()
     mean, spread = features.mean(0), features.std(0)
-    if not float(spread.max()) > 0:
+    if not spread.any():
         raise ValueError(
             "the embedding is the same for all images, so they can't be clustered; check that the images differ"
         )
-    spread = spread.clamp(min=1e-6 * float(spread.max()))
+    spread = spread.clamp(min=1e-6 * spread.max())
     features = (features - mean) / spread
 
     epochs, rate = run.model.head_epochs, HEADS_FASTER * run.model.learning_rate
@@ -64,8 +64,8 @@ def heads_alone(run: Training) -> None:
     if epochs:
         judge(run, features)
         for head in run.heads:
-            head.weight.data.div_(spread)
-            head.bias.data.sub_(head.weight.data @ mean)
+            head.weight.data /= spread
+            head.bias.data -= head.weight.data @ mean
 
 
 def clustering(run: Training) -> None:
@@ -155,15 +155,15 @@ def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float = 5.0) 
 def self_label_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy [] of scores [B, K] with labels [B], with equal weights for all clusters that occur."""
     sizes = torch.bincount(labels, minlength=scores.shape[1])
-    return F.cross_entropy(scores, labels, weight=sizes.clamp(min=1).to(scores.dtype).reciprocal())
+    return F.cross_entropy(scores, labels, weight=1 / sizes.clamp(min=1).to(scores))
 
 
 def nearest(features: Tensor, k: int) -> Tensor:
     """Indices [n, k] of the k nearest other images by cosine similarity of features [n, d], the nearest first."""
     points = F.normalize(features, dim=1)
-    rows = blocks(len(points), len(points) * points.element_size(), points.device)
+    rows = [*blocks(len(points), len(points) * points.element_size(), points.device)]
     found = []
-    for row in progress_bar([*rows], desc="SCAN: neighbours"):
+    for row in progress_bar(rows, desc="SCAN: neighbours"):
         similarity = points[row] @ points.T
         similarity.diagonal(row.start).fill_(-torch.inf)
         found.append(similarity.topk(k, dim=1).indices)

@@ -27,7 +27,7 @@ from .augment import RandomWarp
 PROJECTED = 64  # dimension in which the pretext task compares views
 WARM_UP = 0.1  # share of a stage's steps during which the learning rate increases
 SAVE_EVERY = 5  # number of epochs between checkpoints
-FILE, KIND = "scan.safetensors", "training of SCAN"
+KIND = "training of SCAN"
 PROGRESS = ("seed", "stage", "epoch", "history")
 MAY_CHANGE = {"device", "checkpoint", "verbose"}  # settings that a continued training may change
 
@@ -76,8 +76,7 @@ class Training(nn.Module):
         d = features.shape[1]
         hidden = max(d, PROJECTED)
         self.projector = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, PROJECTED)).to(dtype)
-        heads = (nn.Linear(d, model.n_clusters, dtype=dtype) for _ in range(model.n_heads))
-        self.heads: Any = nn.ModuleList(heads)
+        self.heads: Any = nn.ModuleList(nn.Linear(d, model.n_clusters, dtype=dtype) for _ in range(model.n_heads))
         self.register_buffer("losses", torch.zeros(model.n_heads, dtype=dtype))
         self.to(device).to(memory_format=torch.channels_last)  # 1.5 times as fast on the CPU
         # Not moved, because the indices of batches are on the CPU
@@ -146,8 +145,9 @@ class Training(nn.Module):
                     raise ValueError(
                         f"training diverged: the loss of epoch {epoch} of {name} is {mean}; lower learning_rate"
                     )
-                found = {"stage": name, "epoch": epoch, "loss": mean if used else None, "share": share}
-                self.history.append(found)
+                self.history.append(
+                    {"stage": name, "epoch": epoch, "loss": mean if used else None, "share": share}
+                )
                 self.epoch = epoch
                 bar.set_postfix(loss=mean, refresh=False)
                 bar.update()
@@ -166,19 +166,17 @@ class Training(nn.Module):
         return torch.cat([index, self.neighbours[index, choice]])
 
     def features(self, *indices: Tensor) -> Tensor:
-        """Features of views of the images with the given indices, which are augmented part by part.
+        """Features of augmented views of the images with the given indices.
 
         With `amp`, only the embedding is computed in bfloat16.
         """
-        views = []
-        for images in map(self.batch, indices):
-            views.append((self.model.augment or RandomWarp())(images))
-            if getattr(views[-1], "shape", None) != images.shape:
-                raise ValueError(
-                    f"augment needs to return images of shape {list(images.shape)}, got {views[-1]!r:.200}"
-                )
-        with torch.autocast(self.losses.device.type, torch.bfloat16, enabled=self.model.amp):
-            features: Tensor = self.embedding(torch.cat(views))
+        augment = self.model.augment or RandomWarp()
+        views = torch.cat([augment(self.batch(index)) for index in indices])
+        shape = [sum(map(len, indices)), *self.images.shape[1:]]
+        if list(views.shape) != shape:
+            raise ValueError(f"augment needs to return images of shape {shape}, got {list(views.shape)}")
+        with torch.autocast(views.device.type, torch.bfloat16, enabled=self.model.amp):
+            features: Tensor = self.embedding(views)
         return features.to(self.losses)
 
     @torch.no_grad()
@@ -190,7 +188,7 @@ class Training(nn.Module):
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if it exists. That of another training is a ValueError."""
-        model, self.path = self.model, Path(self.model.checkpoint or "", FILE)
+        model, self.path = self.model, Path(self.model.checkpoint or "", "scan.safetensors")
         if model.checkpoint is None:
             return
         weights = (model.backbone or nn.Identity()).state_dict()
@@ -203,12 +201,11 @@ class Training(nn.Module):
         _, plain, tensors = read(self.path, [KIND])
         vars(self).update(plain["progress"])
         begun = (self.stage, self.epoch) > (3, 0)  # before self-labeling begins, its settings may change
+        differ = plain["settings"].items() - self.settings.items()
         changed = [
             f"{name} was {was} and is now {self.settings.get(name)}"
-            for name, was in plain["settings"].items()
-            if name not in MAY_CHANGE
-            and (begun or not name.startswith("self_label"))
-            and was != self.settings.get(name)
+            for name, was in sorted(differ)
+            if name not in MAY_CHANGE and (begun or not name.startswith("self_label"))
         ]
         if changed:
             raise ValueError(

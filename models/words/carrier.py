@@ -13,7 +13,7 @@ from torch import Tensor
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
 from neonxc.carriers.terms import is_texts
 from neonxc.data.inputs import Batch, as_batch
-from neonxc.data.sparse import SparseRows, dense
+from neonxc.data.sparse import SparseRows
 from neonxc.head import Decision
 from neonxc.head.detection import LinearDetection, full_precision
 
@@ -103,7 +103,7 @@ class Words(Carrier):
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
         """Relevance of the words of every text, [n, words]."""
         found = torch.zeros(len(x), len(self.units), dtype=torch.float64)
-        self.tally(x, dense(points), decide, torch.arange(len(x)), found)
+        self.tally(x, x, decide, torch.arange(len(x)), found)
         return found
 
 

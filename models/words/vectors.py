@@ -235,7 +235,7 @@ class WordVectors(nn.Module):
         out, wanted = stop_word_set(stop_words), None if keep is None else {word.lower() for word in keep}
         found: dict[str, Tensor] = {}
         d = 0
-        unpack: Any = gzip.open if os.fspath(path).endswith(".gz") else open
+        unpack: Any = gzip.open if str(path).endswith(".gz") else open
         with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 word, *cells = line.rstrip().split(" ")
