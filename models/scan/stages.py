@@ -29,11 +29,13 @@ def pretext(run: Training) -> None:
             "frozen (pretext=None, or backbone.requires_grad_())"
         )
 
-    def loss_of(index: Tensor) -> Tensor:
-        first, second = run.projector(run.features(index, index)).chunk(2)
-        return nt_xent(first, second, model.temperature)
-
-    run.minimize("pretext", epochs, [run.embedding, run.projector], model.learning_rate, loss_of)
+    run.minimize(
+        "pretext",
+        epochs,
+        [run.embedding, run.projector],
+        model.learning_rate,
+        lambda index: nt_xent(run.projector(run.features(index, index)), model.temperature),
+    )
     run.neighbours.copy_(nearest(run.embed(), run.neighbours.shape[1]))
 
 
@@ -128,18 +130,19 @@ def judge(run: Training, features: Tensor) -> None:
     run.losses.copy_(torch.stack(losses).mean(0))
 
 
-def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
-    """Contrastive loss of SimCLR (Chen et al. 2020, Eq. 1), averaged over 2 B views with projections [B, p].
+def nt_xent(views: Tensor, temperature: float) -> Tensor:
+    """Contrastive loss of SimCLR (Chen et al. 2020, Eq. 1), from projections [2 B, p] of two views of each image.
 
-    The loss of a view is low if, by cosine similarity, the other view of its image is its nearest one.
+    The second views are behind the first ones. The loss of a view is low if, by cosine similarity, the other view
+    of its image is its nearest one.
     """
-    views = F.normalize(torch.cat([first, second]), dim=1)
+    views = F.normalize(views, dim=1)
     similarity = (views @ views.T / temperature).fill_diagonal_(-torch.inf)
-    partner = torch.arange(len(views), device=views.device).roll(len(first))
+    partner = torch.arange(len(views), device=views.device).roll(len(views) // 2)
     return F.cross_entropy(similarity, partner)
 
 
-def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float = 5.0) -> Tensor:
+def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float) -> Tensor:
     """Loss of SCAN (Van Gansbeke et al. 2020, Eq. 2) from scores [..., B, K] of images and of a neighbor of each.
 
     The loss is ``-mean_i log <p(x_i), p(x'_i)> - entropy_weight * H(mean_i p(x_i))``. The first term is low if

@@ -87,14 +87,6 @@ class Training(nn.Module):
         """The head with the lowest loss."""
         return self.heads[int(self.losses.argmin())]
 
-    def train(self, mode: bool = True) -> Training:
-        """Set training mode, except for frozen parts, whose batch statistics must not change either."""
-        super().train(mode)
-        for module in self.embedding.modules():
-            if {parameter.requires_grad for parameter in module.parameters()} == {False}:
-                module.eval()
-        return self
-
     def run(self, stages: Sequence[Callable[[Training], None]]) -> None:
         """Run the stages that have not been completed."""
         self._resume()
@@ -123,42 +115,38 @@ class Training(nn.Module):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": self.moments})
         n = len(self.images)
         steps = math.ceil(n / (batch_size or self.model.batch_size))
-        with progress_bar(total=epochs, initial=self.epoch, desc=f"SCAN: {name}") as bar:
-            for epoch in range(self.epoch + 1, epochs + 1):
-                set_seed(self.losses.device, self.seed, self.stage, epoch)
-                prepare()
-                self.train()
-                total: Any = 0.0  # a tensor after the first batch, so that the device is waited for only once
-                used = 0
-                batches = torch.randperm(n).tensor_split(steps)  # of nearly equal size
-                for done, batch in enumerate(batches, (epoch - 1) * steps):
-                    optimizer.param_groups[0]["lr"] = rate * schedule((done + 0.5) / (steps * epochs))
-                    batch = batch[self.labels[batch] >= 0]
-                    if len(batch) > 1:  # batch normalization needs at least two images
-                        loss = loss_of(batch)
-                        optimizer.zero_grad()
-                        loss.backward()
-                        optimizer.step()
-                        total, used = total + loss.detach() * len(batch), used + len(batch)
-                mean, share = float(total) / max(used, 1), used / n
-                if not math.isfinite(mean):
-                    raise ValueError(
-                        f"training diverged: the loss of epoch {epoch} of {name} is {mean}; lower learning_rate"
-                    )
-                self.history.append(
-                    {"stage": name, "epoch": epoch, "loss": mean if used else None, "share": share}
+        bar = progress_bar(range(self.epoch + 1, epochs + 1), desc=f"SCAN: {name}")
+        for epoch in bar:
+            set_seed(self.losses.device, self.seed, self.stage, epoch)
+            prepare()
+            self.train()
+            for module in self.embedding.modules():
+                if {parameter.requires_grad for parameter in module.parameters()} == {False}:
+                    module.eval()  # the batch statistics of frozen parts must not change either
+            total: Any = 0.0  # a tensor after the first batch, so that the device is waited for only once
+            used = 0
+            batches = torch.randperm(n).tensor_split(steps)  # of nearly equal size
+            for done, batch in enumerate(batches, (epoch - 1) * steps):
+                optimizer.param_groups[0]["lr"] = rate * schedule((done + 0.5) / (steps * epochs))
+                batch = batch[self.labels[batch] >= 0]
+                if len(batch) > 1:  # batch normalization needs at least two images
+                    loss = loss_of(batch)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    total, used = total + loss.detach() * len(batch), used + len(batch)
+            mean, share = float(total) / max(used, 1), used / n
+            if not math.isfinite(mean):
+                raise ValueError(
+                    f"training diverged: the loss of epoch {epoch} of {name} is {mean}; lower learning_rate"
                 )
-                self.epoch = epoch
-                bar.set_postfix(loss=mean, refresh=False)
-                bar.update()
-                if self.model.verbose:
-                    bar.write(f"SCAN: {name}, epoch {epoch}: loss {mean:.4f}, {percent(share)} of the images")
-                if epoch % SAVE_EVERY == 0:
-                    self._save(optimizer.state_dict()["state"])
-
-    def batch(self, index: Tensor) -> Tensor:
-        """Images with the given indices, on the device of the network."""
-        return self.images[index].to(self.losses, non_blocking=True)
+            self.history.append({"stage": name, "epoch": epoch, "loss": mean if used else None, "share": share})
+            self.epoch = epoch
+            bar.set_postfix(loss=mean, refresh=False)
+            if self.model.verbose:
+                bar.write(f"SCAN: {name}, epoch {epoch}: loss {mean:.4f}, {percent(share)} of the images")
+            if epoch % SAVE_EVERY == 0:
+                self._save(optimizer.state_dict()["state"])
 
     def pairs(self, index: Tensor) -> Tensor:
         """Indices [2 B] of images, followed by a random neighbor of each."""
@@ -171,7 +159,7 @@ class Training(nn.Module):
         With `amp`, only the embedding is computed in bfloat16.
         """
         augment = self.model.augment or RandomWarp()
-        views = torch.cat([augment(self.batch(index)) for index in indices])
+        views = torch.cat([augment(self.images[index].to(self.losses)) for index in indices])
         shape = [sum(map(len, indices)), *self.images.shape[1:]]
         if list(views.shape) != shape:
             raise ValueError(f"augment needs to return images of shape {shape}, got {list(views.shape)}")
@@ -184,7 +172,7 @@ class Training(nn.Module):
         """Features [n, d] of all images without augmentation; sets evaluation mode."""
         self.eval()
         parts = torch.arange(len(self.images)).split(self.model.batch_size)
-        return torch.cat([self.embedding(self.batch(part)) for part in parts])
+        return torch.cat([self.embedding(self.images[part].to(self.losses)) for part in parts])
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if it exists. That of another training is a ValueError."""

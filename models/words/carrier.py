@@ -17,7 +17,7 @@ from neonxc.data.sparse import SparseRows
 from neonxc.head import Decision
 from neonxc.head.detection import LinearDetection, full_precision
 
-from .vectors import WordVectors, word_shares
+from .vectors import WordVectors
 
 
 class _Texts(Record):
@@ -30,8 +30,7 @@ class _Texts(Record):
     """
 
     def __init__(self, carrier: Words, x: Tensor) -> None:
-        self.carrier, self.words = carrier, carrier.module
-        self.ids, self.features = x.long(), self.words(x)
+        self.carrier, self.ids, self.features = carrier, x.long(), carrier.module(x)
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
@@ -42,16 +41,16 @@ class _Texts(Record):
 
     @torch.no_grad()
     def _scores(self, ids: Tensor, decision: Decision) -> Tensor:
-        detection = decision.detection
+        detection, words = decision.detection, self.carrier.module
         if not isinstance(detection, LinearDetection) or detection.norm is not None:
             raise ValueError(
                 "this clustering is not linear in the mean word vector: its relevance can't be divided among words"
             )
         # The neurons are computed once per distinct word, without an array [texts, words, dimensions]
         used, place = ids.clamp(min=0).unique(return_inverse=True)
-        neurons = detection(self.words.vectors[used]) - detection.unshared
+        neurons = detection(words.vectors[used]) - detection.unshared
         evidence = decision.weights @ neurons.to(decision.weights).T
-        relevance = evidence.gather(1, place) * word_shares(self.words, ids)
+        relevance = evidence.gather(1, place) * words._shares(ids)
         return relevance.where(ids >= 0, 0.0).to(evidence)
 
 

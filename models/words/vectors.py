@@ -348,16 +348,16 @@ class WordVectors(nn.Module):
         ValueError
             If the shape is wrong, an index is outside the vocabulary or a document has no known word.
         """
-        compiling, most = torch.compiler.is_compiling(), len(self.words) - 1
-        fine = isinstance(ids, Tensor) and ids.ndim == 2
-        if not fine or not (compiling or bool((ids == ids.long().clamp(-1, most)).all())):
+        checked = not torch.compiler.is_compiling()  # values can't be checked while the network is exported
+        if checked and not (
+            isinstance(ids, Tensor) and ids.ndim == 2 and (ids == ids.long().clamp(-1, len(self.words) - 1)).all()
+        ):
             raise ValueError(
-                f"ids needs a tensor [documents, words] of integers from -1 to {most}, as encode(texts) returns"
+                "ids needs a tensor [documents, words] of integers from -1 to "
+                f"{len(self.words) - 1}, as encode(texts) returns"
             )
-        ids = ids.long()
-        shares = word_shares(self, ids)
-        # values can't be checked while the network is exported
-        if not compiling and bool(shares.isnan().any()):
+        shares = self._shares(ids := ids.long())
+        if checked and shares.isnan().any():
             raise ValueError("a document has no word of the vocabulary; WordVectors.covers(texts) finds it")
         return F.embedding_bag(ids.clamp(min=0), self.vectors, mode="sum", per_sample_weights=shares)
 
@@ -379,8 +379,7 @@ class WordVectors(nn.Module):
             rows = [torch.tensor(row) for row in found[block]]
             yield nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1).to(device)
 
-
-def word_shares(words: WordVectors, ids: Tensor) -> Tensor:
-    """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""
-    weights = words.weights[ids.clamp(min=0)] * (ids >= 0)
-    return weights / weights.sum(dim=1, keepdim=True)
+    def _shares(self, ids: Tensor) -> Tensor:
+        """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""
+        weights = self.weights[ids.clamp(min=0)] * (ids >= 0)
+        return weights / weights.sum(dim=1, keepdim=True)
