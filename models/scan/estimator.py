@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +27,6 @@ __all__ = ["SCAN"]
 
 LEAST = {"n_clusters": 2, "n_neighbors": 1, "n_heads": 1, "batch_size": 2}
 LEAST |= dict.fromkeys(("pretext_epochs", "head_epochs", "epochs", "self_label_epochs"), 0)
-MOST = {"learning_rate": inf, "temperature": inf, "entropy_weight": inf, "self_label_threshold": 1}
 FITTED = ("labels_", "losses_", "history_", "neighbors_", "image_shape_", "embedding_")
 
 
@@ -187,7 +185,7 @@ class SCAN(ClusterMixin, BaseEstimator):
         self.embedding_, self.cluster_head_ = training.eval().embedding, training.best
         self.losses_ = training.losses.double().cpu().numpy()
         self.neighbors_ = training.neighbours.numpy()
-        self.history_, self.image_shape_ = training.history, tuple(images.shape[1:])
+        self.history_, self.image_shape_ = training.history, list(images.shape[1:])
         self.labels_ = self.predict(images).cpu().numpy()
         return self
 
@@ -250,15 +248,16 @@ class SCAN(ClusterMixin, BaseEstimator):
             raise TypeError(f"backbone needs an nn.Module or None, got {type(self.backbone).__name__}")
         for name, least in LEAST.items():
             check_whole(name, getattr(self, name), least)
-        for name, most in MOST.items():
-            check_number(name, getattr(self, name), most)
+        for name in ("learning_rate", "temperature", "entropy_weight"):
+            check_number(name, getattr(self, name))
+        check_number("self_label_threshold", self.self_label_threshold, most=1)
         if not self.learning_rate or not self.temperature:
             raise ValueError("learning_rate and temperature need a number > 0, got 0")
         if self.pretext not in ("simclr", None):
             raise ValueError(f'pretext needs "simclr" or None, got {self.pretext!r}')
 
 
-def read_batches(X: Any, batch_size: int, shape: tuple[int, ...] | None = None) -> Iterator[Tensor]:
+def read_batches(X: Any, batch_size: int, shape: list[int] | None = None) -> Iterator[Tensor]:
     """Yield batches of finite floating-point images [B, C, H, W] on their device; an array is a single batch.
 
     The items of a dataset and the batches of a loader may be tuples that begin with images. `batch_size` is used
@@ -267,9 +266,9 @@ def read_batches(X: Any, batch_size: int, shape: tuple[int, ...] | None = None) 
     loaded, images = is_loaded(X), None
     for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
         images = as_batch(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch).tensor
-        shape = shape or tuple(images.shape[1:])
-        if len(shape) != 3 or images.shape[1:] != shape:
-            needed = f" of shape {list(shape)}" if len(shape) == 3 else ""
+        shape = shape or list(images.shape[1:])
+        if len(shape) != 3 or list(images.shape[1:]) != shape:
+            needed = f" of shape {shape}" if len(shape) == 3 else ""
             raise ValueError(f"X needs images [N, C, H, W]{needed}, got shape {list(images.shape)}")
         yield images
     if images is None:
@@ -301,7 +300,6 @@ def _unpack(cls: type[SCAN], values: Values) -> SCAN:
     obj = unpack_estimator(cls, values, FITTED)
     obj.cluster_head_ = nn.Linear(*values["weight"].shape[::-1])
     obj.cluster_head_.load_state_dict({name: values[name] for name in ("weight", "bias")}, assign=True)
-    obj.image_shape_ = tuple(obj.image_shape_)
     obj.predict(torch.zeros(1, *obj.image_shape_))  # fails now if the stored tensors are inconsistent
     return obj
 

@@ -6,6 +6,7 @@ import gzip
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -233,7 +234,7 @@ class WordVectors(nn.Module):
         """
         check_whole("max_words", max_words, optional=True)
         out, wanted = stop_word_set(stop_words), None if keep is None else {word.lower() for word in keep}
-        found: dict[str, Tensor] = {}
+        found: dict[str, np.ndarray] = {}
         d = 0
         unpack: Any = gzip.open if str(path).endswith(".gz") else open
         with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
@@ -247,8 +248,8 @@ class WordVectors(nn.Module):
                 if len(cells) > d:  # an entry of several words
                     continue
                 with suppress(ValueError):
-                    vector = torch.tensor([float(cell) for cell in cells])
-                    if 0 < len(cells) == d and vector.isfinite().all():
+                    vector = np.array(cells, dtype=np.float32)
+                    if 0 < len(cells) == d and np.isfinite(vector).all():
                         found[word] = vector
                 if word not in found:
                     raise ValueError(f"{path}, line {number} needs a word and {max(d, 1)} finite numbers")
@@ -256,7 +257,7 @@ class WordVectors(nn.Module):
                     break
         if not found:
             raise ValueError(f"{path} has none of the words to keep")
-        vectors = torch.stack([*found.values()])
+        vectors = torch.from_numpy(np.stack([*found.values()]))
         return cls([*found], F.normalize(vectors) if unit_norm else vectors)
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
@@ -374,10 +375,12 @@ class WordVectors(nn.Module):
                 raise ValueError(
                     f"text {n} has no word of the vocabulary: {texts[n][:50]!r}; covers(texts) finds such texts"
                 )
-        device = self.vectors.device
-        for block in blocks(len(found), bytes_per_letter * max(map(len, texts)), device):
-            rows = [torch.tensor(row) for row in found[block]]
-            yield nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1).to(device)
+        for block in blocks(len(found), bytes_per_letter * max(map(len, texts))):
+            lengths = np.array([*map(len, found[block])])
+            inside = np.arange(lengths.max()) < lengths[:, None]
+            ids = np.full(inside.shape, -1)
+            ids[inside] = [*chain(*found[block])]
+            yield torch.from_numpy(ids).to(self.vectors.device)
 
     def _shares(self, ids: Tensor) -> Tensor:
         """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""
