@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +30,6 @@ LEAST |= dict.fromkeys(("pretext_epochs", "head_epochs", "epochs", "self_label_e
 FITTED = ("labels_", "losses_", "history_", "neighbors_", "image_shape_", "embedding_")
 
 
-@dataclass(eq=False, repr=False)
 class SCAN(ClusterMixin, BaseEstimator):
     """Semantic clustering by adopting nearest neighbors (SCAN): a network learns to cluster images without labels.
 
@@ -124,27 +123,32 @@ class SCAN(ClusterMixin, BaseEstimator):
     (1, 1, 1)
     """
 
-    n_clusters: int
-    backbone: nn.Module | None = None
-    _: KW_ONLY
-    pretext: Literal["simclr"] | None = "simclr"
-    n_neighbors: int = 20
-    n_heads: int = 20
-    entropy_weight: float = 5.0
-    pretext_epochs: int = 20
-    head_epochs: int = 30
-    epochs: int = 5
-    self_label_epochs: int = 0
-    self_label_threshold: float = 0.99
-    temperature: float = 0.5
-    augment: Callable[[Tensor], Tensor] | None = None
-    batch_size: int = 256
-    learning_rate: float = 1e-3
-    device: torch.device | str | None = None
-    amp: bool = False
-    checkpoint: Any = None
-    random_state: Any = None
-    verbose: bool = False
+    def __init__(
+        self,
+        n_clusters: int,
+        backbone: nn.Module | None = None,
+        *,
+        pretext: Literal["simclr"] | None = "simclr",
+        n_neighbors: int = 20,
+        n_heads: int = 20,
+        entropy_weight: float = 5.0,
+        pretext_epochs: int = 20,
+        head_epochs: int = 30,
+        epochs: int = 5,
+        self_label_epochs: int = 0,
+        self_label_threshold: float = 0.99,
+        temperature: float = 0.5,
+        augment: Callable[[Tensor], Tensor] | None = None,
+        batch_size: int = 256,
+        learning_rate: float = 1e-3,
+        device: torch.device | str | None = None,
+        amp: bool = False,
+        checkpoint: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.__dict__.update(locals())
+        del self.self
 
     def fit(self, X: Any, y: Any = None) -> SCAN:
         """Learn a clustering of images.
