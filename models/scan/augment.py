@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["RandomWarp"]
-
 KNOTS = 4  # grid points per side of the elastic deformation
 
 

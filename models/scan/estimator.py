@@ -23,8 +23,6 @@ from neonxc.data.inputs import as_batch
 from .stages import STAGES
 from .training import Training
 
-__all__ = ["SCAN"]
-
 LEAST = {"n_clusters": 2, "n_neighbors": 1, "n_heads": 1, "batch_size": 2}
 LEAST |= dict.fromkeys(("pretext_epochs", "head_epochs", "epochs", "self_label_epochs"), 0)
 FITTED = ("labels_", "losses_", "history_", "neighbors_", "image_shape_", "embedding_")
@@ -147,7 +145,7 @@ class SCAN(ClusterMixin, BaseEstimator):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.__dict__.update(locals())
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
         del self.self
 
     def fit(self, X: Any, y: Any = None) -> SCAN:

@@ -125,8 +125,8 @@ def pair_loss(run: Training, heads: Iterable[nn.Module], features: Tensor) -> Te
 def judge(run: Training, features: Tensor) -> None:
     """Set the losses of all heads from the features [n, d] of all images, averaged over all their neighbors."""
     scores = torch.stack([head(features) for head in run.heads])
-    others = (scores[:, column] for column in run.neighbours.T)
-    losses = [scan_loss(scores, other, run.model.entropy_weight) for other in others]
+    weight = run.model.entropy_weight
+    losses = [scan_loss(scores, scores[:, column], weight) for column in run.neighbours.T]
     run.losses.copy_(torch.stack(losses).mean(0))
 
 

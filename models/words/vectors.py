@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Any, Literal
 
@@ -21,8 +20,6 @@ from neonxc.common.memory import blocks
 from neonxc.data.inputs import as_texts
 
 from .corpus import WORD, cooccurrences, positive_pmi, stop_word_set, tokenize
-
-__all__ = ["WordVectors"]
 
 
 class WordVectors(nn.Module):
@@ -181,8 +178,8 @@ class WordVectors(nn.Module):
                 f"n_dimensions needs a whole number below the number of words with a count of {min_count} or "
                 f"more, {V}; got {n_dimensions!r}"
             )
-        ids = words.get_indexer(tokens)
-        ids, documents = ids[ids >= 0], tokens.index[ids >= 0]
+        known = tokens[tokens.isin(words)]
+        ids, documents = words.get_indexer(known), known.index
         information = positive_pmi(cooccurrences(ids, documents, V, window))
         if not information.nnz:
             raise ValueError(
@@ -240,19 +237,18 @@ class WordVectors(nn.Module):
         with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 word, *cells = line.rstrip().split(" ")
-                unwanted = word in out or word in found or (wanted is not None and word not in wanted)
+                if word in out or word in found or (wanted is not None and word not in wanted):
+                    continue
                 # A first line of sizes is no word; entries with capital letters never occur as words of a text
-                if unwanted or word != word.lower() or not WORD.fullmatch(word):
+                if word != word.lower() or not WORD.fullmatch(word):
                     continue
                 d = d or len(cells)
                 if len(cells) > d:  # an entry of several words
                     continue
-                with suppress(ValueError):
-                    vector = np.array(cells, dtype=np.float32)
-                    if 0 < len(cells) == d and np.isfinite(vector).all():
-                        found[word] = vector
-                if word not in found:
-                    raise ValueError(f"{path}, line {number} needs a word and {max(d, 1)} finite numbers")
+                try:
+                    found[word] = np.array(cells, dtype=np.float32).reshape(d)
+                except ValueError as error:
+                    raise ValueError(f"{path}, line {number} needs a word and {d} numbers: {error}") from error
                 if len(found) == max_words:
                     break
         if not found:
