@@ -585,7 +585,7 @@ def test_a_checkpoint_is_tensors_and_json(finished):
     _, plain, tensors = read(finished / "scan.safetensors", ["training of SCAN"])
     assert {"neighbours", "heads.0.weight"} <= tensors.keys()
     assert plain["settings"]["n_clusters"] == "3"
-    assert plain["progress"]["stage"] == 4
+    assert plain["stage"] == 4
 
 
 def test_a_clustering_can_be_self_labelled_later(monkeypatch, tmp_path):

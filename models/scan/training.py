@@ -28,8 +28,6 @@ PROJECTED = 64  # dimension in which the pretext task compares views
 WARM_UP = 0.1  # share of a stage's steps during which the learning rate increases
 SAVE_EVERY = 5  # number of epochs between checkpoints
 KIND = "training of SCAN"
-PROGRESS = ("seed", "stage", "epoch", "history")
-MAY_CHANGE = {"device", "checkpoint", "verbose"}  # settings that a continued training may change
 
 
 class Training(nn.Module):
@@ -55,7 +53,7 @@ class Training(nn.Module):
         super().__init__()
         self.model, self.images, self.seed = model, images, seed
         self.stage, self.epoch = 0, 0  # numbers of stages, and of epochs of the current stage, that are completed
-        self.history: list[dict[str, Any]] = []
+        self.history: list[Any] = []  # a dictionary for each epoch
         set_seed(device, seed)
         given, n, dtype = model.backbone, len(images), images.dtype
         self.labels = torch.zeros(n)  # labels in self-labeling; images whose label is -1 are not used
@@ -171,8 +169,8 @@ class Training(nn.Module):
     def embed(self) -> Tensor:
         """Features [n, d] of all images without augmentation; sets evaluation mode."""
         self.eval()
-        parts = torch.arange(len(self.images)).split(self.model.batch_size)
-        return torch.cat([self.embedding(self.images[part].to(self.losses)) for part in parts])
+        parts = self.images.split(self.model.batch_size)
+        return torch.cat([self.embedding(part.to(self.losses)) for part in parts])
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if it exists. That of another training is a ValueError."""
@@ -180,26 +178,27 @@ class Training(nn.Module):
         if model.checkpoint is None:
             return
         weights = (model.backbone or nn.Identity()).state_dict()
-        self.settings = {name: plain_text(value) for name, value in model.get_params(deep=False).items()} | {
+        settings = {name: plain_text(value) for name, value in model.get_params(deep=False).items()} | {
             "backbone": f"{type(model.backbone).__name__} {hash_of(None, weights)}",
             "images": f"{list(self.images.shape)} {hash_of(None, {'images': self.images})}",
         }
+        self.settings = settings
         if not self.path.exists():
             return
         _, plain, tensors = read(self.path, [KIND])
-        vars(self).update(plain["progress"])
+        vars(self).update(plain)
         begun = (self.stage, self.epoch) > (3, 0)  # before self-labeling begins, its settings may change
-        differ = plain["settings"].items() - self.settings.items()
         changed = [
-            f"{name} was {was} and is now {self.settings.get(name)}"
-            for name, was in sorted(differ)
-            if name not in MAY_CHANGE and (begun or not name.startswith("self_label"))
+            f"{name} was {was} and is now {settings.get(name)}"
+            for name, was in sorted(self.settings.items() - settings.items())
+            if name not in ("device", "checkpoint", "verbose") and (begun or not name.startswith("self_label"))
         ]
         if changed:
             raise ValueError(
                 f"{self.path} is a checkpoint of another training: {'; '.join(changed)}; pass another folder as "
                 "checkpoint, or delete the file"
             )
+        self.settings = settings
         self.moments: dict[int, Any] = defaultdict(dict)
         for name in tensors.keys() - self.state_dict().keys():
             number, moment = name.split(".")
@@ -210,7 +209,7 @@ class Training(nn.Module):
         """Replace the checkpoint, if there is to be one; `moments` is the state of the optimizer."""
         if self.model.checkpoint is None:
             return
-        plain = {"settings": self.settings, "progress": {name: getattr(self, name) for name in PROGRESS}}
+        plain = {name: getattr(self, name) for name in ("settings", "seed", "stage", "epoch", "history")}
         flat = {f"{i}.{name}": tensor for i, some in moments.items() for name, tensor in some.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write(self.path, KIND, plain, self.state_dict() | flat)
