@@ -200,10 +200,9 @@ class Training(nn.Module):
             )
         self.settings = settings
         self.moments: dict[int, Any] = defaultdict(dict)
-        for name in tensors.keys() - self.state_dict().keys():
+        for name in self.load_state_dict(tensors, strict=False).unexpected_keys:
             number, moment = name.split(".")
-            self.moments[int(number)][moment] = tensors.pop(name)
-        self.load_state_dict(tensors)
+            self.moments[int(number)][moment] = tensors[name]
 
     def _save(self, moments: dict[int, Any]) -> None:
         """Replace the checkpoint, if there is to be one; `moments` is the state of the optimizer."""
