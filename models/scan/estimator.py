@@ -295,7 +295,7 @@ def _pack(obj: SCAN) -> Values:
             "can't save a SCAN with a custom backbone; save the network that neonxc.neuralize returns for it, and "
             "load that with neonxc.load(path, features=scan.embedding_)"
         )
-    return values | {"weight": obj.cluster_head_.weight, "bias": obj.cluster_head_.bias}
+    return values | obj.cluster_head_.state_dict()
 
 
 def _unpack(cls: type[SCAN], values: Values) -> SCAN:

@@ -157,8 +157,8 @@ def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float) -> Ten
 
 def self_label_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy [] of scores [B, K] with labels [B], with equal weights for all clusters that occur."""
-    sizes = torch.bincount(labels, minlength=scores.shape[1])
-    return F.cross_entropy(scores, labels, weight=1 / sizes.clamp(min=1).to(scores))
+    sizes = torch.bincount(labels, minlength=scores.shape[1]).to(scores)
+    return F.cross_entropy(scores, labels, weight=1 / sizes)  # the weights of the other clusters are not used
 
 
 def nearest(features: Tensor, k: int) -> Tensor:

@@ -35,8 +35,9 @@ class _Texts(Record):
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
             with full_precision(self.features):
-                blocks = self.carrier.of_points(self.features)
-                parts = [self._scores(self.ids[block], decide(block)) for block in blocks]
+                parts = [
+                    self._scores(self.ids[block], decide(block)) for block in self.carrier.of_points(self.features)
+                ]
             yield torch.cat(parts)
 
     @torch.no_grad()
@@ -51,7 +52,7 @@ class _Texts(Record):
         neurons = detection(words.vectors[used]) - detection.unshared
         evidence = decision.weights @ neurons.to(decision.weights).T
         relevance = evidence.gather(1, place) * words._shares(ids)
-        return relevance.where(ids >= 0, 0.0).to(evidence)
+        return relevance.where(ids >= 0, 0.0)
 
 
 class Words(Carrier):
