@@ -39,8 +39,9 @@ def cooccurrences(ids: np.ndarray, documents: np.ndarray, n_words: int, window: 
     """
     counts = sparse.csr_matrix((n_words, n_words))
     for offset in range(1, min(window + 1, len(ids))):
-        share = (documents[:-offset] == documents[offset:]) * (1 - (offset - 1) / window)
-        counts += sparse.csr_matrix((share, (ids[:-offset], ids[offset:])), shape=counts.shape)
+        same = documents[:-offset] == documents[offset:]
+        share = np.full(same.sum(), 1 - (offset - 1) / window)
+        counts += sparse.csr_matrix((share, (ids[:-offset][same], ids[offset:][same])), shape=counts.shape)
     return counts + counts.T
 
 

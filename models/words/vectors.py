@@ -169,8 +169,8 @@ class WordVectors(nn.Module):
         check_whole("min_count", min_count)
         check_whole("max_words", max_words, optional=True)
         tokens = pd.Series(tokenize(texts)).explode()
-        counts = tokens[~tokens.isin(stop_word_set(stop_words))].value_counts()
-        counts = counts[counts >= min_count].sort_index().sort_values(ascending=False, kind="stable")
+        counts = tokens.value_counts().sort_index().sort_values(ascending=False, kind="stable")
+        counts = counts[(counts >= min_count) & ~counts.index.isin(stop_word_set(stop_words))]
         words = counts.index[:max_words]
         V = len(words)
         if n_dimensions >= V:
@@ -178,8 +178,8 @@ class WordVectors(nn.Module):
                 f"n_dimensions needs a whole number below the number of words with a count of {min_count} or "
                 f"more, {V}; got {n_dimensions!r}"
             )
-        known = tokens[tokens.isin(words)]
-        ids, documents = words.get_indexer(known), known.index
+        ids = words.get_indexer(tokens)
+        ids, documents = ids[ids >= 0], tokens.index[ids >= 0]
         information = positive_pmi(cooccurrences(ids, documents, V, window))
         if not information.nnz:
             raise ValueError(
