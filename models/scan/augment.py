@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["RandomWarp"]
-
 KNOTS = 4  # grid points per side of the elastic deformation
 
 
@@ -39,7 +37,7 @@ class RandomWarp:
     contrast : float, default=0.2
         Maximum relative change of the contrast. Channels are changed independently, which changes the colors.
     erase : float, default=0
-        Side of a rectangle that is set to the image's mean, as a fraction of the image's height and width.
+        Side of a rectangle of the image that is set to the mean, as a fraction of the image's height and width.
     padding : {"border", "zeros", "reflection"}, default="border"
         Values outside the image.
 
@@ -63,40 +61,29 @@ class RandomWarp:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return augmented views [N, C, H, W] of images [N, C, H, W], with their dtype and device."""
-        grid = F.affine_grid(self._affine(images), list(images.shape), align_corners=False)
-        if self.elastic:
-            knots = torch.randn(len(images), 2, KNOTS, KNOTS, dtype=images.dtype, device=images.device)
-            # Coordinates run from -1 to 1, so a side has length 2
-            bend = F.interpolate(2 * self.elastic * knots, images.shape[2:], mode="bicubic", align_corners=True)
-            grid = grid + bend.movedim(1, -1)
-        views = F.grid_sample(images, grid, padding_mode=self.padding, align_corners=False)
-        mean = views.mean((2, 3), keepdim=True)
-        views = mean + (views - mean) * (1 + self.contrast * _uniform(images, *images.shape[:2], 1, 1))
-        return torch.where(self._hidden(images), mean, views) if self.erase else views
+        n, channels, *sides = images.shape
 
-    def _affine(self, images: Tensor) -> Tensor:
-        """Affine matrices [N, 2, 3] from coordinates of the view to coordinates of the image."""
-        n = len(images)
-        angle, shear = (math.radians(most) * _uniform(images, n) for most in (self.rotation, self.shear))
-        scale = torch.exp(math.log1p(self.scale) * (_uniform(images, n, 1) + _uniform(images, n, 2)) / 2)
+        def uniform(*shape: int) -> Tensor:
+            return images.new_empty(n, *shape).uniform_(-1, 1)
+
+        angle, shear = (math.radians(most) * uniform() for most in (self.rotation, self.shear))
+        scale = torch.exp(math.log1p(self.scale) * (uniform(1) + uniform(2)) / 2)
         if self.flip:
-            scale[:, 0] = scale[:, 0].copysign(_uniform(images, n))
+            scale[:, 0] = scale[:, 0].copysign(uniform())
         cos, sin, slant = angle.cos(), angle.sin(), shear.tan()
         matrix = torch.stack([cos, cos * slant - sin, sin, sin * slant + cos], 1).view(n, 2, 2) * scale[:, None]
-        sides = images.new_tensor(images.shape[:1:-1])  # so that rotations are not distorted in oblong images
-        matrix = matrix * sides / sides[:, None]
-        return torch.cat([matrix, 2 * self.translation * _uniform(images, n, 2, 1)], 2)
-
-    def _hidden(self, images: Tensor) -> Tensor:
-        """Mask of the erased rectangle, [N, 1, H, W]."""
-        masks = []
-        for side in images.shape[2:]:
-            start = torch.rand(len(images), 1, device=images.device) * (1 - self.erase) * side
-            place = torch.arange(side, device=images.device) + 0.5 - start
-            masks.append((place >= 0) & (place < self.erase * side))
-        return masks[0][:, None, :, None] & masks[1][:, None, None, :]
-
-
-def _uniform(like: Tensor, *shape: int) -> Tensor:
-    """Uniform random numbers between -1 and 1."""
-    return 2 * torch.rand(*shape, dtype=like.dtype, device=like.device) - 1
+        lengths = images.new_tensor(sides[::-1])  # so that rotations are not distorted in oblong images
+        matrix = matrix * lengths / lengths[:, None]
+        # Coordinates run from -1 to 1, so a side has length 2
+        matrix = torch.cat([matrix, 2 * self.translation * uniform(2, 1)], 2)
+        grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+        if self.elastic:
+            knots = 2 * self.elastic * images.new_empty(n, 2, KNOTS, KNOTS).normal_()
+            grid = grid + F.interpolate(knots, sides, mode="bicubic", align_corners=True).movedim(1, -1)
+        views = F.grid_sample(images, grid, padding_mode=self.padding, align_corners=False)
+        mean = views.mean((2, 3), keepdim=True)
+        views = mean + (views - mean) * (1 + self.contrast * uniform(channels, 1, 1))
+        if self.erase:
+            hidden = (grid - (1 - self.erase) * uniform(1, 1, 2)).abs() < self.erase
+            views = torch.where(hidden.all(-1)[:, None], mean, views)
+        return views

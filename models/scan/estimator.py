@@ -1,9 +1,9 @@
-"""The estimator class SCAN."""
+"""The estimator class SCAN: how it is fitted, applied, explained and stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,19 +12,20 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
+from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
+from neonxc.common.estimators import pack_estimator, unpack_estimator
+from neonxc.common.registry import Values, can_pack, register
+from neonxc.data.inputs import as_batch
 
-from .checkpoint import Checkpoint
-from .image_batches import is_loaded, read_batches
-from .network import ScanNetwork, TrainingData
 from .stages import STAGES
-from .training import Progress, Training, set_seed
-
-__all__ = ["SCAN"]
+from .training import Training
 
 LEAST = {"n_clusters": 2, "n_neighbors": 1, "n_heads": 1, "batch_size": 2}
 LEAST |= dict.fromkeys(("pretext_epochs", "head_epochs", "epochs", "self_label_epochs"), 0)
+FITTED = ("labels_", "losses_", "history_", "neighbors_", "image_shape_", "embedding_")
 
 
 class SCAN(ClusterMixin, BaseEstimator):
@@ -144,26 +145,8 @@ class SCAN(ClusterMixin, BaseEstimator):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.backbone = backbone
-        self.pretext = pretext
-        self.n_neighbors = n_neighbors
-        self.n_heads = n_heads
-        self.entropy_weight = entropy_weight
-        self.pretext_epochs = pretext_epochs
-        self.head_epochs = head_epochs
-        self.epochs = epochs
-        self.self_label_epochs = self_label_epochs
-        self.self_label_threshold = self_label_threshold
-        self.temperature = temperature
-        self.augment = augment
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.device = device
-        self.amp = amp
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.verbose = verbose
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
+        del self.self
 
     def fit(self, X: Any, y: Any = None) -> SCAN:
         """Learn a clustering of images.
@@ -188,29 +171,23 @@ class SCAN(ClusterMixin, BaseEstimator):
             If the backbone is not a module.
         """
         self._check()
-        dtype = torch.float32 if self.backbone is None else next(self.backbone.parameters(), torch.empty(0)).dtype
-        batches = [batch.to(dtype) for batch in read_batches(X, self.batch_size)]
-        images = batches[0] if len(batches) == 1 else torch.cat(batches)  # avoids a copy of a single array
+        weight = next((self.backbone or nn.Identity()).parameters(), torch.empty(0))
+        batches = [batch.to(weight.dtype) for batch in read_batches(X, self.batch_size)]
+        images = torch.cat(batches) if batches[1:] else batches[0]  # avoids a copy of a single array
         if self.n_clusters > len(images):
             raise ValueError(
                 f"n_clusters must be at most the number of images, {len(images)}; got {self.n_clusters}"
             )
-        device = self._device(images)
+        device = torch.device(self.device or (weight if images.device.type == "cpu" else images).device)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             given = np.random.RandomState() if self.random_state is None else self.random_state
             seed = int(check_random_state(given).randint(2**31 - 1))  # does not use a global generator
-            set_seed(seed, device)
-            network = ScanNetwork(self, images)
-            network.to(device).to(memory_format=torch.channels_last)  # 1.5 times as fast on the CPU
-            data = TrainingData(self, network, images)
-            training = Training(data, Progress(seed), Checkpoint(self, images))
+            training = Training(self, images, device, seed)
             training.run(STAGES if self.self_label_epochs else STAGES[:-1])
-        network.eval()
-        self.embedding_, self.cluster_head_ = network.embedding, network.best
-        self.losses_ = network.losses.double().cpu().numpy()
-        self.neighbors_ = network.neighbours.cpu().numpy()
-        self.history_ = training.progress.history
-        self.image_shape_ = tuple(images.shape[1:])
+        self.embedding_, self.cluster_head_ = training.eval().embedding, training.best
+        self.losses_ = training.losses.double().cpu().numpy()
+        self.neighbors_ = training.neighbours.numpy()
+        self.history_, self.image_shape_ = training.history, list(images.shape[1:])
         self.labels_ = self.predict(images).cpu().numpy()
         return self
 
@@ -260,33 +237,73 @@ class SCAN(ClusterMixin, BaseEstimator):
     @torch.no_grad()
     def _apply(self, X: Any, read: Callable[[Tensor], Tensor]) -> Any:
         check_is_fitted(self)
-        weight, found = self.cluster_head_.weight, []
-        for batch in read_batches(X, self.batch_size, self.image_shape_):
-            found += [read(self.embedding_(part.to(weight))) for part in batch.split(self.batch_size)]
-        result = torch.cat(found)
+        weight, batches = self.cluster_head_.weight, read_batches(X, self.batch_size, self.image_shape_)
+        parts = (part for batch in batches for part in batch.split(self.batch_size))
+        result = torch.cat([read(self.embedding_(part.to(weight))) for part in parts])
         if isinstance(X, Tensor):
             return result.to(X.device)
         return result.cpu() if is_loaded(X) else result.cpu().numpy()
 
-    def _device(self, images: Tensor) -> torch.device:
-        if self.device is not None:
-            return torch.device(self.device)
-        if images.device.type != "cpu" or self.backbone is None:
-            return images.device
-        return next(chain(self.backbone.parameters(), self.backbone.buffers()), images).device
-
     def _check(self) -> None:
         """Raise an error if a parameter is out of range."""
-        if not isinstance(self.backbone, (nn.Module, type(None))):
+        if not isinstance(self.backbone, nn.Module | None):
             raise TypeError(f"backbone needs an nn.Module or None, got {type(self.backbone).__name__}")
         for name, least in LEAST.items():
             check_whole(name, getattr(self, name), least)
         for name in ("learning_rate", "temperature", "entropy_weight"):
             check_number(name, getattr(self, name))
-            if getattr(self, name) == 0 and name != "entropy_weight":
-                raise ValueError(f"{name} needs a number > 0, got 0")
         check_number("self_label_threshold", self.self_label_threshold, most=1)
+        if not self.learning_rate or not self.temperature:
+            raise ValueError("learning_rate and temperature need a number > 0, got 0")
         if self.pretext not in ("simclr", None):
             raise ValueError(f'pretext needs "simclr" or None, got {self.pretext!r}')
-        if self.augment is not None and not callable(self.augment):
-            raise ValueError(f"augment needs a callable or None, got {self.augment!r}")
+
+
+def read_batches(X: Any, batch_size: int, shape: list[int] | None = None) -> Iterator[Tensor]:
+    """Yield batches of finite floating-point images [B, C, H, W] on their device; an array is a single batch.
+
+    The items of a dataset and the batches of a loader may be tuples that begin with images. `batch_size` is used
+    for datasets. `shape` (C, H, W) is the required shape of the images; by default, that of the first batch.
+    """
+    loaded, images = is_loaded(X), None
+    for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
+        images = as_batch(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch).tensor
+        shape = shape or list(images.shape[1:])
+        if len(shape) != 3 or list(images.shape[1:]) != shape:
+            needed = f" of shape {shape}" if len(shape) == 3 else ""
+            raise ValueError(f"X needs images [N, C, H, W]{needed}, got shape {list(images.shape)}")
+        yield images
+    if images is None:
+        raise ValueError("X is empty: the loader has no batches")
+
+
+def is_loaded(X: Any) -> bool:
+    """Whether X is a dataset or a loader, and not an array of images."""
+    return not (isinstance(X, (list, tuple)) or hasattr(X, "__array__"))
+
+
+@clusterings.read.register
+def _(model: SCAN) -> clusterings.ClusterModel:
+    check_is_fitted(model)
+    return replace(clusterings.read(model.cluster_head_), features=model.embedding_)
+
+
+def _pack(obj: SCAN) -> Values:
+    values = pack_estimator(obj, FITTED)
+    if not can_pack(obj.embedding_):
+        raise TypeError(
+            "can't save a SCAN with a custom backbone; save the network that neonxc.neuralize returns for it, and "
+            "load that with neonxc.load(path, features=scan.embedding_)"
+        )
+    return values | obj.cluster_head_.state_dict()
+
+
+def _unpack(cls: type[SCAN], values: Values) -> SCAN:
+    obj = unpack_estimator(cls, values, FITTED)
+    obj.cluster_head_ = nn.Linear(*values["weight"].shape[::-1])
+    obj.cluster_head_.load_state_dict({name: values[name] for name in ("weight", "bias")}, assign=True)
+    obj.predict(torch.zeros(1, *obj.image_shape_))  # fails now if the stored tensors are inconsistent
+    return obj
+
+
+register(SCAN, _pack, _unpack)

@@ -12,13 +12,12 @@ from torch import Tensor
 
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
 from neonxc.carriers.terms import is_texts
-from neonxc.common.memory import blocks
-from neonxc.data.inputs import Batch, as_batch, as_texts
-from neonxc.data.sparse import SparseRows, dense
+from neonxc.data.inputs import Batch, as_batch
+from neonxc.data.sparse import SparseRows
+from neonxc.head import Decision
 from neonxc.head.detection import LinearDetection, full_precision
 
 from .vectors import WordVectors
-from .vocabulary import as_ids
 
 
 class _Texts(Record):
@@ -31,32 +30,29 @@ class _Texts(Record):
     """
 
     def __init__(self, carrier: Words, x: Tensor) -> None:
-        self.carrier, self.words = carrier, carrier.module
-        with full_precision(x):
-            self.ids, self.features = as_ids(x, len(self.words.words)), self.words(x)
+        self.carrier, self.ids, self.features = carrier, x.long(), carrier.module(x)
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
             with full_precision(self.features):
-                parts = [self._scores(some, decide) for some in self.carrier.of_points(self.features)]
+                parts = [
+                    self._scores(self.ids[block], decide(block)) for block in self.carrier.of_points(self.features)
+                ]
             yield torch.cat(parts)
 
     @torch.no_grad()
-    def _scores(self, some: slice, decide: Decide) -> Tensor:
-        decision, ids = decide(some), self.ids[some]
-        if not isinstance(decision.detection, LinearDetection) or decision.detection.norm is not None:
+    def _scores(self, ids: Tensor, decision: Decision) -> Tensor:
+        detection, words = decision.detection, self.carrier.module
+        if not isinstance(detection, LinearDetection) or detection.norm is not None:
             raise ValueError(
                 "this clustering is not linear in the mean word vector: its relevance can't be divided among words"
             )
-        known = ids >= 0
-        ids = ids.clamp(min=0)
         # The neurons are computed once per distinct word, without an array [texts, words, dimensions]
-        used, place = ids.unique(return_inverse=True)
-        neurons = decision.detection(self.words.vectors[used]) - decision.detection.unshared
+        used, place = ids.clamp(min=0).unique(return_inverse=True)
+        neurons = detection(words.vectors[used]) - detection.unshared
         evidence = decision.weights @ neurons.to(decision.weights).T
-        share = (self.words.weights[ids] * known).to(evidence)
-        relevance = evidence.gather(1, place) * share / share.sum(dim=1, keepdim=True)
-        return torch.where(known, relevance, 0.0)
+        relevance = evidence.gather(1, place) * words._shares(ids)
+        return relevance.where(ids >= 0, 0.0)
 
 
 class Words(Carrier):
@@ -67,10 +63,7 @@ class Words(Carrier):
 
     def batch(self, X: Any) -> Batch:
         """Word indices [N, T]."""
-        if not is_texts(X):
-            return as_batch(X, device=self.device)
-        ids = self.module.encode(X).double()
-        return Batch(ids, None, lambda result: result.detach().cpu().numpy(), lambda values: values)
+        return as_batch(self.module.encode(X).cpu().numpy() if is_texts(X) else X, device=self.device)
 
     def features(self, x: Tensor) -> Tensor:
         """Mean vectors [N, d]."""
@@ -82,46 +75,36 @@ class Words(Carrier):
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield word indices for parts of the texts, each padded to the longest text of its part."""
-        if not is_texts(X):
-            yield from super().parts(X)
-            return
-        texts = as_texts(X)
-        for part in blocks(len(texts), 64 * max(map(len, texts)), self.device):
-            yield self.batch(texts[part]).tensor
+        return (ids.double() for ids in self.module._encoded(X)) if is_texts(X) else super().parts(X)
 
     in_texts = True
 
     def values(self, x: Tensor, points: Tensor | SparseRows) -> SparseRows:
         """1 for the words that a text contains, 0 for others, [N, words]."""
-        counts = self._counts(x)
-        counts.data[:] = 1.0
-        return SparseRows(counts, x.device)
+        return SparseRows(self.columns(x).sign(), x.device)
 
     def columns(self, X: Any) -> csr_matrix:
         """Number of occurrences of every word in the texts, [N, words]."""
-        return self._counts(self.batch(X).tensor)
-
-    def _counts(self, x: Tensor) -> csr_matrix:
-        ids = x.long().cpu()
+        ids = self.batch(X).tensor.long().cpu()
         text, place = (ids >= 0).nonzero(as_tuple=True)
-        return csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.module.words)))
+        return csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.units)))
 
     @property
     def units(self) -> list[str]:
         """The vocabulary."""
-        return list(self.module.words)
+        return self.module.words
 
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of every word, summed over its occurrences."""
-        relevance = next(self.record(x).relevance([decide], "midpoint")).double()
-        place = column[:, None] * total.shape[1] + x.long().clamp(min=0)  # the relevance of unknown words is 0
-        total.view(-1).index_add_(0, place.flatten().cpu(), relevance.flatten().cpu())
+        relevance = next(self.record(x).relevance([decide], "midpoint")).double().cpu()
+        words = x.long().clamp(min=0).cpu()  # the relevance of unknown words is 0
+        total.index_put_((column[:, None].cpu(), words), relevance, accumulate=True)
 
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
         """Relevance of the words of every text, [n, words]."""
-        found = torch.zeros(len(x) + 1, len(self.units), dtype=torch.float64)  # the last row is for noise
-        self.tally(x, dense(points), decide, torch.arange(len(x), device=x.device), found)
-        return found[:-1]
+        found = torch.zeros(len(x), len(self.units), dtype=torch.float64)
+        self.tally(x, x, decide, torch.arange(len(x)), found)
+        return found
 
 
 @carrier_of.register

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
+from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
+from neonxc.common.memory import blocks
 from neonxc.data.inputs import as_texts
 
-from .cooccurrence import train_vectors
-from .vocabulary import WORD, as_floats, as_ids, check_table, read_vectors, stop_word_set, tokenize
-
-__all__ = ["WordVectors"]
+from .corpus import WORD, cooccurrences, positive_pmi, stop_word_set, tokenize
 
 
 class WordVectors(nn.Module):
@@ -74,9 +76,25 @@ class WordVectors(nn.Module):
         super().__init__()
         self.words = [str(word) for word in words]
         self._index = {word: i for i, word in enumerate(self.words)}
-        vectors = as_floats(vectors)
-        weights = vectors.new_ones(len(self.words)) if weights is None else as_floats(weights).to(vectors)
-        check_table(self.words, vectors, weights)
+        bad = [
+            word
+            for i, word in enumerate(self.words)
+            if len(word) < 3 or (word.lower(), self._index[word]) != (word, i)
+        ]
+        if bad or not self.words:
+            raise ValueError(f"words needs distinct lower-case words of at least three letters, got {bad[:3]}")
+        V, vectors = len(self.words), torch.asarray(vectors, copy=True)
+        vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+        weights = torch.asarray([1.0] * V if weights is None else weights, copy=True).to(vectors)
+        if not vectors.shape[:-1] == weights.shape == (V,):
+            raise ValueError(
+                f"{V} words need vectors [{V}, d] and weights [{V}], got {list(vectors.shape)} and "
+                f"{list(weights.shape)}"
+            )
+        fine = vectors.isfinite().all(dim=1) & weights.log().isfinite()
+        if not fine.all():
+            word = self.words[int(fine.int().argmin())]
+            raise ValueError(f"{word!r} needs a finite vector and a finite, positive weight")
         self.register_buffer("vectors", vectors)
         self.register_buffer("weights", weights)
 
@@ -146,15 +164,33 @@ class WordVectors(nn.Module):
         >>> words.words[:4], words.vectors.shape
         (['salt', 'shine', 'soup', 'stars'], torch.Size([6, 2]))
         """
-        for name, value in (("n_dimensions", n_dimensions), ("window", window), ("min_count", min_count)):
-            check_whole(name, value)
+        check_whole("n_dimensions", n_dimensions)
+        check_whole("window", window)
+        check_whole("min_count", min_count)
         check_whole("max_words", max_words, optional=True)
-        tokens, out = tokenize(texts), stop_word_set(stop_words)
-        words, vectors, n_texts = train_vectors(
-            tokens, n_dimensions, window, min_count, max_words, out, random_state
-        )
-        weights = 1 + np.log((1 + len(tokens)) / (1 + n_texts)) if idf else None
-        return cls(words, _scaled(vectors, unit_norm), weights)
+        tokens = pd.Series(tokenize(texts)).explode()
+        counts = tokens.value_counts().sort_index().sort_values(ascending=False, kind="stable")
+        counts = counts[(counts >= min_count) & ~counts.index.isin(stop_word_set(stop_words))]
+        words = counts.index[:max_words]
+        V = len(words)
+        if n_dimensions >= V:
+            raise ValueError(
+                f"n_dimensions needs a whole number below the number of words with a count of {min_count} or "
+                f"more, {V}; got {n_dimensions!r}"
+            )
+        ids = words.get_indexer(tokens)
+        ids, documents = ids[ids >= 0], tokens.index[ids >= 0]
+        information = positive_pmi(cooccurrences(ids, documents, V, window))
+        if not information.nnz:
+            raise ValueError(
+                "no two words of the vocabulary occur within a window; word vectors need longer texts"
+            )
+        U, S, _ = randomized_svd(information, n_dimensions, n_iter=10, random_state=random_state)
+        vectors, weights = torch.from_numpy(U * np.sqrt(S)).float(), None
+        if idf:
+            n_texts = np.bincount(np.unique(documents * V + ids) % V, minlength=V)
+            weights = 1 + np.log((2 + tokens.index[-1]) / (1 + n_texts))
+        return cls(words, F.normalize(vectors) if unit_norm else vectors, weights)
 
     @classmethod
     def from_file(
@@ -188,12 +224,37 @@ class WordVectors(nn.Module):
 
         Raises
         ------
+        FileNotFoundError
+            If the file does not exist.
         ValueError
-            If the file does not exist, no words are left, or a line does not have d finite numbers.
+            If no words are left, or a line does not have d finite numbers.
         """
         check_whole("max_words", max_words, optional=True)
-        words, vectors = read_vectors(path, keep, max_words, stop_word_set(stop_words))
-        return cls(words, _scaled(vectors, unit_norm))
+        out, wanted = stop_word_set(stop_words), None if keep is None else {word.lower() for word in keep}
+        found: dict[str, np.ndarray] = {}
+        d = 0
+        unpack: Any = gzip.open if str(path).endswith(".gz") else open
+        with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                word, *cells = line.rstrip().split(" ")
+                if word in out or word in found or (wanted is not None and word not in wanted):
+                    continue
+                # A first line of sizes is no word; entries with capital letters never occur as words of a text
+                if word != word.lower() or not WORD.fullmatch(word):
+                    continue
+                d = d or len(cells)
+                if len(cells) > d:  # an entry of several words
+                    continue
+                try:
+                    found[word] = np.array(cells, dtype=np.float32).reshape(d)
+                except ValueError as error:
+                    raise ValueError(f"{path}, line {number} needs a word and {d} numbers: {error}") from error
+                if len(found) == max_words:
+                    break
+        if not found:
+            raise ValueError(f"{path} has none of the words to keep")
+        vectors = torch.from_numpy(np.stack([*found.values()]))
+        return cls([*found], F.normalize(vectors) if unit_norm else vectors)
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
@@ -231,7 +292,7 @@ class WordVectors(nn.Module):
         texts : iterable of str
             N texts.
         """
-        return np.array([any(word in self._index for word in text) for text in tokenize(texts)], dtype=bool)
+        return np.array([not self._index.keys().isdisjoint(text) for text in tokenize(texts)])
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Convert texts to word indices, the inputs of the network.
@@ -251,9 +312,7 @@ class WordVectors(nn.Module):
         ValueError
             If a text has no word of the vocabulary.
         """
-        found = self._known(texts)
-        rows = [torch.tensor(row, dtype=torch.long) for row in found]
-        return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1).to(self.vectors.device)
+        return next(self._encoded(texts, 0))
 
     def points(self, texts: Sequence[str]) -> Tensor:
         """Mean vectors [N, d] of texts, to fit a clusterer on them.
@@ -266,9 +325,7 @@ class WordVectors(nn.Module):
         texts : iterable of str
             N texts of any length, each with a word of the vocabulary.
         """
-        known = [[i for i in row if i >= 0] for row in self._known(texts)]
-        ids = torch.tensor([i for row in known for i in row], device=self.vectors.device)
-        return self._mean(ids, torch.tensor([len(row) for row in known], device=self.vectors.device))
+        return torch.cat([self(ids) for ids in self._encoded(texts)])
 
     def forward(self, ids: Tensor) -> Tensor:
         """Compute the mean vectors of documents.
@@ -288,23 +345,25 @@ class WordVectors(nn.Module):
         ValueError
             If the shape is wrong, an index is outside the vocabulary or a document has no known word.
         """
-        ids = as_ids(ids, len(self.words))
-        known = ids >= 0
-        return self._mean(ids[known], known.sum(dim=1))
+        checked = not torch.compiler.is_compiling()  # values can't be checked while the network is exported
+        if checked and not (
+            isinstance(ids, Tensor) and ids.ndim == 2 and (ids == ids.long().clamp(-1, len(self.words) - 1)).all()
+        ):
+            raise ValueError(
+                "ids needs a tensor [documents, words] of integers from -1 to "
+                f"{len(self.words) - 1}, as encode(texts) returns"
+            )
+        shares = self._shares(ids := ids.long())
+        if checked and shares.isnan().any():
+            raise ValueError("a document has no word of the vocabulary; WordVectors.covers(texts) finds it")
+        return F.embedding_bag(ids.clamp(min=0), self.vectors, mode="sum", per_sample_weights=shares)
 
     def extra_repr(self) -> str:
         """Describe the size of the vocabulary (for ``print``)."""
         return f"{len(self.words)} words, {self.vectors.shape[1]} dimensions"
 
-    def _mean(self, ids: Tensor, counts: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling() and not bool((counts > 0).all()):
-            raise ValueError("a document has no word of the vocabulary; WordVectors.covers(texts) finds it")
-        starts = counts.cumsum(0) - counts
-        weights = self.weights[ids]
-        total = F.embedding_bag(ids, self.vectors, starts, mode="sum", per_sample_weights=weights)
-        return total / F.embedding_bag(ids, self.weights[:, None], starts, mode="sum")
-
-    def _known(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encoded(self, texts: Sequence[str], bytes_per_letter: int = 64) -> Iterator[Tensor]:
+        """Yield word indices of texts, block by block, padded to the longest text of a block."""
         texts = as_texts(texts)
         found = [[self._index.get(word, -1) for word in text] for text in tokenize(texts)]
         for n, row in enumerate(found):
@@ -312,9 +371,14 @@ class WordVectors(nn.Module):
                 raise ValueError(
                     f"text {n} has no word of the vocabulary: {texts[n][:50]!r}; covers(texts) finds such texts"
                 )
-        return found
+        for block in blocks(len(found), bytes_per_letter * max(map(len, texts))):
+            lengths = np.array([*map(len, found[block])])
+            inside = np.arange(lengths.max()) < lengths[:, None]
+            ids = np.full(inside.shape, -1)
+            ids[inside] = [*chain(*found[block])]
+            yield torch.from_numpy(ids).to(self.vectors.device)
 
-
-def _scaled(vectors: np.ndarray, unit_norm: bool) -> Tensor:
-    tensor = torch.from_numpy(vectors).float()
-    return F.normalize(tensor) if unit_norm else tensor
+    def _shares(self, ids: Tensor) -> Tensor:
+        """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""
+        weights = self.weights[ids.clamp(min=0)] * (ids >= 0)
+        return weights / weights.sum(dim=1, keepdim=True)
