@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,10 +38,21 @@ def _(model: nn.Sequential) -> ClusterModel:
     if not layers:
         raise TypeError("can't neuralize an empty nn.Sequential")
     found = read(layers[-1])
-    before = [*layers[:-1], *([] if found.features is None else [found.features])]
+    return replace(found, features=chained(*layers[:-1], found.features))
+
+
+def chained(*modules: nn.Module | None) -> nn.Module | None:
+    """Return the modules, some of which may be missing, as one; None if all are."""
+    found = [module for module in modules if module is not None]
     # a single module may be rebuilt from its description when it is loaded
-    features = before[0] if len(before) == 1 else nn.Sequential(*before)
-    return replace(found, features=features if before else None)
+    return nn.Sequential(*found) if len(found) > 1 else next(iter(found), None)
+
+
+def device_of(holder: Any) -> torch.device | None:
+    """Return the device of a tensor or of a module with tensors; None for anything else."""
+    if isinstance(holder, nn.Module):
+        holder = next(chain(holder.parameters(), holder.buffers()), None)
+    return holder.device if isinstance(holder, Tensor) else None
 
 
 @read.register

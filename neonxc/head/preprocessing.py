@@ -7,6 +7,7 @@ otherwise. Explanations hold n(x) constant, so that cluster boundaries are hyper
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,6 +85,13 @@ class Preprocessing:
     def point(self, z: Tensor) -> Tensor:
         """Return the raw point [d] with ``A x + b = z`` that is nearest to `center`."""
         return self.center + self.preimage((z - mapped(self.weight, self.center) - self.bias)[None])[0]
+
+    def frame(self, z: Tensor) -> dict[str, Any]:
+        """The coordinates of a :class:`~neonxc.head.detection.LinearDetection` that are zero where x maps to z [p]."""
+        # without a norm only root + origin matters; a map that repeats columns need not have a preimage of zero
+        zero = z if self.norm is None else torch.zeros_like(z)
+        origin = self.preimage((z - zero)[None])[0]
+        return {"root": self.point(zero), "origin": origin, "diagonal": self.diagonal, "norm": self.norm}
 
 
 def mapped(weight: Tensor, x: Tensor) -> Tensor:

@@ -39,9 +39,6 @@ class QuadraticDetection(Detection):
     shares: Tensor
     offsets: Tensor
 
-    def __init__(self, means: Tensor, roots: Tensor, shares: Tensor, offsets: Tensor) -> None:
-        super().__init__(means=means, roots=roots, shares=shares, offsets=offsets)
-
     @property
     def references(self) -> Tensor:
         """The means."""
