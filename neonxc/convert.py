@@ -177,10 +177,8 @@ def _check_arguments(model: Any, X: Any, features: Any, labels: Any) -> None:
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
     if (model is None) == (labels is None):
         raise TypeError("neuralize takes a model, or labels= and X=")
-    first, second = (tuple(getattr(value, "shape", ())) for value in (model, X))
-    if first[:1] == second[:1] and len(first) != len(second) and 1 in (len(first), len(second)):
-        name = "model" if len(first) == 1 else "X"
-        raise ValueError(f"{name} looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X)")
+    if getattr(model, "ndim", 0) == 2 and getattr(X, "ndim", 0) == 1:
+        raise ValueError("X looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X)")
 
 
 def _read(final: Any, X: Any) -> ClusterModel:
@@ -235,11 +233,11 @@ def _factor(found: ClusterModel, threshold: float | None, stiffness: float | Non
             raise ValueError(f"{name} needs a number between 0 and {most}, got {value!r}")
     if stiffness is not None and not found.softens:
         raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
-    factor = stiffness if found.softens else found.scale
-    if threshold is not None and factor is None:
+    factor = stiffness or (1.0 if threshold is None else found.scale)
+    if factor is None:
         needed = "give k-means a stiffness=, as soft k-means has it" if found.softens else "this model has none"
         raise ValueError(f"threshold= needs a model with probabilities: {needed}")
-    return 1.0 if factor is None or threshold is stiffness is None else float(factor)
+    return float(factor)
 
 
 def _folded(

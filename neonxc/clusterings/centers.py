@@ -65,6 +65,11 @@ def _(model: BisectingKMeans) -> ClusterModel:
 @read.register(tuple)
 def bare(model: Any) -> ClusterModel:
     """Read an array of centers [K, d]."""
+    if len(model) and not any(map(np.ndim, model)):
+        raise ValueError(
+            "model looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X); "
+            f"centers need shape [K, d], got {list(np.shape(model))}"
+        )
     return centroids(as_batch(model, name="centers").tensor)
 
 

@@ -141,8 +141,8 @@ class LinearDetection(Detection):
     bias: Tensor
     root: Tensor
     origin: Tensor
-    norm_weight: Tensor | None
-    norm_bias: Tensor | None
+    norm_weight: Tensor  # None without a Normalizer, as is the next one
+    norm_bias: Tensor
 
     def __init__(
         self,
@@ -270,9 +270,9 @@ class LinearDetection(Detection):
 
     def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
         """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
-        weight, bias = self.norm_weight, self.norm_bias
-        if self.norm is None or weight is None or bias is None:
+        if self.norm is None:
             return 1.0
+        weight, bias = self.norm_weight, self.norm_bias
         if isinstance(x, SparseRows):
             norm = x.norms(weight, bias, self.norm)[:, None]
         else:

@@ -1,4 +1,4 @@
-"""Grouping layers: one value per cluster, or per test of a tree, from neurons; and clusters as unions of pieces."""
+"""Grouping layers: one value per cluster or test of a tree from neurons; and clusters as unions of pieces."""
 
 from __future__ import annotations
 

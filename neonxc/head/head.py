@@ -191,7 +191,9 @@ class Head(nn.Module):
             assert isinstance(detection, LinearDetection)
             detection = detection.changed(directions=detection.directions * factor, bias=detection.bias * factor)
             if isinstance(grouping, Minimum):
-                grouping = Minimum(grouping.groups, grouping.gamma and grouping.gamma / factor, grouping.log_weights)
+                grouping = Minimum(
+                    grouping.groups, grouping.gamma and grouping.gamma / factor, grouping.log_weights
+                )
         return Head(detection, grouping, self.competition if threshold is None else Rivals(threshold))
 
     @property

@@ -87,7 +87,7 @@ class Preprocessing:
         return self.center + self.preimage((z - mapped(self.weight, self.center) - self.bias)[None])[0]
 
     def frame(self, z: Tensor) -> dict[str, Any]:
-        """The coordinates of a :class:`~neonxc.head.detection.LinearDetection` that are zero where x maps to z [p]."""
+        """The coordinates of a ``LinearDetection`` that are zero where the preprocessing maps to z [p]."""
         # without a norm only root + origin matters; a map that repeats columns need not have a preimage of zero
         zero = z if self.norm is None else torch.zeros_like(z)
         origin = self.preimage((z - zero)[None])[0]
