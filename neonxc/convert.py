@@ -124,10 +124,14 @@ def neuralize(
     if labels is not None and features is None and is_mixed(X):
         X = X.rename(columns=str)
         model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
-    steps, final = _split(model)
+    steps, final = [], model
+    while isinstance(final, Pipeline):
+        check_is_fitted(final)
+        steps, final = steps + final.steps[:-1], final.steps[-1][1]
+    width = next((step.n_features_in_ for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_")), 0)
     terms, steps = behind_terms(steps)
     if terms is None:
-        names, width = _feature_names(model, X, features), _width(model) or 0
+        names = None if features is not None else _feature_names(model, X)
     elif features is not None:
         raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
     else:
@@ -207,7 +211,7 @@ def _from_labels(
     if X is None:
         what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
-    if not steps and features is None and (width := _width(final)) is not None:
+    if not steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
         shape = tuple(as_batch(X).tensor.shape)
         if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
             check_width(shape[1], width)
@@ -266,24 +270,7 @@ def _folded(
     return encoding, chain
 
 
-def _split(model: Any) -> tuple[list[tuple[str, Any]], Any]:
-    if not isinstance(model, Pipeline):
-        return [], model
-    check_is_fitted(model)
-    steps, final = _split(model.steps[-1][1])
-    return [*model.steps[:-1], *steps], final
-
-
-def _width(step: Any) -> int | None:
-    """Return the number of raw columns if a step knows it ('passthrough' and None do not)."""
-    if isinstance(step, Pipeline):
-        return next((width for _, inner in step.steps if (width := _width(inner)) is not None), None)
-    return getattr(step, "n_features_in_", None)
-
-
-def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] | None:
-    if features is not None:
-        return None
+def _feature_names(model: Any, X: Any) -> list[str] | None:
     fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
     given = column_names(X)
     check_names(given, fitted)

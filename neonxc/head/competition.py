@@ -137,7 +137,7 @@ class Path(Competition):
         return self._at_leaves(torch.full_like(left[0], torch.inf), left, torch.minimum).T
 
     def _at_leaves(self, root: Tensor, left: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Carry a value from the root to the leaves [L, ...]: a test joins its row of `left` [T, ...], or minus it."""
+        """Carry a value from the root to the leaves [L, ...]: a test joins its `left` [T, ...] or minus it."""
         tests, leaves = {0: root}, {}
         for test, children in enumerate(self.children_):
             for child, side in zip(children, (left[test], -left[test]), strict=True):

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.registry import storable
-from neonxc.data.inputs import check_range, check_width, compute_dtype, spreads
+from neonxc.data.inputs import check_range, compute_dtype, spreads
 from neonxc.data.sparse import ORDERS, SparseRows, dense
-from neonxc.head.preprocessing import RowNorm, mapped
+from neonxc.head.preprocessing import mapped
 
 
 class Detection(nn.Module, ABC):
@@ -124,8 +124,10 @@ class LinearDetection(Detection):
         Where y is zero: at the centroids' mean, as float32 is not translation invariant.
     diagonal : bool
         Whether the preprocessing keeps columns separate.
-    norm : RowNorm, optional
+    norm : {"l1", "l2", "max"}, optional
         The row norm n(x) that a Normalizer divides by. Default: 1.
+    norm_weight, norm_bias : Tensor
+        The affine map of x whose norm it is, if there is one.
     nearest_zero : bool
         Measure a contrast from the point nearest to y = 0 where it is zero instead: for linear layers, which have
         no centroids. The bias of a contrast is then shared among the columns in proportion to their squared
@@ -133,41 +135,19 @@ class LinearDetection(Detection):
     """
 
     PLAIN = ("diagonal", "norm", "nearest_zero")
-    diagonal: bool
-    norm: str | None
-    nearest_zero: bool
+    diagonal, nearest_zero = True, False
+    norm: str | None = None
     directions: Tensor
     anchors: Tensor
     bias: Tensor
     root: Tensor
     origin: Tensor
-    norm_weight: Tensor  # None without a Normalizer, as is the next one
+    norm_weight: Tensor
     norm_bias: Tensor
 
-    def __init__(
-        self,
-        directions: Tensor,
-        anchors: Tensor,
-        bias: Tensor | None = None,
-        *,
-        root: Tensor,
-        origin: Tensor,
-        diagonal: bool = True,
-        norm: RowNorm | None = None,
-        nearest_zero: bool = False,
-    ) -> None:
-        super().__init__(
-            directions=directions,
-            anchors=anchors,
-            bias=(directions * anchors).sum(dim=1) if bias is None else bias,
-            root=root,
-            origin=origin,
-            norm_weight=None if norm is None else norm.weight,
-            norm_bias=None if norm is None else norm.bias,
-            norm=None if norm is None else norm.kind,
-            diagonal=diagonal,
-            nearest_zero=nearest_zero,
-        )
+    def __init__(self, directions: Tensor, anchors: Tensor, bias: Tensor | None = None, **frame: Any) -> None:
+        bias = (directions * anchors).sum(dim=1) if bias is None else bias
+        super().__init__(directions=directions, anchors=anchors, bias=bias, **frame)
 
     @property
     def references(self) -> Tensor:
@@ -253,14 +233,12 @@ class LinearDetection(Detection):
 
     def _sparse_forward(self, x: SparseRows) -> Tensor:
         """Neurons [N, M] of sparse points, in float64, as the shift is subtracted after the matrix product."""
-        check_width(x.shape[1], self.n_features, name="x")
         directions, origin = self.directions.double(), self.origin.double()
         along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x) - directions @ origin
         return (self.bias.double() - along).to(x.dtype)
 
     def coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
         """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
-        check_width(x.shape[1], self.n_features, name="x")
         x = dense(x)
         x = x.to(compute_dtype(x.dtype))
         if self.norm is None:
@@ -344,7 +322,6 @@ class EdgeDetection(Detection):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute neurons [N, M] from raw points [N, d], in float32 or float64."""
-        check_width(x.shape[1], self.n_features, name="x")
         dtype = compute_dtype(x.dtype)
         # compared in float64, as the tree does
         inside = (self.edge.double() - x[:, self.column].double()) * self.sign

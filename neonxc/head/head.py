@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from neonxc.common.memory import blocks
 from neonxc.common.registry import storable
+from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
 from neonxc.head.competition import Competition, Path, Rivals, Share
 from neonxc.head.detection import Detection, LinearDetection, full_precision
@@ -122,7 +123,7 @@ class Head(nn.Module):
 
     def values(self, x: Tensor) -> Tensor:
         """Compute the values [N, G] that compete: of clusters (the least wins) or of a tree's tests."""
-        return self._grouped(self.detection(x))[0]
+        return self._grouped(x)[0]
 
     def assign(self, x: Tensor) -> Tensor:
         """Return the column [N] of the cluster that each point is assigned to."""
@@ -170,7 +171,7 @@ class Head(nn.Module):
         -------
         Decision
         """
-        values, parts = self._grouped(self.detection(x))
+        values, parts = self._grouped(x)
         contrasts, signs, own = self.competition.evidence(values, target, competitor)
         if self.competition.threshold is None:
             shares = share(contrasts, beta)
@@ -201,7 +202,10 @@ class Head(nn.Module):
         """Whether the value of a cluster depends on several neurons at once."""
         return self.grouping is not None and self.grouping.soft
 
-    def _grouped(self, neurons: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _grouped(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Compute the values [N, G] of points, and the neurons' shares [N, M] in them."""
+        check_width(x.shape[1], self.n_features, name="x")
+        neurons = self.detection(x)
         return (neurons, None) if self.grouping is None else self.grouping(neurons)
 
 

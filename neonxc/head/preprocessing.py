@@ -88,10 +88,12 @@ class Preprocessing:
 
     def frame(self, z: Tensor) -> dict[str, Any]:
         """The coordinates of a ``LinearDetection`` that are zero where the preprocessing maps to z [p]."""
-        # without a norm only root + origin matters; a map that repeats columns need not have a preimage of zero
-        zero = z if self.norm is None else torch.zeros_like(z)
-        origin = self.preimage((z - zero)[None])[0]
-        return {"root": self.point(zero), "origin": origin, "diagonal": self.diagonal, "norm": self.norm}
+        if self.norm is None:  # only root + origin matters
+            return {"root": self.point(z), "origin": torch.zeros_like(self.center), "diagonal": self.diagonal}
+        zero, norm = torch.zeros_like(z), self.norm
+        origin = self.preimage(z[None])[0]
+        named = {"norm": norm.kind, "norm_weight": norm.weight, "norm_bias": norm.bias}
+        return {"root": self.point(zero), "origin": origin, "diagonal": self.diagonal, **named}
 
 
 def mapped(weight: Tensor, x: Tensor) -> Tensor:
