@@ -124,7 +124,7 @@ def neuralize(
     if labels is not None and features is None and is_mixed(X):
         X = X.rename(columns=str)
         model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
-    steps, final = [], model
+    steps, final = list[Any](), model
     while isinstance(final, Pipeline):
         check_is_fitted(final)
         steps, final = steps + final.steps[:-1], final.steps[-1][1]

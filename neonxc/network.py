@@ -71,10 +71,10 @@ class NeuralizedClustering(nn.Module):
 
     features: nn.Module | None
     _beta: Tensor
-    spread_: np.ndarray | None = None
-    fidelity_: float | None = None
-    fidelity_held_out_: float | None = None
-    stability_: float | None = None
+    spread_: np.ndarray | None
+    fidelity_: float | None
+    fidelity_held_out_: float | None
+    stability_: float | None
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class NeuralizedClustering(nn.Module):
         self.encoding = encoding
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.feature_names_ = None if feature_names is None else list(feature_names)
+        self.spread_ = self.fidelity_ = self.fidelity_held_out_ = self.stability_ = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=head.detection.device))
 
     def __repr__(self) -> str:

@@ -77,7 +77,7 @@ def fit_surrogate(
     return ClusterModel(head, centers, classes, None, fidelity, noise, scale=supports.gamma)
 
 
-def _head(supports: Supports, shift: Tensor, chain: Preprocessing | None) -> Head:
+def _head(supports: Supports, shift: Tensor | float, chain: Preprocessing | None) -> Head:
     points, groups, log_weights = (part.cpu() for part in supports.flat())
     return centroid_head(points + shift, groups, chain, gamma=supports.gamma, log_weights=log_weights)
 
@@ -132,10 +132,10 @@ def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int) -> float |
     size = int(DROPPED * len(x))
     refits = [_without(slice(i * size, (i + 1) * size), x, labels, k) for i in range(REFITS)]
     some = x[:: max(1, len(x) // COMPARED)]
-    zero, nets = x.new_zeros(1).cpu(), []
+    nets = []
     for one in (supports, *refits):
         if one is not None:
-            net = NeuralizedClustering(_head(one, zero, None)).to(x.device)
+            net = NeuralizedClustering(_head(one, 0.0, None)).to(x.device)
             nets.append(net.calibrate(x[: 2 * COMPARED]))
     own = nets[0](some).argmax(1)
     before, *after = (NEON(net).attribute(some, target=own) for net in nets)

@@ -20,14 +20,14 @@ class Competition(nn.Module, ABC):
 
     threshold: float | None = None
 
-    @abstractmethod
     def assign(self, values: Tensor) -> Tensor:
-        """Return the column [N] of the cluster that each point is assigned to."""
+        """Return the column [N] of the cluster that each point is assigned to: that of the largest logit."""
+        return self(values).argmax(dim=1)
 
     @abstractmethod
     def evidence(
         self, values: Tensor, target: Tensor, competitor: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Compute what speaks for a cluster, from all competitors or from one [N] only.
 
         Returns
@@ -35,7 +35,8 @@ class Competition(nn.Module, ABC):
         contrasts : Tensor [N, L]
             Each is a value times its sign, minus the target's own value if there is one; infinite for values that
             do not compete.
-        signs : Tensor [N, L]
+        signs : Tensor [N, L] or None
+            None if all are 1.
         own : Tensor [N, L] or None
             Indicator of the target's own value.
         """
@@ -71,15 +72,13 @@ class Rivals(Competition):
         """Return the column [N] of the cluster with the least value."""
         return values.argmin(dim=1)
 
-    def evidence(
-        self, values: Tensor, target: Tensor, competitor: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def evidence(self, values: Tensor, target: Tensor, competitor: Tensor | None) -> tuple[Tensor, None, Tensor]:
         """Compute the contrasts ``E_k - E_c`` [N, K] with the target; see :meth:`Competition.evidence`."""
         columns = torch.arange(values.shape[1], device=values.device)
         own = columns == target[:, None]
         absent = own if competitor is None else own | (columns != competitor[:, None])
         contrasts = (values - values.gather(1, target[:, None])).masked_fill(absent, torch.inf)
-        return contrasts, torch.ones_like(values), own.to(values)
+        return contrasts, None, own.to(values)
 
 
 @storable
@@ -112,10 +111,6 @@ class Path(Competition):
         """Compute the logits [N, K] from the values of tests [N, T]."""
         return -group_min(-self._leaf_values(values), self.leaves, self.k)[0]
 
-    def assign(self, values: Tensor) -> Tensor:
-        """Return the column [N] of the cluster whose leaf a point reaches."""
-        return self(values).argmax(dim=1)
-
     def evidence(self, values: Tensor, target: Tensor, competitor: Tensor | None) -> tuple[Tensor, Tensor, None]:
         """Compute the margins [N, T] of the tests on the path to the target's best leaf, and their sides.
 
@@ -138,7 +133,7 @@ class Path(Competition):
 
     def _at_leaves(self, root: Tensor, left: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Carry a value from the root to the leaves [L, ...]: a test joins its `left` [T, ...] or minus it."""
-        tests, leaves = {0: root}, {}
+        tests, leaves = {0: root}, dict[int, Tensor]()
         for test, children in enumerate(self.children_):
             for child, side in zip(children, (left[test], -left[test]), strict=True):
                 (leaves if child >= 0 else tests)[abs(child)] = join(tests[test], side)

@@ -140,7 +140,7 @@ class UnionOfIntervals(nn.Module):
         for interval, test in enumerate(self.tests.tolist()):
             intervals[test].append((self.intervals == interval).nonzero()[:, 0].tolist())
         outside = [list(product(*edges)) for edges in intervals]  # beyond one edge of every interval
-        clusters, found = [], []
+        clusters, found = list[Tensor](), list[Tensor]()
         for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
             ways = [
                 (intervals[test] if sign > 0 else outside[test]) if sign else [()]

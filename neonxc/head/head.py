@@ -177,7 +177,7 @@ class Head(nn.Module):
             shares = share(contrasts, beta)
         else:  # the gradient of the soft minimum that a threshold implies
             shares = softmin(contrasts, 1.0).nan_to_num()
-        weights = shares * signs
+        weights = shares if signs is None else shares * signs
         if own is not None:
             weights = weights - own * shares.sum(dim=1, keepdim=True)
         if parts is not None:
