@@ -121,9 +121,11 @@ def neuralize(
     1.0
     """
     _check_arguments(model, X, features, labels)
-    if labels is not None and features is None and is_mixed(X):
-        X = X.rename(columns=str)
-        model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
+    if labels is not None:
+        model = GivenLabels(labels).fit(X)
+        if features is None and is_mixed(X):
+            X = X.rename(columns=str)
+            model = make_pipeline(prepare(X).pipeline.fit(X), model)
     steps, final = list[Any](), model
     while isinstance(final, Pipeline):
         check_is_fitted(final)
@@ -139,8 +141,8 @@ def neuralize(
         X = terms.encode(X) if X is not None and is_texts(X) else X
     # checked before the surrogate is fitted, which takes time
     encoding, chain = _folded(final, steps, width, X, names, features)
-    if labels is not None or _has_labels_alone(final):
-        found = _from_labels(final, labels, laid_out(X), steps, features, encoding)
+    if _has_labels_alone(final):
+        found = _from_labels(final, laid_out(X), steps, features, encoding)
     else:
         found = _read(final, X)
     if found.encoding is not None:
@@ -196,7 +198,6 @@ def _read(final: Any, X: Any) -> ClusterModel:
 
 def _from_labels(
     final: Any,
-    labels: Any,
     X: Any,
     steps: list[tuple[str, Any]],
     features: nn.Module | None,
@@ -205,11 +206,13 @@ def _from_labels(
     """Fit a surrogate to labels."""
     from neonxc.clusterings.surrogate import fit_surrogate  # needs neonxc.models
 
-    if labels is None:
-        check_is_fitted(final)
-        labels = final.labels_
+    check_is_fitted(final)
     if X is None:
-        what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
+        what = (
+            "labels"
+            if isinstance(final, GivenLabels)
+            else f"a {type(final).__name__}, which remembers its labels alone,"
+        )
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
     if not steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
         shape = tuple(as_batch(X).tensor.shape)
@@ -222,7 +225,7 @@ def _from_labels(
             )
     if features is None and n_distinct(X[:2]) == 1 and n_distinct(X) == 1:
         raise ValueError(f"nothing tells the clusters apart{why_identical(X, 2)}")
-    return fit_surrogate(X, labels, steps, features, encoding)
+    return fit_surrogate(X, final.labels_, steps, features, encoding)
 
 
 def _has_labels_alone(final: Any) -> bool:

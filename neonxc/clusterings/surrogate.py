@@ -108,9 +108,8 @@ def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray
         checked.append((right, labels[test], classes, "the points held out from a fit to the others"))
         shares.append(_share(right))
     _warn_of_labels(*checked[shares.index(min(shares))])
-    return Fidelity(
-        shares[0], shares[1] if len(shares) > 1 else None, _stability(supports, x, labels, len(classes))
-    )
+    held_out = shares[1] if others is not None else None
+    return Fidelity(shares[0], held_out, _stability(supports, x, labels, len(classes)))
 
 
 def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:

@@ -187,6 +187,8 @@ class Head(nn.Module):
 
     def soft(self, factor: float, threshold: float | None) -> Head:
         """Return the head of ``p = softmax(-factor * values)``, with a threshold of p; its neurons are linear."""
+        if factor == 1 and threshold is None:
+            return self
         detection, grouping = self.detection, self.grouping
         if factor != 1:
             assert isinstance(detection, LinearDetection)

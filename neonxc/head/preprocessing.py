@@ -6,7 +6,7 @@ otherwise. Explanations hold n(x) constant, so that cluster boundaries are hyper
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,16 +34,16 @@ class Preprocessing:
     weight: Tensor
     bias: Tensor
     offset: Tensor
+    center: Tensor
+    scale: Tensor
     norm: RowNorm | None = None
-    center: Tensor = field(default_factory=lambda: torch.empty(0))
-    scale: Tensor = field(default_factory=lambda: torch.empty(0))
 
     @classmethod
     def identity(cls, d: int, device: torch.device | None = None) -> Preprocessing:
         """Return the identity map of `d` columns."""
         zero = torch.zeros(d, dtype=torch.float64, device=device)
         one = torch.ones_like(zero)
-        return cls(one, zero, zero, None, zero, one)
+        return cls(one, zero, zero, zero, one)
 
     @property
     def diagonal(self) -> bool:
