@@ -87,5 +87,6 @@ def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
     if not nearest:
         raise TypeError(
             f"can't neuralize a {type(model).__name__}: its largest output is not that of the nearest of its "
-            f"{name}; pass the network before them as features=, and the similarity layer or the {name} as the model"
+            f"{name}; pass the network before them as features=, and the similarity layer or the {name} as "
+            "the model"
         )

@@ -133,7 +133,8 @@ class Path(Competition):
 
     def _at_leaves(self, root: Tensor, left: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Carry a value from the root to the leaves [L, ...]: a test joins its `left` [T, ...] or minus it."""
-        tests, leaves = {0: root}, {0: root}
+        tests: dict[int, Tensor] = {0: root}
+        leaves: dict[int, Tensor] = {}
         for test, children in enumerate(self.children_):
             for child, side in zip(children, (left[test], -left[test]), strict=True):
                 (leaves if child >= 0 else tests)[abs(child)] = join(tests[test], side)
