@@ -7,24 +7,21 @@ from numbers import Real
 from typing import Any
 
 import torch
-from sklearn.base import ClusterMixin
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from neonxc.carriers.terms import behind_terms, is_texts
 from neonxc.clusterings import ClusterModel, SameCenters, read
-from neonxc.clusterings.given import GivenLabels
-from neonxc.clusterings.model import is_known
-from neonxc.clusterings.swapped import check_swapped
+from neonxc.clusterings.model import GivenLabels, is_known
+from neonxc.clusterings.modules import chained, device_of
 from neonxc.data.distinct import n_distinct, why_identical
 from neonxc.data.frames import column_names, reads_tables
 from neonxc.data.inputs import as_batch, check_names, check_width, spreads
 from neonxc.data.preparation import prepare
 from neonxc.data.sparse import SparseRows, is_sparse, laid_out, moments
-from neonxc.head import Head
-from neonxc.head.competition import Rivals
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding, is_mixed
@@ -123,18 +120,20 @@ def neuralize(
     >>> net.fidelity_
     1.0
     """
-    check_swapped(model, X, labels)
-    if features is not None and not isinstance(features, nn.Module):
-        raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
-    if (model is None) == (labels is None):
-        raise TypeError("neuralize takes a model, or labels= and X=")
-    if labels is not None and features is None and is_mixed(X):
-        X = X.rename(columns=str)
-        model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
-    steps, final = _split(model)
+    _check_arguments(model, X, features, labels)
+    if labels is not None:
+        model = GivenLabels(labels).fit(X)
+        if features is None and is_mixed(X):
+            X = X.rename(columns=str)
+            model = make_pipeline(prepare(X).pipeline.fit(X), model)
+    steps, final = list[Any](), model
+    while isinstance(final, Pipeline):
+        check_is_fitted(final)
+        steps, final = steps + final.steps[:-1], final.steps[-1][1]
+    width = next((step.n_features_in_ for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_")), 0)
     terms, steps = behind_terms(steps)
     if terms is None:
-        names, width = _feature_names(model, X, features), _width(model) or 0
+        names = None if features is not None else _feature_names(model, X)
     elif features is not None:
         raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
     else:
@@ -142,8 +141,8 @@ def neuralize(
         X = terms.encode(X) if X is not None and is_texts(X) else X
     # checked before the surrogate is fitted, which takes time
     encoding, chain = _folded(final, steps, width, X, names, features)
-    if labels is not None or _has_labels_alone(final):
-        found = _from_labels(final, labels, laid_out(X), steps, features, encoding)
+    if _has_labels_alone(final):
+        found = _from_labels(final, laid_out(X), steps, features, encoding)
     else:
         found = _read(final, X)
     if found.encoding is not None:
@@ -152,14 +151,14 @@ def neuralize(
                 f"a {type(final).__name__} that encodes its table itself needs to be without a pipeline"
             )
         encoding, names = found.encoding, list(found.encoding.columns)
-    features = _chained(features, found.features)
-    factor = _factor(found, threshold, stiffness)
-    noise = None if found.noise is None else found.noise(chain).scaled(factor)
-    head = _soft(found.head(chain), factor, threshold)
     if terms is not None and encoding is not None:
         raise ValueError("behind a vectorizer a pipeline has counts of terms, and no encoder or imputer")
+    factor = _factor(found, threshold, stiffness)
+    head = found.head(chain).soft(factor, threshold)
+    noise = None if found.noise is None else found.noise(chain).scaled(factor)
+    features = chained(features, found.features)
     net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
-    net.to(_device(final, X, features))
+    net.to(next(filter(None, map(device_of, (features, final, X))), torch.device("cpu")))
     if found.fidelity is not None:
         net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
     if X is not None:
@@ -168,8 +167,24 @@ def neuralize(
             net.spread_ = (moments(points)[1] if isinstance(points, SparseRows) else spreads(points)).cpu().numpy()
         return net.calibrate(X)
     if found.points is not None:
-        net.beta = NeuralizedClustering(_soft(found.head(None), factor, threshold)).calibrate(found.points).beta
+        net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta
     return net
+
+
+def _check_arguments(model: Any, X: Any, features: Any, labels: Any) -> None:
+    """Refuse arguments in the wrong order, and show the correct call."""
+    for name, value, what in (("X", X, "the data"), ("labels", labels, "a label for each row of X")):
+        if isinstance(value, BaseEstimator | nn.Module):
+            raise TypeError(
+                f"{name} needs {what}, got a {type(value).__name__}; the model comes first: "
+                "neonxc.neuralize(model, X)"
+            )
+    if features is not None and not isinstance(features, nn.Module):
+        raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
+    if (model is None) == (labels is None):
+        raise TypeError("neuralize takes a model, or labels= and X=")
+    if getattr(model, "ndim", 0) == 2 and getattr(X, "ndim", 0) == 1:
+        raise ValueError("X looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X)")
 
 
 def _read(final: Any, X: Any) -> ClusterModel:
@@ -183,7 +198,6 @@ def _read(final: Any, X: Any) -> ClusterModel:
 
 def _from_labels(
     final: Any,
-    labels: Any,
     X: Any,
     steps: list[tuple[str, Any]],
     features: nn.Module | None,
@@ -192,31 +206,26 @@ def _from_labels(
     """Fit a surrogate to labels."""
     from neonxc.clusterings.surrogate import fit_surrogate  # needs neonxc.models
 
-    if labels is None:
-        check_is_fitted(final)
-        labels = final.labels_
+    check_is_fitted(final)
     if X is None:
-        what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
+        what = (
+            "labels"
+            if isinstance(final, GivenLabels)
+            else f"a {type(final).__name__}, which remembers its labels alone,"
+        )
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
-    if not steps and features is None:
-        _check_fitted_on(final, as_batch(X).tensor.shape)
+    if not steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
+        shape = tuple(as_batch(X).tensor.shape)
+        if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
+            check_width(shape[1], width)
+        elif shape == (width, width):
+            raise ValueError(
+                f"X is the matrix of distances or affinities that the {type(final).__name__} was fitted on; pass "
+                "the points, whose columns are to explain it: neonxc.neuralize(labels=model.labels_, X=points)"
+            )
     if features is None and n_distinct(X[:2]) == 1 and n_distinct(X) == 1:
         raise ValueError(f"nothing tells the clusters apart{why_identical(X, 2)}")
-    return fit_surrogate(X, labels, steps, features, encoding)
-
-
-def _check_fitted_on(final: Any, shape: tuple[int, ...]) -> None:
-    """Refuse points with a wrong number of columns, and distances instead of points."""
-    width = _width(final)
-    if width is None or len(shape) != 2:
-        return
-    if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
-        check_width(shape[1], width)
-    elif shape == (width, width):
-        raise ValueError(
-            f"X is the matrix of distances or affinities that the {type(final).__name__} was fitted on; pass the "
-            "points, whose columns are to explain it: neonxc.neuralize(labels=model.labels_, X=points)"
-        )
+    return fit_surrogate(X, final.labels_, steps, features, encoding)
 
 
 def _has_labels_alone(final: Any) -> bool:
@@ -226,26 +235,16 @@ def _has_labels_alone(final: Any) -> bool:
 
 def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
     """Return the factor of the competing values."""
-    if stiffness is not None:
-        if not found.softens:
-            raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
-        if not isinstance(stiffness, Real) or not 0 < stiffness < math.inf:
-            raise ValueError(f"stiffness needs a number > 0, got {stiffness!r}")
-        return float(stiffness)
-    if threshold is None:
-        return 1.0
-    if found.scale is None:
+    for name, value, most in (("stiffness", stiffness, math.inf), ("threshold", threshold, 1)):
+        if value is not None and not (isinstance(value, Real) and 0 < value < most):
+            raise ValueError(f"{name} needs a number between 0 and {most}, got {value!r}")
+    if stiffness is not None and not found.softens:
+        raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
+    factor = stiffness or (1.0 if threshold is None else found.scale)
+    if factor is None:
         needed = "give k-means a stiffness=, as soft k-means has it" if found.softens else "this model has none"
         raise ValueError(f"threshold= needs a model with probabilities: {needed}")
-    return found.scale
-
-
-def _soft(head: Head, factor: float, threshold: float | None) -> Head:
-    """Return the head of a soft assignment."""
-    if threshold is not None and (not isinstance(threshold, Real) or not 0 < threshold < 1):
-        raise ValueError(f"threshold needs a probability between 0 and 1, got {threshold!r}")
-    head = head if factor == 1 else head.scaled(factor)
-    return head if threshold is None else Head(head.detection, head.grouping, Rivals(float(threshold)))
+    return float(factor)
 
 
 def _folded(
@@ -274,41 +273,9 @@ def _folded(
     return encoding, chain
 
 
-def _chained(first: nn.Module | None, then: nn.Module | None) -> nn.Module | None:
-    if first is None or then is None:
-        return first or then
-    return nn.Sequential(first, then)
-
-
-def _split(model: Any) -> tuple[list[tuple[str, Any]], Any]:
-    if not isinstance(model, Pipeline):
-        return [], model
-    check_is_fitted(model)
-    steps, final = _split(model.steps[-1][1])
-    return [*model.steps[:-1], *steps], final
-
-
-def _width(step: Any) -> int | None:
-    """Return the number of raw columns if a step knows it ('passthrough' and None do not)."""
-    if isinstance(step, Pipeline):
-        return next((width for _, inner in step.steps if (width := _width(inner)) is not None), None)
-    return getattr(step, "n_features_in_", None)
-
-
-def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] | None:
-    if features is not None:
-        return None
+def _feature_names(model: Any, X: Any) -> list[str] | None:
     fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
     given = column_names(X)
     check_names(given, fitted)
     names = given if fitted is None else fitted
     return None if names is None else [str(name) for name in names]
-
-
-def _device(model: Any, X: Any, features: nn.Module | None) -> torch.device:
-    """Return the device of the feature network, of a model that consists of tensors, or of X."""
-    for holder in (features, model, X):
-        tensors = [*holder.parameters(), *holder.buffers()] if isinstance(holder, nn.Module) else [holder]
-        if tensors and isinstance(tensors[0], Tensor):
-            return tensors[0].device
-    return torch.device("cpu")

@@ -71,6 +71,10 @@ class NeuralizedClustering(nn.Module):
 
     features: nn.Module | None
     _beta: Tensor
+    spread_: np.ndarray | None
+    fidelity_: float | None
+    fidelity_held_out_: float | None
+    stability_: float | None
 
     def __init__(
         self,
@@ -82,48 +86,31 @@ class NeuralizedClustering(nn.Module):
         encoding: Encoding | Terms | None = None,
     ) -> None:
         super().__init__()
-        if encoding is not None and (features is not None or encoding.width != head.n_features):
-            raise ValueError(
-                f"an encoding needs a head of its {encoding.width} columns and no feature network, got a head of "
-                f"{head.n_features}"
-            )
         self.head = head
         self.register_module("features", features)
         self.noise = noise
         self.encoding = encoding
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.feature_names_ = None if feature_names is None else list(feature_names)
-        self.spread_: np.ndarray | None = None
-        self.fidelity_: float | None = None
-        self.fidelity_held_out_: float | None = None
-        self.stability_: float | None = None
-        device = next((value.device for value in head.buffers()), None)
-        self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=device))
+        self.spread_ = self.fidelity_ = self.fidelity_held_out_ = self.stability_ = None
+        self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=head.detection.device))
 
     def __repr__(self) -> str:
-        parts = [self.head.detection, self.head.grouping, self.head.competition, self.noise]
+        parts, units = (
+            [self.head.detection, self.head.grouping, self.head.competition, self.noise],
+            self.carrier.units,
+        )
+        named = f"columns ({', '.join(units[:4])}{', ...' if len(units) > 4 else ''})"
         lines = [
-            f"{len(self.classes_)} clusters of {self._described_input()}, beta={text(self.beta)}",
+            f"{len(self.classes_)} clusters of points with {len(units)} "
+            f"{named if self.features is None else 'features'}, beta={text(self.beta)}",
             f"(head): {', '.join(type(part).__name__ for part in parts if part is not None)}",
         ]
         if self.features is not None:
-            lines.append(f"(features): {_in_short(self.features)}")
+            lines.append(f"(features): {type(self.features).__name__}")
         if self.fidelity_ is not None:
-            held_out = self.fidelity_held_out_
-            also = "" if held_out is None else f", {percent(held_out)} of points held out"
-            lines.append(f"surrogate that gives {percent(self.fidelity_)} of the points their label{also}")
+            lines.append(f"surrogate that gives {percent(self.fidelity_)} of the points their label")
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
-
-    def _described_input(self) -> str:
-        """Describe the input of the network in a few words."""
-        units = self.carrier.units
-        if isinstance(self.encoding, Terms) or self.carrier.missing == "word":
-            return f"texts by {len(units)} {'terms' if self.features is None else 'words'}"
-        if self.features is not None:
-            return f"points with {len(units)} features"
-        named = self.feature_names_ is not None or self.encoding is not None
-        listed = [*units[:4], "..."] if len(units) > 5 else units
-        return f"points with {len(units)} columns" + (f" ({', '.join(listed)})" if named else "")
 
     @property
     def beta(self) -> float:
@@ -290,20 +277,15 @@ class NeuralizedClustering(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NeuralizedClustering:
         """Move and cast as usual, but keep everything except the features at least in float32."""
-        if recurse and self.features is not None:
-            self.features._apply(fn)
-        for part in (self.head, self.noise):
-            for module in () if part is None else part.modules():
-                module._apply(lambda t: _widened(t, fn(t)), recurse=False)
-        self._beta = _widened(self._beta, fn(self._beta))
+
+        def widened(before: Tensor) -> Tensor:
+            after = fn(before)
+            return before.to(after.device, torch.float32) if after.dtype.itemsize < 4 else after
+
+        for child in self.children() if recurse else ():
+            child._apply(fn if child is self.features else widened)
+        super()._apply(widened, recurse=False)
         return self
-
-
-def _in_short(module: nn.Module) -> str:
-    """Describe a module in one line: its class, the network that it wraps, and its options."""
-    inner = [type(child).__name__ for child in module.children()]
-    details = [*(inner if len(inner) == 1 else ()), *filter(None, [module.extra_repr()])]
-    return f"{type(module).__name__}({', '.join(details)})"
 
 
 def _pack(net: NeuralizedClustering) -> Values:
@@ -330,14 +312,11 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net._beta = values["beta"]  # in its own precision
     net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
     net.spread_ = values["spread"]
-    # run the head once, so that inconsistent values raise an error now
     head, K = net.head, len(net.classes_)
     d = head.n_features if net.encoding is None else len(net.encoding.columns)
-    columns = net.feature_names_ or [""] * d
-    if len(columns) != d or not all(isinstance(name, str) for name in columns):
+    if [type(name) for name in net.feature_names_ or [""] * d] != [str] * d:
         raise TypeError(f"it has not one name for each of {d} features")
-    if net.spread_ is not None and np.shape(net.spread_) != (head.n_features,):
-        raise TypeError(f"it has not one spread for each of {head.n_features} columns of the head")
+    # run the head once, so that inconsistent values raise an error now
     x = torch.zeros(1, head.n_features)
     head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
     if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):
@@ -357,9 +336,3 @@ def checked_beta(value: float) -> float:
     if not number >= 0:
         raise ValueError(f"beta needs a number from 0 to inf, got {value!r}")
     return number
-
-
-def _widened(before: Tensor, after: Tensor) -> Tensor:
-    if after.dtype in (torch.float16, torch.bfloat16):
-        return before.to(device=after.device, dtype=torch.float32)
-    return after

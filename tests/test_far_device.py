@@ -25,7 +25,7 @@ NOT_CALLED = {
     ),
     "every network consists of them": (
         "head.Head head.Decision head.detection.LinearDetection head.quadratic.QuadraticDetection "
-        "head.edges.EdgeDetection head.grouping.Minimum head.grouping.UnionOfIntervals "
+        "head.detection.EdgeDetection head.grouping.Minimum head.grouping.UnionOfIntervals "
         "head.competition.Rivals head.competition.Path "
         "carriers.Carrier carriers.Record"
     ),

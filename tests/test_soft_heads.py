@@ -491,15 +491,18 @@ def test_mixture_on_features():
     [
         (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), threshold=0.9), "give k-means a stiffness="),
         (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness=1, threshold=1.0), "between 0 and 1"),
-        (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness=-1.0), "stiffness needs a number > 0"),
-        (lambda: neonxc.neuralize(linear(), threshold="high"), "threshold needs a probability"),
+        (
+            lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness=-1.0),
+            "stiffness needs a number between 0 and inf",
+        ),
+        (lambda: neonxc.neuralize(linear(), threshold="high"), "threshold needs a number between 0 and 1"),
         (
             lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness="much"),
-            "stiffness needs a number > 0",
+            "stiffness needs a number between 0 and inf",
         ),
         (lambda: neonxc.neuralize(linear(), stiffness=2.0), "stiffness= is for k-means"),
         (lambda: neonxc.neuralize(BisectingKMeans(3).fit(IRIS), threshold=0.5), "this model has none"),
-        (lambda: neonxc.neuralize(GaussianMixture(1).fit(IRIS)), "at least 2 components"),
+        (lambda: neonxc.neuralize(GaussianMixture(1).fit(IRIS)), "at least 2 clusters"),
         (
             lambda: neonxc.neuralize(make_pipeline(Normalizer(), GaussianMixture(3)).fit(IRIS)),
             "a Normalizer before a Gaussian mixture",

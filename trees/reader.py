@@ -11,10 +11,8 @@ from torch import Tensor
 
 from neonxc.clusterings import ClusterModel, read
 from neonxc.head import Head
-from neonxc.head.centroids import frame
 from neonxc.head.competition import Path
-from neonxc.head.detection import Detection, LinearDetection
-from neonxc.head.edges import EdgeDetection
+from neonxc.head.detection import Detection, EdgeDetection, LinearDetection
 from neonxc.head.grouping import UnionOfIntervals
 from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.trees.estimator import TreeExplainer
@@ -71,7 +69,9 @@ def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection,
     spread = torch.ones(tree.n_columns, dtype=torch.float64) if tree.spread is None else tree.spread
     detection: Detection
     if chain is None:
-        detection = EdgeDetection(column, edge, sign, spread[column], tree.n_columns)
+        detection = EdgeDetection(
+            column=column, edge=edge, sign=sign, spread=spread[column], columns=tree.n_columns
+        )
     else:
         detection = _behind(chain, column, edge, sign.double() / spread[column])
     if [test_of[interval] for interval in interval_of] == list(range(len(nodes))):
@@ -89,4 +89,4 @@ def _behind(chain: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -
     directions = chain.pullback(one_of)
     steepest = directions * chain.scale.square()
     distance = (edge - chain.offset[column] - middle[column]) / (directions * steepest).sum(1)
-    return LinearDetection(slope[:, None] * directions, distance[:, None] * steepest, **frame(chain, middle))
+    return LinearDetection(slope[:, None] * directions, distance[:, None] * steepest, **chain.frame(middle))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neonxc.clusterings import centers, hierarchy, mixtures, modules
+from neonxc.clusterings import centers, mixtures, modules
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 
-__all__ = ["ClusterModel", "SameCenters", "centers", "hierarchy", "mixtures", "modules", "read"]
+__all__ = ["ClusterModel", "SameCenters", "centers", "mixtures", "modules", "read"]

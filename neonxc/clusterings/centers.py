@@ -1,4 +1,4 @@
-"""Readers for clusterers that assign points to the nearest center."""
+"""Readers for clusterers that assign points to the nearest center, or down a hierarchy of nearest centers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.cluster import AffinityPropagation, Birch, KMeans, MeanShift, MiniBatchKMeans
+from sklearn.cluster import AffinityPropagation, Birch, BisectingKMeans, KMeans, MeanShift, MiniBatchKMeans
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.data.inputs import as_batch, check_finite, check_range
 from neonxc.data.sparse import is_sparse
-from neonxc.head import centroid_head
+from neonxc.head import bisecting_head, centroid_head
 
 
 @read.register(KMeans)
 @read.register(MiniBatchKMeans)
 @read.register(MeanShift)
 @read.register(AffinityPropagation)
-def _(model: KMeans | MiniBatchKMeans | MeanShift | AffinityPropagation) -> ClusterModel:
+def _(model: Any) -> ClusterModel:
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):
         raise ValueError("AffinityPropagation needs features: with a precomputed affinity it has no centers")
@@ -37,15 +37,39 @@ def _(model: Birch) -> ClusterModel:
     return centroids(model.subcluster_centers_, groups, classes)
 
 
+@read.register
+def _(model: BisectingKMeans) -> ClusterModel:
+    check_is_fitted(model)
+    if model.n_clusters < 2:
+        return centroids(model.cluster_centers_)
+    children: list[Any] = []
+    centers = []
+    queue = [model._bisecting_tree]  # scikit-learn stores its hierarchy only in this private attribute
+    for node in queue:
+        sides = (node.left, node.right)
+        inner = [child for child in sides if child.left is not None]
+        numbers = {child: -(len(queue) + i) for i, child in enumerate(inner)}
+        queue += inner
+        children.append(tuple(numbers[child] if child in numbers else int(child.label) for child in sides))
+        centers.append(np.stack([child.center for child in sides]) + getattr(model, "_X_mean", 0.0))
+    left, right = torch.as_tensor(np.stack(centers, 1), dtype=torch.float64)
+    if (left == right).all(dim=1).any():
+        raise SameCenters("a split of the hierarchy has identical centers on both sides")
+    points = torch.as_tensor(model.cluster_centers_, dtype=torch.float64)
+    return ClusterModel(lambda chain: bisecting_head(children, left, right, chain), points)
+
+
 @read.register(np.ndarray)
 @read.register(Tensor)
 @read.register(list)
 @read.register(tuple)
 def bare(model: Any) -> ClusterModel:
     """Read an array of centers [K, d]."""
-    flat = not any(map(np.ndim, model)) if isinstance(model, (list, tuple)) else np.ndim(model) < 2
-    if flat:
-        raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
+    if len(model) and not any(map(np.ndim, model)):
+        raise ValueError(
+            "model looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X); "
+            f"centers need shape [K, d], got {list(np.shape(model))}"
+        )
     return centroids(as_batch(model, name="centers").tensor)
 
 
@@ -65,11 +89,8 @@ def check_distinct(
     points: Tensor, numbers: Tensor | None = None, message: str = "clusters {} and {} have identical centers"
 ) -> None:
     """Refuse clusters with identical rows of parameters, because no contrast distinguishes them."""
-    _, first = torch.unique(points, dim=0, return_inverse=True)
-    number = torch.arange(len(points)) if numbers is None else numbers
-    order = torch.argsort(first, stable=True)
-    first, number = first[order], number[order]
-    same = (first[1:] == first[:-1]) & (number[1:] != number[:-1])
-    if same.any():
-        at = int(same.nonzero()[0])
-        raise SameCenters(message.format(*sorted(number[at : at + 2].tolist())))
+    first: dict[bytes, int] = {}
+    owners = range(len(points)) if numbers is None else numbers.tolist()
+    for owner, row in zip(owners, (points + 0.0).numpy(), strict=True):  # -0.0 is 0.0
+        if (other := first.setdefault(row.tobytes(), owner)) != owner:
+            raise SameCenters(message.format(*sorted((other, owner))))

@@ -8,6 +8,7 @@ from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
 from torch import Tensor, nn
 
 from neonxc.head import Head, Noise
@@ -86,3 +87,21 @@ def read(model: Any) -> ClusterModel:
 def is_known(model: Any) -> bool:
     """Whether a reader is registered for the class of a model."""
     return read.dispatch(type(model)) is not read.dispatch(object)
+
+
+class GivenLabels(ClusterMixin, BaseEstimator):
+    """Clusterer with given labels, for the last step of a pipeline.
+
+    Parameters
+    ----------
+    labels : array-like [n]
+        Labels of the points passed to `fit`.
+    """
+
+    def __init__(self, labels: Any = None) -> None:
+        self.labels = labels
+
+    def fit(self, X: Any, y: Any = None) -> GivenLabels:
+        """Store the labels as `labels_`."""
+        self.labels_ = self.labels
+        return self

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,10 +38,21 @@ def _(model: nn.Sequential) -> ClusterModel:
     if not layers:
         raise TypeError("can't neuralize an empty nn.Sequential")
     found = read(layers[-1])
-    before = [*layers[:-1], *([] if found.features is None else [found.features])]
+    return replace(found, features=chained(*layers[:-1], found.features))
+
+
+def chained(*modules: nn.Module | None) -> nn.Module | None:
+    """Return the modules, some of which may be missing, as one; None if all are."""
+    found = [module for module in modules if module is not None]
     # a single module may be rebuilt from its description when it is loaded
-    features = before[0] if len(before) == 1 else nn.Sequential(*before)
-    return replace(found, features=features if before else None)
+    return nn.Sequential(*found) if len(found) > 1 else next(iter(found), None)
+
+
+def device_of(holder: Any) -> torch.device | None:
+    """Return the device of a tensor or of a module with tensors; None for anything else."""
+    if isinstance(holder, nn.Module):
+        holder = next(chain(holder.parameters(), holder.buffers()), None)
+    return holder.device if isinstance(holder, Tensor) else None
 
 
 @read.register
@@ -63,18 +76,17 @@ def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
     points = centers[torch.arange(TRIED, device=centers.device) % len(centers)] + noise * centers.std(0, False)
+    far = torch.cdist(points.double(), centers.double()).square()
+    # the distance is |z|^2 - 2 z'c + |c|^2
+    rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
     try:
-        output = model(points)
-    except (NotImplementedError, RuntimeError, ValueError, TypeError) as error:
-        output = error
-    if isinstance(output, Tensor) and output.shape == (TRIED, len(centers)):
-        far = torch.cdist(points.double(), centers.double()).square()
-        chosen = far.gather(1, output.argmax(1, keepdim=True))[:, 0]
-        # the distance is |z|^2 - 2 z'c + |c|^2
-        rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
-        if bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all()):
-            return
-    raise TypeError(
-        f"can't neuralize a {type(model).__name__}: its largest output is not that of the nearest of its {name}; "
-        f"pass the network before them as features=, and the similarity layer or the {name} as the model"
-    )
+        chosen = far.gather(1, model(points).argmax(1, keepdim=True))[:, 0]
+        nearest = bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all())
+    except (AttributeError, LookupError, RuntimeError, ValueError, TypeError):  # it has other inputs or outputs
+        nearest = False
+    if not nearest:
+        raise TypeError(
+            f"can't neuralize a {type(model).__name__}: its largest output is not that of the nearest of its "
+            f"{name}; pass the network before them as features=, and the similarity layer or the {name} as "
+            "the model"
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +15,11 @@ from neonxc.attribution.neon import NEON
 from neonxc.carriers import carrier_of, rows
 from neonxc.clusterings import ClusterModel
 from neonxc.clusterings.model import Fidelity
+from neonxc.clusterings.modules import device_of
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import as_batch, as_labels
+from neonxc.data.inputs import as_array, as_batch, as_labels
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
@@ -65,27 +66,24 @@ def fit_surrogate(
     check_spread(points)
     x, y = points[there], column[there]
     supports = labelled(x, y, len(classes))
-    fidelity = _fidelity(supports, x, y, classes)
-    radius = None
+    fidelity, noise = _fidelity(supports, x, y, classes), None
     if not bool(there.all()):
         far, nearest = supports.distances(points).min(1)
         radius = radii(far, nearest, there, len(classes))
         _warn_of_noise(far <= radius[nearest], there)
-        radius = radius.cpu()
-    centers, groups, log_weights = (part.cpu() for part in supports.flat())
-    centers = centers + shift.cpu()
+        noise = partial(_noise, radius.cpu(), points.shape[1])
+    head = partial(_head, supports, shift.cpu())
+    centers = supports.flat()[0].cpu() + shift.cpu()
+    return ClusterModel(head, centers, classes, None, fidelity, noise, scale=supports.gamma)
 
-    def head(chain: Preprocessing | None) -> Head:
-        return centroid_head(centers, groups, chain, gamma=supports.gamma, log_weights=log_weights)
 
-    def noise(chain: Preprocessing | None) -> Noise:
-        assert radius is not None
-        chain = chain or Preprocessing.identity(centers.shape[1])
-        return Noise(radius, len(classes), chain.weight)
+def _head(supports: Supports, shift: Tensor | float, chain: Preprocessing | None) -> Head:
+    points, groups, log_weights = (part.cpu() for part in supports.flat())
+    return centroid_head(points + shift, groups, chain, gamma=supports.gamma, log_weights=log_weights)
 
-    return ClusterModel(
-        head, centers, classes, None, fidelity, None if radius is None else noise, scale=supports.gamma
-    )
+
+def _noise(radius: Tensor, d: int, chain: Preprocessing | None) -> Noise:
+    return Noise(radius, len(radius), (chain or Preprocessing.identity(d)).weight)
 
 
 def _hashed(x: Tensor, labels: Tensor) -> Tensor:
@@ -102,17 +100,16 @@ def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray
     The held-out fidelity is that of a surrogate of four fifths of the points, measured on the others; it is None
     if a cluster has no points in the four fifths.
     """
-    right, which = _agreeing(supports, x, labels), "the points"
-    fidelity, held_out = _share(right), None
+    right = supports.distances(x).argmin(1) == labels
+    checked, shares = [(right, labels, classes, "the points")], [_share(right)]
     test = slice(int(HELD_OUT * len(x)))
-    others, own = _without(test, x, labels, len(classes)), labels
-    if others is not None:
-        right_there = _agreeing(others, x[test], labels[test])
-        held_out = _share(right_there)
-        if held_out < fidelity:
-            right, own, which = right_there, labels[test], "the points held out from a fit to the others"
-    _warn_of_labels(right, own, classes, which)
-    return Fidelity(fidelity, held_out, _stability(supports, x, labels, len(classes)))
+    if (others := _without(test, x, labels, len(classes))) is not None:
+        right = others.distances(x[test]).argmin(1) == labels[test]
+        checked.append((right, labels[test], classes, "the points held out from a fit to the others"))
+        shares.append(_share(right))
+    _warn_of_labels(*checked[shares.index(min(shares))])
+    held_out = shares[1] if others is not None else None
+    return Fidelity(shares[0], held_out, _stability(supports, x, labels, len(classes)))
 
 
 def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:
@@ -134,27 +131,15 @@ def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int) -> float |
     size = int(DROPPED * len(x))
     refits = [_without(slice(i * size, (i + 1) * size), x, labels, k) for i in range(REFITS)]
     some = x[:: max(1, len(x) // COMPARED)]
-    net = _network(supports, x)
-    own = net(some).argmax(1)
-    before = NEON(net).attribute(some, target=own)
-    size_before = float(before.norm()) or 1.0
-    changes = [
-        float((NEON(_network(refit, x)).attribute(some, target=own) - before).norm()) / size_before
-        for refit in refits
-        if refit is not None
-    ]
+    nets = []
+    for one in (supports, *refits):
+        if one is not None:
+            net = NeuralizedClustering(_head(one, 0.0, None)).to(x.device)
+            nets.append(net.calibrate(x[: 2 * COMPARED]))
+    own = nets[0](some).argmax(1)
+    before, *after = (NEON(net).attribute(some, target=own) for net in nets)
+    changes = [float((one - before).norm()) / (float(before.norm()) or 1.0) for one in after]
     return max(0.0, 1 - sum(changes) / len(changes)) if changes else None
-
-
-def _network(supports: Supports, x: Tensor) -> NeuralizedClustering:
-    points, groups, log_weights = supports.flat()
-    head = centroid_head(points.cpu(), groups.cpu(), gamma=supports.gamma, log_weights=log_weights.cpu())
-    return NeuralizedClustering(head).to(x.device).calibrate(x[: 2 * COMPARED])
-
-
-def _agreeing(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
-    """Mask [n] of the points whose nearest cluster is their label."""
-    return supports.distances(x).argmin(1) == labels
 
 
 def _share(true: Tensor) -> float:
@@ -221,29 +206,23 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, en
     """Return the points that were clustered, [n, d] of float64; `encoding` is that of a table, if X is one."""
     if encoding is not None and isinstance(X, Tensor):
         raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
-    if encoding is not None:
-        return _transformed(X, steps)
-    if features is None:
-        points = as_batch(X).tensor
-    else:
-        tensor = next(chain(features.parameters(), features.buffers()), None)
-        carrier = carrier_of(features, None, None, torch.device("cpu") if tensor is None else tensor.device)
+    points = X
+    if features is not None:
+        carrier = carrier_of(features, None, None, device_of(features) or torch.device("cpu"))
         x = carrier.batch(X).tensor
         with torch.no_grad():
             parts = blocks(len(x), network_bytes(x), x.device)
-            points = torch.cat([rows(carrier.features(x[part])) for part in parts])
+            points = torch.cat([rows(carrier.features(x[part])) for part in parts]).double()
+    elif encoding is None:
+        points = as_batch(X).tensor.double()
+    device = device_of(points)
+    if steps:
+        pipeline = Pipeline(steps)
+        if features is None and hasattr(X, "iloc") and hasattr(pipeline, "feature_names_in_"):
+            points = X  # steps may select columns by name
+        points = pipeline.transform(as_array(points) if isinstance(points, Tensor) else points)
+        # terms are sparse
+        points = torch.from_numpy(np.array(points.toarray() if hasattr(points, "toarray") else points, np.float64))
     if points.ndim != 2:
         raise ValueError(f"X needs shape [points, features], got {list(points.shape)}")
-    points = points.detach().double()
-    if not steps:
-        return points
-    named = features is None and hasattr(X, "iloc") and hasattr(Pipeline(steps), "feature_names_in_")
-    transformed = _transformed(X if named else points.cpu().numpy(), steps)  # steps may select columns by name
-    return transformed.to(points.device)
-
-
-def _transformed(X: Any, steps: list[tuple[str, Any]]) -> Tensor:
-    """Return the output of the steps of a pipeline as a dense tensor of float64."""
-    transformed = Pipeline(steps).transform(X)
-    dense = transformed.toarray() if hasattr(transformed, "toarray") else transformed  # terms are sparse
-    return torch.from_numpy(np.array(dense, dtype=np.float64))
+    return points.to(device)

@@ -23,7 +23,7 @@ from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import NOISE, as_array
 from neonxc.head import Head
-from neonxc.head.competition import Path, Rivals
+from neonxc.head.competition import Competition, Path
 from neonxc.network import NeuralizedClustering
 
 GROWTH, TRIES = 8.0, 14
@@ -182,7 +182,7 @@ def region_of(net: NeuralizedClustering) -> Region:
 
 
 @singledispatch
-def _region(competition: Rivals | Path, head: Head, slopes: Tensor) -> Region:
+def _region(competition: Competition, head: Head, slopes: Tensor) -> Region:
     return Polyhedra(head, slopes)
 
 

@@ -10,7 +10,7 @@ from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.search import MOST_NODES, MOST_NUMBERS, Found, Nodes, roots, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
-from neonxc.head.pieces import Pieces
+from neonxc.head.grouping import Pieces
 
 COPIES = 6  # copies of a node's half-spaces in memory while it is solved
 

@@ -1,33 +1,37 @@
-"""Detection layers: neurons on the raw columns, and the relevance that they assign to the columns."""
+"""Detection layers of linear neurons on the raw columns, and the relevance that they assign to the columns."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neonxc.common.registry import storable
-from neonxc.data.inputs import check_range, check_width, compute_dtype, spreads
+from neonxc.data.inputs import check_range, compute_dtype, spreads
 from neonxc.data.sparse import ORDERS, SparseRows, dense
-from neonxc.head.preprocessing import RowNorm, mapped
+from neonxc.head.preprocessing import mapped
 
 
 class Detection(nn.Module, ABC):
     """Base class of detection layers: a decision is a weighted sum of their neurons.
 
-    The buffers are given by name; the first one has one row per neuron.
+    The plain attributes and buffers are given by name; the first buffer has one row per neuron.
     """
 
     PLAIN: tuple[str, ...] = ()
 
-    def __init__(self, **buffers: Tensor | None) -> None:
+    def __init__(self, **parts: Any) -> None:
         super().__init__()
-        for name, value in buffers.items():
-            self.register_buffer(name, value)
+        for name, value in parts.items():
+            if name in self.PLAIN:
+                setattr(self, name, value)
+            else:
+                self.register_buffer(name, value)
 
     @property
     def n_features(self) -> int:
@@ -38,6 +42,11 @@ class Detection(nn.Module, ABC):
     def n_neurons(self) -> int:
         """Number of neurons M."""
         return len(self._first)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the neurons."""
+        return self._first.device
 
     @property
     def _first(self) -> Tensor:
@@ -87,16 +96,11 @@ class Detection(nn.Module, ABC):
     @property
     def references(self) -> Tensor:
         """Reference points [R, d] in raw columns: centers, supports or means."""
-        raise NotImplementedError("these neurons have no reference points")
+        raise NotImplementedError
 
     def units(self) -> Tensor:
         """Estimate the spread [d] of the columns by the standard deviations of the reference points."""
         return spreads(self.references)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the neurons."""
-        return next(self.buffers()).device
 
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:  # optional for subclasses
         """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
@@ -120,8 +124,10 @@ class LinearDetection(Detection):
         Where y is zero: at the centroids' mean, as float32 is not translation invariant.
     diagonal : bool
         Whether the preprocessing keeps columns separate.
-    norm : RowNorm, optional
+    norm : {"l1", "l2", "max"}, optional
         The row norm n(x) that a Normalizer divides by. Default: 1.
+    norm_weight, norm_bias : Tensor
+        The affine map of x whose norm it is, if there is one.
     nearest_zero : bool
         Measure a contrast from the point nearest to y = 0 where it is zero instead: for linear layers, which have
         no centroids. The bias of a contrast is then shared among the columns in proportion to their squared
@@ -129,37 +135,19 @@ class LinearDetection(Detection):
     """
 
     PLAIN = ("diagonal", "norm", "nearest_zero")
+    diagonal, nearest_zero = True, False
+    norm: str | None = None
     directions: Tensor
     anchors: Tensor
     bias: Tensor
     root: Tensor
     origin: Tensor
-    norm_weight: Tensor | None
-    norm_bias: Tensor | None
+    norm_weight: Tensor
+    norm_bias: Tensor
 
-    def __init__(
-        self,
-        directions: Tensor,
-        anchors: Tensor,
-        bias: Tensor | None = None,
-        *,
-        root: Tensor,
-        origin: Tensor,
-        diagonal: bool = True,
-        norm: RowNorm | None = None,
-        nearest_zero: bool = False,
-    ) -> None:
-        super().__init__(
-            directions=directions,
-            anchors=anchors,
-            bias=(directions * anchors).sum(dim=1) if bias is None else bias,
-            root=root,
-            origin=origin,
-            norm_weight=None if norm is None else norm.weight,
-            norm_bias=None if norm is None else norm.bias,
-        )
-        self.diagonal, self.nearest_zero = diagonal, nearest_zero
-        self.norm = None if norm is None else norm.kind
+    def __init__(self, directions: Tensor, anchors: Tensor, bias: Tensor | None = None, **frame: Any) -> None:
+        bias = (directions * anchors).sum(dim=1) if bias is None else bias
+        super().__init__(directions=directions, anchors=anchors, bias=bias, **frame)
 
     @property
     def references(self) -> Tensor:
@@ -191,10 +179,6 @@ class LinearDetection(Detection):
         other = copy(self)
         other._buffers = {**self._buffers, **buffers}
         return other
-
-    def scaled(self, factor: float) -> LinearDetection:
-        """Return the same layer with neurons multiplied by a factor."""
-        return self.changed(directions=self.directions * factor, bias=self.bias * factor)
 
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
         """Raise a ValueError if products with the directions overflow, or centroids' distances underflow."""
@@ -249,14 +233,12 @@ class LinearDetection(Detection):
 
     def _sparse_forward(self, x: SparseRows) -> Tensor:
         """Neurons [N, M] of sparse points, in float64, as the shift is subtracted after the matrix product."""
-        check_width(x.shape[1], self.n_features, name="x")
         directions, origin = self.directions.double(), self.origin.double()
         along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x) - directions @ origin
         return (self.bias.double() - along).to(x.dtype)
 
     def coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
         """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
-        check_width(x.shape[1], self.n_features, name="x")
         x = dense(x)
         x = x.to(compute_dtype(x.dtype))
         if self.norm is None:
@@ -268,13 +250,13 @@ class LinearDetection(Detection):
         """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
         if self.norm is None:
             return 1.0
-        assert self.norm_weight is not None
-        assert self.norm_bias is not None
+        weight, bias = self.norm_weight, self.norm_bias
         if isinstance(x, SparseRows):
-            norm = x.norms(self.norm_weight, self.norm_bias, self.norm)[:, None]
+            norm = x.norms(weight, bias, self.norm)[:, None]
         else:
-            z = mapped(self.norm_weight.to(x), x) + self.norm_bias.to(x)
-            norm = torch.linalg.vector_norm(z, ORDERS[self.norm], dim=1, keepdim=True)
+            norm = torch.linalg.vector_norm(
+                mapped(weight.to(x), x) + bias.to(x), ORDERS[self.norm], dim=1, keepdim=True
+            )
         return torch.where(norm > 0, norm, 1.0)  # scikit-learn does not scale zero rows either
 
 
@@ -284,11 +266,76 @@ def _minus(x: Tensor, shift: Tensor) -> Tensor:
     return x - rounded - (shift - rounded.to(shift)).to(x)
 
 
-@contextmanager
-def full_precision(x: Tensor) -> Iterator[None]:
+def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Switch autocast off: squared distances overflow float16."""
-    if not torch.is_autocast_enabled(x.device.type):
-        yield
-        return
-    with torch.autocast(x.device.type, enabled=False):
-        yield
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+@storable
+class EdgeDetection(Detection):
+    """Neurons that measure how far one column is inside an edge of an interval, in spreads of the column.
+
+    ``a_m(x) = sign_m (edge_m - x_i) / spread_m`` for the column i of neuron m. The sign is 1 for an upper edge and
+    -1 for a lower one. A point on an upper edge is inside, one on a lower edge is not. A neuron is never exactly
+    zero, so that its sign agrees with the tree's decision on the edges too.
+
+    Parameters
+    ----------
+    column : Tensor [M] of int64
+        Column of each neuron.
+    edge : Tensor [M] of float64
+        Thresholds in the units of the columns.
+    sign : Tensor [M]
+        1 for upper edges, -1 for lower ones.
+    spread : Tensor [M] of float64
+        Positive scales in the units of the columns, such as standard deviations.
+    columns : int
+        Number of raw columns d.
+    """
+
+    PLAIN = ("columns",)
+    column: Tensor
+    edge: Tensor
+    sign: Tensor
+    spread: Tensor
+
+    columns: int
+
+    @property
+    def n_features(self) -> int:
+        """Number of raw columns d."""
+        return self.columns
+
+    def units(self) -> Tensor:
+        """Return the spreads [d] of the columns that are tested, and 1 for the others."""
+        return self.spread.double().new_ones(self.columns).index_copy(0, self.column, self.spread.double())
+
+    def slopes(self) -> Tensor:
+        """Return the gradients [M, d] of the neurons."""
+        slope = -self.sign.to(self.spread) / self.spread
+        return slope.new_zeros(self.n_neurons, self.columns).scatter(1, self.column[:, None], slope[:, None])
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return the column, the edge and the sign [M] of the neurons."""
+        return self.column, self.edge, self.sign
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute neurons [N, M] from raw points [N, d], in float32 or float64."""
+        dtype = compute_dtype(x.dtype)
+        # compared in float64, as the tree does
+        inside = (self.edge.double() - x[:, self.column].double()) * self.sign
+        neurons = (inside / self.spread.double()).to(dtype)
+        least = torch.full_like(neurons, torch.finfo(dtype).tiny)
+        belongs = (inside > 0) | ((inside == 0) & (self.sign > 0))
+        return torch.where(neurons == 0, torch.where(belongs, least, -least), neurons)
+
+    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+        """Compute the relevance [N, d] of a weighted sum: a neuron's column gets all of its value."""
+        values = weights * self(x)
+        return values.new_zeros(len(values), self.columns).index_add(1, self.column, values)
+
+    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Compute the gradient [N, d] of a weighted sum."""
+        with full_precision(x):
+            return weights @ self.slopes().to(weights)

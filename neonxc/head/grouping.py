@@ -1,7 +1,8 @@
-"""Grouping layers: one value per cluster, or per test of a tree, from the neurons that belong to it."""
+"""Grouping layers: one value per cluster or test of a tree from neurons; and clusters as unions of pieces."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -9,10 +10,48 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.registry import storable
-from neonxc.head.pieces import Pieces
 from neonxc.head.pooling import group_min, group_soft_min
 
 MOST_PIECES = 1 << 14  # limits the combinations of interval tests, which grow exponentially
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """P pieces of the input space, bounded by values ``a_1 ... a_M``: a head's neurons, or the values of clusters.
+
+    A point is in piece p if ``signs_pm a_m >= 0`` for all m with a sign; with `own`, if ``a_m - a_own >= 0``. If
+    the values are linear in the raw columns, the pieces are polyhedra.
+
+    Attributes
+    ----------
+    cluster : Tensor [P] of int64
+        Column of the cluster that each piece belongs to.
+    signs : Tensor [P, M]
+        1 or -1, or 0 for values that do not bound the piece.
+    own : Tensor [P] of int64, or None
+        The value that the others are compared with; their signs are then 1.
+    """
+
+    cluster: Tensor
+    signs: Tensor
+    own: Tensor | None = None
+
+    @classmethod
+    def of_least(cls, groups: Tensor) -> Pieces:
+        """Return one piece per value, where it is the least of all, for values that belong to `groups` [M]."""
+        own = torch.arange(len(groups), device=groups.device)
+        return cls(groups, (groups != groups[:, None]).to(torch.int8), own)
+
+    def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
+        """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
+        signs = self.signs[piece].to(values)
+        found = signs * values if self.own is None else values - values.gather(1, self.own[piece][:, None])
+        return torch.where(signs == 0, torch.inf, found)
+
+    def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
+        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d]."""
+        signs = self.signs[piece].to(slopes)[:, :, None]
+        return signs * (slopes if self.own is None else slopes - slopes[self.own[piece]][:, None])
 
 
 @storable
@@ -51,10 +90,6 @@ class Minimum(nn.Module):
     def soft(self) -> bool:
         """Whether a cluster's value depends on all of its neurons, and not on the least alone."""
         return self.gamma is not None
-
-    def scaled(self, factor: float) -> Minimum:
-        """Return the grouping for neurons that are multiplied by a factor."""
-        return Minimum(self.groups, None if self.gamma is None else self.gamma / factor, self.log_weights)
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, K] of the clusters, and the neurons' shares [N, M] in them."""
@@ -101,35 +136,27 @@ class UnionOfIntervals(nn.Module):
         ValueError
             There are more than 16,384 combinations.
         """
-        edges: list[list[list[int]]] = [[] for _ in range(self.n_groups)]  # of each test's intervals
-        of_interval = self.intervals.tolist()
+        intervals: list[list[list[int]]] = [[] for _ in range(self.n_groups)]  # the edges of each test's intervals
         for interval, test in enumerate(self.tests.tolist()):
-            edges[test].append([m for m, i in enumerate(of_interval) if i == interval])
-        clusters: list[int] = []
-        rows: list[list[int]] = []
-        for cluster, signs in zip(pieces.cluster.tolist(), pieces.signs.tolist(), strict=True):
-            ways = []
-            for test, sign in enumerate(signs):
-                if sign > 0:
-                    ways.append(edges[test])
-                elif sign < 0:
-                    ways.append([list(way) for way in product(*edges[test])])
-                else:
-                    ways.append([[]])
-            if len(rows) + prod(map(len, ways)) > MOST_PIECES:
+            intervals[test].append((self.intervals == interval).nonzero()[:, 0].tolist())
+        outside = [list(product(*edges)) for edges in intervals]  # beyond one edge of every interval
+        clusters, found = list[Tensor](), list[Tensor]()
+        for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
+            ways = [
+                (intervals[test] if sign > 0 else outside[test]) if sign else [()]
+                for test, sign in enumerate(signs.tolist())
+            ]
+            if len(found) + prod(map(len, ways)) > MOST_PIECES:
                 raise ValueError(
                     f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces"
                 )
             for way in product(*ways):
-                row = [0] * len(of_interval)
-                for sign, some in zip(signs, way, strict=True):
-                    for m in some:
-                        row[m] = sign
+                edges = [m for some in way for m in some]
+                row = torch.zeros_like(self.groups, dtype=torch.int8)
+                row[edges] = signs[self.groups[edges]]
                 clusters.append(cluster)
-                rows.append(row)
-        device = self.intervals.device
-        signs_ = torch.tensor(rows, dtype=torch.int8, device=device).reshape(len(rows), len(of_interval))
-        return Pieces(torch.tensor(clusters, dtype=torch.int64, device=device), signs_)
+                found.append(row)
+        return Pieces(torch.stack(clusters), torch.stack(found))
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, T] of the tests, and the share [N, M] of each neuron in its test's value."""

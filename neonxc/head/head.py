@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from neonxc.common.memory import blocks
 from neonxc.common.registry import storable
+from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
-from neonxc.head.centroids import centroids
-from neonxc.head.competition import Path, Rivals, Share
+from neonxc.head.competition import Competition, Path, Rivals, Share
 from neonxc.head.detection import Detection, LinearDetection, full_precision
-from neonxc.head.grouping import Minimum, UnionOfIntervals
-from neonxc.head.pieces import Pieces
-from neonxc.head.pooling import take_most
+from neonxc.head.grouping import Minimum, Pieces, UnionOfIntervals
+from neonxc.head.pooling import softmin, take_most
 from neonxc.head.preprocessing import Preprocessing, mapped
 
 
@@ -72,13 +71,13 @@ class Head(nn.Module):
     PLAIN = ()
     detection: Detection
     grouping: Minimum | UnionOfIntervals | None
-    competition: Rivals | Path
+    competition: Competition
 
     def __init__(
         self,
         detection: Detection,
         grouping: Minimum | UnionOfIntervals | None = None,
-        competition: Rivals | Path | None = None,
+        competition: Competition | None = None,
     ) -> None:
         super().__init__()
         self.detection = detection
@@ -124,7 +123,7 @@ class Head(nn.Module):
 
     def values(self, x: Tensor) -> Tensor:
         """Compute the values [N, G] that compete: of clusters (the least wins) or of a tree's tests."""
-        return self._grouped(self.detection(x))[0]
+        return self._grouped(x)[0]
 
     def assign(self, x: Tensor) -> Tensor:
         """Return the column [N] of the cluster that each point is assigned to."""
@@ -172,26 +171,43 @@ class Head(nn.Module):
         -------
         Decision
         """
-        values, shares = self._grouped(self.detection(x))
-        weights, own = self.competition.weights(values, target, beta, competitor, share)
-        if shares is not None:
-            weights = weights[:, self.groups] * shares
-            own = None if own is None else own[:, self.groups] * shares
+        values, parts = self._grouped(x)
+        contrasts, signs, own = self.competition.evidence(values, target, competitor)
+        if self.competition.threshold is None:
+            shares = share(contrasts, beta)
+        else:  # the gradient of the soft minimum that a threshold implies
+            shares = softmin(contrasts, 1.0).nan_to_num()
+        weights = shares if signs is None else shares * signs
+        if own is not None:
+            weights = weights - own * shares.sum(dim=1, keepdim=True)
+        if parts is not None:
+            weights = weights[:, self.groups] * parts
+            own = None if own is None else own[:, self.groups] * parts
         return Decision(self.detection, weights, own)
 
-    def scaled(self, factor: float) -> Head:
-        """Return a head of linear neurons whose logits are multiplied by a factor."""
-        assert isinstance(self.detection, LinearDetection)
-        # minima over intervals do not depend on the scale
-        grouping = self.grouping.scaled(factor) if isinstance(self.grouping, Minimum) else self.grouping
-        return Head(self.detection.scaled(factor), grouping, self.competition)
+    def soft(self, factor: float, threshold: float | None) -> Head:
+        """Return the head of ``p = softmax(-factor * values)``, with a threshold of p; its neurons are linear."""
+        if factor == 1 and threshold is None:
+            return self
+        detection, grouping = self.detection, self.grouping
+        if factor != 1:
+            assert isinstance(detection, LinearDetection)
+            detection = detection.changed(directions=detection.directions * factor, bias=detection.bias * factor)
+            if isinstance(grouping, Minimum):
+                grouping = Minimum(
+                    grouping.groups, grouping.gamma and grouping.gamma / factor, grouping.log_weights
+                )
+        return Head(detection, grouping, self.competition if threshold is None else Rivals(threshold))
 
     @property
     def _mixes(self) -> bool:
         """Whether the value of a cluster depends on several neurons at once."""
         return self.grouping is not None and self.grouping.soft
 
-    def _grouped(self, neurons: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _grouped(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Compute the values [N, G] of points, and the neurons' shares [N, M] in them."""
+        check_width(x.shape[1], self.n_features, name="x")
+        neurons = self.detection(x)
         return (neurons, None) if self.grouping is None else self.grouping(neurons)
 
 
@@ -236,14 +252,46 @@ class Noise(nn.Module):
 
     def distance(self, head: Head, x: Tensor) -> Tensor:
         """Compute the squared distances [N, K] of points [N, d] from the clusters."""
-        detection, values = head.detection, head.values(x)
+        detection, distance = head.detection, head.values(x)
         assert isinstance(detection, LinearDetection)
-        common = values.new_empty(len(x))  # the term of a point's distances that the head leaves out
-        for block in head.blocks(x):
+        for block in head.blocks(x):  # of sparse points, whose coordinates are dense
             with full_precision(x):
                 y, _ = detection.coordinates(x[block])
-                common[block] = mapped(self.space.to(y), y).square().sum(dim=1)
-        return values + common[:, None]
+                # the term of a point's distances that the head leaves out
+                distance[block] += mapped(self.space.to(y), y).square().sum(dim=1, keepdim=True)
+        return distance
+
+
+def centroids(
+    centers: Tensor, preprocessing: Preprocessing | None = None, factor: float = 1.0, offsets: Tensor | float = 0.0
+) -> LinearDetection:
+    """Make neurons that compute the squared distances from centroids, up to a term that all centroids share.
+
+    Without this term the distances are linear in the raw columns, even after an affine preprocessing A:
+    ``|M|^2 - 2 M'(A y) = D (anchor - y)`` with ``D = 2 A'M`` and the anchor half the preimage of M.
+
+    Parameters
+    ----------
+    centers : Tensor [M, p]
+        Centroids in the space that the clusterer was fitted in.
+    preprocessing : Preprocessing, optional
+        Map from the raw columns to that space. Default: the identity.
+    factor : float
+        Factor of the distances.
+    offsets : float or Tensor [M]
+        Constants that are added to the scaled distances; they belong to no column.
+
+    Returns
+    -------
+    LinearDetection
+    """
+    preprocessing = preprocessing or Preprocessing.identity(centers.shape[1], centers.device)
+    centers = centers.double() - preprocessing.offset
+    mean = centers.mean(dim=0)
+    directions = factor * 2 * preprocessing.pullback(centers - mean)
+    anchors = preprocessing.preimage(centers - mean) / 2
+    bias = (directions * anchors).sum(1) + offsets
+    return LinearDetection(directions, anchors, bias, **preprocessing.frame(mean))
 
 
 def centroid_head(
@@ -297,9 +345,8 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
         Its values are ``E_k = -(weight_k x + bias_k)`` (NEON paper, Prop. 6).
     """
     bias = weight.new_zeros(len(weight)) if bias is None else bias
-    zero = torch.zeros_like(weight[0])
-    anchors = torch.zeros_like(weight)
-    return Head(LinearDetection(weight, anchors, -bias, root=zero, origin=zero.clone(), nearest_zero=True))
+    anchors, root, origin = torch.zeros_like(weight), torch.zeros_like(weight[0]), torch.zeros_like(weight[0])
+    return Head(LinearDetection(weight, anchors, -bias, root=root, origin=origin, nearest_zero=True))
 
 
 def bisecting_head(

@@ -126,20 +126,16 @@ def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = 
     """
     lowest = contrasts.amin(dim=1, keepdim=True)
     absent = contrasts.isinf()
-    here = softmin(contrasts, beta)
-    if weights is None:
-        weights = here
-    else:
+    found = softmin(contrasts, beta)
+    if weights is not None:
         weights = weights.masked_fill(absent, 0.0)
         total = weights.sum(dim=1, keepdim=True)
-        weights = torch.where((lowest >= 0) & (total > 0), weights / total, here)
+        found = torch.where((lowest >= 0) & (total > 0), weights / total, found)
     nearest = (contrasts == lowest) | absent  # f / h is 1 for the nearest competitor, even if both are 0
-    won = weights * torch.where(nearest, 1.0, lowest / contrasts)
-    negative = contrasts.clamp(max=0)
-    beaten_by = weights * (negative < 0)
-    lost = beaten_by * (lowest / (weights * negative).sum(dim=1, keepdim=True))
-    shares = torch.where(lowest < 0, lost, won)
-    return shares.masked_fill(absent, 0.0)
+    won = found * torch.where(nearest, 1.0, lowest / contrasts)
+    beaten_by = found * (contrasts < 0)
+    lost = beaten_by * (lowest / (found * contrasts.clamp(max=0)).sum(dim=1, keepdim=True))
+    return torch.where(lowest < 0, lost, won).masked_fill(absent, 0.0)
 
 
 def slopes_of_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:

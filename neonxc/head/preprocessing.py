@@ -6,7 +6,8 @@ otherwise. Explanations hold n(x) constant, so that cluster boundaries are hyper
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,16 +34,16 @@ class Preprocessing:
     weight: Tensor
     bias: Tensor
     offset: Tensor
+    center: Tensor
+    scale: Tensor
     norm: RowNorm | None = None
-    center: Tensor = field(default_factory=lambda: torch.empty(0))
-    scale: Tensor = field(default_factory=lambda: torch.empty(0))
 
     @classmethod
     def identity(cls, d: int, device: torch.device | None = None) -> Preprocessing:
         """Return the identity map of `d` columns."""
         zero = torch.zeros(d, dtype=torch.float64, device=device)
         one = torch.ones_like(zero)
-        return cls(one, zero, zero, None, zero, one)
+        return cls(one, zero, zero, zero, one)
 
     @property
     def diagonal(self) -> bool:
@@ -84,6 +85,15 @@ class Preprocessing:
     def point(self, z: Tensor) -> Tensor:
         """Return the raw point [d] with ``A x + b = z`` that is nearest to `center`."""
         return self.center + self.preimage((z - mapped(self.weight, self.center) - self.bias)[None])[0]
+
+    def frame(self, z: Tensor) -> dict[str, Any]:
+        """The coordinates of a ``LinearDetection`` that are zero where the preprocessing maps to z [p]."""
+        if self.norm is None:  # only root + origin matters
+            return {"root": self.point(z), "origin": torch.zeros_like(self.center), "diagonal": self.diagonal}
+        zero, norm = torch.zeros_like(z), self.norm
+        origin = self.preimage(z[None])[0]
+        named = {"norm": norm.kind, "norm_weight": norm.weight, "norm_bias": norm.bias}
+        return {"root": self.point(zero), "origin": origin, "diagonal": self.diagonal, **named}
 
 
 def mapped(weight: Tensor, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import storable
-from neonxc.data.inputs import check_range, check_width, compute_dtype
+from neonxc.data.inputs import check_range, compute_dtype
 from neonxc.head.detection import Detection, full_precision
 
 
@@ -38,9 +38,6 @@ class QuadraticDetection(Detection):
     roots: Tensor
     shares: Tensor
     offsets: Tensor
-
-    def __init__(self, means: Tensor, roots: Tensor, shares: Tensor, offsets: Tensor) -> None:
-        super().__init__(means=means, roots=roots, shares=shares, offsets=offsets)
 
     @property
     def references(self) -> Tensor:
@@ -80,7 +77,6 @@ class QuadraticDetection(Detection):
         The squares of the second sum up without cancellation, unlike the terms of ``delta' P delta``; the dtype of
         the buffers keeps the digits of data far from zero or nearly collinear.
         """
-        check_width(x.shape[1], self.n_features, name="x")
         with full_precision(x):
             delta = x[:, None].to(self.means) - self.means
             roots = self.roots
