@@ -13,21 +13,21 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from neonxc.carriers.terms import behind_terms, is_texts
+from neonxc.carriers.terms import behind_terms
 from neonxc.clusterings import ClusterModel, SameCenters, read
 from neonxc.clusterings.given import GivenLabels
 from neonxc.clusterings.model import is_known
 from neonxc.clusterings.swapped import check_swapped
-from neonxc.data.distinct import n_distinct, why_identical
-from neonxc.data.frames import column_names, reads_tables
-from neonxc.data.inputs import as_batch, check_names, check_width, spreads
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import check_names, check_width, spreads
 from neonxc.data.preparation import prepare
-from neonxc.data.sparse import SparseRows, is_sparse, laid_out, moments
+from neonxc.data.sparse import SparseRows, moments
+from neonxc.data.table import Table, is_texts
 from neonxc.head import Head
 from neonxc.head.competition import Rivals
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
-from neonxc.pipelines.encoding import Encoding, is_mixed
+from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import fold, settle
 
 
@@ -128,7 +128,7 @@ def neuralize(
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
     if (model is None) == (labels is None):
         raise TypeError("neuralize takes a model, or labels= and X=")
-    if labels is not None and features is None and is_mixed(X):
+    if labels is not None and features is None and X is not None and Table.read(X).is_mixed:
         X = X.rename(columns=str)
         model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
     steps, final = _split(model)
@@ -143,7 +143,7 @@ def neuralize(
     # checked before the surrogate is fitted, which takes time
     encoding, chain = _folded(final, steps, width, X, names, features)
     if labels is not None or _has_labels_alone(final):
-        found = _from_labels(final, labels, laid_out(X), steps, features, encoding)
+        found = _from_labels(final, labels, X, steps, features, encoding)
     else:
         found = _read(final, X)
     if found.encoding is not None:
@@ -178,7 +178,8 @@ def _read(final: Any, X: Any) -> ClusterModel:
         return read(final)
     except SameCenters as error:
         clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
-        raise ValueError(f"{error}{why_identical(X, clusters)}") from None
+        why = "; fit fewer clusters" if X is None else Table.read(X).why_identical(clusters)
+        raise ValueError(f"{error}{why}") from None
 
 
 def _from_labels(
@@ -198,11 +199,12 @@ def _from_labels(
     if X is None:
         what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
+    table = Table(Table.read(X).dense())
     if not steps and features is None:
-        _check_fitted_on(final, as_batch(X).tensor.shape)
-    if features is None and n_distinct(X[:2]) == 1 and n_distinct(X) == 1:
-        raise ValueError(f"nothing tells the clusters apart{why_identical(X, 2)}")
-    return fit_surrogate(X, labels, steps, features, encoding)
+        _check_fitted_on(final, table.tensor.shape)
+    if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
+        raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
+    return fit_surrogate(table.data, labels, steps, features, encoding)
 
 
 def _check_fitted_on(final: Any, shape: tuple[int, ...]) -> None:
@@ -266,7 +268,7 @@ def _folded(
         raise ValueError(
             f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
         ) from None
-    if is_sparse(X) and not folding.plain:
+    if X is not None and Table.read(X).is_sparse and not folding.plain:
         raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
     encoding, chain = settle(folding, steps, X if features is None else None, names)
     if encoding is not None and features is not None:
@@ -299,7 +301,7 @@ def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] 
     if features is not None:
         return None
     fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    given = column_names(X)
+    given = None if X is None else Table.read(X).names
     check_names(given, fitted)
     names = given if fitted is None else fitted
     return None if names is None else [str(name) for name in names]

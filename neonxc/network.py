@@ -18,7 +18,8 @@ from neonxc.common.numbers import percent, text
 from neonxc.common.processes import Ranks
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import NOISE, Batch
+from neonxc.data.inputs import NOISE
+from neonxc.data.table import Table
 from neonxc.head import Head, Noise
 from neonxc.pipelines.encoding import Encoding
 
@@ -267,7 +268,7 @@ class NeuralizedClustering(nn.Module):
         return typical_stiffness(self, X, contrast, Ranks(group))
 
     @reads_tables
-    def batch(self, X: Any) -> Batch:
+    def batch(self, X: Any) -> Table:
         """Check inputs and move them to the device of the network.
 
         Parameters
@@ -277,8 +278,8 @@ class NeuralizedClustering(nn.Module):
 
         Returns
         -------
-        Batch
-            Batch whose `tensor` is the input of the network, with functions that convert results back.
+        Table
+            Table whose `tensor` is the input of the network, with functions that convert results back.
         """
         return self.carrier.batch(X)
 

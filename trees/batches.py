@@ -15,7 +15,8 @@ from torch import Tensor
 
 from neonxc.common.memory import CPU, at_once
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import as_batch, check_names
+from neonxc.data.inputs import check_names
+from neonxc.data.table import Table
 
 if TYPE_CHECKING:
     from neonxc.trees.tree import ThresholdTree
@@ -68,9 +69,10 @@ class BatchSource:
             if not np.shape(batch)[0]:
                 continue
             name = f"batch {number} of X"
-            checked = as_batch(batch, name=name, device="cpu", integers=True)
-            self._check(checked.tensor, checked.names, name)
-            yield from checked.tensor.split(at_once(COPIES * checked.tensor.shape[1]))
+            checked = Table.read(batch, name=name)
+            values = checked.numbers.cpu()
+            self._check(values, checked.names, name)
+            yield from values.split(at_once(COPIES * values.shape[1]))
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
         """Leaf of every point, [n]."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.warnings import warn
+from neonxc.data.table import Table as Given
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code_columns
@@ -24,7 +25,6 @@ from neonxc.trees.kernel_table import KernelTable, kernel_points
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
-from neonxc.trees.preparation import as_numpy
 from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
@@ -112,7 +112,7 @@ class KernelTree(TreeExplainer):
                 ConvergenceWarning,
             )
             k = different
-        X = as_numpy(table.data)
+        X = Given.read(table.data).for_sklearn
         return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
 
     def _kernel_imm(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:

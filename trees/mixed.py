@@ -13,7 +13,8 @@ from torch import Tensor
 
 from neonxc.common.estimators import pack_fields
 from neonxc.common.registry import register
-from neonxc.pipelines.encoding import Encoding, as_frame, category
+from neonxc.data.table import Table as Given
+from neonxc.pipelines.encoding import Encoding, category
 from neonxc.pipelines.parts import Indicator, Number, Part
 from neonxc.trees.reference import Reference, cluster_centers, medians
 from neonxc.trees.table import Table
@@ -93,7 +94,7 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
     ValueError
         If a column holds dates or other objects, or infinite numbers.
     """
-    frame = as_frame(X)
+    frame = Given.read(X).frame()
     columns = tuple(frame.columns)
     rows = slice(None) if kept is None else kept.cpu().numpy()
     made = [_parts(frame.iloc[:, i], i, rows, weight) for i in range(len(columns))]

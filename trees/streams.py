@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
-from neonxc.data.inputs import NOISE, as_batch, check_names, label_array
+from neonxc.data.inputs import NOISE, label_array
 from neonxc.trees.batches import BatchSource
 from neonxc.trees.binned_table import BinMoments, BinnedTable, CodeStorage, allocate
 from neonxc.trees.exact import rounded_, tally
-from neonxc.trees.reference import Reference, kmeans
+from neonxc.trees.reference import Reference, centers_of, kmeans
 from neonxc.trees.shards import check_columns, classes_of_shards, common_seed
 from neonxc.trees.sketch import Sketch
 from neonxc.trees.table import Table
@@ -146,7 +146,7 @@ def read_stream(
             raise ValueError(f'labels of a stream need metric="l2", got {metric!r}; pass centers')
         middles = _means(passes, own, len(classes), sketch, ranks)
     elif centers is not None:
-        middles = _check_centers(centers, d, source.names)
+        middles = centers_of(centers, d, source.names)
         classes = np.arange(len(middles))
     else:
         rows, count = sketch.rows
@@ -178,14 +178,6 @@ def _sketch(passes: CheckedPasses, max_bins: int, ranks: Ranks) -> tuple[Sketch,
     source.names = source.names or json.loads(named)
     dtype = check_columns(ranks, sketch.n, sketch.d, source.dtype or torch.float64, source.names)
     return sketch.merged(ranks), dtype
-
-
-def _check_centers(centers: Any, d: int, names: list[str] | None) -> Tensor:
-    batch = as_batch(centers, name="centers", device="cpu")
-    check_names(batch.names, names, name="centers")
-    if batch.tensor.ndim != 2 or batch.tensor.shape[1] != d:
-        raise ValueError(f"centers needs shape [clusters, {d}], got {list(batch.tensor.shape)}")
-    return batch.tensor.to(torch.float64)
 
 
 def _means(passes: CheckedPasses, labels: Tensor, k: int, sketch: Sketch, ranks: Ranks) -> Tensor:

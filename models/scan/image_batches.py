@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from neonxc.data.inputs import as_batch
+from neonxc.data.table import Table
 
 
 def is_loaded(X: Any) -> bool:
@@ -32,7 +32,7 @@ def read_batches(X: Any, batch_size: int, shape: tuple[int, ...] | None = None) 
             raise TypeError(
                 f"X as a loader needs to return images as tensors, or tuples that begin with them; got {got}"
             )
-        images = as_batch(images).tensor
+        images = Table.read(images).tensor
         if images.ndim != 4:
             raise ValueError(f"X needs images [N, C, H, W], got shape {list(images.shape)}")
         shape = tuple(images.shape[1:]) if shape is None else shape

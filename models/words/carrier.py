@@ -11,10 +11,10 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
-from neonxc.carriers.terms import is_texts
 from neonxc.common.memory import blocks
-from neonxc.data.inputs import Batch, as_batch, as_texts
+from neonxc.data.inputs import as_texts
 from neonxc.data.sparse import SparseRows, dense
+from neonxc.data.table import Table, is_texts
 from neonxc.head.detection import LinearDetection, full_precision
 
 from .vectors import WordVectors
@@ -65,12 +65,10 @@ class Words(Carrier):
     missing = "word"
     module: WordVectors
 
-    def batch(self, X: Any) -> Batch:
+    def stored(self, X: Any) -> Table:
         """Word indices [N, T]."""
-        if not is_texts(X):
-            return as_batch(X, device=self.device)
-        ids = self.module.encode(X).double()
-        return Batch(ids, None, lambda result: result.detach().cpu().numpy(), lambda values: values)
+        table = Table.read(X)
+        return table.holding(self.module.encode(X).double() if is_texts(X) else table.tensor.to(self.device))
 
     def features(self, x: Tensor) -> Tensor:
         """Mean vectors [N, d]."""

@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
-from neonxc.data.inputs import as_batch, check_finite, check_range
-from neonxc.data.sparse import is_sparse
+from neonxc.data.inputs import check_finite, check_range
+from neonxc.data.table import Table
 from neonxc.head import centroid_head
 
 
@@ -27,7 +27,7 @@ def _(model: KMeans | MiniBatchKMeans | MeanShift | AffinityPropagation) -> Clus
     centers = model.cluster_centers_
     if centers.shape[0] == 0:
         raise ValueError("AffinityPropagation found no cluster, as it did not converge")
-    return centroids(centers.toarray() if is_sparse(centers) else centers)
+    return centroids(Table.read(centers).dense())
 
 
 @read.register
@@ -46,7 +46,7 @@ def bare(model: Any) -> ClusterModel:
     flat = not any(map(np.ndim, model)) if isinstance(model, (list, tuple)) else np.ndim(model) < 2
     if flat:
         raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
-    return centroids(as_batch(model, name="centers").tensor)
+    return centroids(Table.read(model, name="centers").tensor)
 
 
 def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:

@@ -18,7 +18,8 @@ from neonxc.clusterings.model import Fidelity
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import as_batch, as_labels
+from neonxc.data.inputs import as_labels
+from neonxc.data.table import Table
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
@@ -224,7 +225,7 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, en
     if encoding is not None:
         return _transformed(X, steps)
     if features is None:
-        points = as_batch(X).tensor
+        points = Table.read(X).tensor
     else:
         tensor = next(chain(features.parameters(), features.buffers()), None)
         carrier = carrier_of(features, None, None, torch.device("cpu") if tensor is None else tensor.device)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import Values, register
-from neonxc.data.frames import column_names
-from neonxc.data.inputs import as_array, check_names, check_width, plain
+from neonxc.data.inputs import plain
+from neonxc.data.table import Table
 from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
 
 
@@ -78,7 +78,7 @@ class Encoding:
             Other columns, values that are no numbers, numbers outside the domain of a function, missing values
             that the encoding does not fill, or unknown categories. The message names the column.
         """
-        frame = as_frame(X, self.columns, name=name)
+        frame = Table.read(X, self.columns, name).frame(self.columns)
         for column in self.nan_alone:
             values = frame.iloc[:, column].to_numpy()
             if values.dtype == object and (none := np.equal(values, np.array(None))).any():
@@ -183,37 +183,6 @@ class Encoding:
             row = int(np.isnan(found).argmax())
             raise ValueError(f"{name} has an unknown value in row {row}, column {self.columns[part.column]!r}")
         return found
-
-
-def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X") -> pd.DataFrame:
-    """Return a table as a data frame, after checking it against the expected columns, if there are any.
-
-    Raises
-    ------
-    ValueError
-        The data is no table, is empty, or has other columns.
-    """
-    names = column_names(X)
-    if names is not None:
-        check_names(names, columns, name=name)
-        frame = X if list(X.columns) == names else X.set_axis(names, axis=1)
-    else:
-        array = as_array(X)
-        if array.ndim != 2:
-            raise ValueError(f"{name} needs shape [points, columns], got {list(array.shape)}")
-        if columns is not None:
-            check_width(array.shape[1], len(columns), name=name)
-        frame = pd.DataFrame(array, columns=columns or [f"x{i}" for i in range(array.shape[1])])
-    if frame.size == 0:
-        raise ValueError(f"{name} is empty: shape {list(frame.shape)}")
-    return frame
-
-
-def is_mixed(X: Any) -> bool:
-    """Whether data is a data frame with a column that is not numeric, or with missing values."""
-    return hasattr(X, "iloc") and (
-        any(dtype.kind not in "fiub" for dtype in X.dtypes) or bool(X.isna().to_numpy().any())
-    )
 
 
 def category(value: Any) -> Any:

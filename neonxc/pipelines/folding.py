@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
@@ -15,12 +16,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.data.inputs import as_batch, check_width
-from neonxc.data.sparse import is_sparse, moments
+from neonxc.data.sparse import moments
+from neonxc.data.table import Table
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.pipelines.affine import appended, remembered
 from neonxc.pipelines.encoders import Encoded, Scaled, behind, encoded, known_behind
-from neonxc.pipelines.encoding import Encoding, is_mixed
+from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Number, Part
 
 
@@ -238,20 +239,23 @@ def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Te
         while isinstance(first, Pipeline):
             first = first.steps[0][1]
         return remembered(first, d) if encoding is None else remembered(None, encoding.width)
-    if encoding is None and is_sparse(X):
-        check_width(X.shape[1], d)
-        return moments(X)
-    data = as_batch(X).tensor if encoding is None or isinstance(X, Tensor) else encoding.encode(X)
-    check_width(data.shape[1], d if encoding is None else encoding.width)
+    table = Table.read(X)
+    if encoding is not None and not table.is_tensor:
+        table = table.holding(encoding.encode(table))
+    else:
+        Table.read(table, d if encoding is None else encoding.width)
+    if table.is_sparse:
+        return moments(table.sparse_rows(torch.device("cpu")))
+    data = table.tensor
     spread = data.double().std(dim=0, correction=0).cpu()
     return data.double().mean(dim=0).cpu(), torch.where(spread > 0, spread, 1.0)
 
 
 def _drops_others(folding: Folding, X: Any) -> bool:
     """Whether the pipeline drops columns of a data frame that are not numeric or have missing values."""
-    if not hasattr(X, "iloc") or X.shape[1] != len(folding.parts):
+    if not isinstance(X, pd.DataFrame) or X.shape[1] != len(folding.parts):
         return False
-    return is_mixed(X.iloc[:, sorted({*range(len(folding.parts))} - {*folding.used})])
+    return Table(X.iloc[:, sorted({*range(len(folding.parts))} - {*folding.used})]).is_mixed
 
 
 @contextmanager

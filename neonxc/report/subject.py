@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from neonxc.clusterings.given import GivenLabels
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import NOISE, as_array, as_labels, some_rows
+from neonxc.data.inputs import NOISE, as_array, as_labels
 from neonxc.data.preparation import prepare
+from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
-from neonxc.pipelines.encoding import as_frame
 from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # maximum number of points whose relevance is computed
@@ -111,7 +111,7 @@ class Subject:
 
     def inputs(self, index: np.ndarray) -> Any:
         """Select points."""
-        return some_rows(self.points, index)
+        return Table.read(self.points).take(index).data
 
     def columns(self, index: np.ndarray) -> Any:
         """Columns of the selected points, on which trees split: a data frame, an array or a sparse matrix."""
@@ -190,7 +190,7 @@ def read(
     names = getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
     if labels is not None and features is None and is_table(X):
-        made = prepare(as_frame(X))
+        made = prepare(Table.read(X).frame())
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
         net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
     elif labels is not None:
@@ -296,7 +296,7 @@ def _kind(net: NeuralizedClustering, X: Any) -> Kind:
     if net.features is None or np.ndim(X) == 2:
         return "table"
     with torch.no_grad():
-        first = net.carrier.features(next(iter(net.carrier.parts(some_rows(X, np.arange(1))))))
+        first = net.carrier.features(next(iter(net.carrier.parts(Table.read(X).take([0])))))
     return "images" if first.ndim == 2 else "locations"
 
 
