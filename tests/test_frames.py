@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import neonxc
 from neonxc import NEON
 from neonxc import evaluation as ev
+from neonxc.data.frames import as_pandas
 from neonxc.data.preparation import prepare
 from neonxc.models import BetaInterpretable, KernelKMeans, patterns
 from neonxc.trees import CART
@@ -93,6 +94,18 @@ def test_every_library_gives_the_result_of_pandas(entry, container):
         if entry in ("neuralize", "predict", "attribute", "summary", "tree.predict", "tree.score"):
             with pytest.raises(ValueError, match="order"):
                 asked[entry](CONTAINERS[container](X[X.columns[::-1]]), Y)
+
+
+GIVEN_BACK = {"polars": pl.DataFrame, "polars, lazy": pl.DataFrame, "pyarrow": pa.Table, "stream": pa.Table}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", FITTED)
+def test_relevance_is_a_table_of_the_same_library(name, container):
+    X, (net, *_) = {"numbers": NUMBERS, "mixed": MIXED}[name], FITTED[name]
+    expected, found = NEON(net).attribute(X), NEON(net).attribute(CONTAINERS[container](X))
+    assert type(found) is GIVEN_BACK.get(container, pd.DataFrame)
+    pd.testing.assert_frame_equal(as_pandas(found), expected)
 
 
 def test_whole_data_sets_and_batches(tmp_path):

@@ -14,6 +14,7 @@ import torch
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 from torch import Tensor
+from typing_extensions import Self
 
 from neonxc.common.memory import blocks
 from neonxc.data.frames import as_pandas
@@ -60,7 +61,7 @@ class Table:
         self.collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
 
     @classmethod
-    def read(cls, X: Any, like: Sequence[str] | int | None = None, name: str = "X") -> Table:
+    def read(cls, X: Any, like: Sequence[str] | int | None = None, name: str = "X") -> Self:
         """Read points of any type, and check their columns.
 
         Parameters
@@ -91,7 +92,7 @@ class Table:
         return X
 
     @classmethod
-    def of_estimator(cls, model: Any, X: Any, reset: bool, **checks: Any) -> Table:
+    def of_estimator(cls, model: Any, X: Any, reset: bool, **checks: Any) -> Self:
         """Read points that an estimator is fitted to (`reset`) or applied to; `checks` are those of arrays."""
         table = cls.read(X)
         if table.names is None and not table.is_tensor:
