@@ -86,7 +86,7 @@ class KernelTree(TreeExplainer):
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
         points, names, give = super()._read(X, reset)
-        return (references.to_tensor(points) if hasattr(points, "tocsc") else points), names, give
+        return (references.to_tensor(points) if Given(points).is_sparse else points), names, give
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None

@@ -82,7 +82,8 @@ def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, s
     """Prepare a table in memory."""
     points, names, give = model._read(X, reset=True)
     model._is_tensor = isinstance(X, Tensor)
-    if hasattr(points, "iloc") and centers is not None:
+    mixed = Given(points).names is not None
+    if mixed and centers is not None:
         raise ValueError("centers needs an X without categories and missing values; pass labels instead")
     model._given = labels is not None or centers is not None
     weight = check_sample_weight(sample_weight, points)
@@ -91,7 +92,7 @@ def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, s
     if selected is not None and not len(selected):
         raise ValueError("no points are left: for every point, the label is -1 (noise) or the weight is zero")
     own = weight if weight is None or selected is None else weight[selected]
-    made = read_mixed(points, selected, own) if hasattr(points, "iloc") else None
+    made = read_mixed(points, selected, own) if mixed else None
     if made is None:
         table = Table(points) if selected is None else Table(points).take(selected)
         table.check_size(names)

@@ -300,5 +300,5 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
 
 def to_tensor(values: Any) -> Tensor:
     """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
-    array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    array = np.asarray(Given.read(values).dense())
     return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))

@@ -23,7 +23,7 @@ def tested_columns(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, Any]:
         return used, tree.encoding.of(used.tolist()).encode(table), table.labels
     if table.is_sparse:
         Table.read(table, tree.n_features)
-        values = Table(table.data.tocsc()[:, used.numpy()].toarray())
+        values = Table(table.select(used.numpy()).dense())
         return used, values.tensor if len(used) else torch.empty(len(table), 0), table.labels
     values = table.tensor
     Table.read(table, tree.n_features)

@@ -55,10 +55,7 @@ class Columns(Table):
 
     def some(self, columns: Sequence[int]) -> Tensor:
         """Return the given columns as finite numbers [n, m]."""
-        if len(columns) == self.width:
-            return self.tensor
-        rows = self.data if self.names is None else self.data.iloc
-        return Table(rows[:, list(columns)]).tensor
+        return self.tensor if len(columns) == self.width else self.select(list(columns)).tensor
 
     def numbers_with_gaps(self, column: int) -> Tensor:
         """One column as numbers [n], with NaN for missing values."""

@@ -172,7 +172,7 @@ def relevance_of_pair(
     total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
     counts = torch.zeros(2, 1)
     for i, (target, competitor) in enumerate((columns, columns[::-1])):
-        for x in carrier.parts(Table.read(X).take(members[i])):
+        for x in carrier.parts(Table.read(X).take(members[i]).data):
             points = rows(carrier.features(x))
             column = torch.full((len(points),), target, device=points.device)
             decide = decisions.of_columns(points, column, torch.full_like(column, competitor))
@@ -191,7 +191,7 @@ def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: flo
 
     weight = compute_sample_weight("balanced", labels)
     tree, most = None, -1.0
-    some = table.iloc[:, kept] if hasattr(table, "iloc") else table[:, kept]
+    some = Table.read(table).select(kept).data
     for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
         share = float(balanced_accuracy_score(labels, as_array(explainer.labels_)))
         if share > most + 0.005:  # an additional leaf must improve the accuracy

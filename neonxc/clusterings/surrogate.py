@@ -220,7 +220,7 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
 
 def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, encoding: Encoding | None) -> Tensor:
     """Return the points that were clustered, [n, d] of float64; `encoding` is that of a table, if X is one."""
-    if encoding is not None and isinstance(X, Tensor):
+    if encoding is not None and Table.read(X).is_tensor:
         raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
     if encoding is not None:
         return _transformed(X, steps)
@@ -238,7 +238,7 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, en
     points = points.detach().double()
     if not steps:
         return points
-    named = features is None and hasattr(X, "iloc") and hasattr(Pipeline(steps), "feature_names_in_")
+    named = features is None and Table.read(X).names and hasattr(Pipeline(steps), "feature_names_in_")
     transformed = _transformed(X if named else points.cpu().numpy(), steps)  # steps may select columns by name
     return transformed.to(points.device)
 
@@ -246,5 +246,4 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, en
 def _transformed(X: Any, steps: list[tuple[str, Any]]) -> Tensor:
     """Return the output of the steps of a pipeline as a dense tensor of float64."""
     transformed = Pipeline(steps).transform(X)
-    dense = transformed.toarray() if hasattr(transformed, "toarray") else transformed  # terms are sparse
-    return torch.from_numpy(np.array(dense, dtype=np.float64))
+    return torch.from_numpy(np.array(Table.read(transformed).dense(), dtype=np.float64))  # terms are sparse

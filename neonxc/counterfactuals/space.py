@@ -132,8 +132,8 @@ class EncodedColumns(Codes):
         return self.batch.restore(self.encoding.collected(torch.as_tensor(difference)))
 
     def _like_x(self, table: pd.DataFrame) -> Any:
-        if hasattr(self.x, "iloc"):
-            return table.set_axis(self.x.columns, axis=1)
+        if self.batch.names is not None:
+            return table.set_axis(self.batch.columns, axis=1)
         dtype = np.asarray(self.x).dtype
         return table.to_numpy(dtype=np.float64 if dtype.kind in "iub" else dtype)
 
@@ -151,4 +151,4 @@ def space_of(net: NeuralizedClustering, x: Any, batch: Table) -> Space:
         return Space(x, batch, names)
     if not isinstance(net.encoding, Encoding):
         raise ValueError("counterfactual needs a network on tables, the inputs of this one are texts")
-    return (Codes if isinstance(x, Tensor) else EncodedColumns)(x, batch, net.encoding)
+    return (Codes if batch.is_tensor else EncodedColumns)(x, batch, net.encoding)

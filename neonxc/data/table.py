@@ -262,6 +262,11 @@ class Table:
     def _csc(self) -> Any:
         return self.data.tocsc()
 
+    def select(self, columns: Any) -> Table:
+        """Select columns by their positions."""
+        data = self._csc if self.is_sparse else self.data if self.names is None else self.data.iloc
+        return Table(data[:, columns], self.name)
+
     def take(self, rows: Any) -> Table:
         """Select rows by their indices or by a slice."""
         X = self.data

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
@@ -253,9 +252,10 @@ def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Te
 
 def _drops_others(folding: Folding, X: Any) -> bool:
     """Whether the pipeline drops columns of a data frame that are not numeric or have missing values."""
-    if not isinstance(X, pd.DataFrame) or X.shape[1] != len(folding.parts):
+    table, d = Table.read(X), len(folding.parts)
+    if table.names is None or table.width != d:
         return False
-    return Table(X.iloc[:, sorted({*range(len(folding.parts))} - {*folding.used})]).is_mixed
+    return table.select(sorted({*range(d)} - {*folding.used})).is_mixed
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> 
 
 def _rounded(points: Any) -> Any:
     """Points of which those that differ by rounding errors are equal: features of one photo in two files."""
-    if getattr(points, "dtype", None) != np.float32 or hasattr(points, "tocsr"):
+    if getattr(points, "dtype", None) != np.float32 or Table.read(points).is_sparse:
         return points
     return np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
 
