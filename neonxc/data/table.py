@@ -55,8 +55,8 @@ class Table:
 
     def __init__(self, data: Any, name: str = "X") -> None:
         self.data, self.name = data, name
+        self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
         self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
-        self.index = data.index if isinstance(data, pd.DataFrame | pd.Series) else None
         self.names = None if self.columns is None else [str(name) for name in self.columns]
         self.collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
 
@@ -78,8 +78,8 @@ class Table:
             Columns that are missing, unexpected or in another order; another number of them; no table.
         """
         if not isinstance(X, cls):
-            X = as_pandas(X, name)
-            if not (isinstance(X, pd.DataFrame | Tensor | np.ndarray) or sparse.issparse(X) or is_texts(X)):
+            X = X if isinstance(X, np.ndarray) else as_pandas(X, name)
+            if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
                     X = np.asarray(X)
                 except ValueError as error:

@@ -8,17 +8,8 @@ from typing import Any
 
 import numpy as np
 
-FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "log": np.log,
-    "log1p": np.log1p,
-    "log2": np.log2,
-    "log10": np.log10,
-    "sqrt": np.sqrt,
-    "cbrt": np.cbrt,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "arcsinh": np.arcsinh,
-}
+NAMES = ("log", "log1p", "log2", "log10", "sqrt", "cbrt", "exp", "expm1", "arcsinh")
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {name: getattr(np, name) for name in NAMES}
 """Increasing functions by their NumPy names."""
 
 INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -77,9 +68,35 @@ class Number:
                 values = INVERSES[function](values)
         return values
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the numbers may be missing."""
+        return self.fill is None
+
+    def number(self, value: Any) -> float:
+        """The number of a value; NaN for a missing one that is not filled."""
+        found = self.fill if value is None or value != value else value
+        return np.nan if found is None else float(self.apply(np.asarray(found))) if self.functions else found
+
+
+class _Lookup:
+    """A number for every value of a column."""
+
+    numbers: dict[Any, float]
+    other: float
+
+    def number(self, value: Any) -> float:
+        """The number of a value; NaN where there is none."""
+        return self.numbers.get(None if value is None or value != value else value, self.other)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some values have no number."""
+        return bool(np.isnan([*self.numbers.values(), self.other]).any())
+
 
 @dataclass(frozen=True)
-class Indicator:
+class Indicator(_Lookup):
     """1 where a column has one of some values (None is a missing value), 0 elsewhere."""
 
     column: int
@@ -97,7 +114,7 @@ class Indicator:
 
 
 @dataclass(frozen=True)
-class Code:
+class Code(_Lookup):
     """A numeric code of a column's value (None is a missing value), by default its position in `values`.
 
     Other values get the code `unknown`; if that is None, they are an error.
