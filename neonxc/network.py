@@ -285,9 +285,8 @@ class NeuralizedClustering(nn.Module):
 
     def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         a = self.carrier.features(x)
-        points = rows(a)
-        found = [function(points[part]) for part in self.carrier.of_points(points)]
-        return torch.cat(found).reshape(a.shape[0], *a.shape[2:])
+        found = self.carrier.each(rows(a), lambda _, points: function(points))
+        return found.reshape(a.shape[0], *a.shape[2:])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NeuralizedClustering:
         """Move and cast as usual, but keep everything except the features at least in float32."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,11 @@ class _Texts(Record):
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
             with full_precision(self.features):
-                parts = [self._scores(some, decide) for some in self.carrier.of_points(self.features)]
-            yield torch.cat(parts)
+                found = self.carrier.each(self.features, partial(self._scores, decide))
+            yield found
 
     @torch.no_grad()
-    def _scores(self, some: slice, decide: Decide) -> Tensor:
+    def _scores(self, decide: Decide, some: slice, features: Tensor) -> Tensor:
         decision, ids = decide(some), self.ids[some]
         if not isinstance(decision.detection, LinearDetection) or decision.detection.norm is not None:
             raise ValueError(

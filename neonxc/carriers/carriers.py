@@ -99,12 +99,17 @@ class Carrier(ABC):
 
     def blocks(self, x: Tensor) -> Iterator[slice]:
         """Slices of the inputs that fit into memory."""
-        return self.head.blocks(x)
+        return blocks(len(x), network_bytes(x), x.device)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield checked inputs, block by block."""
         x = self.stored(X).tensor
         yield from (x[part] for part in self.blocks(x))
+
+    def points(self, X: Any) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield checked inputs, block by block, with their points [n, d] in the space of the head."""
+        for x in self.parts(X):
+            yield x, rows(self.features(x))
 
     def columns(self, X: Any) -> Any:
         """Return the table that threshold trees are fitted to, with one column per unit."""
@@ -196,6 +201,10 @@ class Columns(Carrier):
         self.head.detection.check(table.tensor, table.names)
         return table
 
+    def blocks(self, x: Tensor) -> Iterator[slice]:
+        """Slices of the points for which the head's values fit into memory."""
+        return self.head.blocks(x)
+
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield checked points, block by block."""
         x = self.stored(X).tensor
@@ -278,7 +287,7 @@ class Backbone(Carrier):
 
     def columns(self, X: Any) -> pd.DataFrame:
         """Return the features as a data frame with one row per point."""
-        points = torch.cat([rows(self.features(x)) for x in self.parts(X)])
+        points = torch.cat([points for _, points in self.points(X)])
         return pd.DataFrame(points.cpu().numpy(), columns=self.units)
 
     def features(self, x: Tensor) -> Tensor:
@@ -290,10 +299,6 @@ class Backbone(Carrier):
         """Run the feature network under LRP."""
         with _hint_at_embeddings():
             return _Propagation(self, x, several)
-
-    def blocks(self, x: Tensor) -> Iterator[slice]:
-        """Slices of the inputs whose activations fit into memory."""
-        return blocks(len(x), network_bytes(x), x.device)
 
 
 @contextmanager

@@ -12,10 +12,9 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
-from neonxc.carriers import carrier_of, rows
+from neonxc.carriers import carrier_of
 from neonxc.clusterings import ClusterModel
 from neonxc.clusterings.model import Fidelity
-from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_labels
@@ -229,10 +228,8 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, en
     else:
         tensor = next(chain(features.parameters(), features.buffers()), None)
         carrier = carrier_of(features, None, None, torch.device("cpu") if tensor is None else tensor.device)
-        x = carrier.batch(X).tensor
         with torch.no_grad():
-            parts = blocks(len(x), network_bytes(x), x.device)
-            points = torch.cat([rows(carrier.features(x[part])) for part in parts])
+            points = torch.cat([points for _, points in carrier.points(X)])
     if points.ndim != 2:
         raise ValueError(f"X needs shape [points, features], got {list(points.shape)}")
     points = points.detach().double()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -103,8 +102,8 @@ class Table:
 
     def holding(self, values: Any, **changes: Any) -> Table:
         """Return the same points with other values in :attr:`tensor`, and with other attributes."""
-        made = copy(self)
-        made.__dict__.update(tensor=values, **changes)
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, tensor=values, **changes)
         return made
 
     def __len__(self) -> int:

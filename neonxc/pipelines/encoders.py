@@ -125,20 +125,19 @@ def behind(part: Part, column: Scaled) -> Scaled:
     ValueError
         The composition is no scaled part, for example the categories of a scaled column.
     """
-    source, fills = column.part, isinstance(part, Number) and not part.functions
-    if fills and (part.fill is None or not source.has_gaps):
-        return column
+    source, as_it_is = column.part, column == Scaled(column.part)
+    if isinstance(part, Number) and not part.functions:
+        if part.fill is None or not source.has_gaps:
+            return column
+        if isinstance(source, Number):
+            fill = part.fill if as_it_is else (part.fill - column.shift) / column.slope
+            return column._replace(part=_filled(source, fill))
     if not isinstance(source, Number):
         codes = tuple(part.number(column.at(number)) for number in source.numbers.values())
         other = part.number(column.at(source.other))
         return Scaled(Code(source.column, tuple(source.numbers), None if np.isnan(other) else other, codes))
     if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
-        return Scaled(replace(part, column=source.column, values=(None,) * source.has_gaps))
-    as_it_is = column == Scaled(source)
-    if fills:
-        return column._replace(
-            part=_filled(source, part.fill if as_it_is else (part.fill - column.shift) / column.slope)
-        )
+        return Scaled(Indicator(source.column, (None,) * source.has_gaps))
     if not as_it_is:
         raise ValueError("it needs unscaled columns, but a step before it scales them; put that step after it")
     if isinstance(part, Number):
@@ -170,7 +169,7 @@ def _filled(source: Number, fill: Any) -> Number:
     return filled
 
 
-def _of_filled(part: Indicator | Code, fill: Any) -> Part:
+def _of_filled(part: Code, fill: Any) -> Part:
     """A categorical part of a column whose missing values are filled."""
     if fill is None:
         return part
@@ -178,5 +177,7 @@ def _of_filled(part: Indicator | Code, fill: Any) -> Part:
         raise ValueError("it has a category for missing values, but a SimpleImputer before it fills them")
     if fill not in part.values:
         return part
-    codes = {} if isinstance(part, Indicator) else {"codes": (*part.numbers.values(), part.numbers[fill])}
-    return replace(part, values=(*part.values, None), **codes)
+    values = (*part.values, None)
+    if isinstance(part, Indicator):
+        return replace(part, values=values)
+    return replace(part, values=values, codes=(*part.numbers.values(), part.numbers[fill]))

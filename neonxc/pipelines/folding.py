@@ -101,13 +101,13 @@ class Folding:
 
     def select(self, columns: Sequence[int]) -> Folding:
         """Return some of the columns."""
-        weight, encoding = self.map.weight, self.encoding
-        if self.map.diagonal and self.map.norm is None:
+        map_, weight, encoding = self.map, self.map.weight, self.encoding
+        if map_.diagonal and map_.norm is None:
             encoding = encoding.of(columns)
         else:
             weight = _full(weight)
-        rows = {name: values[columns] for name, values in (("bias", self.map.bias), ("offset", self.map.offset))}
-        return Folding(encoding, replace(self.map, weight=weight[columns], **rows))
+        weight, bias, offset = (values[columns] for values in (weight, map_.bias, map_.offset))
+        return Folding(encoding, replace(map_, weight=weight, bias=bias, offset=offset))
 
     def beside(self, blocks: Sequence[Folding]) -> Folding:
         """Concatenate the columns of foldings, each of which was made from some columns of this one."""

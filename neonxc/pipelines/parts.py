@@ -79,42 +79,8 @@ class Number:
         return np.nan if found is None else float(self.apply(np.asarray(found))) if self.functions else found
 
 
-class _Lookup:
-    """A number for every value of a column."""
-
-    numbers: dict[Any, float]
-    other: float
-
-    def number(self, value: Any) -> float:
-        """The number of a value; NaN where there is none."""
-        return self.numbers.get(None if value is None or value != value else value, self.other)
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether some values have no number."""
-        return bool(np.isnan([*self.numbers.values(), self.other]).any())
-
-
 @dataclass(frozen=True)
-class Indicator(_Lookup):
-    """1 where a column has one of some values (None is a missing value), 0 elsewhere."""
-
-    column: int
-    values: tuple[Any, ...]
-
-    @property
-    def numbers(self) -> dict[Any, float]:
-        """The number of each value."""
-        return dict.fromkeys(self.values, 1.0)
-
-    @property
-    def other(self) -> float:
-        """The number of all other values."""
-        return 0.0
-
-
-@dataclass(frozen=True)
-class Code(_Lookup):
+class Code:
     """A numeric code of a column's value (None is a missing value), by default its position in `values`.
 
     Other values get the code `unknown`; if that is None, they are an error.
@@ -136,5 +102,26 @@ class Code(_Lookup):
         """The code of all other values, NaN if they are an error."""
         return np.nan if self.unknown is None else self.unknown
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some values have no number."""
+        return bool(np.isnan([*self.numbers.values(), self.other]).any())
 
-Part = Number | Indicator | Code
+    def number(self, value: Any) -> float:
+        """The number of a value; NaN where there is none."""
+        return self.numbers.get(None if value is None or value != value else value, self.other)
+
+
+@dataclass(frozen=True)
+class Indicator(Code):
+    """1 where a column has one of some values (None is a missing value), 0 elsewhere."""
+
+    unknown: float | None = 0.0
+
+    @property
+    def numbers(self) -> dict[Any, float]:
+        """The number of each value."""
+        return dict.fromkeys(self.values, 1.0)
+
+
+Part = Number | Code
