@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from neonxc.data.table import is_array
-
 from .columns import Coding, fit_coding
 from .table import Columns
 
@@ -98,7 +96,7 @@ def _values(foi: Any, n: int) -> Any:
     """Check values of interest that are given as an array, one per point."""
     if isinstance(foi, list | tuple) and not all(isinstance(item, Real) for item in foi):
         foi = pd.Series(foi, dtype=object)  # keeps the items of a mixed list, for example with None
-    values = foi if is_array(foi) else np.asarray(foi)
+    values = foi if isinstance(foi, pd.Series | Tensor) else np.asarray(foi)
     if tuple(values.shape) != (n,):
         raise ValueError(f"foi needs one value per point, shape ({n},), got {tuple(values.shape)}")
     return values

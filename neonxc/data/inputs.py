@@ -167,28 +167,21 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype.is_floating_point else torch.float64
 
 
-def check_finite(tensor: Any, *, name: str = "X", names: Sequence[str] | None = None) -> None:
+def check_finite(x: Any, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column with a value that is not finite."""
-    values = _entries(tensor)
-    if not values.is_floating_point() or bool(values.sum().isfinite()):  # ten times faster than isfinite
-        return
-    finite = torch.isfinite(values)
-    if not finite.all():
-        value, place = _first(tensor, ~finite, names)
-        raise ValueError(f"{name} has a value that is not finite: {value} {place}")
+    values = _entries(x)
+    if values.is_floating_point() and not bool(values.sum().isfinite()):  # ten times faster than isfinite
+        _refuse(x, ~values.isfinite(), f"{name} has a value that is not finite: {{0}} {{1}}", names)
 
 
-def check_range(tensor: Any, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
+def check_range(x: Any, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
-    values = _entries(tensor)
-    if not values.numel() or float(values.abs().amax()) <= most:
-        return
-    value, place = _first(tensor, values.abs() > most, names)
-    kind = str(tensor.dtype).removeprefix("torch.")
-    raise ValueError(
-        f"{name} has a value whose square is too large for {kind}: {value:g} {place}; rescale the column"
-        + (" or pass float64" if tensor.dtype == torch.float32 else "")
-    )
+    values = _entries(x)
+    if values.numel() and float(values.abs().amax()) > most:
+        kind = str(x.dtype).removeprefix("torch.")
+        wider = " or pass float64" if x.dtype == torch.float32 else ""
+        text = f"{name} has a value whose square is too large for {kind}: {{0:g}} {{1}}; rescale the column{wider}"
+        _refuse(x, values.abs() > most, text, names)
 
 
 def _entries(x: Any) -> Tensor:
@@ -196,15 +189,14 @@ def _entries(x: Any) -> Tensor:
     return getattr(x, "entries", x)
 
 
-def _first(x: Any, bad: Tensor, names: Sequence[str] | None) -> tuple[float, str]:
-    """Return the first bad entry of a tensor or of sparse rows, and where it is."""
-    entry = bad.nonzero()[0].tolist()
-    index = x.place(*entry) if hasattr(x, "entries") else entry
-    value = _entries(x)[tuple(entry)].item()
-    if len(index) != 2:
-        return value, f"at index {index}"
-    row, column = index
-    return value, f"in row {row}, column {column if names is None else repr(names[column])}"
+def _refuse(x: Any, bad: Tensor, text: str, names: Sequence[str] | None) -> None:
+    """Raise a ValueError with the first bad entry and its place, if there is one; x may be sparse rows."""
+    for entry in bad.nonzero()[:1].tolist():
+        row, *rest = x.place(*entry) if hasattr(x, "entries") else entry
+        place = f"at index {entry}"
+        if len(rest) == 1:
+            place = f"in row {row}, column {rest[0] if names is None else repr(names[rest[0]])}"
+        raise ValueError(text.format(_entries(x)[tuple(entry)].item(), place))
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -200,8 +200,8 @@ class Table:
         """The type of the points; float64 for a frame with columns of several types or of types of pandas."""
         if self.names is None:
             return getattr(self.data, "dtype", None)
-        first = self.data.dtypes.iloc[0] if self.names else None
-        return first if isinstance(first, np.dtype) and (self.data.dtypes == first).all() else np.dtype(float)
+        first, *others = {*self.data.dtypes} or {None}
+        return first if isinstance(first, np.dtype) and not others else np.dtype(float)
 
     def sparse_rows(self, device: torch.device, whole: bool = True) -> SparseRows:
         """Return a checked sparse matrix with the part of the tensor interface that heads use.
@@ -290,9 +290,7 @@ class Table:
             places = pairwise(rows.indptr)
             return len({(rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in places})
         points = self.data if self.names is not None else as_array(self.data).reshape(len(self), -1)
-        if self.names is not None or points.dtype.kind not in "fiub":
-            return len(pd.DataFrame(points).drop_duplicates())
-        return len({row.tobytes() for row in points + 0})  # + 0 makes -0.0 and 0.0 the same
+        return len(pd.DataFrame(points).drop_duplicates())
 
     def why_identical(self, clusters: int) -> str:
         """Return the end of an error about clusters with the same center: its probable cause in the points."""
@@ -325,20 +323,11 @@ class Table:
         return array
 
 
-def is_array(X: Any) -> bool:
-    """Whether data are a data frame or series, an array, a tensor or a sparse matrix."""
-    return isinstance(X, pd.DataFrame | pd.Series | Tensor | np.ndarray) or sparse.issparse(X)
-
-
 def is_texts(X: Any) -> bool:
     """Whether data are texts: one-dimensional and not numeric."""
-    if isinstance(X, Table):
-        X = X.data
-    if isinstance(X, str):
-        return True  # as_texts raises the error
-    if isinstance(X, Tensor | pd.DataFrame) or sparse.issparse(X):
-        return False
-    kind = getattr(getattr(X, "dtype", None), "kind", "O")
-    if kind in "fiubc" or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
-        return False
-    return not (isinstance(X, list | tuple) and X and not isinstance(X[0], str | bytes | type(None)))
+    X = X.data if isinstance(X, Table) else X
+    if isinstance(X, (list, tuple)):
+        return not X or isinstance(X[0], (str, bytes, type(None)))
+    if isinstance(X, (np.ndarray, pd.Series)):
+        return X.ndim == 1 and X.dtype.kind not in "fiubc"
+    return isinstance(X, Iterable) and not (hasattr(X, "__array__") or sparse.issparse(X))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
-from neonxc.data.table import Table, is_array
+from neonxc.data.table import Table
 
 OPTIONS = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
 """Options of a user's DataLoader that are kept."""
@@ -69,7 +69,7 @@ def as_row_source(data: Any) -> RowSource:
         source = rows_of_dataset(data)
     elif isinstance(data, str):
         raise ValueError("data needs a sequence of strings; a single one is [text]")
-    elif isinstance(data, list | tuple) or is_array(data):
+    elif isinstance(data, list | tuple) or getattr(data, "shape", ()):
         source = _rows_of_array(data)
     else:
         raise TypeError(
@@ -84,8 +84,6 @@ def as_row_source(data: Any) -> RowSource:
 def _rows_of_array(X: Any) -> RowSource:
     """Return the rows of an array, tensor, data frame, sparse matrix or list."""
     table = Table.read(X)
-    if not table.shape:
-        raise ValueError("data needs rows, got a single number")
 
     def read(wanted: Iterable[int], size: int) -> Batches:
         rows = iter(wanted)
@@ -171,7 +169,7 @@ def first_input(batch: Any) -> Any:
     """
     while isinstance(batch, list | tuple) and batch and not isinstance(batch[0], str):
         batch = batch[0]
-    if isinstance(batch, list | tuple) or is_array(batch):
+    if isinstance(batch, list | tuple) or hasattr(batch, "shape"):
         return list(batch) if isinstance(batch, tuple) else batch
     raise TypeError(
         f"items of data need to be x or (x, ...), got {type(batch).__name__}; pass a DataLoader with a collate_fn "
