@@ -71,11 +71,6 @@ class MixedTable:
     space: Table
     steps: Standardized
 
-    @property
-    def numbers(self) -> Tensor:
-        """Mask of the encoded columns that hold numbers, [D]; all others are 0 or 1."""
-        return torch.tensor([isinstance(part, Number) for part in self.encoding.parts])
-
 
 def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable:
     """Encode a data frame.
@@ -167,7 +162,7 @@ def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> t
 def _standardized(table: Table, encoding: Encoding, weight: Tensor | None) -> Standardized:
     """Means and standard deviations of the numeric columns."""
     table.check_size(encoding.names)
-    number = torch.tensor([isinstance(part, Number) for part in encoding.parts])
+    number = encoding.is_number
     every = torch.zeros(table.n, dtype=torch.int64)
     mean = table.means(every, 1, weight)[0].where(number, 0)
     scale = table.variances(torch.arange(table.n), weight).sqrt()

@@ -12,7 +12,6 @@ from neonxc.carriers import Columns, carrier_of
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
-from neonxc.pipelines.parts import Number
 
 
 class EncodedTable(Columns):
@@ -43,8 +42,7 @@ class EncodedTable(Columns):
     def _frame(self, table: Table) -> pd.DataFrame:
         """A table as a frame with the names that the encoding knows; without names, columns go by position."""
         columns = self.module.columns
-        frame = Table.read(table, len(columns) if self.names is None else columns).frame(columns)
-        return frame if self.names is not None else frame.set_axis(columns, axis=1)
+        return Table.read(table, columns if self.names else len(columns)).frame().set_axis(columns, axis=1)
 
     @property
     def units(self) -> list[str]:
@@ -52,14 +50,10 @@ class EncodedTable(Columns):
         return list(self.module.columns)
 
     @property
-    def _numbers(self) -> set[int]:
-        """Columns of the table that are encoded as numbers."""
-        return {part.column for part in self.module.parts if isinstance(part, Number)}
-
-    @property
     def categories(self) -> list[int]:
         """Columns of the table that are encoded, and not as numbers."""
-        return sorted({part.column for part in self.module.parts} - self._numbers)
+        owner, is_number = self.module.owner, self.module.is_number
+        return sorted({*owner.tolist()} - {*owner[is_number].tolist()})
 
     def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor:
         """Nothing, as NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
@@ -69,8 +63,8 @@ class EncodedTable(Columns):
         """The table as it was given; None for a tensor, which holds encoded columns."""
         if (table := Table.read(X)).is_tensor:
             return None
-        frame = self._frame(table)
-        return frame, {column: self.module.numbers(frame, column) for column in sorted(self._numbers)}
+        frame, numbers = self._frame(table), self.module.owner[self.module.is_number].unique().tolist()
+        return frame, {column: self.module.numbers(frame, column) for column in numbers}
 
     @property
     def groups(self) -> Tensor:

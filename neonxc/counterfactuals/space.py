@@ -71,8 +71,7 @@ class Codes(Space):
     def still(self) -> Tensor:
         """Mask [D] of the columns of categories, and of columns that encode the same table column."""
         alone = self.encoding.owner.bincount()[self.encoding.owner] == 1
-        numbers = [isinstance(part, Number) for part in self.encoding.parts]
-        return ~(torch.tensor(numbers) & alone)
+        return ~(self.encoding.is_number & alone)
 
 
 class EncodedColumns(Codes):

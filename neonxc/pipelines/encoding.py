@@ -50,6 +50,11 @@ class Encoding:
         return torch.tensor([part.column for part in self.parts], dtype=torch.int64)
 
     @cached_property
+    def is_number(self) -> Tensor:
+        """Whether each encoded column holds the numbers of a column, [D] of bool; the others code categories."""
+        return torch.tensor([isinstance(part, Number) for part in self.parts], dtype=torch.bool)
+
+    @cached_property
     def names(self) -> list[str]:
         """Names of the encoded columns, such as ``age`` or ``workclass_Private``."""
         return [self._name(part) for part in self.parts]

@@ -69,7 +69,7 @@ def as_row_source(data: Any) -> RowSource:
         source = rows_of_dataset(data)
     elif isinstance(data, str):
         raise ValueError("data needs a sequence of strings; a single one is [text]")
-    elif isinstance(data, list | tuple) or getattr(data, "shape", ()):
+    elif isinstance(data, list | tuple) or getattr(data, "shape", None):
         source = _rows_of_array(data)
     else:
         raise TypeError(
