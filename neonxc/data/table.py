@@ -150,8 +150,13 @@ class Table:
     @property
     def _no_numbers(self) -> list[str]:
         """Columns of a data frame that are not numeric."""
-        dtypes = () if self.names is None else self.data.dtypes
-        return [name for name, dtype in zip(self.names or (), dtypes, strict=True) if dtype.kind not in "fiub"]
+        kinds = zip(self.names or (), self._dtypes, strict=True)
+        return [name for name, dtype in kinds if dtype.kind not in "fiub"]
+
+    @cached_property
+    def _dtypes(self) -> list[Any]:
+        """The types of the columns of a data frame."""
+        return [] if self.names is None else list(self.data.dtypes)
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -195,12 +200,12 @@ class Table:
         dtype = np.float64 if wide else array.dtype.newbyteorder("=")
         return np.require(array, dtype=dtype, requirements=["C", "W"])
 
-    @property
+    @cached_property
     def _dtype(self) -> Any:
         """The type of the points; float64 for a frame with columns of several types or of types of pandas."""
         if self.names is None:
             return getattr(self.data, "dtype", None)
-        first, *others = {*self.data.dtypes} or {None}
+        first, *others = {*self._dtypes} or {None}
         return first if isinstance(first, np.dtype) and not others else np.dtype(float)
 
     def sparse_rows(self, device: torch.device, whole: bool = True) -> SparseRows:
