@@ -207,7 +207,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             self.classes_ = self.classes_[:found]
             points, mass, first = distinct
         self._fit(points, mass, first, labels is not None, batch.names, ranks)
-        self._publish(isinstance(X, Tensor))
+        self._publish(batch.is_tensor)
         with ranks.agreed():
             self.labels_ = batch.labels(self._predict(x))
         return self
@@ -229,8 +229,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         ----------
         X : array, frame or tensor [N, d]
         """
-        distances = self._distances(self._read(X, reset=False).tensor)
-        return distances.to(X.device) if isinstance(X, Tensor) else distances.cpu().numpy()
+        table = self._read(X, reset=False)
+        return table.labels(self._distances(table.tensor))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective on X.

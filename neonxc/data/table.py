@@ -322,10 +322,9 @@ class Table:
 
     def labels(self, values: np.ndarray | Tensor) -> Any:
         """Convert one value per point to an array, or to a tensor if the points are one and the values numbers."""
-        array = as_array(values)
-        if self.is_tensor and array.dtype.kind in "fiub":
-            return torch.as_tensor(values, device=self.data.device)
-        return array
+        if self.is_tensor and (isinstance(values, Tensor) or values.dtype.kind in "fiub"):
+            return torch.as_tensor(values, device=self.device)
+        return as_array(values)
 
 
 def is_texts(X: Any) -> bool:
