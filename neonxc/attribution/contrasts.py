@@ -15,7 +15,6 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 
 from neonxc.attribution.neon import NEON
-from neonxc.carriers import rows
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, text
 from neonxc.data.frames import reads_tables
@@ -172,8 +171,7 @@ def relevance_of_pair(
     total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
     counts = torch.zeros(2, 1)
     for i, (target, competitor) in enumerate((columns, columns[::-1])):
-        for x in carrier.parts(Table.read(X).take(members[i]).data):
-            points = rows(carrier.features(x))
+        for x, points in carrier.points(Table.read(X).take(members[i]).data):
             column = torch.full((len(points),), target, device=points.device)
             decide = decisions.of_columns(points, column, torch.full_like(column, competitor))
             carrier.tally(x, points, decide, column, total)

@@ -8,10 +8,6 @@ from typing import Any
 
 import numpy as np
 
-NAMES = ("log", "log1p", "log2", "log10", "sqrt", "cbrt", "exp", "expm1", "arcsinh")
-FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {name: getattr(np, name) for name in NAMES}
-"""Increasing functions by their NumPy names."""
-
 INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "log": np.exp,
     "log1p": np.expm1,
@@ -24,6 +20,9 @@ INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "arcsinh": np.sinh,
 }
 """Inverses of :data:`FUNCTIONS`."""
+
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {name: getattr(np, name) for name in INVERSES}
+"""Increasing functions by their NumPy names."""
 
 LEAST = {"log": 0.0, "log1p": -1.0, "log2": 0.0, "log10": 0.0, "sqrt": 0.0}
 """Lower ends of the domains of functions that are not defined for all numbers."""
