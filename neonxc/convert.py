@@ -128,9 +128,11 @@ def neuralize(
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
     if (model is None) == (labels is None):
         raise TypeError("neuralize takes a model, or labels= and X=")
-    if labels is not None and features is None and X is not None and Table.read(X).is_mixed:
-        X = X.rename(columns=str)
-        model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
+    X = None if X is None else Table.read(X)
+    if labels is not None and features is None and X is not None and X.is_mixed:
+        frame = X.frame()
+        model, labels = make_pipeline(prepare(frame).pipeline.fit(frame), GivenLabels(labels).fit(frame)), None
+        X = Table(frame)
     steps, final = _split(model)
     terms, steps = behind_terms(steps)
     if terms is None:
@@ -139,7 +141,7 @@ def neuralize(
         raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
     else:
         names, width = terms.names, terms.width
-        X = terms.encode(X) if X is not None and is_texts(X) else X
+        X = Table(terms.encode(X.data)) if X is not None and is_texts(X) else X
     # checked before the surrogate is fitted, which takes time
     encoding, chain = _folded(final, steps, width, X, names, features)
     if labels is not None or _has_labels_alone(final):
@@ -172,20 +174,20 @@ def neuralize(
     return net
 
 
-def _read(final: Any, X: Any) -> ClusterModel:
+def _read(final: Any, X: Table | None) -> ClusterModel:
     """Read a clusterer; the error about identical centers names the cause in the data, if data are given."""
     try:
         return read(final)
     except SameCenters as error:
         clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
-        why = "; fit fewer clusters" if X is None else Table.read(X).why_identical(clusters)
+        why = "; fit fewer clusters" if X is None else X.why_identical(clusters)
         raise ValueError(f"{error}{why}") from None
 
 
 def _from_labels(
     final: Any,
     labels: Any,
-    X: Any,
+    X: Table | None,
     steps: list[tuple[str, Any]],
     features: nn.Module | None,
     encoding: Encoding | None,
@@ -199,7 +201,7 @@ def _from_labels(
     if X is None:
         what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
-    table = Table(Table.read(X).dense())
+    table = Table(X.dense())
     if not steps and features is None:
         _check_fitted_on(final, table.tensor.shape)
     if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
@@ -254,7 +256,7 @@ def _folded(
     final: Any,
     steps: list[tuple[str, Any]],
     width: int,
-    X: Any,
+    X: Table | None,
     names: list[str] | None,
     features: nn.Module | None,
 ) -> tuple[Encoding | None, Preprocessing | None]:
@@ -268,7 +270,7 @@ def _folded(
         raise ValueError(
             f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
         ) from None
-    if X is not None and Table.read(X).is_sparse and not folding.plain:
+    if X is not None and X.is_sparse and not folding.plain:
         raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
     encoding, chain = settle(folding, steps, X if features is None else None, names)
     if encoding is not None and features is not None:
@@ -297,19 +299,19 @@ def _width(step: Any) -> int | None:
     return getattr(step, "n_features_in_", None)
 
 
-def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] | None:
+def _feature_names(model: Any, X: Table | None, features: nn.Module | None) -> list[str] | None:
     if features is not None:
         return None
     fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    given = None if X is None else Table.read(X).names
+    given = None if X is None else X.names
     check_names(given, fitted)
     names = given if fitted is None else fitted
     return None if names is None else [str(name) for name in names]
 
 
-def _device(model: Any, X: Any, features: nn.Module | None) -> torch.device:
+def _device(model: Any, X: Table | None, features: nn.Module | None) -> torch.device:
     """Return the device of the feature network, of a model that consists of tensors, or of X."""
-    for holder in (features, model, X):
+    for holder in (features, model, None if X is None else X.data):
         tensors = [*holder.parameters(), *holder.buffers()] if isinstance(holder, nn.Module) else [holder]
         if tensors and isinstance(tensors[0], Tensor):
             return tensors[0].device

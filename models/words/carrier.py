@@ -84,7 +84,7 @@ class Words(Carrier):
         if not is_texts(X):
             yield from super().parts(X)
             return
-        texts = as_texts(X)
+        texts = as_texts(Table.read(X).data)
         for part in blocks(len(texts), 64 * max(map(len, texts)), self.device):
             yield self.batch(texts[part]).tensor
 
