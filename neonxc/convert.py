@@ -201,7 +201,7 @@ def _from_labels(
     if X is None:
         what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
-    table = Table(X.dense())
+    table = Table(X.dense(limited=True))
     if not steps and features is None:
         _check_fitted_on(final, table.tensor.shape)
     if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:

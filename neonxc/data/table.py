@@ -239,11 +239,11 @@ class Table:
             return pd.DataFrame(as_array(self.dense()), columns=[*names])
         return self.data if list(self.columns) == names else self.data.set_axis(names, axis=1)
 
-    def dense(self) -> Any:
-        """Return the points, a sparse matrix as an array, which may take 1 GiB."""
+    def dense(self, limited: bool = False) -> Any:
+        """Return the points, a sparse matrix as an array, which may take 1 GiB if it is `limited`."""
         if not self.is_sparse:
             return self.data
-        if len(self) > (most := most_rows(self.width, 8)):
+        if limited and len(self) > (most := most_rows(self.width, 8)):
             raise ValueError(
                 f"{self.name} is sparse, and a dense array is needed; {len(self)} points with "
                 f"{self.width} columns take too much memory: give it at most {most} points, or fewer columns "
