@@ -13,18 +13,18 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from neonxc.carriers.terms import behind_terms, is_texts
+from neonxc.carriers.terms import behind_terms
 from neonxc.clusterings import ClusterModel, SameCenters, read
 from neonxc.clusterings.model import GivenLabels, is_known
 from neonxc.clusterings.modules import chained, device_of
-from neonxc.data.distinct import n_distinct, why_identical
-from neonxc.data.frames import column_names, reads_tables
-from neonxc.data.inputs import as_batch, check_names, check_width, spreads
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import check_names, check_width, spreads
 from neonxc.data.preparation import prepare
-from neonxc.data.sparse import SparseRows, is_sparse, laid_out, moments
+from neonxc.data.sparse import SparseRows, moments
+from neonxc.data.table import Table, is_texts
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
-from neonxc.pipelines.encoding import Encoding, is_mixed
+from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import fold, settle
 
 
@@ -121,11 +121,12 @@ def neuralize(
     1.0
     """
     _check_arguments(model, X, features, labels)
+    X = None if X is None else Table.read(X)
     if labels is not None:
         model = GivenLabels(labels).fit(X)
-        if features is None and is_mixed(X):
-            X = X.rename(columns=str)
-            model = make_pipeline(prepare(X).pipeline.fit(X), model)
+        if features is None and X is not None and X.is_mixed:
+            X = Table(X.frame())
+            model = make_pipeline(prepare(X.data).pipeline.fit(X.data), model)
     steps, final = list[Any](), model
     while isinstance(final, Pipeline):
         check_is_fitted(final)
@@ -138,11 +139,11 @@ def neuralize(
         raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
     else:
         names, width = terms.names, terms.width
-        X = terms.encode(X) if X is not None and is_texts(X) else X
+        X = Table(terms.encode(X.data)) if X is not None and is_texts(X) else X
     # checked before the surrogate is fitted, which takes time
     encoding, chain = _folded(final, steps, width, X, names, features)
     if _has_labels_alone(final):
-        found = _from_labels(final, laid_out(X), steps, features, encoding)
+        found = _from_labels(final, X, steps, features, encoding)
     else:
         found = _read(final, X)
     if found.encoding is not None:
@@ -158,7 +159,9 @@ def neuralize(
     noise = None if found.noise is None else found.noise(chain).scaled(factor)
     features = chained(features, found.features)
     net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
-    net.to(next(filter(None, map(device_of, (features, final, X))), torch.device("cpu")))
+    net.to(
+        next(filter(None, map(device_of, (features, final, None if X is None else X.data))), torch.device("cpu"))
+    )
     if found.fidelity is not None:
         net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
     if X is not None:
@@ -187,18 +190,19 @@ def _check_arguments(model: Any, X: Any, features: Any, labels: Any) -> None:
         raise ValueError("X looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X)")
 
 
-def _read(final: Any, X: Any) -> ClusterModel:
+def _read(final: Any, X: Table | None) -> ClusterModel:
     """Read a clusterer; the error about identical centers names the cause in the data, if data are given."""
     try:
         return read(final)
     except SameCenters as error:
         clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
-        raise ValueError(f"{error}{why_identical(X, clusters)}") from None
+        why = "; fit fewer clusters" if X is None else X.why_identical(clusters)
+        raise ValueError(f"{error}{why}") from None
 
 
 def _from_labels(
     final: Any,
-    X: Any,
+    X: Table | None,
     steps: list[tuple[str, Any]],
     features: nn.Module | None,
     encoding: Encoding | None,
@@ -214,8 +218,9 @@ def _from_labels(
             else f"a {type(final).__name__}, which remembers its labels alone,"
         )
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
+    table = Table(X.dense(limited=True))
     if not steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
-        shape = tuple(as_batch(X).tensor.shape)
+        shape = table.tensor.shape
         if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
             check_width(shape[1], width)
         elif shape == (width, width):
@@ -223,9 +228,9 @@ def _from_labels(
                 f"X is the matrix of distances or affinities that the {type(final).__name__} was fitted on; pass "
                 "the points, whose columns are to explain it: neonxc.neuralize(labels=model.labels_, X=points)"
             )
-    if features is None and n_distinct(X[:2]) == 1 and n_distinct(X) == 1:
-        raise ValueError(f"nothing tells the clusters apart{why_identical(X, 2)}")
-    return fit_surrogate(X, final.labels_, steps, features, encoding)
+    if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
+        raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
+    return fit_surrogate(table.data, final.labels_, steps, features, encoding)
 
 
 def _has_labels_alone(final: Any) -> bool:
@@ -251,7 +256,7 @@ def _folded(
     final: Any,
     steps: list[tuple[str, Any]],
     width: int,
-    X: Any,
+    X: Table | None,
     names: list[str] | None,
     features: nn.Module | None,
 ) -> tuple[Encoding | None, Preprocessing | None]:
@@ -265,7 +270,7 @@ def _folded(
         raise ValueError(
             f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
         ) from None
-    if is_sparse(X) and not folding.plain:
+    if X is not None and X.is_sparse and not folding.plain:
         raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
     encoding, chain = settle(folding, steps, X if features is None else None, names)
     if encoding is not None and features is not None:
@@ -273,9 +278,9 @@ def _folded(
     return encoding, chain
 
 
-def _feature_names(model: Any, X: Any) -> list[str] | None:
+def _feature_names(model: Any, X: Table | None) -> list[str] | None:
     fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    given = column_names(X)
+    given = None if X is None else X.names
     check_names(given, fitted)
     names = given if fitted is None else fitted
     return None if names is None else [str(name) for name in names]

@@ -18,7 +18,8 @@ from neonxc.common.numbers import percent, text
 from neonxc.common.processes import Ranks
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import NOISE, Batch
+from neonxc.data.inputs import NOISE
+from neonxc.data.table import Table
 from neonxc.head import Head, Noise
 from neonxc.pipelines.encoding import Encoding
 
@@ -254,7 +255,7 @@ class NeuralizedClustering(nn.Module):
         return typical_stiffness(self, X, contrast, Ranks(group))
 
     @reads_tables
-    def batch(self, X: Any) -> Batch:
+    def batch(self, X: Any) -> Table:
         """Check inputs and move them to the device of the network.
 
         Parameters
@@ -264,16 +265,15 @@ class NeuralizedClustering(nn.Module):
 
         Returns
         -------
-        Batch
-            Batch whose `tensor` is the input of the network, with functions that convert results back.
+        Table
+            Table whose `tensor` is the input of the network, with functions that convert results back.
         """
         return self.carrier.batch(X)
 
     def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         a = self.carrier.features(x)
-        points = rows(a)
-        found = [function(points[part]) for part in self.carrier.of_points(points)]
-        return torch.cat(found).reshape(a.shape[0], *a.shape[2:])
+        found = self.carrier.each(rows(a), lambda _, points: function(points))
+        return found.reshape(a.shape[0], *a.shape[2:])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NeuralizedClustering:
         """Move and cast as usual, but keep everything except the features at least in float32."""

@@ -582,7 +582,7 @@ def test_manifests_that_are_none(tmp_path, whole):
         ({"net": KMeans()}, TypeError, "NEON needs a network"),
         ({"data": 3}, TypeError, "data needs a torch Dataset or DataLoader"),
         ({"data": np.float64(3)}, TypeError, "data needs"),
-        ({"data": np.array(3.0)}, ValueError, "data needs rows"),
+        ({"data": np.array(3.0)}, TypeError, "data needs"),
         ({"data": "text"}, ValueError, "a single one is"),
         ({"data": POINTS[:0]}, ValueError, "data is empty"),
         ({"data": Stream(POINTS[:0])}, ValueError, "data is empty"),

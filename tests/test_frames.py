@@ -6,6 +6,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
@@ -14,7 +15,10 @@ from sklearn.preprocessing import StandardScaler
 import neonxc
 from neonxc import NEON
 from neonxc import evaluation as ev
+from neonxc.data.frames import as_pandas
+from neonxc.data.inputs import as_array
 from neonxc.data.preparation import prepare
+from neonxc.data.table import Table
 from neonxc.models import BetaInterpretable, KernelKMeans, patterns
 from neonxc.trees import CART
 
@@ -93,6 +97,50 @@ def test_every_library_gives_the_result_of_pandas(entry, container):
         if entry in ("neuralize", "predict", "attribute", "summary", "tree.predict", "tree.score"):
             with pytest.raises(ValueError, match="order"):
                 asked[entry](CONTAINERS[container](X[X.columns[::-1]]), Y)
+
+
+GIVEN_BACK = {"polars": pl.DataFrame, "polars, lazy": pl.DataFrame, "pyarrow": pa.Table, "stream": pa.Table}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", FITTED)
+def test_relevance_is_a_table_of_the_same_library(name, container):
+    X, (net, *_) = {"numbers": NUMBERS, "mixed": MIXED}[name], FITTED[name]
+    expected, found = NEON(net).attribute(X), NEON(net).attribute(CONTAINERS[container](X))
+    assert type(found) is GIVEN_BACK.get(container, pd.DataFrame)
+    pd.testing.assert_frame_equal(as_pandas(found), expected)
+
+
+POINTS = np.repeat(NUMBERS.to_numpy(np.float32), 2, axis=0)
+KINDS = {
+    "array": np.asarray,
+    "list": np.ndarray.tolist,
+    "tensor": torch.tensor,
+    "sparse": sparse.csr_matrix,
+    "frame": lambda points: pd.DataFrame(points, columns=NUMBERS.columns),
+    "polars": lambda points: pl.DataFrame(points, list(NUMBERS.columns)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_table_for_all_kinds(kind):
+    table = Table.read(KINDS[kind](POINTS), 3)
+    assert table.shape == (90, 3)
+    assert table.distinct() == 45
+    values = torch.tensor(POINTS)
+    if kind == "sparse":
+        np.testing.assert_array_equal(table.dense(), POINTS)
+    else:
+        np.testing.assert_array_equal(table.tensor, values)
+        assert type(table.restore(values)) is type(table.data)
+    for rows in ([3, 1], slice(1, 4)):
+        np.testing.assert_array_equal(as_array(table.take(rows).dense()), POINTS[rows])
+    np.testing.assert_array_equal(as_array(table.select([2, 0]).dense()), POINTS[:, [2, 0]])
+    np.testing.assert_array_equal(as_array(table.column(1)), POINTS[:, 1])
+    np.testing.assert_array_equal(table.frame(), POINTS)
+    assert sum(map(len, table.blocks(1 << 25))) == 90
+    with pytest.raises(ValueError, match="X has 3 features, the clustering was fitted on 4"):
+        Table.read(table, 4)
 
 
 def test_whole_data_sets_and_batches(tmp_path):

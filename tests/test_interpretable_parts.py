@@ -24,7 +24,7 @@ from neonxc.models.interpretable.columns import column_items
 from neonxc.models.interpretable.foi import find_interest
 from neonxc.models.interpretable.metric import fit_metric
 from neonxc.models.interpretable.moves import assign_points
-from neonxc.models.interpretable.table import Table
+from neonxc.models.interpretable.table import Columns
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
@@ -41,8 +41,7 @@ PEOPLE = pd.DataFrame(
 
 
 def points_of(data, metric="euclidean", params=None):
-    names = [str(name) for name in data.columns] if hasattr(data, "columns") else None
-    table = Table(data, names)
+    table = Columns(data)
     return fit_metric(table, metric, params).points(table)
 
 
@@ -331,7 +330,7 @@ def test_bins_by_their_edges():
 
 
 def test_features_of_interest():
-    table = Table(PEOPLE, [str(name) for name in PEOPLE.columns])
+    table = Columns(PEOPLE)
     found, codes = find_interest(table, ["city", "member"], 4)
     assert found.values == [
         f"city is {city} and member is {flag}" for city in ("Oslo", "Rome") for flag in ("false", "true")
@@ -351,7 +350,7 @@ def test_features_of_interest():
 
 
 def test_given_values_of_interest():
-    table = Table(X, None)
+    table = Columns(X)
     groups = RNG.integers(0, 9, 60)
     found, codes = find_interest(table, groups, 2)  # whole numbers are not cut
     assert (np.unique(groups)[codes] == groups).all()
@@ -376,4 +375,4 @@ def test_given_values_of_interest():
 )
 def test_unknown_features_of_interest(foi, message):
     with pytest.raises(ValueError, match=message):
-        find_interest(Table(X, None), foi, 4)
+        find_interest(Columns(X), foi, 4)

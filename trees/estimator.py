@@ -18,7 +18,8 @@ from torch import Tensor
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, reads_tables
-from neonxc.data.inputs import NOISE, are_labels, label_array, some_rows
+from neonxc.data.inputs import NOISE, are_labels, label_array
+from neonxc.data.table import Table as Given
 from neonxc.trees.coding.exact import tally
 from neonxc.trees.coding.table import Table
 from neonxc.trees.fitted.builder import TreeBuilder
@@ -32,7 +33,6 @@ from neonxc.trees.reading.batches import BatchSource, batch_source
 from neonxc.trees.reading.preparation import (
     PreparedData,
     agree_on_source,
-    as_numpy,
     boolean_columns,
     prepare_in_memory,
     prepare_shard,
@@ -201,7 +201,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if batch_source(X) is not None:
             raise ValueError("score needs X in memory; inertia_ is the cost of the training points")
         data, _, _ = self._read(X, reset=False)
-        given = as_numpy(X) if self.tree_.encoding is None else data
+        given = Given.read(X).for_sklearn if self.tree_.encoding is None else data
         table = Table(data) if self._steps is None else Table(references.to_tensor(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
         return -table.cost(self._space_means.to(table.device), own)
@@ -269,8 +269,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if isinstance(self.reference, str):
             X = table.data
         elif kept is not None:
-            X = some_rows(X, kept.cpu().numpy())
-        X = as_numpy(X)
+            X = Given.read(X).take(kept.cpu().numpy()).data
+        X = Given.read(X).for_sklearn
         found = references.from_estimator(
             table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state
         )

@@ -192,7 +192,7 @@ class Problem:
         if self.space is self.table:
             return torch.ones(self.table.d, dtype=torch.float64, device=self.device)
         variances = self.table.variances(self.root().rows, self.weight, self.ranks)
-        return variances if self.mixed is None else variances.where(self.mixed.numbers, 1)
+        return variances if self.mixed is None else variances.where(self.mixed.encoding.is_number, 1)
 
     @property
     def distances(self) -> Tensor:

@@ -17,7 +17,7 @@ from .kcenter import COMMON_CONSTRAINTS, COUNT
 from .relocation import Solution
 from .search import solve
 from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
-from .table import Table
+from .table import Columns
 
 
 class BetaInterpretable(InterpretableClusterer):
@@ -194,7 +194,7 @@ class BetaInterpretable(InterpretableClusterer):
         self._describe(table, problem, found, order)
         return self
 
-    def _describe(self, table: Table, problem: Problem, found: Solution, order: Tensor) -> None:
+    def _describe(self, table: Columns, problem: Problem, found: Solution, order: Tensor) -> None:
         """Number the clusters and set the attributes."""
         counts = problem.counts(found.labels)
         _, first = np.unique(found.labels.cpu().numpy(), return_index=True)

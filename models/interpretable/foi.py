@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor
 
 from .columns import Coding, fit_coding
-from .table import Table
+from .table import Columns
 
 EVERYTHING = "any value"
 
@@ -38,7 +38,7 @@ class Interest:
     codes: np.ndarray
     values: list[str]
 
-    def read(self, table: Table, foi: Any = None) -> np.ndarray | None:
+    def read(self, table: Columns, foi: Any = None) -> np.ndarray | None:
         """Values of interest of new points, [n], -1 for unknown ones; None if they can't be determined."""
         if foi is not None:
             given = [_values(foi, len(table))]
@@ -52,7 +52,7 @@ class Interest:
         return known.get_indexer(pd.MultiIndex.from_arrays(_codes(self.codings, given).T))
 
 
-def find_interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:
+def find_interest(table: Columns, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:
     """Find the values of interest, and their codes for all points, [n].
 
     Raises
@@ -69,7 +69,7 @@ def find_interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tupl
         if isinstance(n_bins, Integral) and not _are_floats(given[0]):
             n_bins = len(table)
     else:
-        given, names = [table.column(column) for column in columns], [table.name(column) for column in columns]
+        given, names = [table.column(column) for column in columns], [table.title(column) for column in columns]
     codings = [fit_coding(column, n_bins, name) for column, name in zip(given, names, strict=True)]
     occurring, positions = np.unique(_codes(codings, given), axis=0, return_inverse=True)
     texts = [list(map(str, coding.conditions(name))) for coding, name in zip(codings, names, strict=True)]
@@ -83,7 +83,7 @@ def _codes(codings: Sequence[Coding], columns: Sequence[Any]) -> np.ndarray:
     return np.stack([coding.codes(column) for coding, column in zip(codings, columns, strict=True)], axis=1)
 
 
-def _columns(table: Table, foi: Any) -> list[int] | None:
+def _columns(table: Columns, foi: Any) -> list[int] | None:
     """Columns of X that `foi` names or numbers; None if `foi` is an array of values."""
     one = isinstance(foi, str | Integral) and not isinstance(foi, bool)
     several = isinstance(foi, list | tuple) or (np.ndim(foi) == 1 and all(isinstance(item, str) for item in foi))
@@ -96,7 +96,7 @@ def _values(foi: Any, n: int) -> Any:
     """Check values of interest that are given as an array, one per point."""
     if isinstance(foi, list | tuple) and not all(isinstance(item, Real) for item in foi):
         foi = pd.Series(foi, dtype=object)  # keeps the items of a mixed list, for example with None
-    values = foi if isinstance(foi, Tensor) or hasattr(foi, "iloc") else np.asarray(foi)
+    values = foi if isinstance(foi, pd.Series | Tensor) else np.asarray(foi)
     if tuple(values.shape) != (n,):
         raise ValueError(f"foi needs one value per point, shape ({n},), got {tuple(values.shape)}")
     return values

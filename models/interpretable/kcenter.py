@@ -16,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import like
+from neonxc.data.frames import reads_tables
 
 from .centers import Objective
 from .distances import EncodedPoints
 from .metric import Metric, fit_metric
-from .table import Table, read_table
+from .table import Columns
 from .traversal import Starts, best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -62,7 +62,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         table = self._read(X, reset=False)
         _, nearest = self._metric.points(table).nearest(self._centers)
-        return like(table.X, nearest)
+        return table.labels(nearest)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective on X: of distances to the nearest center, by default the largest one.
@@ -89,8 +89,11 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         tags.input_tags.allow_nan = self.metric == "gower"
         return tags
 
-    def _read(self, X: Any, reset: bool) -> Table:
-        table = read_table(self, X, reset=reset, gaps=self.metric == "gower")
+    @reads_tables
+    def _read(self, X: Any, reset: bool) -> Columns:
+        table = Columns.of_estimator(
+            self, X, reset, ensure_all_finite="allow-nan" if self.metric == "gower" else True
+        )
         if reset and len(table) < self.n_clusters:
             raise ValueError(f"X has n_samples={len(table)} points, fewer than n_clusters={self.n_clusters}")
         return table
@@ -98,7 +101,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     def _starts(self) -> Starts:
         return Starts(self.init, self.n_init, check_random_state(self.random_state))
 
-    def _cover(self, table: Table, points: EncodedPoints, codes: np.ndarray) -> None:
+    def _cover(self, table: Columns, points: EncodedPoints, codes: np.ndarray) -> None:
         """Choose centers, each for points with the same code, and set the attributes."""
         on_device = torch.from_numpy(codes).to(points.rows.device)
         cover = best_cover(points, on_device, self.n_clusters, self._starts())
@@ -111,13 +114,13 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         self.radius_ = cover.radius
         self._publish(table, cover.labels, points.rows[cover.centers], np.array(cover.centers))
 
-    def _publish(self, table: Table, labels: Tensor, centers: Tensor, indices: np.ndarray | None) -> None:
+    def _publish(self, table: Columns, labels: Tensor, centers: Tensor, indices: np.ndarray | None) -> None:
         """Set the attributes of a clustering with encoded centers, and with their rows of X if they are points."""
-        self.classes_, self.labels_ = np.arange(len(centers)), like(table.X, labels)
+        self.classes_, self.labels_ = np.arange(len(centers)), table.labels(labels)
         self._centers = centers
         if indices is not None:
             self.center_indices_ = indices
-        self.cluster_centers_ = like(table.X, centers) if indices is None else table.rows(indices)
+        self.cluster_centers_ = table.labels(centers) if indices is None else table.take(indices).data
 
 
 class KCenter(CenterClusterer):

@@ -20,7 +20,7 @@ from .distances import (
     PrecomputedDistance,
     SklearnDistance,
 )
-from .table import Table
+from .table import Columns
 
 OWN = (*NORMS, "cosine", "gower", "precomputed")  # metrics that are implemented here and not by scikit-learn
 
@@ -37,14 +37,14 @@ class Metric:
     codings: list[Coding | None]  # coding of each column, None for numbers
     gaps: list[bool]  # for each column, whether values are missing
 
-    def points(self, table: Table) -> EncodedPoints:
+    def points(self, table: Columns) -> EncodedPoints:
         """Encode points."""
         if self.name == "precomputed":
-            far = table.numbers(range(table.width))
+            far = table.tensor
             return EncodedPoints(torch.arange(len(far), device=far.device)[:, None], PrecomputedDistance(far))
         if self.name == "gower":
             return self._mixed(table)
-        rows = table.numbers(self.columns)
+        rows = table.some(self.columns)
         if self.name == "cosine":
             rows = torch.nn.functional.normalize(rows, eps=torch.finfo(rows.dtype).tiny)
             # Rows of zeros get a value of 1 in an additional column, which makes their distance to all others 1
@@ -55,7 +55,7 @@ class Metric:
             return EncodedPoints(rows, NormDistance(NORMS[self.name]))
         return EncodedPoints(rows, SklearnDistance(self.name, self.params))
 
-    def _mixed(self, table: Table) -> EncodedPoints:
+    def _mixed(self, table: Columns) -> EncodedPoints:
         columns = []
         for column, coding, spread in zip(self.columns, self.codings, self.scale, strict=True):
             if coding is None:
@@ -70,11 +70,11 @@ class Metric:
             rows, GowerDistance(numbers, [now or before for now, before in zip(gone, self.gaps, strict=True)])
         )
 
-    def _names(self, table: Table) -> list[str] | None:
+    def _names(self, table: Columns) -> list[str] | None:
         return None if table.names is None else [table.names[column] for column in self.columns]
 
 
-def fit_metric(table: Table, name: Any, params: dict[str, Any] | None, left_out: Sequence[int] = ()) -> Metric:
+def fit_metric(table: Columns, name: Any, params: dict[str, Any] | None, left_out: Sequence[int] = ()) -> Metric:
     """Fit a metric to a table. The columns `left_out` are not used.
 
     Raises
@@ -94,11 +94,11 @@ def fit_metric(table: Table, name: Any, params: dict[str, Any] | None, left_out:
         raise ValueError("foi_in_distance=False leaves no column of X for the distance")
     if name == "gower":
         return Metric(name, params, columns, *_mixed_columns(table, columns))
-    texts = [table.name(column) for column in columns if not table.is_number(column, boolean=True)]
+    texts = [table.title(column) for column in columns if not table.is_number(column, boolean=True)]
     if texts:
         raise ValueError(f'X has columns that are not numeric: {texts}; encode them, or use metric="gower"')
     if name in ("seuclidean", "mahalanobis"):  # otherwise scikit-learn would estimate V or VI in every call
-        rows = table.numbers(columns).cpu().double().numpy()
+        rows = table.some(columns).cpu().double().numpy()
         if name == "seuclidean":
             params.setdefault("V", rows.var(axis=0, ddof=1))
         else:
@@ -106,7 +106,7 @@ def fit_metric(table: Table, name: Any, params: dict[str, Any] | None, left_out:
     return Metric(name, params, columns, [], [], [])
 
 
-def _mixed_columns(table: Table, columns: Sequence[int]) -> tuple[list[float], list[Coding | None], list[bool]]:
+def _mixed_columns(table: Columns, columns: Sequence[int]) -> tuple[list[float], list[Coding | None], list[bool]]:
     scale: list[float] = []
     codings: list[Coding | None] = []
     gaps = []
@@ -117,7 +117,7 @@ def _mixed_columns(table: Table, columns: Sequence[int]) -> tuple[list[float], l
             spread = float(there.amax() - there.amin()) if len(there) else 0.0
             gone, coding = len(there) < len(values), None
         else:
-            coding = fit_coding(table.column(column), len(table), table.name(column))
+            coding = fit_coding(table.column(column), len(table), table.title(column))
             gone, spread = coding.missing, 1.0
         scale.append(spread or 1.0)
         codings.append(coding)
@@ -125,8 +125,8 @@ def _mixed_columns(table: Table, columns: Sequence[int]) -> tuple[list[float], l
     return scale, codings, gaps
 
 
-def _check_matrix(table: Table) -> None:
-    far = table.numbers(range(table.width))
+def _check_matrix(table: Columns) -> None:
+    far = table.tensor
     if far.shape[0] != far.shape[1]:
         raise ValueError(f'metric="precomputed" needs a square matrix of distances, got shape {list(far.shape)}')
     if bool((far < 0).any()) or bool(far.diagonal().any()):

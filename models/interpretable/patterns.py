@@ -16,7 +16,7 @@ from neonxc.rules import Condition, Rule, Rules
 from neonxc.rules.counting import counts_of
 
 from .columns import check_categories, column_items
-from .table import Table, as_table
+from .table import Columns
 
 Pattern = tuple[int, ...]  # indices of items (values of columns), in ascending order
 
@@ -85,7 +85,8 @@ def patterns(
         raise ValueError(f"min_support needs a number in (0, 1], got {min_support}")
     check_whole("max_length", max_length)
     check_whole("n_bins", n_bins, 2)
-    table = as_table(X)
+    table = Columns.read(X)
+    table.check_filled()
     positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
     chosen = list(range(table.width)) if columns is None else table.positions(columns, "columns")
     conditions, has = _frequent_items(table, chosen, n_bins, positions, clustered, min_support)
@@ -107,7 +108,7 @@ def patterns(
 
 
 def _frequent_items(
-    table: Table,
+    table: Columns,
     columns: Iterable[int],
     n_bins: int,
     positions: np.ndarray,
@@ -119,7 +120,7 @@ def _frequent_items(
     masks = []
     sizes = np.bincount(positions[clustered])
     for column in columns:
-        check_categories(table.column(column), table.name(column))
+        check_categories(table.column(column), table.title(column))
         codes, found = column_items(table.column(column), table.key(column), n_bins, column)
         k = len(sizes)
         pairs = codes[clustered] * k + positions[clustered]

@@ -12,14 +12,12 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.data.inputs import like
-
 from .capacity import beta_max
 from .distances import EncodedPoints
 from .foi import Interest, find_interest
 from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
 from .metric import Metric, fit_metric
-from .table import Table
+from .table import Columns
 
 FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
 
@@ -32,7 +30,7 @@ class InterpretableClusterer(CenterClusterer):
     metric_params: dict[str, Any] | None
     _interest: Interest
 
-    def _prepare(self, X: Any, foi: Any) -> tuple[Table, EncodedPoints, np.ndarray]:
+    def _prepare(self, X: Any, foi: Any) -> tuple[Columns, EncodedPoints, np.ndarray]:
         """Read X; return the table, its encoded points, and their values of interest [n]."""
         self._validate_params()
         check_bins(self.foi_bins)
@@ -182,7 +180,7 @@ class StronglyInterpretable(InterpretableClusterer):
             if len(own):
                 _, nearest = points.take(own).nearest(self._centers.to(labels.device)[clusters])
                 labels[own] = clusters[nearest]
-        return like(table.X, labels)
+        return table.labels(labels)
 
 
 def check_bins(foi_bins: Any) -> None:

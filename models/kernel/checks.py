@@ -14,7 +14,8 @@ from torch import Tensor
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes
-from neonxc.data.inputs import Batch, are_labels, as_labels, label_array
+from neonxc.data.inputs import are_labels, as_labels, label_array
+from neonxc.data.table import Table
 
 
 def check_options(model: Any, labels: bool, group: bool = False) -> None:
@@ -90,7 +91,7 @@ def clusters_to_tell(points: Tensor, k: int, fixed: bool, ranks: Ranks) -> int:
     return different
 
 
-def check_alike(model: Any, labels: bool, batch: Batch, ranks: Ranks) -> None:
+def check_alike(model: Any, labels: bool, batch: Table, ranks: Ranks) -> None:
     """Refuse models, columns and devices that differ between ranks."""
     init = model.init if isinstance(model.init, str) else "labels"
     parameters = model.get_params(deep=False) | {"init": init, "random_state": None}

@@ -10,13 +10,14 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_type, readable
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import Batch, as_batch, as_weights
+from neonxc.data.inputs import as_weights
+from neonxc.data.table import Table
 
 from .checks import check_alike, check_options, check_spread, clusters_to_tell, given_clusters, merged
 from .em import em
@@ -206,7 +207,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             self.classes_ = self.classes_[:found]
             points, mass, first = distinct
         self._fit(points, mass, first, labels is not None, batch.names, ranks)
-        self._publish(isinstance(X, Tensor))
+        self._publish(batch.is_tensor)
         with ranks.agreed():
             self.labels_ = batch.labels(self._predict(x))
         return self
@@ -228,8 +229,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         ----------
         X : array, frame or tensor [N, d]
         """
-        distances = self._distances(self._read(X, reset=False).tensor)
-        return distances.to(X.device) if isinstance(X, Tensor) else distances.cpu().numpy()
+        table = self._read(X, reset=False)
+        return table.labels(self._distances(table.tensor))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective on X.
@@ -251,16 +252,10 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return len(self.classes_)
 
     @reads_tables
-    def _read(self, X: Any, reset: bool) -> Batch:
+    def _read(self, X: Any, reset: bool) -> Table:
         if not reset:
             check_is_fitted(self, "gamma_")
-        if not isinstance(X, Tensor) and not hasattr(X, "iloc"):
-            return as_batch(validate_data(self, X=X, reset=reset))
-        batch = as_batch(X)
-        if batch.tensor.ndim != 2:
-            raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
-        validate_data(self, X=X, reset=reset, skip_check_array=True)
-        return batch
+        return Table.of_estimator(self, X, reset)
 
     def _fit(
         self, x: Tensor, mass: Tensor, first: Tensor | None, fixed: bool, names: list[str] | None, ranks: Ranks

@@ -18,7 +18,7 @@ from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.estimators import pack_estimator, unpack_estimator
 from neonxc.common.registry import Values, can_pack, register
-from neonxc.data.inputs import as_batch
+from neonxc.data.table import Table
 
 from .stages import STAGES
 from .training import Training
@@ -267,7 +267,7 @@ def read_batches(X: Any, batch_size: int, shape: list[int] | None = None) -> Ite
     """
     loaded, images = is_loaded(X), None
     for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
-        images = as_batch(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch).tensor
+        images = Table.read(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch).tensor
         shape = shape or list(images.shape[1:])
         if len(shape) != 3 or list(images.shape[1:]) != shape:
             needed = f" of shape {shape}" if len(shape) == 3 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,8 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
-from neonxc.carriers.terms import is_texts
-from neonxc.data.inputs import Batch, as_batch
 from neonxc.data.sparse import SparseRows
-from neonxc.head import Decision
+from neonxc.data.table import Table, is_texts
 from neonxc.head.detection import LinearDetection, full_precision
 
 from .vectors import WordVectors
@@ -35,14 +34,13 @@ class _Texts(Record):
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
             with full_precision(self.features):
-                parts = [
-                    self._scores(self.ids[block], decide(block)) for block in self.carrier.of_points(self.features)
-                ]
-            yield torch.cat(parts)
+                found = self.carrier.each(self.features, partial(self._scores, decide))
+            yield found
 
     @torch.no_grad()
-    def _scores(self, ids: Tensor, decision: Decision) -> Tensor:
-        detection, words = decision.detection, self.carrier.module
+    def _scores(self, decide: Decide, some: slice, features: Tensor) -> Tensor:
+        decision, ids, words = decide(some), self.ids[some], self.carrier.module
+        detection = decision.detection
         if not isinstance(detection, LinearDetection) or detection.norm is not None:
             raise ValueError(
                 "this clustering is not linear in the mean word vector: its relevance can't be divided among words"
@@ -61,9 +59,10 @@ class Words(Carrier):
     missing = "word"
     module: WordVectors
 
-    def batch(self, X: Any) -> Batch:
+    def stored(self, X: Any) -> Table:
         """Word indices [N, T]."""
-        return as_batch(self.module.encode(X).cpu().numpy() if is_texts(X) else X, device=self.device)
+        table = Table.read(X)
+        return table.holding(self.module.encode(X).double() if is_texts(X) else table.tensor.to(self.device))
 
     def features(self, x: Tensor) -> Tensor:
         """Mean vectors [N, d]."""
@@ -75,7 +74,9 @@ class Words(Carrier):
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield word indices for parts of the texts, each padded to the longest text of its part."""
-        return (ids.double() for ids in self.module._encoded(X)) if is_texts(X) else super().parts(X)
+        return (
+            (ids.double() for ids in self.module._encoded(Table.read(X).data)) if is_texts(X) else super().parts(X)
+        )
 
     in_texts = True
 

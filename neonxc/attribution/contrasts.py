@@ -15,11 +15,11 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 
 from neonxc.attribution.neon import NEON
-from neonxc.carriers import rows
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, text
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import as_array, some_rows
+from neonxc.data.inputs import as_array
+from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
 
@@ -155,7 +155,7 @@ def contrasted(
     a, b = classes.tolist()
     kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
     labels = np.repeat(classes, list(map(len, members)))
-    table = net.carrier.columns(some_rows(X, np.concatenate(members)))
+    table = net.carrier.columns(Table.read(X).take(np.concatenate(members)).data)
     tree, share = _smallest_tree(table, kept, labels, enough)
     if len(kept) < len(relevance):
         tree = _of_whole_table(tree, kept, net.carrier.units)
@@ -171,8 +171,7 @@ def relevance_of_pair(
     total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
     counts = torch.zeros(2, 1)
     for i, (target, competitor) in enumerate((columns, columns[::-1])):
-        for x in carrier.parts(some_rows(X, members[i])):
-            points = rows(carrier.features(x))
+        for x, points in carrier.points(Table.read(X).take(members[i]).data):
             column = torch.full((len(points),), target, device=points.device)
             decide = decisions.of_columns(points, column, torch.full_like(column, competitor))
             carrier.tally(x, points, decide, column, total)
@@ -190,7 +189,7 @@ def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: flo
 
     weight = compute_sample_weight("balanced", labels)
     tree, most = None, -1.0
-    some = table.iloc[:, kept] if hasattr(table, "iloc") else table[:, kept]
+    some = Table.read(table).select(kept).data
     for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
         share = float(balanced_accuracy_score(labels, as_array(explainer.labels_)))
         if share > most + 0.005:  # an additional leaf must improve the accuracy

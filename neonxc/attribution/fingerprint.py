@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from torch import Tensor
 
 from neonxc.common.registry import pack
-from neonxc.data.sparse import is_sparse
 from neonxc.network import NeuralizedClustering
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -35,7 +35,7 @@ def hash_of(described: Any, tensors: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
     for name, value in sorted(tensors.items()):
         if not isinstance(value, Tensor):
-            array = value.toarray() if is_sparse(value) else np.asarray(value)
+            array = value.toarray() if issparse(value) else np.asarray(value)
             if array.dtype.kind not in "biuf":
                 digest.update(f"{name} {plain_text(array.tolist())}".encode())
                 continue

@@ -21,8 +21,8 @@ from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part, some_columns
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import Batch
 from neonxc.data.sparse import check_room, dense
+from neonxc.data.table import Table
 from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
@@ -388,7 +388,7 @@ class NEON(Attribution):
         batch = self.carrier.stored(inputs)
         return batch.restore(self._in_blocks(batch, maps))
 
-    def _in_blocks(self, batch: Batch, explain: Callable[..., Tensor], **per_input: Any) -> Tensor:
+    def _in_blocks(self, batch: Table, explain: Callable[..., Tensor], **per_input: Any) -> Tensor:
         """Explain inputs block by block, with the entries of other arguments that belong to each block."""
         blocks, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
         found = []

@@ -13,6 +13,7 @@ from neonxc.carriers import Columns
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import dense
+from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
 
 
@@ -73,4 +74,4 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
 
 def _data(X: Any, stored: Any) -> np.ndarray:
     """The data of the explanation: the user's table, or the head's columns for other inputs."""
-    return X.to_numpy() if hasattr(X, "iloc") and hasattr(X, "columns") else as_array(dense(stored))
+    return as_array(X if Table.read(X).names else dense(stored))

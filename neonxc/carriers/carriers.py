@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import singledispatch
 from typing import Any, Literal, TypeGuard
 
@@ -21,8 +20,8 @@ from torch import Tensor
 from neonxc.carriers.sparse_sums import add_relevance
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.modules import check_evaluating
-from neonxc.data.inputs import Batch, as_batch, check_names, check_width
-from neonxc.data.sparse import SparseRows, dense, is_sparse, sparse_batch
+from neonxc.data.sparse import SparseRows, check_room, dense
+from neonxc.data.table import Table
 from neonxc.head import Decision, Head
 from neonxc.head.detection import LinearDetection
 
@@ -52,11 +51,6 @@ class Record(ABC):
         """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
         raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
 
-    def in_blocks(self, function: Callable[[slice, Tensor], Tensor]) -> Tensor:
-        """Concatenate the results of a function for blocks of the points that fit into memory."""
-        points = rows(self.features)
-        return torch.cat([function(block, points[block]) for block in self.carrier.of_points(points)])
-
 
 class Carrier(ABC):
     """Base class: the connection between inputs and head.
@@ -85,13 +79,15 @@ class Carrier(ABC):
         if head is not None:
             self.head = head
 
-    @abstractmethod
-    def batch(self, X: Any) -> Batch:
+    def batch(self, X: Any) -> Table:
         """Check inputs and convert them to a tensor on the network's device."""
+        table = self.stored(X)
+        check_room(table.tensor)
+        return table.holding(dense(table.tensor))
 
-    def stored(self, X: Any) -> Batch:
+    @abstractmethod
+    def stored(self, X: Any) -> Table:
         """Check inputs like :meth:`batch`, but keep sparse points as :class:`~neonxc.data.sparse.SparseRows`."""
-        return self.batch(X)
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
@@ -103,12 +99,17 @@ class Carrier(ABC):
 
     def blocks(self, x: Tensor) -> Iterator[slice]:
         """Slices of the inputs that fit into memory."""
-        return self.head.blocks(x)
+        return blocks(len(x), network_bytes(x), x.device)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield checked inputs, block by block."""
         x = self.stored(X).tensor
         yield from (x[part] for part in self.blocks(x))
+
+    def points(self, X: Any) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield checked inputs, block by block, with their points [n, d] in the space of the head."""
+        for x in self.parts(X):
+            yield x, rows(self.features(x))
 
     def columns(self, X: Any) -> Any:
         """Return the table that threshold trees are fitted to, with one column per unit."""
@@ -156,12 +157,15 @@ class Carrier(ABC):
 
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
         """Compute the relevance [n, units] of the points of inputs."""
-        parts = list(self.of_points(points))
-        return torch.cat([self.collected(decide(block).relevance(dense(points[block]))) for block in parts])
+        return self.each(points, lambda block, x: self.collected(decide(block).relevance(dense(x))))
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of points [n, d] for which the head's values fit into memory."""
         return self.head.blocks(points)
+
+    def each(self, points: Any, function: Callable[[slice, Tensor], Tensor]) -> Tensor:
+        """Concatenate the results of a function for blocks of points that fit into memory."""
+        return torch.cat([function(block, points[block]) for block in self.of_points(points)])
 
 
 class _Points(Record):
@@ -172,12 +176,12 @@ class _Points(Record):
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         def of_one(decide: Decide) -> Tensor:
-            return self.in_blocks(lambda block, x: decide(block).relevance(x))
+            return self.carrier.each(self.features, lambda block, x: decide(block).relevance(x))
 
         return map(of_one, decisions)
 
     def slope(self, decide: Decide) -> Tensor:
-        return self.in_blocks(lambda block, x: decide(block).multiplier(x))
+        return self.carrier.each(self.features, lambda block, x: decide(block).multiplier(x))
 
 
 class Columns(Carrier):
@@ -185,16 +189,21 @@ class Columns(Carrier):
 
     missing = "draw"
 
-    def batch(self, X: Any) -> Batch:
-        """Check points [N, d]: their columns, and that the head's values do not overflow."""
-        return self._checked(as_batch(X, device=self.device))
+    def stored(self, X: Any) -> Table:
+        """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
+        table = Table.read(X)
+        if table.is_sparse:
+            linear = isinstance(self.head.detection, LinearDetection)
+            table = table.holding(table.sparse_rows(self.device, whole=linear))
+        else:
+            table = table.holding(table.tensor.to(self.device))
+        Table.read(table, self.names or self.head.n_features)
+        self.head.detection.check(table.tensor, table.names)
+        return table
 
-    def stored(self, X: Any) -> Batch:
-        """Check points, and keep sparse ones sparse; heads that are not linear get dense blocks of them."""
-        if not is_sparse(X):
-            return self.batch(X)
-        linear = isinstance(self.head.detection, LinearDetection)
-        return self._checked(sparse_batch(X, device=self.device, whole=linear))
+    def blocks(self, x: Tensor) -> Iterator[slice]:
+        """Slices of the points for which the head's values fit into memory."""
+        return self.head.blocks(x)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield checked points, block by block."""
@@ -214,14 +223,6 @@ class Columns(Carrier):
             return super().tally(x, points, decide, column, total)
         for block in self.of_points(points):
             add_relevance(self.head, decide(block), points[block], column[block], total)
-
-    def _checked(self, batch: Batch) -> Batch:
-        check_names(batch.names, self.names)
-        if batch.tensor.ndim != 2:
-            raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
-        check_width(batch.tensor.shape[1], self.head.n_features)
-        self.head.detection.check(batch.tensor, batch.names)
-        return batch
 
     def features(self, x: Tensor) -> Tensor:
         """Return the points."""
@@ -267,7 +268,7 @@ class _Propagation(Record):
             return torch.where(x == 0, 0.0, decide(block).relevance(x) / x)
 
         a = self.features
-        return unrows(self.in_blocks(multiplier).to(a.dtype), a)
+        return unrows(self.carrier.each(rows(a), multiplier).to(a.dtype), a)
 
 
 class Backbone(Carrier):
@@ -277,17 +278,16 @@ class Backbone(Carrier):
     composite: Any = None
     """LRP rules of the feature network; see :class:`neonxc.NEON`."""
 
-    def batch(self, X: Any) -> Batch:
+    def stored(self, X: Any) -> Table:
         """Check inputs and convert them to the dtype of the weights; raise if the network is in training mode."""
         check_evaluating(self.module)
-        batch = as_batch(X, device=self.device)
-        weight = next((p for p in self.module.parameters() if p.is_floating_point()), None)
-        tensor = batch.tensor if weight is None else batch.tensor.to(weight.dtype)
-        return replace(batch, tensor=tensor)
+        table = Table.read(X)
+        dtype = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), table.tensor.dtype)
+        return table.holding(table.tensor.to(self.device, dtype))
 
     def columns(self, X: Any) -> pd.DataFrame:
         """Return the features as a data frame with one row per point."""
-        points = torch.cat([rows(self.features(x)) for x in self.parts(X)])
+        points = torch.cat([points for _, points in self.points(X)])
         return pd.DataFrame(points.cpu().numpy(), columns=self.units)
 
     def features(self, x: Tensor) -> Tensor:
@@ -299,10 +299,6 @@ class Backbone(Carrier):
         """Run the feature network under LRP."""
         with _hint_at_embeddings():
             return _Propagation(self, x, several)
-
-    def blocks(self, x: Tensor) -> Iterator[slice]:
-        """Slices of the inputs whose activations fit into memory."""
-        return blocks(len(x), network_bytes(x), x.device)
 
 
 @contextmanager

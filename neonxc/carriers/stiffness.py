@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.carriers import rows
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_type, without_rows
 
@@ -30,8 +29,8 @@ def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
     with ranks.agreed():
         if not isinstance(contrast, str) or contrast not in _MEANS:
             raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
-        for x in () if without_rows(X, ranks) else carrier.parts(X):
-            points, n, kind = rows(carrier.features(x)), n + len(x), x.dtype
+        for x, points in () if without_rows(X, ranks) else carrier.points(X):
+            n, kind = n + len(x), x.dtype
             for part in carrier.of_points(points):
                 values = net.head.values(points[part]).double()
                 own = net.head.competition.assign(values)

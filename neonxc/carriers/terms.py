@@ -5,19 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from neonxc.carriers import Columns, carrier_of
 from neonxc.common.registry import Values, register
-from neonxc.data.inputs import Batch, as_texts
-from neonxc.data.sparse import SparseRows, check_room, dense, is_sparse
+from neonxc.data.inputs import as_texts
+from neonxc.data.sparse import SparseRows
+from neonxc.data.table import Table, is_texts
 
 OPTIONS = ("analyzer", "binary", "lowercase", "ngram_range", "stop_words", "strip_accents", "token_pattern")
 """Parameters of a CountVectorizer that, together with the vocabulary, define its counts."""
@@ -87,26 +86,11 @@ class _TermColumns(Columns):
 
     module: Terms
 
-    def batch(self, X: Any) -> Batch:
-        """Counts [N, V] as a dense tensor."""
-        stored = self.stored(X)
-        check_room(stored.tensor)
-        return replace(stored, tensor=dense(stored.tensor).to(self.device))
-
-    def stored(self, X: Any) -> Batch:
-        """Counts [N, V] as stored; for texts, results of this shape are returned as a data frame."""
-        if not is_texts(X):
-            return super().stored(X) if is_sparse(X) else super().batch(X)
-        counts = super().stored(self.module.encode(X))
-        names, index = self.names, getattr(X, "index", None) if hasattr(X, "iloc") else None
-
-        def restore(result: Tensor) -> Any:
-            array = counts.restore(result)
-            if array.shape != tuple(counts.tensor.shape):
-                return array
-            return pd.DataFrame(array, index=index, columns=names)
-
-        return replace(counts, restore=restore)
+    def stored(self, X: Any) -> Table:
+        """Counts [N, V]; for texts, results of this shape are returned as a data frame."""
+        table = Table.read(X)
+        counts = super().stored(self.columns(table.data))
+        return table.holding(counts.tensor, columns=self.names) if is_texts(table) else counts
 
     in_texts = True
 
@@ -124,18 +108,6 @@ class _TermColumns(Columns):
 @carrier_of.register
 def _(features: Terms, *options: Any) -> _TermColumns:
     return _TermColumns(features, *options)
-
-
-def is_texts(X: Any) -> bool:
-    """Whether data are texts: one-dimensional and not numeric."""
-    if isinstance(X, str):
-        return True  # as_texts raises the error
-    if isinstance(X, Tensor) or is_sparse(X) or hasattr(X, "columns"):
-        return False
-    kind = getattr(getattr(X, "dtype", None), "kind", "O")
-    if kind in "fiubc" or getattr(X, "ndim", 1) != 1:
-        return False
-    return not (isinstance(X, (list, tuple)) and X and not isinstance(X[0], (str, bytes, type(None))))
 
 
 def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple[str, Any]]]:

@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
-from neonxc.data.inputs import as_batch, check_finite, check_range
-from neonxc.data.sparse import is_sparse
+from neonxc.data.inputs import check_finite, check_range
+from neonxc.data.table import Table
 from neonxc.head import bisecting_head, centroid_head
 
 
@@ -27,7 +27,7 @@ def _(model: Any) -> ClusterModel:
     centers = model.cluster_centers_
     if centers.shape[0] == 0:
         raise ValueError("AffinityPropagation found no cluster, as it did not converge")
-    return centroids(centers.toarray() if is_sparse(centers) else centers)
+    return centroids(Table.read(centers).dense())
 
 
 @read.register
@@ -70,7 +70,7 @@ def bare(model: Any) -> ClusterModel:
             "model looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X); "
             f"centers need shape [K, d], got {list(np.shape(model))}"
         )
-    return centroids(as_batch(model, name="centers").tensor)
+    return centroids(Table.read(model, name="centers").tensor)
 
 
 def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:

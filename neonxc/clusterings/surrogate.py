@@ -12,14 +12,14 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
-from neonxc.carriers import carrier_of, rows
+from neonxc.carriers import carrier_of
 from neonxc.clusterings import ClusterModel
 from neonxc.clusterings.model import Fidelity
 from neonxc.clusterings.modules import device_of
-from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import as_array, as_batch, as_labels
+from neonxc.data.inputs import as_labels
+from neonxc.data.table import Table
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
@@ -204,25 +204,19 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
 
 def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, encoding: Encoding | None) -> Tensor:
     """Return the points that were clustered, [n, d] of float64; `encoding` is that of a table, if X is one."""
-    if encoding is not None and isinstance(X, Tensor):
+    if encoding is not None and Table.read(X).is_tensor:
         raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
-    points = X
+    table = Table.read(X)
     if features is not None:
         carrier = carrier_of(features, None, None, device_of(features) or torch.device("cpu"))
-        x = carrier.batch(X).tensor
         with torch.no_grad():
-            parts = blocks(len(x), network_bytes(x), x.device)
-            points = torch.cat([rows(carrier.features(x[part])) for part in parts]).double()
-    elif encoding is None:
-        points = as_batch(X).tensor.double()
-    device = device_of(points)
+            points = torch.cat([points for _, points in carrier.points(X)])
+        table = Table(points.double())
     if steps:
         pipeline = Pipeline(steps)
-        if features is None and hasattr(X, "iloc") and hasattr(pipeline, "feature_names_in_"):
-            points = X  # steps may select columns by name
-        points = pipeline.transform(as_array(points) if isinstance(points, Tensor) else points)
-        # terms are sparse
-        points = torch.from_numpy(np.array(points.toarray() if hasattr(points, "toarray") else points, np.float64))
-    if points.ndim != 2:
-        raise ValueError(f"X needs shape [points, features], got {list(points.shape)}")
-    return points.to(device)
+        named = encoding is not None or (table.names and hasattr(pipeline, "feature_names_in_"))
+        data = table.data if named else table.numbers.double().cpu().numpy()  # steps may select columns by name
+        transformed = Table.read(pipeline.transform(data)).dense()  # terms are sparse
+        return torch.from_numpy(np.array(transformed, np.float64)).to(table.device)
+    _ = table.width  # an error if the points are no table
+    return table.tensor.double()

@@ -250,8 +250,7 @@ def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> 
     """
     K = net.head.n_clusters
     if target is None:
-        parts = [net.head(x[subset]) for subset in net.carrier.of_points(x)]
-        logits = torch.cat(parts)
+        logits = net.carrier.each(x, lambda _, part: net.head(part))
         logits = torch.cat([logits, logits[:, :1]], dim=1)  # a column for noise, so that K can be masked below
         found = logits.scatter(1, own[:, None], -torch.inf)[:, :-1].argmax(dim=1)
         if isinstance(net.head.competition, Path):

@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.data.inputs import Batch
+from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
-from neonxc.pipelines.encoding import Encoding, as_frame
+from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Number
 
 
@@ -23,13 +23,13 @@ class Space:
     ----------
     x : array, data frame or Tensor
         The user's points.
-    batch : Batch
+    batch : Table
         The same points as a tensor of the head's columns.
     names : sequence of str
         Names of the user's columns.
     """
 
-    def __init__(self, x: Any, batch: Batch, names: Sequence[str]) -> None:
+    def __init__(self, x: Any, batch: Table, names: Sequence[str]) -> None:
         self.x, self.batch, self.names = x, batch, names
         self.encoded_names = names
         self.bounds: dict[int, tuple[float, float]] = {}  # of the user's columns
@@ -63,7 +63,7 @@ class Space:
 class Codes(Space):
     """Encoded columns given as a tensor; those of categories can't change."""
 
-    def __init__(self, x: Any, batch: Batch, encoding: Encoding) -> None:
+    def __init__(self, x: Any, batch: Table, encoding: Encoding) -> None:
         super().__init__(x, batch, encoding.names)
         self.encoding = encoding
 
@@ -71,14 +71,13 @@ class Codes(Space):
     def still(self) -> Tensor:
         """Mask [D] of the columns of categories, and of columns that encode the same table column."""
         alone = self.encoding.owner.bincount()[self.encoding.owner] == 1
-        numbers = [isinstance(part, Number) for part in self.encoding.parts]
-        return ~(torch.tensor(numbers) & alone)
+        return ~(self.encoding.is_number & alone)
 
 
-class Table(Codes):
+class EncodedColumns(Codes):
     """A table that is encoded: its numbers can change, and its categories can't."""
 
-    def __init__(self, x: Any, batch: Batch, encoding: Encoding) -> None:
+    def __init__(self, x: Any, batch: Table, encoding: Encoding) -> None:
         super().__init__(x, batch, encoding)
         self.names = encoding.columns
 
@@ -112,7 +111,7 @@ class Table(Codes):
 
     def points(self, points: Tensor) -> Any:
         """Return the table with the changed numbers."""
-        table = as_frame(self.x, self.encoding.columns if not hasattr(self.x, "iloc") else None).copy()
+        table = self.batch.frame(self.encoding.columns).copy()
         raw, moved = self.raw(points), (points != self.batch.tensor).cpu().numpy()
         for i, part in enumerate(self.encoding.parts):
             if isinstance(part, Number) and moved[:, i].any():
@@ -132,13 +131,13 @@ class Table(Codes):
         return self.batch.restore(self.encoding.collected(torch.as_tensor(difference)))
 
     def _like_x(self, table: pd.DataFrame) -> Any:
-        if hasattr(self.x, "iloc"):
-            return table.set_axis(self.x.columns, axis=1)
+        if self.batch.names is not None:
+            return table.set_axis(self.batch.columns, axis=1)
         dtype = np.asarray(self.x).dtype
         return table.to_numpy(dtype=np.float64 if dtype.kind in "iub" else dtype)
 
 
-def space_of(net: NeuralizedClustering, x: Any, batch: Batch) -> Space:
+def space_of(net: NeuralizedClustering, x: Any, batch: Table) -> Space:
     """Return the columns that counterfactuals of x can change.
 
     Raises
@@ -151,4 +150,4 @@ def space_of(net: NeuralizedClustering, x: Any, batch: Batch) -> Space:
         return Space(x, batch, names)
     if not isinstance(net.encoding, Encoding):
         raise ValueError("counterfactual needs a network on tables, the inputs of this one are texts")
-    return (Codes if isinstance(x, Tensor) else Table)(x, batch, net.encoding)
+    return (Codes if batch.is_tensor else EncodedColumns)(x, batch, net.encoding)

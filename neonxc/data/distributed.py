@@ -6,28 +6,26 @@ import json
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
-from neonxc.data.frames import as_pandas, column_names
+from neonxc.data.table import Table
 
 
 def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
     """Return X and a slice of its rows; an empty shard becomes one row of zeros and an empty slice."""
-    X = as_pandas(X)
     if not without_rows(X, ranks):
         return X, slice(None)
-    if column_names(X) is not None:
-        return type(X)(np.zeros((1, X.shape[1])), columns=X.columns), slice(0)
-    if isinstance(X, Tensor):
-        return X.new_zeros(1, *X.shape[1:]), slice(0)
-    return np.zeros((1, *np.shape(X)[1:])), slice(0)
+    table = Table.read(X)
+    zeros = torch.zeros(1, *table.shape[1:], dtype=torch.float64)
+    return (table.restore(zeros) if table.names is None else pd.DataFrame(zeros, columns=table.columns)), slice(0)
 
 
 def without_rows(X: Any, ranks: Ranks) -> bool:
     """Return whether X is an empty shard; without a group there are no shards."""
-    return not ranks.alone and not (X.shape[0] if hasattr(X, "shape") else len(X))
+    return not ranks.alone and not len(Table.read(X))
 
 
 def numbered(n: int, ranks: Ranks) -> tuple[int, int]:

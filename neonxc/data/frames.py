@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -13,21 +13,40 @@ import pyarrow as pa
 from scipy import sparse
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+BACK = ("polars", "pyarrow", "modin")
+"""Libraries whose users get data frames back as tables of theirs."""
 
 
 def reads_tables(function: Function) -> Function:
     """Decorate a public function such that its arguments are read by :func:`as_pandas`.
 
-    In a group, the error of one process is raised in all of them.
+    A result that is a data frame becomes a table of the library that the first table of the arguments is from. In
+    a group, the error of one process is raised in all of them.
     """
 
     @wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
         with _agreed(options.get("group")):
-            args, options = tuple(map(as_pandas, args)), {k: as_pandas(v, k) for k, v in options.items()}
-        return function(*args, **options)
+            read, named = tuple(map(as_pandas, args)), {k: as_pandas(v, k) for k, v in options.items()}
+        result = function(*read, **named)
+        return _given_back(result, (*args, *options.values())) if isinstance(result, pd.DataFrame) else result
 
     return cast(Function, reading)
+
+
+def _given_back(result: pd.DataFrame, given: Iterable[Any]) -> Any:
+    """Convert a result to a table of the library of the first table that was given."""
+    libraries = (type(value).__module__.partition(".")[0] for value in given)
+    library = next((name for name in libraries if name in ("pandas", *BACK)), "pandas")
+    if library == "pandas":
+        return result
+    return _narwhals().from_arrow(pa.Table.from_pandas(result), backend=library).to_native()
+
+
+def _narwhals() -> Any:
+    import narwhals  # takes long, and tables of pandas do without it
+
+    return narwhals
 
 
 def _agreed(group: Any) -> AbstractContextManager[None]:
@@ -61,11 +80,14 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     if hasattr(value, "var_names"):
         rows = value.X
         value = rows if sparse.issparse(rows) else pd.DataFrame(np.asarray(rows), value.obs_names, value.var_names)
-    elif not hasattr(value, "iloc"):
+    elif hasattr(value, "iloc"):
+        if not isinstance(value, pd.DataFrame | pd.Series):
+            value = _narwhals().from_native(value, allow_series=True).to_pandas()
+    else:
         value = _from_arrow(value.collect() if type(value).__name__ == "LazyFrame" else value, name)
-    names = column_names(value)
-    if names is None:
+    if not isinstance(value, pd.DataFrame):
         return value
+    names = [*map(str, value.columns)]
     if value.columns.nlevels > 1:
         names = ["_".join(filter(None, map(str, levels))) for levels in value.columns]
         value = value.set_axis(names, axis=1)
@@ -77,11 +99,6 @@ def as_pandas(value: Any, name: str = "X") -> Any:
             value = value.copy(deep=False)
             value.isetitem(i, pa.Array.from_pandas(value.iloc[:, i]).to_pandas().array)
     return value
-
-
-def column_names(X: Any) -> list[str] | None:
-    """Return the names of the columns of a data frame as strings; None for other data."""
-    return [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else None
 
 
 def _from_arrow(value: Any, name: str) -> Any:

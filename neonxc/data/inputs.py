@@ -1,10 +1,8 @@
-"""Conversion of arrays, data frames and tensors to checked tensors, and of results back to the same type."""
+"""Labels, weights and texts that users pass, and checks of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Sequence
 from numbers import Number
 from typing import Any
 
@@ -14,108 +12,16 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from neonxc.common.numbers import is_missing as is_missing
-from neonxc.data.frames import as_pandas, column_names
+from neonxc.data.frames import as_pandas
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # torch does not compute with others
 NOISE = -1
 """The label of noise points in density-based clusterings."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Data as a floating-point tensor, with functions that convert results to the caller's own type."""
-
-    tensor: Tensor
-    """The data; for sparse data, `stored` of a carrier puts :class:`~neonxc.data.sparse.SparseRows` here."""
-    names: list[str] | None
-    """Column names of a data frame."""
-    restore: Callable[[Tensor], Any]
-    """Converts a result to the type of the data; to a data frame only if the result has the frame's shape."""
-    labels: Callable[[np.ndarray], Any]
-    """Converts labels [n] to the type of the data; labels that are strings stay an array."""
-    collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
-    """Converts relevance of the tensor's columns to relevance of the caller's columns."""
-
-
-def as_batch(
-    X: Any, *, name: str = "X", device: torch.device | str | None = None, integers: bool = False
-) -> Batch:
-    """Convert data to a finite floating-point tensor of at least two dimensions.
-
-    Parameters
-    ----------
-    X : array-like, data frame or tensor [N, ...]
-        Numbers of any real dtype. Half precision is converted to float32, integers and booleans to float64.
-    name : str
-        Name of the argument in errors.
-    device : torch.device, optional
-        Device of the tensor. Default: the device of the data.
-    integers : bool
-        Keep integer dtypes.
-
-    Raises
-    ------
-    ValueError
-        Values that are no finite numbers (the message names the column), no points, or fewer than two dimensions.
-    """
-    X = as_pandas(X, name)
-    if hasattr(X, "toarray"):
-        raise ValueError(f"{name} is sparse; pass {name}.toarray()")
-    if isinstance(X, Tensor) and X.layout != torch.strided:
-        raise ValueError(f"{name} is sparse; pass {name}.to_dense()")
-    names = column_names(X)
-    if isinstance(X, Tensor):
-        tensor = X.detach()
-    else:
-        tensor = _from_array(X, name) if names is None else _from_frame(X, name)
-    if tensor.is_complex():
-        raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
-    if tensor.ndim < 2:
-        raise ValueError(
-            f"{name} needs shape [points, features], got {list(tensor.shape)}; "
-            f"a single point is {name}.reshape(1, -1)"
-        )
-    if tensor.numel() == 0:
-        raise ValueError(f"{name} is empty: shape {list(tensor.shape)}")
-    source_dtype, source_device = tensor.dtype, tensor.device
-    keep_type = integers and source_dtype in INTEGERS
-    tensor = tensor.to(device=device, dtype=source_dtype if keep_type else compute_dtype(source_dtype))
-    check_finite(tensor, name=name, names=names)
-
-    def restore(result: Tensor) -> Any:
-        keep = source_dtype if source_dtype in (torch.float32, torch.float64) else result.dtype
-        result = result.detach().to(device=source_device, dtype=keep)
-        if isinstance(X, Tensor):
-            return result
-        array = result.numpy()
-        if names is None or array.shape != X.shape:
-            return array
-        return type(X)(array, index=X.index, columns=X.columns)
-
-    return Batch(tensor, names, restore, partial(like, X))
-
-
 def as_array(values: Any) -> np.ndarray:
     """Convert a tensor on any device, or anything array-like, to an array."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(as_pandas(values))
-
-
-def some_rows(X: Any, index: np.ndarray | list[int]) -> Any:
-    """Select rows of the inputs, keeping their type."""
-    if hasattr(X, "iloc"):
-        return X.iloc[index]
-    if isinstance(X, Tensor):
-        return X[torch.as_tensor(index, device=X.device)]
-    if hasattr(X, "tocsr"):
-        return X.tocsr()[index]
-    return X[index] if isinstance(X, np.ndarray) else [X[i] for i in index]
-
-
-def like(X: Any, values: np.ndarray | Tensor) -> Any:
-    """Return one value per point as an array, or as a tensor if X is one and the values are numbers."""
-    if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
-        return torch.as_tensor(values, device=X.device)
-    return values if isinstance(values, np.ndarray) else values.numpy()
 
 
 def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
@@ -261,28 +167,21 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype.is_floating_point else torch.float64
 
 
-def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
+def check_finite(x: Any, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column with a value that is not finite."""
-    values = _entries(tensor)
-    if not values.is_floating_point() or bool(values.sum().isfinite()):  # ten times faster than isfinite
-        return
-    finite = torch.isfinite(values)
-    if not finite.all():
-        value, place = _first(tensor, ~finite, names)
-        raise ValueError(f"{name} has a value that is not finite: {value} {place}")
+    values = _entries(x)
+    if values.is_floating_point() and not bool(values.sum().isfinite()):  # ten times faster than isfinite
+        _refuse(x, ~values.isfinite(), f"{name} has a value that is not finite: {{0}} {{1}}", names)
 
 
-def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
+def check_range(x: Any, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
-    values = _entries(tensor)
-    if not values.numel() or float(values.abs().amax()) <= most:
-        return
-    value, place = _first(tensor, values.abs() > most, names)
-    kind = str(tensor.dtype).removeprefix("torch.")
-    raise ValueError(
-        f"{name} has a value whose square is too large for {kind}: {value:g} {place}; rescale the column"
-        + (" or pass float64" if tensor.dtype == torch.float32 else "")
-    )
+    values = _entries(x)
+    if values.numel() and float(values.abs().amax()) > most:
+        kind = str(x.dtype).removeprefix("torch.")
+        wider = " or pass float64" if x.dtype == torch.float32 else ""
+        text = f"{name} has a value whose square is too large for {kind}: {{0:g}} {{1}}; rescale the column{wider}"
+        _refuse(x, values.abs() > most, text, names)
 
 
 def _entries(x: Any) -> Tensor:
@@ -290,15 +189,14 @@ def _entries(x: Any) -> Tensor:
     return getattr(x, "entries", x)
 
 
-def _first(x: Any, bad: Tensor, names: Sequence[str] | None) -> tuple[float, str]:
-    """Return the first bad entry of a tensor or of sparse rows, and where it is."""
-    entry = bad.nonzero()[0].tolist()
-    index = x.place(*entry) if hasattr(x, "entries") else entry
-    value = _entries(x)[tuple(entry)].item()
-    if len(index) != 2:
-        return value, f"at index {index}"
-    row, column = index
-    return value, f"in row {row}, column {column if names is None else repr(names[column])}"
+def _refuse(x: Any, bad: Tensor, text: str, names: Sequence[str] | None) -> None:
+    """Raise a ValueError with the first bad entry and its place, if there is one; x may be sparse rows."""
+    for entry in bad.nonzero()[:1].tolist():
+        row, *rest = x.place(*entry) if hasattr(x, "entries") else entry
+        place = f"at index {entry}"
+        if len(rest) == 1:
+            place = f"in row {row}, column {rest[0] if names is None else repr(names[rest[0]])}"
+        raise ValueError(text.format(_entries(x)[tuple(entry)].item(), place))
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:
@@ -315,26 +213,3 @@ def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name
     if missing or extra:
         raise ValueError(f"columns of {name} differ from the fitted ones: missing {missing}, unexpected {extra}")
     raise ValueError(f"columns of {name} are in another order than at fit time; needed: {list(needed)}")
-
-
-def _from_frame(X: Any, name: str) -> Tensor:
-    bad = [str(column) for column, dtype in X.dtypes.items() if dtype.kind not in "fiub"]
-    if bad:
-        raise ValueError(
-            f"{name} has columns that are not numeric: {bad}; drop or encode them, or fit a Pipeline that does "
-            f"and pass {name} to neonxc.neuralize with it"
-        )
-    dtypes = set(X.dtypes)
-    plain_dtype = len(dtypes) == 1 and isinstance(X.dtypes.iloc[0], np.dtype)
-    return _from_array(X.to_numpy(dtype=None if plain_dtype else np.float64), name)
-
-
-def _from_array(X: Any, name: str) -> Tensor:
-    try:
-        array = np.asarray(X)
-    except ValueError as error:
-        raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
-    if array.dtype.kind not in "fiubc":
-        raise ValueError(f"{name} can't be read as an array of numbers: its type is {array.dtype}")
-    widest = np.float64 if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
-    return torch.from_numpy(np.require(array, dtype=widest, requirements=["C", "W"]))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 from scipy.sparse.linalg import norm
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from torch import Tensor
 
 from neonxc.common.memory import blocks
-from neonxc.data.inputs import Batch, check_finite, compute_dtype
 
 MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
 ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
@@ -99,11 +97,6 @@ class SparseRows:
         return torch.cat(parts)
 
 
-def is_sparse(X: Any) -> bool:
-    """Whether data is a SciPy sparse matrix or array."""
-    return sparse.issparse(X)
-
-
 def canonical(matrix: Any, form: str = "csr") -> Any:
     """Convert a sparse matrix to CSR or CSC with sorted indices, without duplicates and explicit zeros."""
     result = matrix.asformat(form)
@@ -114,38 +107,9 @@ def canonical(matrix: Any, form: str = "csr") -> Any:
     return result
 
 
-def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") -> Batch:
-    """Check a SciPy sparse matrix [N, d]; the counterpart of :func:`neonxc.data.inputs.as_batch` for sparse data.
-
-    Results are returned as arrays.
-
-    Raises
-    ------
-    ValueError
-        If the data is not numeric, is empty, does not have two dimensions, or has values that are not finite. The
-        message names the column.
-    """
-    if X.dtype.kind not in "fiub":
-        raise ValueError(f"{name} needs real numbers, got sparse rows of {X.dtype}")
-    if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"{name} needs shape [points, features] and points, got {list(X.shape)}")
-    source = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    matrix = canonical(X).astype(source, copy=False)
-    rows = SparseRows(matrix, device, whole)
-    check_finite(cast(Tensor, rows), name=name)
-
-    def restore(result: Tensor) -> np.ndarray:
-        keep = compute_dtype(rows.dtype) if X.dtype.kind == "f" else result.dtype
-        return result.detach().cpu().to(keep).numpy()
-
-    # used as a tensor: callers slice it and read its length, dtype and device
-    return Batch(cast(Tensor, rows), None, restore, lambda values: values)
-
-
-def moments(X: Any) -> tuple[Tensor, Tensor]:
-    """Compute the means and standard deviations [d] of sparse columns; the latter are 1 for constant columns."""
-    batch = X if isinstance(X, SparseRows) else sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
-    mean, variance = mean_variance_axis(cast(SparseRows, batch).matrix.astype(np.float64), axis=0)
+def moments(rows: SparseRows) -> tuple[Tensor, Tensor]:
+    """Compute the means and standard deviations [d] of the columns; the latter are 1 for constant columns."""
+    mean, variance = mean_variance_axis(rows.matrix.astype(np.float64), axis=0)
     return torch.from_numpy(mean), torch.from_numpy(np.where(variance > 0, np.sqrt(variance), 1.0))
 
 
@@ -154,31 +118,12 @@ def dense(x: Any) -> Tensor:
     return x.dense() if isinstance(x, SparseRows) else x
 
 
-def laid_out(X: Any, *, name: str = "X") -> Any:
-    """Convert a sparse matrix to a dense array; other data is returned unchanged.
-
-    Raises
-    ------
-    ValueError
-        If the array takes more than 1 GiB.
-    """
-    if not is_sparse(X):
-        return X
-    n, d = X.shape
-    if n > _room(d, 8):
-        raise ValueError(
-            f"{name} is sparse, and a surrogate needs a dense array; {n} points with {d} columns take too much "
-            f"memory: give it at most {_room(d, 8)} points, or fewer columns (TruncatedSVD)"
-        )
-    return X.toarray()
-
-
 def check_room(x: Any) -> None:
     """Raise a ValueError if the relevance of sparse points, which is dense, takes more than 1 GiB."""
     if not isinstance(x, SparseRows):
         return
     n, d = x.shape
-    if n > (most := _room(d, x.element_size())):
+    if n > (most := most_rows(d, x.element_size())):
         size = n * d * x.element_size() / (1 << 30)
         raise ValueError(
             f"relevance is dense, because absent terms have relevance, too: for {n} points with {d} columns "
@@ -186,6 +131,6 @@ def check_room(x: Any) -> None:
         )
 
 
-def _room(d: int, size: int) -> int:
-    """Maximum number of dense rows of d numbers."""
+def most_rows(d: int, size: int) -> int:
+    """Return how many dense rows of d numbers, each of `size` bytes, take 1 GiB."""
     return max(1, MOST // (d * size))

@@ -14,13 +14,11 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
-from torch import Tensor
 
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
-from neonxc.data.distinct import n_distinct
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import as_batch, some_rows
+from neonxc.data.table import Table
 from neonxc.evaluation.stability import SAMPLE, STABLE, rand_indices, refits
 
 if TYPE_CHECKING:
@@ -128,14 +126,14 @@ def choose_k(
     numbers = sorted({int(k) for k in clusters})
     if not numbers or numbers[0] < 2:
         raise ValueError(f"clusters needs numbers of at least 2, got {numbers}")
-    X = as_batch(X).tensor.cpu().numpy() if isinstance(X, Tensor) else X if hasattr(X, "iloc") else np.asarray(X)
-    if len(X) > max_rows:
-        drawn = np.sort(check_random_state(random_state).choice(len(X), max_rows, replace=False))
-        X = some_rows(X, drawn)
+    table = Table.read(X)
+    if len(table) > max_rows:
+        table = table.take(np.sort(check_random_state(random_state).choice(len(table), max_rows, replace=False)))
+    X = table.for_sklearn
     if preprocessing is not None:
         preprocessing = clone(preprocessing).fit(X)
-    points = np.asarray(as_batch(X if preprocessing is None else preprocessing.transform(X)).tensor)
-    if (different := n_distinct(points)) <= numbers[-1]:
+    points = np.asarray(Table.read(X if preprocessing is None else preprocessing.transform(X)).tensor)
+    if (different := Table(points).distinct()) <= numbers[-1]:
         raise ValueError(
             f"comparing up to {numbers[-1]} clusters needs more than {numbers[-1]} different rows, got {different}"
         )
@@ -157,7 +155,7 @@ def _measured(k: int, X: Any, points: np.ndarray, preprocessing: Any, random_sta
 
     model = KMeans(k, n_init=10, random_state=random_state).fit(points)
     again = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
-    halves = refits(again, partial(some_rows, X), np.arange(len(points)), k)
+    halves = refits(again, lambda rows: Table(X).take(rows).data, np.arange(len(points)), k)
     sample = min(SAMPLE, len(points))
     centers = {"centers": model.cluster_centers_} if preprocessing is None else {}
     reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
-from neonxc.data.inputs import as_batch
+from neonxc.data.table import Table
 from neonxc.evaluation.chosen import chosen, relevance_of
 from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer, missing_as
@@ -240,7 +240,7 @@ def _sampled(n: int, points: int | None, seed: int) -> Tensor:
 
 def _part(values: Any, rows: Tensor, n: int, name: str) -> Tensor:
     """Select rows of an argument with one entry per row of X."""
-    whole = as_batch(values, name=name).tensor
+    whole = Table.read(values, name=name).tensor
     if len(whole) != n:
         raise ValueError(f"{name} needs one entry per row of X, {n}, got {len(whole)}")
     return whole[rows.to(whole.device)]

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import common_classes, common_type, readable
-from neonxc.data.inputs import as_array, as_batch, as_weights
+from neonxc.data.inputs import as_array, as_weights
+from neonxc.data.table import Table
 
 
 def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None, *, group: Any = None) -> float:
@@ -70,9 +71,9 @@ def kcenter_cost(
     """
     from neonxc.models.interpretable.centers import Objective
     from neonxc.models.interpretable.metric import fit_metric
-    from neonxc.models.interpretable.table import as_table
+    from neonxc.models.interpretable.table import Columns
 
-    table = as_table(X)
+    table = Columns.read(X)
     points = fit_metric(table, metric, metric_params).points(table)
     index, number = _numbered(labels, points.rows)
     objective = Objective("kcenter")
@@ -168,11 +169,11 @@ def _read(X: Any, sample_weight: Any, ranks: Ranks = ALONE) -> tuple[Tensor, Ten
     """Points and their weights, in float64."""
     with ranks.agreed():
         X, rows = readable(X, ranks)
-        batch = as_batch(X.toarray() if hasattr(X, "toarray") else X)
-        given = batch.tensor[rows]
+        table = Table(Table.read(X).dense())
+        given = table.tensor[rows]
         points = given.to(torch.float64)
         weight = as_weights(sample_weight, len(points), points.device)
-    ranks.same(columns=batch.names or points.shape[1])
+    ranks.same(columns=table.names or points.shape[1])
     common_type(len(given), given.dtype, ranks)
     if not float(ranks.sum(weight.sum())) > 0:
         raise ValueError("sample_weight needs weights >= 0, and not all of them 0")
@@ -191,7 +192,7 @@ def _numbered(labels: Any, points: Tensor, name: str = "labels", ranks: Ranks = 
 
 def _distances(points: Tensor, centers: Any) -> Tensor:
     """Squared distances to the centers, [n, k]."""
-    to = as_batch(centers, name="centers", device=points.device).tensor.to(torch.float64)
+    to = Table.read(centers, name="centers").tensor.to(points)
     if to.shape[1] != points.shape[1]:
         raise ValueError(f"centers have {to.shape[1]} columns, X has {points.shape[1]}")
     return torch.cdist(points, to, compute_mode="donot_use_mm_for_euclid_dist").square()

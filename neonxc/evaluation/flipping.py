@@ -16,7 +16,7 @@ from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.processes import Ranks
 from neonxc.common.targets import as_columns
 from neonxc.data.distributed import common_rows, numbered, without_rows
-from neonxc.data.inputs import as_batch
+from neonxc.data.table import Table
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer
 from neonxc.evaluation.units import flipping_steps, groups_of
 from neonxc.network import NeuralizedClustering
@@ -196,7 +196,7 @@ def _result(hits: Tensor, logits: Tensor, known: np.ndarray, ranks: Ranks) -> Fl
 
 def inputs_of(net: nn.Module, X: Any) -> Tensor:
     """Checked inputs of a network, on its device."""
-    return net.batch(X).tensor if isinstance(net, NeuralizedClustering) else as_batch(X).tensor
+    return net.batch(X).tensor if isinstance(net, NeuralizedClustering) else Table.read(X).tensor
 
 
 def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:

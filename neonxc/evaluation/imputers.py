@@ -13,7 +13,7 @@ from torch import Tensor
 from neonxc.common.memory import at_once
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import sample
-from neonxc.data.inputs import as_batch
+from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
 
 LARGEST = 4000  # number of points for the choice of the bandwidth
@@ -79,7 +79,7 @@ class MeanImputer(Imputer):
     """
 
     def __init__(self, X: Any) -> None:
-        self.mean = as_batch(X).tensor.mean(0)
+        self.mean = Table.read(X).tensor.mean(0)
 
     def start(self, x: Tensor) -> Filling:
         """Take up inputs [B, ...]."""
@@ -129,7 +129,7 @@ class WordImputer(Imputer):
     random = True
 
     def __init__(self, ids: Any) -> None:
-        ids = as_batch(ids, name="ids").tensor
+        ids = Table.read(ids, name="ids").tensor
         self.words = ids[ids >= 0]
         if not len(self.words):
             raise ValueError("ids has no known word to draw")
@@ -177,7 +177,7 @@ class KDEImputer(Imputer):
     random = True
 
     def __init__(self, X: Any, bandwidth: float | None = None) -> None:
-        x = as_batch(X).tensor.flatten(1)
+        x = Table.read(X).tensor.flatten(1)
         if len(x) < 2:
             raise ValueError("KDEImputer needs at least 2 points")
         if bandwidth is not None and not 0 < bandwidth < math.inf:

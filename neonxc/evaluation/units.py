@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neonxc.data.inputs import as_batch
+from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
 
 
@@ -61,7 +61,7 @@ def flipping_steps(
     `groups` [N, D] has the group of each feature; `ends` [steps + 1] is the number of groups that are flipped
     after each step, beginning with 0.
     """
-    values, number = as_batch(spread(net, relevance), name="relevance", device=x.device).tensor, int(ends[-1])
+    values, number = Table.read(spread(net, relevance), name="relevance").tensor.to(x.device), int(ends[-1])
     if values.shape == x.shape:
         values = values.flatten(1).double()
         values = values.new_zeros(len(x), number).scatter_add_(1, groups, values)

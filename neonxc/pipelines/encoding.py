@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import Values, register
-from neonxc.data.frames import column_names
-from neonxc.data.inputs import as_array, check_names, check_width, plain
+from neonxc.data.inputs import plain
+from neonxc.data.table import Table
 from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
 
 
@@ -26,7 +26,7 @@ class Encoding:
     ----------
     columns : tuple of str
         Names of the table's columns.
-    parts : tuple of Number, Indicator or Code
+    parts : tuple of Number or Code
         Definitions of the encoded columns, in order.
     known : dict of int to tuple
         Allowed values of some columns, by the column's position; other values are an error.
@@ -48,6 +48,11 @@ class Encoding:
     def owner(self) -> Tensor:
         """Position of the table column that each encoded column is computed from, [D] of int64."""
         return torch.tensor([part.column for part in self.parts], dtype=torch.int64)
+
+    @cached_property
+    def is_number(self) -> Tensor:
+        """Whether each encoded column holds the numbers of a column, [D] of bool; the others code categories."""
+        return torch.tensor([isinstance(part, Number) for part in self.parts], dtype=torch.bool)
 
     @cached_property
     def names(self) -> list[str]:
@@ -78,7 +83,7 @@ class Encoding:
             Other columns, values that are no numbers, numbers outside the domain of a function, missing values
             that the encoding does not fill, or unknown categories. The message names the column.
         """
-        frame = as_frame(X, self.columns, name=name)
+        frame = Table.read(X, self.columns, name).frame(self.columns)
         for column in self.nan_alone:
             values = frame.iloc[:, column].to_numpy()
             if values.dtype == object and (none := np.equal(values, np.array(None))).any():
@@ -86,14 +91,14 @@ class Encoding:
                     f"{name} has None in row {int(none.argmax())}, column {self.columns[column]!r}, where the "
                     f"pipeline takes NaN alone for a missing value: pass {name}.fillna(numpy.nan)"
                 )
-        result = np.empty((len(frame), self.width))
         numbers = cache(lambda column: self.numbers(frame, column, name))
         codes = cache(lambda column: self._codes(frame, column, name))
+        result = np.empty((len(frame), self.width))
         for i, part in enumerate(self.parts):
             if isinstance(part, Number):
                 result[:, i] = self._number(part, numbers(part.column), name)
             else:
-                result[:, i] = self._looked_up(part, codes(part.column), name)
+                result[:, i] = self._looked_up(part, *codes(part.column), name)
         return torch.from_numpy(result)
 
     def collected(self, relevance: Tensor) -> Tensor:
@@ -142,78 +147,32 @@ class Encoding:
             )
         return values
 
-    @cached_property
-    def _vocabulary(self) -> dict[int, dict[Any, int]]:
-        """Codes of the distinct values of every categorical column, by its position; missing values come last."""
-        found: dict[int, dict[Any, None]] = {}
-        for part in self.parts:
-            if not isinstance(part, Number):
-                found.setdefault(part.column, {}).update(dict.fromkeys(part.values))
-        for column, values in self.known.items():
-            found.setdefault(column, {}).update(dict.fromkeys(values))
-        return {
-            column: {value: i for i, value in enumerate([*(v for v in values if v is not None), None])}
-            for column, values in found.items()
-        }
+    def _codes(self, frame: pd.DataFrame, column: int, name: str) -> tuple[np.ndarray, dict[Any, int]]:
+        """Codes of a column's values, and the code of each distinct value; that of missing ones is the last."""
+        codes, found = pd.factorize(frame.iloc[:, column])
+        place = {plain(value): code for code, value in enumerate([*found, None])}
+        codes[codes < 0] = place[None]
+        allowed = self.known.get(column, tuple(place))
+        unknown = np.isin(codes, [place[value] for value in place.keys() - {*allowed}])
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise ValueError(
+                f"{name} has the value {[*place][codes[row]]!r} in row {row}, column {self.columns[column]!r}; "
+                f"the known values are {[*allowed]}"
+            )
+        return codes, place
 
-    def _codes(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
-        """Codes of a column's values in the vocabulary; -1 for unknown values."""
-        given, vocabulary = frame.iloc[:, column], self._vocabulary[column]
-        codes = pd.Index(list(vocabulary)[:-1], dtype=object).get_indexer(given.astype(object)).astype(np.int64)
-        missing = given.isna().to_numpy()
-        codes[missing] = vocabulary[None]
-        if column in self.known:
-            unknown = np.ones(len(vocabulary) + 1, dtype=bool)  # the last entry belongs to code -1
-            unknown[[vocabulary[value] for value in self.known[column]]] = False
-            if (bad := unknown[codes]).any():
-                value = category(given.iloc[int(bad.argmax())])
-                raise ValueError(
-                    f"{name} has the value {value!r} in row {int(bad.argmax())}, column {self.columns[column]!r}; "
-                    f"the known values are {list(self.known[column])}"
-                )
-        return codes
-
-    def _looked_up(self, part: Indicator | Code, codes: np.ndarray, name: str) -> np.ndarray:
+    def _looked_up(self, part: Code, codes: np.ndarray, place: dict[Any, int], name: str) -> np.ndarray:
         """The encoded column of a categorical part, from the codes of its values."""
-        vocabulary, numbers = self._vocabulary[part.column], part.numbers
-        table = np.full(len(vocabulary) + 1, part.other)  # the last entry belongs to code -1, unknown values
-        table[[vocabulary[value] for value in numbers]] = list(numbers.values())
+        table = np.full(len(place), part.other)
+        for value, number in part.numbers.items():
+            if value in place:
+                table[place[value]] = number
         found = table[codes]
-        if np.isnan(table).any() and np.isnan(found).any():
+        if np.isnan(found).any():
             row = int(np.isnan(found).argmax())
             raise ValueError(f"{name} has an unknown value in row {row}, column {self.columns[part.column]!r}")
         return found
-
-
-def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X") -> pd.DataFrame:
-    """Return a table as a data frame, after checking it against the expected columns, if there are any.
-
-    Raises
-    ------
-    ValueError
-        The data is no table, is empty, or has other columns.
-    """
-    names = column_names(X)
-    if names is not None:
-        check_names(names, columns, name=name)
-        frame = X if list(X.columns) == names else X.set_axis(names, axis=1)
-    else:
-        array = as_array(X)
-        if array.ndim != 2:
-            raise ValueError(f"{name} needs shape [points, columns], got {list(array.shape)}")
-        if columns is not None:
-            check_width(array.shape[1], len(columns), name=name)
-        frame = pd.DataFrame(array, columns=columns or [f"x{i}" for i in range(array.shape[1])])
-    if frame.size == 0:
-        raise ValueError(f"{name} is empty: shape {list(frame.shape)}")
-    return frame
-
-
-def is_mixed(X: Any) -> bool:
-    """Whether data is a data frame with a column that is not numeric, or with missing values."""
-    return hasattr(X, "iloc") and (
-        any(dtype.kind not in "fiub" for dtype in X.dtypes) or bool(X.isna().to_numpy().any())
-    )
 
 
 def category(value: Any) -> Any:
@@ -241,17 +200,21 @@ def _pack(encoding: Encoding) -> Values:
 
 
 def _unpack(cls: type[Encoding], values: Values) -> Encoding:
-    kinds, columns = {"Number": Number, "Indicator": Indicator, "Code": Code}, tuple(values["columns"])
-    described = [[tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]]
-    parts = tuple(kinds[str(kind)](*rest) for kind, *rest in described)
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in (Number, Indicator, Code)}
+    described: list[list[Any]] = [
+        [tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]
+    ]
+    parts = tuple(kinds[kind](*rest) for kind, *rest in described)
     known = {column: tuple(allowed) for column, allowed in values["known"]}
-    hash((*known.values(), *((part, *getattr(part, "values", ())) for part in parts)))  # fails for other types
-    alone = values.get("nan_alone", [])  # files of version 0.2 have none
-    exist = all(0 <= column < len(columns) for column in [*known, *alone, *(part.column for part in parts)])
+    alone = frozenset(values.get("nan_alone", []))  # files of version 0.2 have none
+    encoding = cls(tuple(values["columns"]), parts, known, alone)
     functions = {name for part in parts for name in getattr(part, "functions", ())}
-    if not (exist and all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
+    columns = {*range(len(encoding.columns))}
+    hash(tuple(known.items()) + parts)  # fails for other types
+    exist = columns >= {*known, *alone, *encoding.owner.tolist()}
+    if not (exist and all(isinstance(name, str) for name in encoding.columns) and functions <= FUNCTIONS.keys()):
         raise TypeError("its encoding names columns that do not exist, or unknown functions")
-    return cls(columns, parts, known, frozenset(alone))
+    return encoding
 
 
 register(Encoding, _pack, _unpack)

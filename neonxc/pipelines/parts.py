@@ -8,19 +8,6 @@ from typing import Any
 
 import numpy as np
 
-FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "log": np.log,
-    "log1p": np.log1p,
-    "log2": np.log2,
-    "log10": np.log10,
-    "sqrt": np.sqrt,
-    "cbrt": np.cbrt,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "arcsinh": np.arcsinh,
-}
-"""Increasing functions by their NumPy names."""
-
 INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "log": np.exp,
     "log1p": np.expm1,
@@ -33,6 +20,9 @@ INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "arcsinh": np.sinh,
 }
 """Inverses of :data:`FUNCTIONS`."""
+
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {name: getattr(np, name) for name in INVERSES}
+"""Increasing functions by their NumPy names."""
 
 LEAST = {"log": 0.0, "log1p": -1.0, "log2": 0.0, "log10": 0.0, "sqrt": 0.0}
 """Lower ends of the domains of functions that are not defined for all numbers."""
@@ -77,23 +67,15 @@ class Number:
                 values = INVERSES[function](values)
         return values
 
-
-@dataclass(frozen=True)
-class Indicator:
-    """1 where a column has one of some values (None is a missing value), 0 elsewhere."""
-
-    column: int
-    values: tuple[Any, ...]
-
     @property
-    def numbers(self) -> dict[Any, float]:
-        """The number of each value."""
-        return dict.fromkeys(self.values, 1.0)
+    def has_gaps(self) -> bool:
+        """Whether the numbers may be missing."""
+        return self.fill is None
 
-    @property
-    def other(self) -> float:
-        """The number of all other values."""
-        return 0.0
+    def number(self, value: Any) -> float:
+        """The number of a value; NaN for a missing one that is not filled."""
+        found = self.fill if value is None or value != value else value
+        return np.nan if found is None else float(self.apply(np.asarray(found))) if self.functions else found
 
 
 @dataclass(frozen=True)
@@ -119,5 +101,26 @@ class Code:
         """The code of all other values, NaN if they are an error."""
         return np.nan if self.unknown is None else self.unknown
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some values have no number."""
+        return bool(np.isnan([*self.numbers.values(), self.other]).any())
 
-Part = Number | Indicator | Code
+    def number(self, value: Any) -> float:
+        """The number of a value; NaN where there is none."""
+        return self.numbers.get(None if value is None or value != value else value, self.other)
+
+
+@dataclass(frozen=True)
+class Indicator(Code):
+    """1 where a column has one of some values (None is a missing value), 0 elsewhere."""
+
+    unknown: float | None = 0.0
+
+    @property
+    def numbers(self) -> dict[Any, float]:
+        """The number of each value."""
+        return dict.fromkeys(self.values, 1.0)
+
+
+Part = Number | Code

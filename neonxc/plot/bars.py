@@ -67,6 +67,9 @@ def bars(
 
 def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
     """Return the values of a series, dict or frame with one row, the names of its features, and a title."""
+    from neonxc.data.frames import as_pandas  # loads PyArrow
+
+    relevance = as_pandas(relevance, "relevance")
     if hasattr(relevance, "columns") and len(relevance) == 1:
         relevance = relevance.iloc[0]
     if isinstance(relevance, Mapping):

@@ -194,7 +194,10 @@ def _each(some: Any, N: int, name: str) -> list[Any]:
 
 
 def _rows(values: Any, N: int, name: str) -> list[np.ndarray]:
+    from neonxc.data.frames import as_pandas  # loads PyArrow
+
     # Rows of a sequence may differ in length; iterating over a data frame would yield its columns.
+    values = as_pandas(values, name)
     rows = list(map(as_array, values.to_numpy() if hasattr(values, "iloc") else values))
     if len(rows) != N or any(row.ndim != 1 for row in rows):
         raise ValueError(f"{name} needs one row of numbers for each of {N} documents")

@@ -14,11 +14,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from neonxc.clusterings.model import GivenLabels
 from neonxc.common.arguments import as_range
 from neonxc.common.progress import progress_bar
-from neonxc.data.distinct import n_distinct
 from neonxc.data.inputs import NOISE, are_labels
 from neonxc.data.preparation import Preparation, prepare
+from neonxc.data.table import Table
 from neonxc.evaluation.choice import Choice, choose_k
-from neonxc.pipelines.encoding import as_frame
 
 USUAL = 8
 """Largest number of clusters that is tried if none is given."""
@@ -63,7 +62,7 @@ class Clusters:
 
 def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
     """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
-    n, different = points.shape[0], n_distinct(_rounded(points))
+    n, different = points.shape[0], Table.read(_rounded(points)).distinct()
     if different < clusters:
         got = f"got {n}" if different == n else f"only {different} of the {n} are different"
         got = f"all {n} are the same" if different == 1 < n else got
@@ -82,7 +81,7 @@ def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> 
 
 def _rounded(points: Any) -> Any:
     """Points of which those that differ by rounding errors are equal: features of one photo in two files."""
-    if getattr(points, "dtype", None) != np.float32 or hasattr(points, "tocsr"):
+    if getattr(points, "dtype", None) != np.float32 or Table.read(points).is_sparse:
         return points
     return np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
 
@@ -145,7 +144,7 @@ def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple
         If the table has too few different rows.
     """
     if clusters is None:
-        different = n_distinct(prepared.frame)
+        different = Table(prepared.frame).distinct()
         if different < 3:
             raise ValueError(f"{name} has only {different} different rows: there is nothing to cluster")
         clusters = range(2, min(USUAL, different - 1, max(2, len(prepared.frame) // 2)) + 1)
@@ -165,5 +164,5 @@ def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple
 
 def of_data(data: Any, clusters: Any, name: str) -> tuple[Preparation, Clusters]:
     """Prepare and cluster a table, which messages call `name`; `clusters` is as for :func:`neonxc.explain`."""
-    prepared = prepare(as_frame(data))
+    prepared = prepare(Table.read(data).frame())
     return prepared, by_choice(prepared, None if clusters is None else as_range(clusters), name)[0]

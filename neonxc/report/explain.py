@@ -16,6 +16,7 @@ from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import as_pandas
+from neonxc.data.table import Table
 from neonxc.report.cards import cards
 from neonxc.report.clusters import of_data
 from neonxc.report.colors import colors
@@ -220,12 +221,11 @@ def _is_data(given: Any, X: Any, labels: Any, features: Any) -> bool:
 def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
     """Return the given names of the inputs, or the index of a data frame if it is not just the row numbers."""
     if given is not None:
-        if len(given) != (X.shape[0] if hasattr(X, "shape") else len(X)):
+        if len(given) != len(Table.read(X)):
             raise ValueError(f"row_names needs one name per input, got {len(given)}")
         return [str(name) for name in given]
-    if not hasattr(X, "iloc") or isinstance(X.index, pd.RangeIndex):
-        return None
-    return [str(name) for name in X.index]
+    index = Table.read(X).index
+    return None if index is None or isinstance(index, pd.RangeIndex) else [str(name) for name in index]
 
 
 def _notes(subject: Subject, relevance: Relevance, mapped: int) -> list[str]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from neonxc.attribution.highlighting import highlights
 from neonxc.attribution.neon import NEON
 from neonxc.common.numbers import percent, rounded, text
-from neonxc.data.inputs import some_rows
+from neonxc.data.table import Table
 from neonxc.plot.documents import least_marked
 from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed
 from neonxc.report.colors import NOISE
@@ -57,7 +57,7 @@ def _photos(subject: Subject, found: list[Item]) -> list[Item]:
     if not found:
         return found
     index = np.array([item.row for item in found])
-    x = some_rows(subject.X, index)
+    x = Table.read(subject.X).take(index).data
     maps = NEON(subject.whole).attribute(x, target=subject.own[index].tolist())
     return [
         replace(item, picture=webp(photo), heatmap=webp(under_heatmap(photo, heatmap)))
@@ -73,7 +73,7 @@ def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[l
     for cluster, row in enumerate(share):
         index = row.topk(min(most, len(row))).indices
         index = index[row[index] > 0].numpy()
-        x = some_rows(subject.X, index)
+        x = Table.read(subject.X).take(index).data
         pictures: Any = []
         if len(index):
             maps = _tensor(NEON(subject.whole).heatmaps(x, [cluster]))[:, 0]
@@ -96,7 +96,7 @@ def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[l
 
 def regions(subject: Subject, colors: list[str]) -> tuple[str, str]:
     """Return the first photo, and the photo overlaid with the colours of its clusters."""
-    first = some_rows(subject.X, np.arange(1))
+    first = Table.read(subject.X).take([0]).data
     photo = photos(subject, first)[0]
     shape = np.shape(subject.whole.predict(first))[1:]
     own = torch.from_numpy(subject.own[: int(np.prod(shape))].reshape(shape))
@@ -115,7 +115,7 @@ def _texts(subject: Subject, found: list[Item]) -> list[Item]:
 
 def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
     """Return texts with their highlights: start, end and relevance, relative to the largest, from -1 to 1."""
-    texts, net = [str(one) for one in some_rows(subject.X, index)], subject.net
+    texts, net = [str(one) for one in Table.read(subject.X).take(index).data], subject.net
     target = subject.own[index].tolist()
     found = []
     if net.features is None:

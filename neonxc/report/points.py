@@ -14,7 +14,7 @@ from neonxc.common.numbers import percent, rounded, text
 from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of
-from neonxc.data.inputs import as_array
+from neonxc.data.table import Table
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Card, Change, Item, Points
 from neonxc.report.relevance import Relevance
@@ -85,14 +85,14 @@ def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
         return UMAP(random_state=0).fit_transform(space), "UMAP"
     if space.shape[1] < 2:
         return np.column_stack([_dense(space)[:, 0], np.zeros(space.shape[0])]), "the values of the only column"
-    model = TruncatedSVD(2, random_state=0) if hasattr(space, "tocsr") else PCA(2, random_state=0)
+    model = TruncatedSVD(2, random_state=0) if Table.read(space).is_sparse else PCA(2, random_state=0)
     flat = model.fit_transform(space)
     first, second = np.nan_to_num(model.explained_variance_ratio_)
     return flat, f"{type(model).__name__}: {percent(first)} and {percent(second)} of the variance"
 
 
 def _dense(space: Any) -> np.ndarray:
-    return space.toarray() if hasattr(space, "tocsr") else space
+    return Table.read(space).dense()
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -
 def searched(subject: Subject, relevance: Relevance) -> int:
     """Maximum number of points of which the smallest change is searched."""
     d = len(subject.units)
-    if subject.kind != "table" or hasattr(subject.points, "tocsr"):
+    if subject.kind != "table" or Table.read(subject.points).is_sparse:
         return 0
     if _is_slow(subject):
         return SLOW if d <= FEW else 0
@@ -139,8 +139,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     if not len(places):
         return changes
     d = len(subject.units)
-    x = subject.columns(index[places])
-    x = x if hasattr(x, "iloc") else pd.DataFrame(x, columns=subject.units)
+    x = Table.read(subject.columns(index[places])).frame(subject.units)
     numbers = [name for name in x.columns if not is_category(x[name])]
     ends = [(float(x[name].min()), float(x[name].max())) for name in numbers]
     found = counterfactual(
@@ -151,8 +150,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
         integer=_keys(subject, [name for name in numbers if x[name].dtype.kind in "iu"]),
         bounds=dict(zip(_keys(subject, numbers), ends, strict=True)),
     )
-    after = found.points
-    after = after if hasattr(after, "iloc") else pd.DataFrame(as_array(after), columns=x.columns)
+    after = Table.read(found.points).frame(list(x.columns))
     moved = ~((after.to_numpy() == x.to_numpy()) | (after.isna().to_numpy() & x.isna().to_numpy()))
     short = _shortest_texts(subject, x, after, moved, np.asarray(found.target))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from neonxc.attribution.neon import NEON
-from neonxc.carriers import rows
 from neonxc.report.subject import Subject
 
 SHOWN = 60  # maximum number of columns
@@ -50,14 +49,13 @@ def measure(subject: Subject) -> Relevance:
     found: list[np.ndarray] = []
     logits: list[Tensor] = []
     first = 0
-    for x in carrier.parts(inputs):
-        points = rows(carrier.features(x))
+    for x, points in carrier.points(inputs):
         columns = own[first : first + len(points)].to(points.device)
         first += len(points)
         found.append(
             carrier.of_units(x, points, neon.decisions.of_columns(points, columns)).cpu().double().numpy()
         )
-        logits += [net.head(points[part]).cpu().double() for part in carrier.of_points(points)]
+        logits.append(carrier.each(points, lambda _, part: net.head(part)).cpu().double())
     values, logit = np.concatenate(found), torch.cat(logits)
     column = own[:, None]
     mine = logit.gather(1, column)[:, 0].numpy()

@@ -12,15 +12,15 @@ import pandas as pd
 import torch
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import nn
 
 from neonxc.clusterings.model import GivenLabels
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import NOISE, as_array, as_labels, some_rows
+from neonxc.data.inputs import NOISE, as_array, as_labels
 from neonxc.data.preparation import prepare
+from neonxc.data.table import Table, is_texts
 from neonxc.network import NeuralizedClustering
-from neonxc.pipelines.encoding import as_frame
 from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # maximum number of points whose relevance is computed
@@ -111,27 +111,20 @@ class Subject:
 
     def inputs(self, index: np.ndarray) -> Any:
         """Select points."""
-        return some_rows(self.points, index)
+        return Table.read(self.points).take(index).data
 
     def columns(self, index: np.ndarray) -> Any:
         """Columns of the selected points, on which trees split: a data frame, an array or a sparse matrix."""
-        found = self.net.carrier.columns(self.inputs(index))
-        return as_array(found) if isinstance(found, Tensor) else found
+        return Table.read(self.net.carrier.columns(self.inputs(index))).for_sklearn
 
     def values(self, index: np.ndarray, units: np.ndarray) -> pd.DataFrame:
         """Data frame of the selected columns of the selected points."""
-        found = self.columns(index)
-        if hasattr(found, "iloc"):
-            return found.iloc[:, units]
-        found = found[:, units]
-        return pd.DataFrame(
-            found.toarray() if hasattr(found, "tocsr") else found, columns=[self.units[i] for i in units]
-        )
+        return Table.read(self.columns(index)).select(units).frame([self.units[i] for i in units])
 
     @cached_property
     def names(self) -> list[str] | None:
         """Names of the columns for rules; None if the columns already have names."""
-        return None if hasattr(self.columns(np.arange(1)), "iloc") else self.units
+        return None if Table.read(self.columns(np.arange(1))).names else self.units
 
     def reference(self, index: np.ndarray) -> Any:
         """Reference for trees: the clustering of the selected points, behind its preprocessing."""
@@ -143,7 +136,7 @@ class Subject:
         points, carrier = self.inputs(index), self.net.carrier
         if self.net.features is not None:
             points = torch.cat([carrier.features(x) for x in carrier.parts(points)])
-        return as_array(points) if isinstance(points, Tensor) else points
+        return Table.read(points).for_sklearn
 
     def space(self, index: np.ndarray) -> Any:
         """Return the selected points after preprocessing, [m, p]: an array or a sparse matrix."""
@@ -151,7 +144,7 @@ class Subject:
             found = self.columns(index)
         else:
             found = self.preparation.transform(self.clustered(index))
-        return found if hasattr(found, "tocsr") else np.asarray(found, dtype=np.float64)
+        return found if Table.read(found).is_sparse else np.asarray(found, dtype=np.float64)
 
 
 def stratified(own: np.ndarray, most: int, least: int = 50, seed: int = 0) -> np.ndarray:
@@ -190,7 +183,7 @@ def read(
     names = getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
     if labels is not None and features is None and is_table(X):
-        made = prepare(as_frame(X))
+        made = prepare(Table.read(X).frame())
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
         net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
     elif labels is not None:
@@ -199,7 +192,7 @@ def read(
     else:
         preparation, notes = _steps(model), []
         net = model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features)
-    if names is not None and hasattr(X, "tocsr"):
+    if names is not None and Table.read(X).is_sparse:
         net.feature_names_ = [str(name) for name in names]
     kind = _kind(net, X)
     if kind == "table" and _is_known_alone(model):
@@ -236,10 +229,11 @@ def _is_known_alone(model: Any) -> bool:
 
 def _scaler(X: Any) -> Any:
     """Fit preprocessing steps that bring the columns to a common scale."""
-    if hasattr(X, "iloc"):
+    table = Table.read(X)
+    if table.names is not None:
         made = prepare(X)
         return made.pipeline.fit(made.frame)
-    return StandardScaler(with_mean=not hasattr(X, "tocsr")).fit(as_array(X) if isinstance(X, Tensor) else X)
+    return StandardScaler(with_mean=not table.is_sparse).fit(table.for_sklearn)
 
 
 def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, NeuralizedClustering]:
@@ -254,18 +248,13 @@ def _are_labels(model: Any, X: Any) -> bool:
     """Whether the first argument contains one label per input."""
     if X is None or isinstance(model, type) or hasattr(model, "fit") or isinstance(model, nn.Module):
         return False
-    return np.ndim(model) == 1 and len(model) == _length(X)
-
-
-def _length(X: Any) -> int:
-    return X.shape[0] if hasattr(X, "shape") else len(X)
+    return np.ndim(model) == 1 and len(model) == len(Table.read(X))
 
 
 def is_table(X: Any) -> bool:
     """Whether X is a dense table."""
-    if hasattr(X, "tocsr"):
-        return False
-    return hasattr(X, "columns") or np.ndim(X if isinstance(X, Tensor) else np.asarray(X)) == 2
+    table = Table.read(X)
+    return len(table.shape) == 2 and not table.is_sparse
 
 
 def with_names(X: Any, names: Sequence[str] | None) -> Any:
@@ -273,14 +262,12 @@ def with_names(X: Any, names: Sequence[str] | None) -> Any:
     if names is None:
         return X
     names = [str(name) for name in names]
-    width = X.shape[1] if hasattr(X, "shape") and len(X.shape) == 2 else None
-    if width != len(names):
-        raise ValueError(f"names needs one name per column of X, got {len(names)} for {width} columns")
-    if hasattr(X, "tocsr"):  # a sparse matrix has no column names; the network stores them
+    table = Table(X)
+    if table.shape[1:] != (len(names),):
+        raise ValueError(f"names needs one name per column of X, got {len(names)} for shape {list(table.shape)}")
+    if table.is_sparse:  # a sparse matrix has no column names; the network stores them
         return X
-    if hasattr(X, "iloc"):
-        return X.set_axis(names, axis=1)
-    return pd.DataFrame(as_array(X), columns=names)
+    return table.frame(names).set_axis(names, axis=1)
 
 
 def _steps(model: Any) -> Any:
@@ -290,13 +277,12 @@ def _steps(model: Any) -> Any:
 
 
 def _kind(net: NeuralizedClustering, X: Any) -> Kind:
-    listed = isinstance(X, list | tuple) or getattr(X, "ndim", 0) == 1  # or a series or an array
-    if net.carrier.missing == "word" or (listed and isinstance(next(iter(X), None), str)):
+    if net.carrier.missing == "word" or is_texts(X):
         return "texts"
     if net.features is None or np.ndim(X) == 2:
         return "table"
     with torch.no_grad():
-        first = net.carrier.features(next(iter(net.carrier.parts(some_rows(X, np.arange(1))))))
+        first = net.carrier.features(next(iter(net.carrier.parts(Table.read(X).take([0]).data))))
     return "images" if first.ndim == 2 else "locations"
 
 

@@ -11,6 +11,7 @@ from sklearn.metrics import silhouette_score
 
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
+from neonxc.data.table import Table
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, methods, pixel_flipping
 from neonxc.evaluation.stability import SAMPLE, rand_indices, refits
 from neonxc.report.contents import Curve
@@ -77,7 +78,7 @@ def flip(subject: Subject) -> FlippingPart:
 
 def _dense(points: Any) -> Any:
     """Convert a sparse matrix to an array: imputed columns are not sparse."""
-    return points.toarray() if hasattr(points, "tocsr") else points
+    return Table.read(points).dense()
 
 
 @dataclass

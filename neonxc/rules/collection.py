@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from neonxc.common.registry import register
 from neonxc.data.inputs import as_array, as_weights, is_missing, label_array
@@ -124,7 +123,7 @@ class Rules(RuleSet, Sequence[Rule]):
         if (which == len(labels)).any() or any(isinstance(label, str) for label in labels):
             return np.array([*labels, None], dtype=object)[which]
         found = np.array(labels)[which]
-        return torch.as_tensor(found, device=X.device) if isinstance(X, Tensor) else found
+        return points.table.labels(found)
 
     def measure(self, X: Any, labels: Any, sample_weight: Any = None) -> Rules:
         """Measure every rule on other points, such as held-out data.

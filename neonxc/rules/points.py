@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
-from torch import Tensor
 
-from neonxc.data.frames import as_pandas, column_names
-from neonxc.data.inputs import check_width
+from neonxc.data.inputs import as_array
+from neonxc.data.table import Table
 from neonxc.rules.condition import Column, Condition
 
 
@@ -30,31 +30,25 @@ class Points:
     """
 
     def __init__(self, X: Any, n_features: int | None) -> None:
-        X = as_pandas(X)
-        if not hasattr(X, "iloc"):
-            X = X.tocsc() if hasattr(X, "tocsc") else X if isinstance(X, Tensor) else np.asarray(X)
-            if X.ndim != 2:
-                raise ValueError(f"X needs shape [points, features], got {list(X.shape)}")
-            if n_features is not None:
-                check_width(X.shape[1], n_features)
-        self.X = X
-        on_cpu = not isinstance(X, Tensor) or X.device.type == "cpu"
-        self.device = None if on_cpu else X.device  # device of the masks; None: masks are NumPy arrays
-        self.names = column_names(X)
+        table = Table.read(X)
+        self.table = Table.read(table, n_features if table.names is None else None)
+        self.width = self.table.width
         self._numbers: dict[Any, Any] = {}
         self._categories: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
 
     def __len__(self) -> int:
-        return int(self.X.shape[0])
+        return len(self.table)
 
     def matches(self, conditions: Iterable[Condition]) -> Any:
         """Test which points meet all conditions, [N] of bool: a tensor if X is a tensor, else an array."""
-        met: Any = np.ones(len(self), dtype=bool)
-        if self.device is not None:
-            met = torch.from_numpy(met).to(self.device)
+        met: Any = self._on_device(np.ones(len(self), dtype=bool))
         for condition in conditions:
             met &= self._matches(condition)
-        return torch.from_numpy(met) if isinstance(self.X, Tensor) and self.device is None else met
+        return self.table.labels(met)
+
+    def _on_device(self, mask: np.ndarray) -> Any:
+        """Masks are arrays, which are faster than tensors on the CPU, and tensors on other devices."""
+        return mask if self.table.device.type == "cpu" else torch.from_numpy(mask).to(self.table.device)
 
     def _matches(self, condition: Condition) -> Any:
         column = condition.column
@@ -63,42 +57,34 @@ class Points:
                 self._numbers[column.key] = self._as_numbers(column)
             return condition.matches(self._numbers[column.key])
         if column.key not in self._categories:
-            self._categories[column.key] = self._as_categories(column)
+            values = self._column(column)
+            codes, found = pd.factorize(as_array(values) if self.table.is_tensor else values)
+            # the last category, None, stands for missing values, whose code is -1
+            self._categories[column.key] = codes, np.array([*found.tolist(), None], dtype=object)
         codes, categories = self._categories[column.key]
-        met = condition.matches(categories).take(codes)
-        return met if self.device is None else torch.from_numpy(met).to(self.device)
+        return self._on_device(condition.matches(categories).take(codes))
 
     def _as_numbers(self, column: Column) -> Any:
         """Return a numeric column in float64, NaN for missing values; contiguous, because it is read often."""
         values = self._column(column)
-        if isinstance(values, Tensor):
+        if self.table.is_tensor:
             values = values.detach().double().contiguous()
-            return values.numpy() if self.device is None else values
+            return values.numpy() if values.device.type == "cpu" else values
         try:
-            if self.names is not None:
-                return np.ascontiguousarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+            if self.table.names is not None:
+                values = values.to_numpy(dtype=np.float64, na_value=np.nan)
             return np.ascontiguousarray(values, dtype=np.float64)
         except (TypeError, ValueError):
             raise ValueError(f"column {column.key!r} of X needs numbers, got {values.dtype}") from None
 
-    def _as_categories(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
-        """Return codes [N] and the categories that they index; the last category, None, stands for missing."""
-        import pandas as pd
-
-        values = self._column(column)
-        codes, found = pd.factorize(values.cpu().numpy() if isinstance(values, Tensor) else values)
-        return codes, np.array([*found.tolist(), None], dtype=object)
-
     def _column(self, column: Column) -> Any:
-        position, width = column.position, self.X.shape[1]
-        if self.names is not None and isinstance(column.key, str):
-            if column.key not in self.names:
-                raise ValueError(f"X has no column {column.key!r}, which the rules use; it has {self.names}")
-            position = self.names.index(column.key)
+        position, names = column.position, self.table.names
+        if names is not None and isinstance(column.key, str):
+            if column.key not in names:
+                raise ValueError(f"X has no column {column.key!r}, which the rules use; it has {names}")
+            position = names.index(column.key)
         elif position < 0:
             raise ValueError(f"the rules use column {column.key!r}, which only a data frame can have")
-        elif position >= width:
-            raise ValueError(f"X has {width} columns, but the rules use column {position}")
-        if self.names is not None:
-            return self.X.iloc[:, position]
-        return self.X[:, [position]].toarray()[:, 0] if hasattr(self.X, "tocsc") else self.X[:, position]
+        elif position >= self.width:
+            raise ValueError(f"X has {self.width} columns, but the rules use column {position}")
+        return self.table.column(position)

@@ -13,10 +13,10 @@ from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import are_labels, label_array
+from neonxc.data.table import Table as Given
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.reading.preparation import as_numpy
 from neonxc.trees.reading.reference import fitted_labels
 from neonxc.trees.reading.selection import check_sample_weight
 
@@ -189,7 +189,7 @@ def trade_off(
         if not hasattr(reference, "fit_predict"):
             raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
         reference, own = fitted_labels(
-            reference, as_numpy(X), check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
+            reference, Given.read(X).for_sklearn, check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
         )
     elif labels is not None:
         own = label_array(labels)
@@ -205,7 +205,7 @@ def trade_off(
         if reference is not None:
             explainer.set_params(reference=reference)
         fitted = explainer.fit(X, **given, sample_weight=sample_weight)
-        space = X if fitted._steps is None else fitted._steps.transform(as_numpy(X))
+        space = X if fitted._steps is None else fitted._steps.transform(Given.read(X).for_sklearn)
         tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
         cost, size, depth = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees tie
         found.append(Candidate(name, fitted, cost, size, depth, tree.n_leaves, on_front=False))

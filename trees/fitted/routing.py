@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from neonxc.common.memory import at_once, blocks
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import as_batch, check_names, check_width, like
+from neonxc.data.inputs import check_names
+from neonxc.data.table import Table
 
 if TYPE_CHECKING:
     from neonxc.trees.fitted.tree import ThresholdTree
@@ -19,31 +18,26 @@ if TYPE_CHECKING:
 @reads_tables
 def tested_columns(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, Any]:
     """Return the tested columns [used], their values [N, used], and a function that converts results."""
-    used = tree.feature[tree.feature >= 0].unique()
-    give = partial(like, X)
+    used, table = tree.feature[tree.feature >= 0].unique(), Table.read(X)
     if tree.encoding is not None:
-        return used, tree.encoding.of(used.tolist()).encode(X), give
-    if hasattr(X, "tocsc"):
-        check_width(X.shape[1], tree.n_features)
-        values = as_batch(X.tocsc()[:, used.numpy()].toarray()).tensor if len(used) else torch.empty(X.shape[0], 0)
-        return used, values, give
-    batch = as_batch(X)
-    check_width(batch.tensor.shape[1], tree.n_features)
-    check_names(batch.names, tree.feature_names)
-    return used, batch.tensor[:, used.to(batch.tensor.device)], give
+        return used, tree.encoding.of(used.tolist()).encode(table), table.labels
+    if table.is_sparse:
+        Table.read(table, tree.n_features)
+        values = Table(table.select(used.numpy()).dense())
+        return used, values.tensor if len(used) else torch.empty(len(table), 0), table.labels
+    values = table.tensor
+    Table.read(table, tree.n_features)
+    check_names(table.names, tree.feature_names)
+    return used, values[:, used.to(values.device)], table.labels
 
 
 @reads_tables
 def leaves_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Any]:
     """Return the leaf of every point and a function that converts results; sparse matrices are read in blocks."""
-    parts, bytes_per_row = [slice(None)], 32 * tree.n_leaves  # the number of tests on a path, and copies
-    if hasattr(X, "tocsr") and X.shape[0] > at_once(bytes_per_row):
-        X, parts = X.tocsr(), list(blocks(X.shape[0], bytes_per_row))
-    leaf = []
-    for part in parts:
-        used, values, labels = tested_columns(tree, X if len(parts) == 1 else X[part])
-        leaf.append(ways(tree, used, values)[-1])
-    return torch.cat(leaf), labels
+    table = Table.read(X)
+    parts = table.blocks(32 * tree.n_leaves) if table.is_sparse else [table]  # the tests on a path, and copies
+    leaf = [ways(tree, *tested_columns(tree, part)[:2])[-1] for part in parts]
+    return torch.cat(leaf), table.labels
 
 
 def ways(tree: ThresholdTree, used: Tensor, values: Tensor) -> list[Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neonxc.common.arguments import check_whole
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import as_batch
+from neonxc.data.table import Table
 
 ROUNDING = 1e-5  # relative tolerance for the symmetry of a matrix, which may have been computed in float32
 LISTS = (2, 3)  # number of columns of an edge list without and with weights
@@ -158,13 +158,9 @@ def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
     tensor([2., 1.], dtype=torch.float64)
     """
     check_whole("n_neighbors", n_neighbors)
-    points: Any
-    if sparse.issparse(X):
-        points, device = X.tocsr(), torch.device("cpu")
-    else:
-        tensor = as_batch(X).tensor
-        points, device = tensor.cpu().numpy(), tensor.device
-    n = points.shape[0]
+    table = Table.read(X)
+    points = table.data if table.is_sparse else table.tensor.cpu().numpy()
+    device, n = table.device, len(table)
     n_neighbors = min(n_neighbors, n - 1)
     if n_neighbors == 0:
         none = torch.zeros(0, dtype=torch.int64)

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from neonxc.common.warnings import warn
+from neonxc.data.table import Table as Given
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.table import Table
 from neonxc.trees.criteria.mistakes import Mistakes
@@ -23,7 +24,6 @@ from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading import reference as references
-from neonxc.trees.reading.preparation import as_numpy
 from neonxc.trees.reading.reference import Reference
 from neonxc.trees.search import Search
 
@@ -72,7 +72,7 @@ class KernelTree(TreeExplainer):
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
         points, names, give = super()._read(X, reset)
-        return (references.to_tensor(points) if hasattr(points, "tocsc") else points), names, give
+        return (references.to_tensor(points) if Given(points).is_sparse else points), names, give
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
@@ -98,7 +98,7 @@ class KernelTree(TreeExplainer):
                 ConvergenceWarning,
             )
             k = different
-        X = as_numpy(table.data)
+        X = Given.read(table.data).for_sklearn
         return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
 
     def _kernel_imm(self, problem: Problem) -> Leaves:

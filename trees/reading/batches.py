@@ -17,7 +17,8 @@ from torch import Tensor
 
 from neonxc.common.memory import CPU, at_once
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import as_batch, check_names
+from neonxc.data.inputs import check_names
+from neonxc.data.table import Table
 from neonxc.trees.fitted.tree import ThresholdTree
 
 LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch
@@ -86,8 +87,8 @@ class BatchSource:
             if not np.shape(batch)[0]:
                 continue
             name = f"batch {number} of X"
-            found = as_batch(batch, name=name, device="cpu", integers=True)
-            values = found.tensor
+            found = Table.read(batch, name=name)
+            values = found.numbers.cpu()
             if values.ndim != 2:
                 raise ValueError(f"{name} needs shape [points, features], got {list(values.shape)}")
             kind = f"{values.shape[1]} columns of {values.dtype}"

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from neonxc.common.estimators import pack_fields
 from neonxc.common.registry import register
-from neonxc.pipelines.encoding import Encoding, as_frame, category
+from neonxc.data.table import Table as Given
+from neonxc.pipelines.encoding import Encoding, category
 from neonxc.pipelines.parts import Indicator, Number, Part
 from neonxc.trees.coding.table import Table
 from neonxc.trees.reading.reference import Reference, cluster_centers, medians
@@ -70,11 +71,6 @@ class MixedTable:
     space: Table
     steps: Standardized
 
-    @property
-    def numbers(self) -> Tensor:
-        """Mask of the encoded columns that hold numbers, [D]; all others are 0 or 1."""
-        return torch.tensor([isinstance(part, Number) for part in self.encoding.parts])
-
 
 def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable:
     """Encode a data frame.
@@ -93,7 +89,7 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
     ValueError
         If a column holds dates or other objects, or infinite numbers.
     """
-    frame = as_frame(X)
+    frame = Given.read(X).frame()
     columns = tuple(frame.columns)
     rows = slice(None) if kept is None else kept.cpu().numpy()
     made = [_parts(frame.iloc[:, i], i, rows, weight) for i in range(len(columns))]
@@ -166,7 +162,7 @@ def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> t
 def _standardized(table: Table, encoding: Encoding, weight: Tensor | None) -> Standardized:
     """Means and standard deviations of the numeric columns."""
     table.check_size(encoding.names)
-    number = torch.tensor([isinstance(part, Number) for part in encoding.parts])
+    number = encoding.is_number
     every = torch.zeros(table.n, dtype=torch.int64)
     mean = table.means(every, 1, weight)[0].where(number, 0)
     scale = table.variances(torch.arange(table.n), weight).sqrt()

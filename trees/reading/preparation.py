@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import readable, without_rows
-from neonxc.data.frames import column_names
-from neonxc.data.inputs import as_batch, class_order, label_array, like, some_rows
-from neonxc.pipelines.encoding import is_mixed
+from neonxc.data.inputs import class_order, label_array
+from neonxc.data.table import Table as Given
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.table import Table
 from neonxc.trees.problem import Problem
@@ -83,7 +81,8 @@ def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, s
     """Prepare a table in memory."""
     points, names, give = model._read(X, reset=True)
     model._is_tensor = isinstance(X, Tensor)
-    if hasattr(points, "iloc") and centers is not None:
+    mixed = Given(points).names is not None
+    if mixed and centers is not None:
         raise ValueError("centers needs an X without categories and missing values; pass labels instead")
     model._given = labels is not None or centers is not None
     weight = check_sample_weight(sample_weight, points)
@@ -92,7 +91,7 @@ def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, s
     if selected is not None and not len(selected):
         raise ValueError("no points are left: for every point, the label is -1 (noise) or the weight is zero")
     own = weight if weight is None or selected is None else weight[selected]
-    made = read_mixed(points, selected, own) if hasattr(points, "iloc") else None
+    made = read_mixed(points, selected, own) if mixed else None
     if made is None:
         table = Table(points) if selected is None else Table(points).take(selected)
         table.check_size(names)
@@ -143,7 +142,7 @@ def prepare_shard(
     model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
     found = reference_of_shards(
         table,
-        X if selected is None else some_rows(X, selected.cpu().numpy()),
+        X if selected is None else Given.read(X).take(selected.cpu().numpy()).data,
         labels=labels if labels is None or selected is None else labels[selected.cpu().numpy()],
         centers=centers,
         reference=model.reference,
@@ -237,35 +236,17 @@ def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequenc
 
     Sparse matrices, and data frames with categories or missing values, are returned unchanged.
     """
-    if not reset and model.tree_.encoding is not None:
-        return _mixed(model, X, reset)
-    if isinstance(X, Tensor) or hasattr(X, "iloc"):
-        try:
-            batch = as_batch(X, integers=True)
-        except ValueError:
-            if reset and is_mixed(X):
-                return _mixed(model, X, reset)
-            raise
-        if batch.tensor.ndim != 2:
-            raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
-        validate_data(model, X=X, reset=reset, skip_check_array=True)
-        return batch.tensor, batch.names, batch.labels
-    X = validate_data(model, X=X, reset=reset, accept_sparse=["csc", "csr"])
-    return (X if hasattr(X, "tocsc") else to_tensor(X)), None, lambda values: values
-
-
-def _mixed(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-    """Check a data frame with categories or missing values."""
-    validate_data(model, X=X, reset=reset, skip_check_array=True)
-    return X, column_names(X), partial(like, X)
+    encoded = not reset and model.tree_.encoding is not None
+    of_numbers: dict[str, Any] = {"accept_sparse": ["csc", "csr"]}
+    checks = {"dtype": None, "ensure_all_finite": False} if encoded else of_numbers
+    given = Given.of_estimator(model, X, reset, **checks)
+    if encoded or given.is_sparse or (reset and given.is_mixed):
+        return given.data, given.names, given.labels
+    converted = given.names is not None or given.is_tensor
+    return given.numbers if converted else to_tensor(given.data), given.names, given.labels
 
 
 def boolean_columns(X: Any) -> Tensor | None:
     """Tell which columns of a frame hold truth values; None if none does, or for other data."""
     found = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
     return found if bool(found.any()) else None
-
-
-def as_numpy(X: Any) -> Any:
-    """Convert a tensor to an array for scikit-learn; return anything else unchanged."""
-    return as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X

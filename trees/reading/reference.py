@@ -17,7 +17,8 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import as_batch, check_names, label_array
+from neonxc.data.inputs import check_names, label_array
+from neonxc.data.table import Table as Given
 from neonxc.trees.coding.exact import exact_total, tally
 from neonxc.trees.coding.sparse_table import native
 from neonxc.trees.coding.table import Table
@@ -69,16 +70,22 @@ class Reference:
 
 def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
     """Reference with given centers; every point belongs to the nearest one."""
-    batch = as_batch(centers, name="centers", device=table.device)
-    check_names(batch.names, names, name="centers")
-    centers = batch.tensor.to(torch.float64)
-    if centers.ndim != 2 or centers.shape[1] != table.d:
-        raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
+    centers = centers_of(centers, table.d, names).to(table.device)
     distances = table.distances(centers, metric)
     if not bool(distances.isfinite().all()):
         raise ValueError("centers are too far from X for squared distances in float64; scale both")
     classes = np.arange(len(centers))
     return Reference(distances.argmin(1), centers, classes, table, centers, distances=distances, by_means=False)
+
+
+def centers_of(centers: Any, d: int, names: Any) -> Tensor:
+    """Given centers [k, d] in float64, for points with `d` columns that may have names."""
+    given = Given.read(centers, name="centers")
+    values = given.tensor.to(torch.float64)
+    check_names(given.names, names, name="centers")
+    if values.ndim != 2 or values.shape[1] != d:
+        raise ValueError(f"centers needs shape [clusters, {d}], got {list(values.shape)}")
+    return values
 
 
 def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
@@ -293,5 +300,5 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
 
 def to_tensor(values: Any) -> Tensor:
     """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
-    array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    array = np.asarray(Given.read(values).dense())
     return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))

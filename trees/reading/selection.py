@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from neonxc.data.inputs import are_labels, as_weights
+from neonxc.data.table import Table
 
 
 def check_sample_weight(sample_weight: Any, data: Any) -> Tensor | None:
@@ -20,8 +21,7 @@ def check_sample_weight(sample_weight: Any, data: Any) -> Tensor | None:
     """
     if sample_weight is None:
         return None
-    device = data.device if isinstance(data, Tensor) else torch.device("cpu")
-    return as_weights(sample_weight, data.shape[0], device)
+    return as_weights(sample_weight, data.shape[0], Table(data).device)
 
 
 def selected_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
@@ -32,8 +32,7 @@ def selected_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | N
     ValueError
         If the number of labels is wrong.
     """
-    device = data.device if isinstance(data, Tensor) else "cpu"
-    selected = torch.ones(data.shape[0], dtype=torch.bool, device=device)
+    selected = torch.ones(data.shape[0], dtype=torch.bool, device=Table(data).device)
     if labels is not None:
         if labels.shape != (data.shape[0],):
             raise ValueError(f"labels needs one label per point, shape ({data.shape[0]},), got {labels.shape}")

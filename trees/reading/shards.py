@@ -15,7 +15,8 @@ from torch import Tensor
 from neonxc.common.estimators import plain_parameters
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_classes, common_type, readable
-from neonxc.data.inputs import NOISE, as_batch, label_array
+from neonxc.data.inputs import NOISE, label_array
+from neonxc.data.table import Table as Given
 from neonxc.trees.coding.exact import digest
 from neonxc.trees.coding.table import Table
 from neonxc.trees.fitted.tree import tree_of
@@ -38,7 +39,7 @@ def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:
     if given["centers"] is None:
         return
     with ranks.agreed():
-        centers = as_batch(given["centers"], name="centers").tensor
+        centers = Given.read(given["centers"], name="centers").tensor
     ranks.same(centers=f"{list(centers.shape)} with digest {digest(centers)}")
 
 
@@ -96,7 +97,7 @@ def reference_of_shards(
             raise ValueError('labels in a group need metric="l2": medians need all rows; pass centers')
         if predicted:
             X, rows = readable(X, ranks)
-            X = as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X
+            X = Given.read(X).for_sklearn
             labels = _predicted(reference, X)[rows]
     found = labels_of_shards(table, labels, weight, ranks)
     if not predicted:

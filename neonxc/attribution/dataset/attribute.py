@@ -20,13 +20,13 @@ from neonxc.attribution.dataset.shards import FORMATS, Shards
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import Backbone, Columns, rows, unrows
-from neonxc.carriers.terms import is_texts
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.processes import Ranks
 from neonxc.common.targets import as_columns, some_columns
 from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import NOISE, as_array
+from neonxc.data.table import is_texts
 from neonxc.network import NeuralizedClustering
 
 COPIES = 3  # copies of a shard's rows in memory while it is written: batches, their concatenation, the file's

@@ -9,12 +9,9 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
-from neonxc.carriers.terms import is_texts
-from neonxc.data.inputs import some_rows
-from neonxc.data.sparse import is_sparse
+from neonxc.data.table import Table
 
 OPTIONS = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
 """Options of a user's DataLoader that are kept."""
@@ -72,7 +69,7 @@ def as_row_source(data: Any) -> RowSource:
         source = rows_of_dataset(data)
     elif isinstance(data, str):
         raise ValueError("data needs a sequence of strings; a single one is [text]")
-    elif isinstance(data, Tensor | np.ndarray | list | tuple) or is_sparse(data) or hasattr(data, "iloc"):
+    elif isinstance(data, list | tuple) or getattr(data, "shape", None):
         source = _rows_of_array(data)
     else:
         raise TypeError(
@@ -86,19 +83,14 @@ def as_row_source(data: Any) -> RowSource:
 
 def _rows_of_array(X: Any) -> RowSource:
     """Return the rows of an array, tensor, data frame, sparse matrix or list."""
-    if isinstance(X, list | tuple):
-        X = list(X) if is_texts(X) else np.asarray(X)
-    elif is_sparse(X):
-        X = X.tocsr()
-    if not isinstance(X, list) and not np.shape(X):
-        raise ValueError("data needs rows, got a single number")
+    table = Table.read(X)
 
     def read(wanted: Iterable[int], size: int) -> Batches:
         rows = iter(wanted)
         while some := list(islice(rows, size)):
-            yield some, some_rows(X, some)
+            yield some, table.take(some).data
 
-    return RowSource(len(X) if isinstance(X, list) else int(X.shape[0]), read)
+    return RowSource(len(table), read)
 
 
 def rows_of_dataset(
@@ -177,7 +169,7 @@ def first_input(batch: Any) -> Any:
     """
     while isinstance(batch, list | tuple) and batch and not isinstance(batch[0], str):
         batch = batch[0]
-    if isinstance(batch, Tensor | np.ndarray | list | tuple) or is_sparse(batch) or hasattr(batch, "iloc"):
+    if isinstance(batch, list | tuple) or hasattr(batch, "shape"):
         return list(batch) if isinstance(batch, tuple) else batch
     raise TypeError(
         f"items of data need to be x or (x, ...), got {type(batch).__name__}; pass a DataLoader with a collate_fn "

@@ -14,7 +14,7 @@ from neonxc.attribution.dataset.items import RowSource, item_names
 from neonxc.attribution.dataset.shards import KIND, VERSION, Shards, ShardWriter
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
-from neonxc.data.inputs import some_rows
+from neonxc.data.table import Table
 
 Explain = Callable[[list[int], Any], dict[str, Tensor]]
 """Computes the columns to save, tensors [n, ...], from row numbers [n] and the rows themselves."""
@@ -96,5 +96,5 @@ def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
         if len(rows) == 1:
             raise ValueError(f"item {rows[0]} of data: {error}") from error
         for i, row in enumerate(rows):
-            _explained(explain, [row], some_rows(x, [i]))
+            _explained(explain, [row], Table.read(x).take([i]).data)
         raise ValueError(f"{item_names(rows)} of data: {error}") from error

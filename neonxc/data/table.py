@@ -1,0 +1,337 @@
+"""What a user passes as points: the one place that knows frames, arrays, tensors, sparse matrices and lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import sparse
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+from typing_extensions import Self
+
+from neonxc.common.memory import blocks
+from neonxc.data.frames import as_pandas
+from neonxc.data.inputs import (
+    INTEGERS,
+    as_array,
+    check_finite,
+    check_names,
+    check_width,
+    compute_dtype,
+)
+from neonxc.data.preparation import listed
+from neonxc.data.sparse import SparseRows, canonical, most_rows
+
+KEPT = {"float32": torch.float32, "float64": torch.float64, "float128": torch.float64}
+"""Types of points that results have as well; with other points they keep the type of the computation."""
+
+
+class Table:
+    """Points as they were passed, their values as a tensor, and the way back to the caller's type.
+
+    Parameters
+    ----------
+    data : DataFrame, ndarray, Tensor, SciPy sparse matrix, or a sequence or series of texts
+        Points [N, ...]; :meth:`read` takes all other types.
+    name : str
+        Name of the argument in errors.
+
+    Attributes
+    ----------
+    names : list of str or None
+        Names of the columns of a data frame.
+    columns, index : pandas.Index or None
+        Labels of results that have the shape of the points: those of a data frame.
+    collected : callable
+        Converts relevance of the tensor's columns to relevance of the caller's columns.
+    """
+
+    def __init__(self, data: Any, name: str = "X") -> None:
+        self.data, self.name = data, name
+        self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
+        self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
+        self.names = None if self.columns is None else [str(name) for name in self.columns]
+        self.collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
+
+    @classmethod
+    def read(cls, X: Any, like: Sequence[str] | int | None = None, name: str = "X") -> Self:
+        """Read points of any type, and check their columns.
+
+        Parameters
+        ----------
+        X : data frame, array, tensor, sparse matrix, sequence, or Table
+        like : sequence of str or int, optional
+            The columns that a model was fitted on: their names, or their number.
+        name : str
+            Name of the argument in errors.
+
+        Raises
+        ------
+        ValueError
+            Columns that are missing, unexpected or in another order; another number of them; no table.
+        """
+        if not isinstance(X, cls):
+            X = X if isinstance(X, np.ndarray) else as_pandas(X, name)
+            if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
+                try:
+                    X = np.asarray(X)
+                except ValueError as error:
+                    raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
+            X = cls(X if hasattr(X, "__len__") else [*X], name)
+        if like is not None:
+            number = like if isinstance(like, int) else len(like)
+            check_names(X.names, None if isinstance(like, int) else [*map(str, like)], name=name)
+            check_width(X.width, number, name=name)
+        return X
+
+    @classmethod
+    def of_estimator(cls, model: Any, X: Any, reset: bool, **checks: Any) -> Self:
+        """Read points that an estimator is fitted to (`reset`) or applied to; `checks` are those of arrays."""
+        table = cls.read(X)
+        if table.names is None and not table.is_tensor:
+            return cls(validate_data(model, X=X, reset=reset, **checks))
+        table.check_filled()
+        validate_data(model, X=table.data, reset=reset, skip_check_array=True)
+        return table
+
+    def holding(self, values: Any, **changes: Any) -> Table:
+        """Return the same points with other values in :attr:`tensor`, and with other attributes."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, tensor=values, **changes)
+        return made
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of points, and those of columns and other dimensions."""
+        return tuple(self.data.shape) if hasattr(self.data, "shape") else (len(self.data),)
+
+    @property
+    def width(self) -> int:
+        """Number of columns; an error if the points are no table."""
+        if len(self.shape) != 2:
+            hint = f"; a single point is {self.name}.reshape(1, -1)" if len(self.shape) < 2 else ""
+            raise ValueError(f"{self.name} needs shape [points, features], got {list(self.shape)}{hint}")
+        return self.shape[1]
+
+    def check_filled(self) -> None:
+        """Raise a ValueError unless the points are a table that is not empty."""
+        if 0 in (self.width, len(self)):
+            raise ValueError(f"{self.name} is empty: shape {list(self.shape)}")
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the points are a SciPy sparse matrix or array."""
+        return sparse.issparse(self.data)
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the points are a tensor."""
+        return isinstance(self.data, Tensor)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of a tensor; other points are on the CPU."""
+        return self.data.device if self.is_tensor else torch.device("cpu")
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the points are a data frame with a column that is not numeric, or with missing values."""
+        return self.names is not None and bool(self._no_numbers or self.data.isna().to_numpy().any())
+
+    @property
+    def _no_numbers(self) -> list[str]:
+        """Columns of a data frame that are not numeric."""
+        kinds = zip(self.names or (), self._dtypes, strict=True)
+        return [name for name, dtype in kinds if dtype.kind not in "fiub"]
+
+    @cached_property
+    def _dtypes(self) -> list[Any]:
+        """The types of the columns of a data frame."""
+        return [] if self.names is None else list(self.data.dtypes)
+
+    @cached_property
+    def numbers(self) -> Tensor:
+        """The points as a finite tensor of at least two dimensions; integers keep their type.
+
+        Raises
+        ------
+        ValueError
+            Values that are no finite numbers (the message names the column), no points, or too few dimensions.
+        """
+        X, name = self.data, self.name
+        if self.is_sparse or (self.is_tensor and X.layout != torch.strided):
+            raise ValueError(f"{name} is sparse; pass {name}.{'toarray' if self.is_sparse else 'to_dense'}()")
+        tensor = X.detach() if self.is_tensor else torch.from_numpy(self._array())
+        if tensor.is_complex():
+            raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
+        if tensor.ndim < 2:
+            _ = self.width  # raises the error
+        if not tensor.numel():
+            raise ValueError(f"{name} is empty: shape {list(tensor.shape)}")
+        tensor = tensor if tensor.dtype in INTEGERS else tensor.to(compute_dtype(tensor.dtype))
+        check_finite(tensor, name=name, names=self.names)
+        return tensor
+
+    @cached_property
+    def tensor(self) -> Any:
+        """:attr:`numbers` in floating point: float32 for half precision, and float64 for integers."""
+        return self.numbers.to(compute_dtype(self.numbers.dtype))
+
+    def _array(self) -> np.ndarray:
+        """The points as an array of numbers that PyTorch can use."""
+        if bad := self._no_numbers:
+            raise ValueError(
+                f"{self.name} has columns that are not numeric: {bad}; drop or encode them, or fit a Pipeline "
+                f"that does and pass {self.name} to neonxc.neuralize with it"
+            )
+        array = np.asarray(self.data, dtype=self._dtype)
+        if array.dtype.kind not in "fiubc":
+            raise ValueError(f"{self.name} can't be read as an array of numbers: its type is {array.dtype}")
+        wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
+        dtype = np.float64 if wide else array.dtype.newbyteorder("=")
+        return np.require(array, dtype=dtype, requirements=["C", "W"])
+
+    @cached_property
+    def _dtype(self) -> Any:
+        """The type of the points; float64 for a frame with columns of several types or of types of pandas."""
+        if self.names is None:
+            return getattr(self.data, "dtype", None)
+        first, *others = {*self._dtypes} or {None}
+        return first if isinstance(first, np.dtype) and not others else np.dtype(float)
+
+    def sparse_rows(self, device: torch.device, whole: bool = True) -> SparseRows:
+        """Return a checked sparse matrix with the part of the tensor interface that heads use.
+
+        Raises
+        ------
+        ValueError
+            The matrix is empty, or has values that are no finite real numbers; the message names the column.
+        """
+        X = self.data
+        if X.dtype.kind not in "fiub":
+            raise ValueError(f"{self.name} needs real numbers, got sparse rows of {X.dtype}")
+        self.check_filled()
+        kept = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+        rows = SparseRows(canonical(X).astype(kept, copy=False), device, whole)
+        check_finite(rows, name=self.name)
+        return rows
+
+    def frame(self, names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return a table as a data frame whose columns are called by strings: `names`, if they had no name.
+
+        Raises
+        ------
+        ValueError
+            The points are no table, or empty.
+        """
+        self.check_filled()
+        names = self.names or names or [f"x{i}" for i in range(self.width)]
+        if self.columns is None:
+            return pd.DataFrame(as_array(self.dense()), columns=[*names])
+        return self.data if list(self.columns) == names else self.data.set_axis(names, axis=1)
+
+    def dense(self, limited: bool = False) -> Any:
+        """Return the points, a sparse matrix as an array, which may take 1 GiB if it is `limited`."""
+        if not self.is_sparse:
+            return self.data
+        if limited and len(self) > (most := most_rows(self.width, 8)):
+            raise ValueError(
+                f"{self.name} is sparse, and a dense array is needed; {len(self)} points with "
+                f"{self.width} columns take too much memory: give it at most {most} points, or fewer columns "
+                "(TruncatedSVD)"
+            )
+        return self.data.toarray()
+
+    @property
+    def for_sklearn(self) -> Any:
+        """The points in a type that scikit-learn takes: a tensor as an array, others as they are."""
+        return self.numbers.cpu().numpy() if self.is_tensor else self.data
+
+    def column(self, position: int) -> Any:
+        """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
+        if self.names is not None:
+            return self.data.iloc[:, position]
+        return self._csc[:, [position]].toarray()[:, 0] if self.is_sparse else self.data[:, position]
+
+    @cached_property
+    def _csc(self) -> Any:
+        return self.data.tocsc()
+
+    def select(self, columns: Any) -> Table:
+        """Select columns by their positions."""
+        data = self._csc if self.is_sparse else self.data if self.names is None else self.data.iloc
+        return Table(data[:, columns], self.name)
+
+    def take(self, rows: Any) -> Table:
+        """Select rows by their indices or by a slice."""
+        X = self.data
+        if isinstance(X, Tensor) and not isinstance(rows, slice):
+            rows = torch.as_tensor(rows, device=X.device)
+        if self.index is not None:
+            X = X.iloc
+        elif self.is_sparse:
+            X = X.tocsr()
+        elif not isinstance(X, Tensor | np.ndarray):
+            return Table(X[rows] if isinstance(rows, slice) else [X[i] for i in rows], self.name)
+        return Table(X[rows], self.name)
+
+    def blocks(self, bytes_per_row: int) -> Iterator[Table]:
+        """Yield the points in blocks that fit into memory."""
+        return map(self.take, blocks(len(self), bytes_per_row))
+
+    def distinct(self) -> int:
+        """Return the number of distinct points."""
+        if self.is_sparse:
+            rows = canonical(self.data)
+            places = pairwise(rows.indptr)
+            return len({(rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in places})
+        points = self.data if self.names is not None else as_array(self.data).reshape(len(self), -1)
+        return len(pd.DataFrame(points).drop_duplicates())
+
+    def why_identical(self, clusters: int) -> str:
+        """Return the end of an error about clusters with the same center: its probable cause in the points."""
+        n, different = len(self), self.distinct()
+        if different == 1 < n:
+            constant = " (every column is constant)" if len(self.shape) == 2 else ""
+            constant = f" (constant columns: {listed(self.names)})" if self.names else constant
+            return f": all {n} points of X are the same{constant}"
+        if different < clusters:
+            return f": X has only {different} different points; fit at most {different} clusters"
+        return "; fit fewer clusters"
+
+    def restore(self, result: Tensor) -> Any:
+        """Convert a result to the type of the points; to a data frame only if it has the frame's shape."""
+        kind = str(getattr(self._dtype, "name", self._dtype)).removeprefix("torch.")
+        result = result.detach().to(dtype=KEPT.get(kind, result.dtype))
+        if self.is_tensor:
+            return result.to(self.data.device)
+        array = result.cpu().numpy()
+        if self.columns is None or array.shape != (len(self), len(self.columns)):
+            return array
+        made = type(self.data) if self.names else pd.DataFrame
+        return made(array, index=self.index, columns=self.columns)
+
+    def labels(self, values: np.ndarray | Tensor) -> Any:
+        """Convert one value per point to an array, or to a tensor if the points are one and the values numbers."""
+        if self.is_tensor and (isinstance(values, Tensor) or values.dtype.kind in "fiub"):
+            return torch.as_tensor(values, device=self.device)
+        return as_array(values)
+
+
+def is_texts(X: Any) -> bool:
+    """Whether data are texts: one-dimensional and not numeric."""
+    X = X.data if isinstance(X, Table) else X
+    if isinstance(X, (list, tuple)):
+        return not X or isinstance(X[0], (str, bytes, type(None)))
+    if isinstance(X, (np.ndarray, pd.Series)):
+        return X.ndim == 1 and X.dtype.kind not in "fiubc"
+    return isinstance(X, Iterable) and not (hasattr(X, "__array__") or sparse.issparse(X))
