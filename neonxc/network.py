@@ -363,3 +363,9 @@ def _widened(before: Tensor, after: Tensor) -> Tensor:
     if after.dtype in (torch.float16, torch.bfloat16):
         return before.to(device=after.device, dtype=torch.float32)
     return after
+
+
+def check_network(net: object, name: str, advice: str = "") -> None:
+    """Raise a TypeError if `net` is not a network from :func:`neonxc.neuralize`, which `name` needs."""
+    if not isinstance(net, NeuralizedClustering):
+        raise TypeError(f"{name} needs a network from neonxc.neuralize, got {type(net).__name__}{advice}")

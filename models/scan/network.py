@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from neonxc.common.modules import unwrapped
 
-from ..backbones.vgg_small import vgg_small_embedding
+from ..backbones.architectures import vgg_small_embedding
 from ..features import FeatureExtractor
 from .augment import RandomWarp
 
