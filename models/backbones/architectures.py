@@ -96,8 +96,9 @@ _fc. classifier.
 
 def _our_name(key: str) -> str:
     """Translate a name of the published weights, such as ``_blocks.3._bn1.weight``; other names do not change."""
-    for line in _PARTS.split("\n")[1:-1]:
-        key = key.replace(*line.split())
+    for line in _PARTS.strip().split("\n"):
+        published, ours = line.split()
+        key = key.replace(published, ours)
     return key
 
 

@@ -136,7 +136,7 @@ def _shape(extractor: FeatureExtractor, images: Tensor) -> torch.Size:
     tensors = chain(extractor.named_parameters(), extractor.named_buffers())
     state = {name: tensor.to("meta") for name, tensor in tensors}
     with torch.device("meta"), torch.no_grad():
-        return torch.func.functional_call(extractor, state, images).shape  # type: ignore[no-any-return]
+        return torch.func.functional_call(extractor, state, images).shape
 
 
 NETWORKS: dict[str, Network] = {}
