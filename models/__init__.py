@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from . import stored  # noqa: F401  # registers how feature networks are stored
 from .backbones import BACKBONES, backbone, vgg_small
-from .backbones.efficientnet_lite0 import EfficientNetLite0, efficientnet_lite0
+from .backbones.architectures import EfficientNetLite0, efficientnet_lite0
 from .backbones.torchvision_networks import (
     alexnet,
     convnext_tiny,

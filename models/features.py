@@ -12,8 +12,7 @@ from neonxc.common.modules import check_evaluating
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 
-from .layers import find_module, layer_output, unwrap
-from .layout import Pool, arrange, check_pool
+from .layers import Pool, arrange, check_pool, find_module, layer_output, unwrap
 
 __all__ = ["FeatureExtractor"]
 
@@ -91,15 +90,13 @@ class FeatureExtractor(nn.Module):
         net, layer = unwrap(net, layer)
         find_module(net, layer)
         check_pool(pool, tokens)
-        _check_normalisation(mean, std)
-        self.net = net
-        self.layer = layer
-        self.pool = pool
-        self.normalize = normalize
-        self.mean = None if mean is None else tuple(map(float, mean))
-        self.std = None if std is None else tuple(map(float, std))
-        self.tokens = tokens
-        self.size = size
+        if len(mean or ()) != len(std or ()) or not all(value > 0 for value in std or ()):
+            raise ValueError(
+                f"mean and std must be given together, one number per channel, std > 0; got {mean} and {std}"
+            )
+        self.net, self.layer, self.pool, self.normalize = net, layer, pool, normalize
+        self.mean, self.std = (None if values is None else tuple(map(float, values)) for values in (mean, std))
+        self.tokens, self.size = tokens, size
         self._origin: tuple[str, nn.Module] | None = None  # name of the builder, and the network that it built
 
     @property
@@ -110,9 +107,8 @@ class FeatureExtractor(nn.Module):
         """
         if self._origin is None or self._origin[1] is not self.net:
             return None
-        values = {name: getattr(self, name) for name in ("layer", *self.settings)}
-        lists = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return {"builder": self._origin[0], **lists}
+        recipe = {"builder": self._origin[0], **{name: getattr(self, name) for name in ("layer", *self.settings)}}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in recipe.items()}
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute the features of images. The result is differentiable.
@@ -139,19 +135,21 @@ class FeatureExtractor(nn.Module):
         """
         _check_images(images)
         if self.size is not None and tuple(images.shape[2:]) != tuple(self.size):
-            needed, got = (f"{height} x {width}" for height, width in (self.size, images.shape[2:]))
             raise ValueError(
-                f"{type(self.net).__name__} takes images of {needed} pixels; got {got} "
-                "(load_image(path, size) sets the shorter side; crop the longer side)"
+                f"{type(self.net).__name__} takes images of {self.size[0]} x {self.size[1]} pixels; got "
+                f"{images.shape[2]} x {images.shape[3]} (load_image(path, size) sets the shorter side; crop the "
+                "longer side)"
             )
         check_pool(self.pool, self.tokens)
         features = layer_output(self.net, self.layer, images)
         if not isinstance(features, Tensor):
-            got = type(features).__name__
-            raise TypeError(f"layer {self.layer!r} returns a {got}, not a tensor; choose a layer inside it")
+            raise TypeError(
+                f"layer {self.layer!r} returns a {type(features).__name__}, not a tensor; choose a layer inside it"
+            )
         if features.ndim < 2:
-            shape = list(features.shape)
-            raise ValueError(f"layer {self.layer!r} returns shape {shape}; features need shape [N, d, ...]")
+            raise ValueError(
+                f"layer {self.layer!r} returns shape {list(features.shape)}; features need shape [N, d, ...]"
+            )
         features = arrange(features, self.pool, self.tokens, images.shape[2:])
         return F.normalize(features, dim=1) if self.normalize else features
 
@@ -212,7 +210,8 @@ class FeatureExtractor(nn.Module):
         _check_tensor(images)
         if not images.is_floating_point():
             raise ValueError(f"images must be floating point in 0..1; got {images.dtype} (divide bytes by 255)")
-        if self.mean is None or self.std is None:
+        scale = self._scale(images)
+        if scale is None:
             if not self._warned:
                 warn(
                     "images are not normalized: the mean and std of the network's inputs are unknown; pass mean= "
@@ -222,9 +221,8 @@ class FeatureExtractor(nn.Module):
             self._warned = True
             return images
         if images.numel() and not (images.min() >= 0 and images.max() <= 1):
-            low, high = images.min().item(), images.max().item()
-            raise ValueError(f"images must be in 0..1; got values from {low:.4g} to {high:.4g}")
-        return (images - _per_channel(self.mean, images)) / _per_channel(self.std, images)
+            raise ValueError(f"images must be in 0..1; got values from {images.min():.4g} to {images.max():.4g}")
+        return (images - scale[0]) / scale[1]
 
     def deprocess(self, images: Tensor) -> Tensor:
         """Convert inputs of the network, [..., C, H, W], back to images, clamped to [0, 1].
@@ -237,9 +235,8 @@ class FeatureExtractor(nn.Module):
         images : Tensor [..., C, H, W]
             Inputs of the network, as :meth:`preprocess` makes them.
         """
-        if self.mean is None or self.std is None:
-            return images
-        return (images * _per_channel(self.std, images) + _per_channel(self.mean, images)).clamp(0, 1)
+        scale = self._scale(images)
+        return images if scale is None else (images * scale[1] + scale[0]).clamp(0, 1)
 
     def pixel_range(self) -> tuple[Tensor, Tensor]:
         """Range of the network's inputs: black and white pixels after normalization.
@@ -254,7 +251,7 @@ class FeatureExtractor(nn.Module):
         ValueError
             If `mean` and `std` are None.
         """
-        if self.mean is None or self.std is None:
+        if self.mean is None:
             raise ValueError("the range of the network's inputs is unknown, because mean and std are None")
         like = next(self.net.parameters(), torch.empty(0))
         black = like.new_zeros(len(self.mean), 1, 1)
@@ -265,21 +262,14 @@ class FeatureExtractor(nn.Module):
         shown = f"layer={self.layer!r}, pool={self.pool!r}, normalize={self.normalize}"
         return shown if self.tokens is None else f"{shown}, tokens={self.tokens}"
 
-
-def _per_channel(values: tuple[float, ...], images: Tensor) -> Tensor:
-    # Without this check, a gray image would silently be broadcast to three channels.
-    if images.ndim < 3 or images.shape[-3] != len(values):
-        raise ValueError(f"images must be [..., {len(values)}, H, W]; got shape {list(images.shape)}")
-    return images.new_tensor(values)[:, None, None]
-
-
-def _check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
-    if mean is None and std is None:
-        return
-    if mean is None or std is None or len(mean) != len(std) or not all(value > 0 for value in std):
-        raise ValueError(
-            f"mean and std must be given together, one number per channel, std > 0; got {mean} and {std}"
-        )
+    def _scale(self, images: Tensor) -> Tensor | None:
+        """Mean and standard deviation for `images`, [2, C, 1, 1]; None if they are unknown."""
+        if self.mean is None or self.std is None:
+            return None
+        # Without this check, a gray image would silently be broadcast to three channels.
+        if images.ndim < 3 or images.shape[-3] != len(self.mean):
+            raise ValueError(f"images must be [..., {len(self.mean)}, H, W]; got shape {list(images.shape)}")
+        return images.new_tensor((self.mean, self.std))[..., None, None]
 
 
 def _check_images(images: Tensor) -> None:

@@ -86,28 +86,25 @@ def to_tensor(image: NDArray[np.uint8] | Image.Image, size: int | None = None) -
         raise ValueError(f"image must be [H, W, 3] with at least one pixel; got shape {list(pixels.shape)}")
     # torch takes neither negative strides (a mirrored view) nor, without a warning, read-only memory.
     tensor = torch.tensor(np.ascontiguousarray(pixels)).permute(2, 0, 1).float() / 255
-    return tensor if size is None else _resize(tensor, size)
-
-
-def _resize(image: Tensor, size: int) -> Tensor:
-    height, width = image.shape[1:]
+    if size is None:
+        return tensor
     if size < 1:
         raise ValueError(f"size must be at least 1; got {size}")
-    if max(height, width) > LONGEST * min(height, width):
+    sides = pixels.shape[:2]
+    if max(sides) > LONGEST * min(sides):
         raise ValueError(
-            f"an image of {height} x {width} pixels is too long: its longer side may be at most {LONGEST} times "
-            "the shorter one; crop it"
+            f"an image of {sides[0]} x {sides[1]} pixels is too long: its longer side may be at most {LONGEST} "
+            "times the shorter one; crop it"
         )
-    shape = [round(side * size / min(height, width)) for side in (height, width)]
-    resized = F.interpolate(image[None], shape, mode="bicubic", antialias=True)[0]
+    shape = [round(side * size / min(sides)) for side in sides]
+    resized = F.interpolate(tensor[None], shape, mode="bicubic", antialias=True)[0]
     return resized.clamp(0, 1)  # bicubic interpolation overshoots at edges
 
 
 def _rgb_pixels(image: Image.Image) -> NDArray[Any]:
     if image.mode.startswith("I;16"):
         # Pillow's own conversion clips 16 bits at 255: a white picture.
-        grey = np.asarray(image).astype(np.float64) / 257
-        return np.repeat(grey.round().astype(np.uint8)[:, :, None], 3, axis=2)
+        image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError(f"pixels of mode {image.mode} have no fixed range; save it with 8 or 16 bits first")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:

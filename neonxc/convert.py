@@ -159,9 +159,8 @@ def neuralize(
     noise = None if found.noise is None else found.noise(chain).scaled(factor)
     features = chained(features, found.features)
     net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
-    net.to(
-        next(filter(None, map(device_of, (features, final, None if X is None else X.data))), torch.device("cpu"))
-    )
+    devices = map(device_of, (features, final, None if X is None else X.data))
+    net.to(next(filter(None, devices), torch.device("cpu")))
     if found.fidelity is not None:
         net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
     if X is not None:

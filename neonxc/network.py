@@ -336,3 +336,9 @@ def checked_beta(value: float) -> float:
     if not number >= 0:
         raise ValueError(f"beta needs a number from 0 to inf, got {value!r}")
     return number
+
+
+def check_network(net: object, name: str, advice: str = "") -> None:
+    """Raise a TypeError if `net` is not a network from :func:`neonxc.neuralize`, which `name` needs."""
+    if not isinstance(net, NeuralizedClustering):
+        raise TypeError(f"{name} needs a network from neonxc.neuralize, got {type(net).__name__}{advice}")

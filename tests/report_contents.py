@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.tree import DecisionTreeClassifier
 
-from neonxc.report.colors import colors
+from neonxc.common.colours import colors
 from neonxc.report.contents import (
     Card,
     Caution,

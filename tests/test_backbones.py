@@ -191,10 +191,12 @@ def test_weights_from_a_file(tmp_path, builder, suffix):
 def test_damaged_and_foreign_weights(tmp_path):
     for name in ("text.pth", "text.safetensors"):
         (tmp_path / name).write_text("no weights")
-        with pytest.raises(ValueError, match=rf"'.*{name}': damaged or no weights \(\w+: "):
+        with pytest.raises(ValueError, match=rf"cannot read the weights '.*{name}' \(\w+: "):
             resnet18(weights=tmp_path / name)
     for name in ("none.pth", "none.safetensors"):
-        with pytest.raises(ValueError, match=rf"cannot read the weights '.*{name}': no such file"):
+        with pytest.raises(
+            ValueError, match=rf"cannot read the weights '.*{name}' \(FileNotFoundError: .*[Nn]o such file"
+        ):
             efficientnet_lite0(weights=tmp_path / name)
     for content in ([1, 2], {"epoch": 3}):
         torch.save(content, tmp_path / "other.pth")

@@ -12,7 +12,7 @@ PACKAGES = ["neonxc", "neonxc.evaluation", "neonxc.lrp", "neonxc.models", "neonx
 MODULES = [
     "neonxc.common.memory",
     "neonxc.data.preparation",
-    "neonxc.report.colors",
+    "neonxc.common.colours",
     "neonxc.report.page",
     "neonxc.rules.intervals",
     "neonxc.rules.wording",

@@ -21,8 +21,8 @@ from neonxc.models import (
     to_tensor,
     vgg16,
 )
-from neonxc.models.backbones.efficientnet_lite0 import SamePad2d
-from neonxc.models.layout import prefix_tokens
+from neonxc.models.backbones.architectures import SamePad2d
+from neonxc.models.layers import prefix_tokens
 
 
 class Net(nn.Module):

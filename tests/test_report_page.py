@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import report_contents as reports
 
-from neonxc.report import charts, colors, printing
+from neonxc.common import colours as colors
+from neonxc.report import charts, printing
 from neonxc.report.contents import Column, Contents, Curve, Points, Reproduce, Statement, TreeNode, Trust
 from neonxc.report.curves import curves
 from neonxc.report.island import as_json, island

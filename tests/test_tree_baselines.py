@@ -14,13 +14,14 @@ from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
-from neonxc.trees import CUBT, CLTree, KDTree, reference
+from neonxc.trees import CUBT, CLTree, KDTree
 from neonxc.trees.baselines.cubt import join_leaves, mean_of_smallest, nearest_distances
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.table import Table
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.criteria.empty_space import EmptySpace
 from neonxc.trees.problem import Problem
+from neonxc.trees.reading import reference
 from neonxc.trees.search import Search
 
 EXPLAINERS = [CUBT, CLTree]

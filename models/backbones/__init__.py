@@ -1,16 +1,20 @@
-"""Builds feature extractors on pretrained networks, by the name of the network or from a saved recipe."""
+"""Builds feature extractors on pretrained networks by name; stores feature networks as recipes and weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
+from neonxc.common.registry import Values, register
+
 from ..features import FeatureExtractor
-from ..layout import Pool
-from .network import BACKBONES, NETWORKS, ready
+from ..layers import Pool
+from ..words import WordVectors
+from .architectures import vgg_small, vgg_small_embedding
+from .network import BACKBONES, NETWORKS, Network, Weights
 from .timm_networks import timm_network
-from .vgg_small import vgg_small
-from .weights import Weights
 
 __all__ = ["BACKBONES", "backbone", "build", "vgg_small"]
 
@@ -71,8 +75,7 @@ def backbone(
     >>> extractor(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 128])
     """
-    network = NETWORKS[name] if name in NETWORKS else timm_network(name, weights)
-    return network.extractor(block, layer, weights, pool, normalize)
+    return _network(name, weights).extractor(block, layer, weights, pool=pool, normalize=normalize)
 
 
 def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
@@ -99,6 +102,32 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
     name, layer, block = (options.pop(key, None) for key in ("builder", "layer", "block"))
     if not isinstance(name, str) or not options.keys() <= set(FeatureExtractor.settings):
         raise ValueError(f"not the recipe of a feature extractor: {recipe}")
-    built = backbone(name, layer, block=block, weights=None)
-    settings = {key: getattr(built, key) for key in built.settings} | options
-    return ready(FeatureExtractor(built.net, built.layer, size=built.size, **settings), name)
+    return _network(name, None).extractor(block, layer, None, **options)
+
+
+def _network(name: str, weights: Weights) -> Network:
+    return NETWORKS[name] if name in NETWORKS else timm_network(name, weights)
+
+
+def _pack(network: Any) -> Values:
+    recipe = getattr(network, "recipe", None)
+    if not isinstance(recipe, dict):
+        raise TypeError(
+            f"can't save a {type(network).__name__} whose network was not built by neonxc.models.backbone"
+        )
+    return {"recipe": recipe, **network.state_dict()}
+
+
+def _unpack(cls: type[nn.Module], values: Values) -> nn.Module:
+    """Rebuild a feature network in evaluation mode."""
+    recipe = values.pop("recipe")
+    if cls is WordVectors:
+        network: nn.Module = WordVectors(recipe["words"], values["vectors"])
+    else:
+        network = build(recipe) if cls is FeatureExtractor else vgg_small_embedding(int(recipe["in_channels"]))
+    network.load_state_dict(values, assign=True)  # keeps the saved precision
+    return network.eval()
+
+
+for _class in (FeatureExtractor, WordVectors, nn.Sequential):  # nn.Sequential is SCAN's default embedding
+    register(_class, _pack, _unpack)

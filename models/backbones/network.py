@@ -1,18 +1,82 @@
-"""Descriptions of networks, and the functions that build feature extractors on them."""
+"""Descriptions of networks, their weights, and the functions that build feature extractors on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..features import FeatureExtractor
-from ..layout import Pool, prefix_tokens
-from .weights import Weights
+from ..layers import Pool, prefix_tokens
+
+Weights = str | os.PathLike[str] | None
+"""``"default"``: the published ones; None: random; otherwise the path of a .pth or .safetensors file."""
+
+
+class NoWeights(RuntimeError):
+    """The default weights of a network can't be had: `reason` says why, without what a caller in Python may do."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        self.reason = reason
+        super().__init__(
+            f"{reason}. {advice}Give weights=PATH for a .pth or .safetensors file, or weights=None for random "
+            "weights; efficientnet_lite0() needs no download"
+        )
+
+
+def with_weights(
+    weights: Weights, create: Callable[[], nn.Module], pretrained: Callable[[], nn.Module]
+) -> nn.Module:
+    """Make a network: with its published weights, random ones or those of a file."""
+    if weights == "default":
+        return pretrained()
+    # The file first: a network, which can take seconds to initialise, is of no use without it.
+    state = None if weights is None else read_state_dict(weights)
+    net = create()
+    if state is not None:
+        load_state_dict(net, state, weights)
+    return net
+
+
+def read_state_dict(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Read a state dict from a .safetensors file or, with ``weights_only=True``, any file of `torch.save`.
+
+    Raises
+    ------
+    ValueError
+        The file is missing, damaged or holds something else; the message names it.
+    """
+    path = os.fspath(path)
+    try:
+        if path.endswith(".safetensors"):
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # on a foreign file the readers raise whatever they stumble over
+        raise ValueError(f"cannot read the weights {path!r} ({first_line(error)})") from error
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"{path!r} holds no state dict, that is, tensors by name")
+    return dict(state)
+
+
+def load_state_dict(net: nn.Module, state: Mapping[str, Tensor], source: object) -> None:
+    """Copy all of `state` into all of `net`; a ValueError names the `source` if they do not fit."""
+    try:
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        reason = textwrap.shorten(str(error), 300, placeholder=" ...")
+        raise ValueError(f"'{source}' does not fit {type(net).__name__}: {reason}") from error
+
+
+def first_line(error: Exception) -> str:
+    """Kind of error and the beginning of its message."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}".partition("\n")[0], 200, placeholder=" ...")
 
 
 class Builder(Protocol):
@@ -32,46 +96,39 @@ class Network:
 
     name: str
     load: Callable[[Weights], nn.Module]
-    layers: Sequence[str]  # name of the layer of every block
+    layers: Mapping[int, str]  # name of the layer of every block
     default: int  # number of the default block
-    first: int = 0  # number of the first block
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     size: tuple[int, int] = (224, 224)  # height and width of the images
     only_size: bool = False  # whether no other size is accepted
     class_token: bool = True  # whether the first token, if there are tokens, is a class token
-    title: str = ""  # this and the following fields are for the documentation
-    where: str = ""
-    reference: str = ""
-    published: str = "ImageNet weights of torchvision, downloaded once"
-
-    @property
-    def last(self) -> int:
-        """Number of the last block."""
-        return self.first + len(self.layers) - 1
 
     def extractor(
-        self, block: int | None, layer: str | None, weights: Weights, pool: Pool, normalize: bool
+        self, block: int | None, layer: str | None, weights: Weights, **options: Any
     ) -> FeatureExtractor:
-        """Load the network and build an extractor for a layer, a block or the default block."""
-        if pool == "class" and not self.class_token:
+        """Load the network and build an extractor for a layer, a block or the default block.
+
+        The `options` are those of the extractor. The description decides those that are not given.
+        """
+        if options.get("pool") == "class" and not self.class_token:
             raise ValueError(f'pool="class" needs a class token, but {self.name} has none')
-        layer = self._layer(self.default if block is None else block) if layer is None else layer
+        if layer is None:
+            block = self.default if block is None else block
+            if not self.layers:
+                raise ValueError(f"{self.name} has no numbered blocks; pass layer, a name in its named_modules()")
+            if block not in self.layers:
+                raise ValueError(
+                    f"block of {self.name} must be {min(self.layers)} to {max(self.layers)}; got {block!r}"
+                )
+            layer = self.layers[block]
         net = self.load(weights).eval()
         images = torch.empty(1, len(self.mean), *self.size, device="meta")
         tokens = prefix_tokens(_shape(FeatureExtractor(net, layer), images))
-        size = self.size if self.only_size else None
-        built = FeatureExtractor(
-            net, layer, pool=pool, normalize=normalize, mean=self.mean, std=self.std, tokens=tokens, size=size
-        )
-        return ready(built, self.name)
-
-    def _layer(self, block: int) -> str:
-        if not self.layers:
-            raise ValueError(f"{self.name} has no numbered blocks; pass layer, a name in its named_modules()")
-        if block not in range(self.first, self.last + 1):
-            raise ValueError(f"block of {self.name} must be {self.first} to {self.last}; got {block!r}")
-        return self.layers[block - self.first]
+        options = {"mean": self.mean, "std": self.std, "tokens": tokens, **options}
+        built = FeatureExtractor(net, layer, size=self.size if self.only_size else None, **options)
+        built._origin = (self.name, built.net)
+        return built.requires_grad_(False).eval()
 
 
 def _shape(extractor: FeatureExtractor, images: Tensor) -> torch.Size:
@@ -79,14 +136,7 @@ def _shape(extractor: FeatureExtractor, images: Tensor) -> torch.Size:
     tensors = chain(extractor.named_parameters(), extractor.named_buffers())
     state = {name: tensor.to("meta") for name, tensor in tensors}
     with torch.device("meta"), torch.no_grad():
-        features: Tensor = torch.func.functional_call(extractor, state, images)
-    return features.shape
-
-
-def ready(extractor: FeatureExtractor, name: str) -> FeatureExtractor:
-    """Freeze the parameters, and record the builder's name for the recipe."""
-    extractor._origin = (name, extractor.net)
-    return extractor.requires_grad_(False).eval()
+        return torch.func.functional_call(extractor, state, images).shape
 
 
 NETWORKS: dict[str, Network] = {}
@@ -94,14 +144,32 @@ NETWORKS: dict[str, Network] = {}
 BACKBONES: dict[str, Builder] = {}
 """The builders of feature extractors, by name."""
 
-_DOCUMENTATION = """Build a feature extractor on {0.title}, in evaluation mode and with frozen parameters.
+
+def builder(
+    network: Network,
+    module: str,
+    title: str,
+    where: str,
+    reference: str,
+    published: str = "ImageNet weights of torchvision, downloaded once",
+) -> Builder:
+    """Register a network, and create the public function of `module` that builds extractors on it."""
+
+    def build(
+        block: int = network.default, *, weights: Weights = "default", pool: Pool = None, normalize: bool = False
+    ) -> FeatureExtractor:
+        return network.extractor(block, None, weights, pool=pool, normalize=normalize)
+
+    build.__name__ = build.__qualname__ = network.name
+    build.__module__ = module
+    build.__doc__ = f"""Build a feature extractor on {title}, in evaluation mode and with frozen parameters.
 
     Parameters
     ----------
-    block : int, default={0.default}
-        {0.first} to {0.last}. The features are the output of {0.where}.
+    block : int, default={network.default}
+        {min(network.layers)} to {max(network.layers)}. The features are the output of {where}.
     weights : "default", None or path, default="default"
-        "default": {0.published};
+        "default": {published};
         None: random weights; a path: a .pth or .safetensors file with the state dict of the network.
     pool, normalize
         As in :func:`neonxc.models.backbone`, which also takes the name of a layer instead of a block.
@@ -113,20 +181,7 @@ _DOCUMENTATION = """Build a feature extractor on {0.title}, in evaluation mode a
 
     References
     ----------
-    {0.reference}
+    {reference}
     """
-
-
-def builder(network: Network, module: str) -> Builder:
-    """Register a network, and create the public function of `module` that builds extractors on it."""
-
-    def build(
-        block: int = network.default, *, weights: Weights = "default", pool: Pool = None, normalize: bool = False
-    ) -> FeatureExtractor:
-        return network.extractor(block, None, weights, pool, normalize)
-
-    build.__name__ = build.__qualname__ = network.name
-    build.__module__ = module
-    build.__doc__ = _DOCUMENTATION.format(network)
     NETWORKS[network.name], BACKBONES[network.name] = network, build
     return build

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from neonxc.common.arguments import similar
 
-from .network import BACKBONES, Network
-from .weights import NoWeights, Weights, first_line, with_weights
+from .network import BACKBONES, Network, NoWeights, Weights, first_line, with_weights
 
 PREFIX = "timm/"
 INSTALL = 'pip install "neonxc[timm]"'
@@ -26,23 +24,44 @@ def timm_network(name: str, weights: Weights) -> Network:
     there; these are refused.
     """
     bare = str(name).removeprefix(PREFIX)
+    names: list[str] = []
+    more = f"those of timm ({INSTALL})"
     try:
         import timm
+
+        names, more = [*timm.list_models(), *timm.list_models(include_tags=True)], "those of timm.list_models()"
     except ImportError as error:
         if bare != str(name):
             raise ImportError(f"{name!r} is a network of timm, an optional package: {INSTALL}") from error
-        raise _unknown(name, [], f"those of timm ({INSTALL})") from error
-    names = [*timm.list_models(), *timm.list_models(include_tags=True)]
     if bare not in names:
-        raise _unknown(name, names, "those of timm.list_models()")
-    net: Any = with_weights(weights, partial(_create, bare), partial(_pretrained, bare))
+        hint = similar([bare], [*BACKBONES, *names])
+        raise ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(BACKBONES)} and {more}")
+
+    def create(**options: Any) -> Any:
+        # Transformers then interpolate their position embedding; other networks do not know the option.
+        try:
+            return timm.create_model(bare, dynamic_img_size=True, **options)
+        except TypeError:
+            return timm.create_model(bare, **options)
+
+    def pretrained() -> Any:
+        try:
+            with _cache_alone_when_offline():
+                return create(pretrained=True)
+        except Exception as error:  # no weights, no network, a full disk, a damaged file
+            raise NoWeights(
+                f"could not get the default weights of timm's {bare} ({first_line(error)})",
+                "timm.list_pretrained() lists the networks that have some. ",
+            ) from error
+
+    net: Any = with_weights(weights, create, pretrained)
     blocks = list(getattr(net, "feature_info", []))
     fine = [number for number, info in enumerate(blocks) if info["reduction"] <= COARSEST]
     published, any_size = net.pretrained_cfg, getattr(net, "dynamic_img_size", False)
     return Network(
         name=PREFIX + bare,
         load=lambda _: net,
-        layers=[info["module"] for info in blocks],
+        layers={number: info["module"] for number, info in enumerate(blocks)},
         default=fine[-1] if fine else len(blocks) - 1,
         mean=published["mean"],
         std=published["std"],
@@ -50,32 +69,6 @@ def timm_network(name: str, weights: Weights) -> Network:
         only_size=published["fixed_input_size"] and not any_size,
         class_token=getattr(net, "cls_token", True) is not None,
     )
-
-
-def _unknown(name: str, names: list[str], more: str) -> ValueError:
-    hint = similar([str(name).removeprefix(PREFIX)], [*BACKBONES, *names])
-    return ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(BACKBONES)} and {more}")
-
-
-def _create(name: str, **options: Any) -> Any:
-    import timm
-
-    # Transformers then interpolate their position embedding; other networks do not know the option.
-    try:
-        return timm.create_model(name, dynamic_img_size=True, **options)
-    except TypeError:
-        return timm.create_model(name, **options)
-
-
-def _pretrained(name: str) -> Any:
-    try:
-        with _cache_alone_when_offline():
-            return _create(name, pretrained=True)
-    except Exception as error:  # no weights, no network, a full disk, a damaged file
-        raise NoWeights(
-            f"could not get the default weights of timm's {name} ({first_line(error)})",
-            "timm.list_pretrained() lists the networks that have some. ",
-        ) from error
 
 
 @contextmanager

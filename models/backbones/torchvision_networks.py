@@ -7,16 +7,15 @@ last one at 1/16 of the image's resolution or more.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any
 
 import torch
 from torch import nn
 
-from .network import Builder, Network, builder
-from .weights import NoWeights, Weights, first_line, with_weights
+from .architectures import EFFICIENTNET
+from .network import Builder, Network, NoWeights, Weights, builder, first_line, with_weights
 
 
 def _load(name: str, weights: Weights) -> nn.Module:
@@ -42,20 +41,29 @@ def _load(name: str, weights: Weights) -> nn.Module:
     return with_weights(weights, create, pretrained)
 
 
-def _row(name: str, **facts: Any) -> Builder:
-    return builder(Network(name, partial(_load, name), **facts), __name__)
+def _row(
+    name: str,
+    title: str,
+    layer: str,
+    numbers: Iterable[int],
+    where: str,
+    reference: str,
+    default: int,
+    first: int = 0,
+    only_size: bool = False,
+) -> Builder:
+    layers = {block: f"{layer}{number}" for block, number in enumerate(numbers, first)}
+    network = Network(name, partial(_load, name), layers, default, only_size=only_size)
+    return builder(network, __name__, title, where, reference)
 
 
 def _vgg(name: str, title: str, *poolings: int) -> Builder:
-    layers = [f"features.{i}" for i in poolings]
-    where = "the max-pooling of that number"
-    return _row(name, title=title, layers=layers, first=1, default=5, where=where, reference=VGG)
+    return _row(name, title, "features.", poolings, "the max-pooling of that number", VGG, default=5, first=1)
 
 
 def _resnet(name: str, title: str) -> Builder:
-    layers = [f"layer{i}" for i in range(1, 5)]
     where = "the stage of that number, ``layer1`` to ``layer4``"
-    return _row(name, title=title, layers=layers, first=1, default=4, where=where, reference=RESNET)
+    return _row(name, title, "layer", range(1, 5), where, RESNET, default=4, first=1)
 
 
 VGG = 'K. Simonyan, A. Zisserman: "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.'
@@ -73,55 +81,59 @@ resnet18 = _resnet("resnet18", "ResNet-18")
 resnet50 = _resnet("resnet50", "ResNet-50")
 alexnet = _row(
     "alexnet",
-    title="AlexNet",
-    layers=[f"features.{i}" for i in (1, 4, 7, 9, 11)],
-    where="the ReLU after the convolution of that number",
-    reference='A. Krizhevsky: "One Weird Trick for Parallelizing Convolutional Neural Networks", arXiv '
-    "1404.5997, 2014.",
+    "AlexNet",
+    "features.",
+    (1, 4, 7, 9, 11),
+    "the ReLU after the convolution of that number",
+    'A. Krizhevsky: "One Weird Trick for Parallelizing Convolutional Neural Networks", arXiv 1404.5997, 2014.',
     default=5,
     first=1,
 )
 mobilenet_v2 = _row(
     "mobilenet_v2",
-    title="MobileNetV2",
-    layers=[f"features.{i}" for i in range(19)],
-    where="``features.N``: a convolution, 17 inverted-residual blocks, a convolution",
-    reference='M. Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.',
+    "MobileNetV2",
+    "features.",
+    range(19),
+    "``features.N``: a convolution, 17 inverted-residual blocks, a convolution",
+    'M. Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.',
     default=13,
 )
 mobilenet_v3_small = _row(
     "mobilenet_v3_small",
-    title="MobileNetV3-Small",
-    layers=[f"features.{i}" for i in range(13)],
-    where="``features.N``: a convolution, 11 inverted-residual blocks, a convolution",
-    reference='A. Howard et al.: "Searching for MobileNetV3", ICCV 2019.',
+    "MobileNetV3-Small",
+    "features.",
+    range(13),
+    "``features.N``: a convolution, 11 inverted-residual blocks, a convolution",
+    'A. Howard et al.: "Searching for MobileNetV3", ICCV 2019.',
     default=8,
 )
 efficientnet_b0 = _row(
     "efficientnet_b0",
-    title="EfficientNet-B0",
-    layers=[f"features.{i}" for i in range(9)],
-    where="``features.N``: a convolution, seven stages, a convolution",
-    reference='M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", '
-    "ICML 2019.",
+    "EfficientNet-B0",
+    "features.",
+    range(9),
+    "``features.N``: a convolution, seven stages, a convolution",
+    EFFICIENTNET,
     default=5,
 )
 convnext_tiny = _row(
     "convnext_tiny",
-    title="ConvNeXt-Tiny",
-    layers=[f"features.{i}" for i in (1, 3, 5, 7)],
-    where="the stage of that number, ``features.1``, ``features.3``, ``features.5`` or ``features.7``",
-    reference='Z. Liu et al.: "A ConvNet for the 2020s", CVPR 2022.',
+    "ConvNeXt-Tiny",
+    "features.",
+    (1, 3, 5, 7),
+    "the stage of that number, ``features.1``, ``features.3``, ``features.5`` or ``features.7``",
+    'Z. Liu et al.: "A ConvNet for the 2020s", CVPR 2022.',
     default=3,
     first=1,
 )
 vit_b_16 = _row(
     "vit_b_16",
-    title="ViT-B/16",
-    layers=[f"encoder.layers.encoder_layer_{i}" for i in range(12)],
-    where="the encoder layer of that number (the final norm is the layer ``encoder.ln``)",
-    reference='A. Dosovitskiy et al.: "An Image is Worth 16x16 Words: Transformers for Image Recognition at '
-    'Scale", ICLR 2021.',
+    "ViT-B/16",
+    "encoder.layers.encoder_layer_",
+    range(12),
+    "the encoder layer of that number (the final norm is the layer ``encoder.ln``)",
+    'A. Dosovitskiy et al.: "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale", '
+    "ICLR 2021.",
     default=11,
     only_size=True,
 )

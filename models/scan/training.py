@@ -20,7 +20,7 @@ from neonxc.common.numbers import percent
 from neonxc.common.progress import progress_bar
 from neonxc.common.storage import read, write
 
-from ..backbones.vgg_small import vgg_small_embedding
+from ..backbones.architectures import vgg_small_embedding
 from ..features import FeatureExtractor
 from .augment import RandomWarp
 

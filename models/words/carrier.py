@@ -74,9 +74,9 @@ class Words(Carrier):
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield word indices for parts of the texts, each padded to the longest text of its part."""
-        return (
-            (ids.double() for ids in self.module._encoded(Table.read(X).data)) if is_texts(X) else super().parts(X)
-        )
+        if is_texts(X):
+            return (ids.double() for ids in self.module._encoded(Table.read(X).data))
+        return super().parts(X)
 
     in_texts = True
 

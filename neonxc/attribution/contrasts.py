@@ -20,7 +20,7 @@ from neonxc.common.numbers import percent, text
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
-from neonxc.network import NeuralizedClustering
+from neonxc.network import NeuralizedClustering, check_network
 from neonxc.pipelines.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     >>> found.tree.n_leaves
     2
     """
-    if not isinstance(net, NeuralizedClustering):
-        raise TypeError(f"contrast needs a network from neonxc.neuralize, got {type(net).__name__}")
+    check_network(net, "contrast")
     check_number("accuracy", accuracy, most=1)
     first, second = _column(net, a, "a"), _column(net, b, "b")
     if first == second:

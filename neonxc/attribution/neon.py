@@ -25,7 +25,7 @@ from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
 from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
-from neonxc.network import NeuralizedClustering, checked_beta
+from neonxc.network import NeuralizedClustering, check_network, checked_beta
 
 GRADIENT = Composite(Epsilon(0.0))
 
@@ -103,8 +103,7 @@ class NEON(Attribution):
         steps: int = 2,
     ) -> None:
         """Explain the decisions of a network; the parameters are those of the class."""
-        if not isinstance(net, NeuralizedClustering):
-            raise TypeError(f"NEON needs a network from neonxc.neuralize, got {type(net).__name__}")
+        check_network(net, "NEON")
         if not isinstance(composite, (Composite, type(None))):
             raise TypeError(f"composite needs a neonxc.lrp.Composite, got {type(composite).__name__}")
         if head_rule not in ("linear", "midpoint", None):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from itertools import chain, count
 from math import inf
 from numbers import Integral, Real
 from typing import Any
@@ -15,6 +16,11 @@ def similar(names: Iterable[Any], known: Iterable[Any]) -> str:
     close = [get_close_matches(str(name).casefold(), spelled, n=1, cutoff=0.65) for name in names]
     found = ", ".join(repr(spelled[one]) for some in close for one in some)
     return f" (did you mean {found}?)" if found else ""
+
+
+def unused(name: str, sign: str, taken: Callable[[str], bool]) -> str:
+    """Return a name, or the first of the name numbered from 2 behind a sign, that is not taken."""
+    return next(new for new in chain([name], (f"{name}{sign}{i}" for i in count(2))) if not taken(new))
 
 
 def check_columns(table: str, wanted: Iterable[str], known: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import NOISE, as_array
 from neonxc.head import Head
 from neonxc.head.competition import Competition, Path
-from neonxc.network import NeuralizedClustering
+from neonxc.network import NeuralizedClustering, check_network
 
 GROWTH, TRIES = 8.0, 14
 """Growth factor of the margin inside the target until the network confirms a point, and number of tries."""
@@ -122,8 +122,7 @@ def counterfactual(
     >>> bool((net.predict(cf.points) == cf.target).all())
     True
     """
-    if not isinstance(net, NeuralizedClustering):
-        raise TypeError(f"counterfactual needs a network from neonxc.neuralize, got {type(net).__name__}")
+    check_network(net, "counterfactual")
     if net.features is not None:
         raise ValueError("counterfactual needs a network on raw columns, this one has a feature network")
     batch = net.batch(x)

@@ -15,7 +15,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.evaluation.flipping import fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.evaluation.methods import neon_with
-from neonxc.network import NeuralizedClustering
+from neonxc.network import NeuralizedClustering, check_network
 
 FACTORS = tuple(2.0**i for i in range(-6, 3))
 
@@ -117,8 +117,7 @@ def calibrate_by_flipping(
     >>> net.beta = found.beta
     >>> relevance = neonxc.NEON(net).attribute(X)
     """
-    if not isinstance(net, NeuralizedClustering):
-        raise TypeError(f"calibrate_by_flipping needs a network from neonxc.neuralize, got {type(net).__name__}")
+    check_network(net, "calibrate_by_flipping")
     if getattr(net.head.competition, "threshold", None) is not None:
         raise ValueError("with threshold= the competitors' shares do not depend on beta: there is none to find")
     tried = np.unique(np.asarray(factors, dtype=float))

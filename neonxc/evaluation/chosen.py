@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import similar
 from neonxc.evaluation.methods import Method, nca, neon
-from neonxc.network import NeuralizedClustering
+from neonxc.network import check_network
 
 
 def chosen(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
@@ -31,11 +31,8 @@ def chosen(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[st
     for name, method in found.items():
         if isinstance(method, str):
             raise ValueError(f"methods[{name!r}] needs a function or relevance, got {method!r}")
-        if any(method is own for own in (neon, nca)) and not isinstance(net, NeuralizedClustering):
-            raise TypeError(
-                f"{name} explains networks from neonxc.neuralize, got a {type(net).__name__}: neuralize it, or "
-                "choose other methods, for example methods=['gradient × input', 'IG-10']"
-            )
+        if any(method is own for own in (neon, nca)):
+            check_network(net, name, "; neuralize it, or choose methods such as ['gradient × input', 'IG-10']")
     return found
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
-from neonxc.network import NeuralizedClustering
+from neonxc.network import NeuralizedClustering, check_network
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,7 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     from neonxc.attribution.neon import NEON
     from neonxc.convert import neuralize
 
-    if not isinstance(net, NeuralizedClustering):
-        raise TypeError(
-            f"agreement compares a network from neonxc.neuralize with a tree, got a {type(net).__name__}; "
-            "label_agreement(labels, reference) compares two clusterings"
-        )
+    check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")
     columns, units = net.carrier.columns(X), net.carrier.units
     other = neuralize(tree, columns)
     if len(other.carrier.units) != len(units):

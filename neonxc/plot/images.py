@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
+from neonxc.common import colours
 from neonxc.common.numbers import text
 from neonxc.plot.heat import (
     SMOOTH,
@@ -177,11 +177,9 @@ def contact_sheet(
     return figure
 
 
-def cluster_colors(K: int) -> Colormap:
-    """Return K colours, which are distinct for up to 20 clusters."""
-    if K <= 10:
-        return ListedColormap(colormaps["tab10"].colors[:K])  # type: ignore[attr-defined]
-    return ListedColormap(colormaps["tab20" if K <= 20 else "hsv"](np.linspace(0, 1, K, endpoint=K <= 20)))
+def cluster_colors(K: int) -> ListedColormap:
+    """Return the colours of K clusters, which are those of reports."""
+    return ListedColormap(colours.colors(K))
 
 
 def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, colors: Colormap) -> None:

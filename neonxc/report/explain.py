@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from neonxc.common.colours import colors
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
@@ -19,7 +20,6 @@ from neonxc.data.frames import as_pandas
 from neonxc.data.table import Table
 from neonxc.report.cards import cards
 from neonxc.report.clusters import of_data
-from neonxc.report.colors import colors
 from neonxc.report.contents import Contents, Trust
 from neonxc.report.items import items, regions
 from neonxc.report.pairs import pairs

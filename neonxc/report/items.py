@@ -17,11 +17,11 @@ from torch import Tensor
 
 from neonxc.attribution.highlighting import highlights
 from neonxc.attribution.neon import NEON
+from neonxc.common.colours import NOISE
 from neonxc.common.numbers import percent, rounded, text
 from neonxc.data.table import Table
 from neonxc.plot.documents import least_marked
 from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed
-from neonxc.report.colors import NOISE
 from neonxc.report.contents import Item
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject

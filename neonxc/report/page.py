@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from neonxc.report import charts, colors, printing
+from neonxc.common import colours
+from neonxc.report import charts, printing
 from neonxc.report.contents import Card, Column, Contents, Item, Pair
 from neonxc.report.curves import curves
 from neonxc.report.island import as_json, island
@@ -68,15 +69,15 @@ def render(contents: Contents) -> str:
     >>> "<h1 dir=auto>Wine &amp; co</h1>" in render(contents)
     True
     """
-    tints = [card.color if _is_color(card.color) else colors.NOISE for card in contents.cards]
+    tints = [card.color if _is_color(card.color) else colours.NOISE for card in contents.cards]
     tags = [_tag(card.label) for card in contents.cards]
     data = island(contents, tags, tints)
     script, style = _file("report.js"), _file("report.css")
     page = _template()(
         c=contents,
         tags=tags,
-        tints=[(color, colors.ink(color)) for color in tints],
-        noise=(colors.NOISE, colors.ink(colors.NOISE)),
+        tints=[(color, colours.ink(color)) for color in tints],
+        noise=(colours.NOISE, colours.ink(colours.NOISE)),
         script=Markup(script),
         style=Markup(style),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -10,12 +10,12 @@ import pandas as pd
 from sklearn.decomposition import PCA, TruncatedSVD
 
 from neonxc.attribution.contrasts import some_of
+from neonxc.common.colours import NOISE
 from neonxc.common.numbers import percent, rounded, text
 from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of
 from neonxc.data.table import Table
-from neonxc.report.colors import NOISE
 from neonxc.report.contents import Card, Change, Item, Points
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import is_category, printed

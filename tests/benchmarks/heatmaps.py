@@ -29,7 +29,7 @@ from neonxc import NEON, NeuralizedClustering, neuralize
 from neonxc.carriers import rows
 from neonxc.lrp import LRP, Composite, Gamma, presets
 from neonxc.models import backbone, efficientnet_lite0, to_tensor
-from neonxc.models.backbones.efficientnet_lite0 import InvertedResidual
+from neonxc.models.backbones.architectures import InvertedResidual
 from tests.benchmarks.timing import ROUNDS, Report, Table, race, results
 
 CLUSTERS = 4

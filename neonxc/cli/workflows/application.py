@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from itertools import chain, count
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
+from neonxc.common.arguments import unused
 from neonxc.common.storage import load
 from neonxc.data.files import read_table
 from neonxc.network import NeuralizedClustering
@@ -47,8 +47,7 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     if isinstance(fitted, NeuralizedClustering):
         new["logit"] = _logits(fitted, points)
     for name, values in new.items():
-        free = chain([name], (f"{name}_{i}" for i in count(2)))
-        table[next(column for column in free if column not in table)] = values
+        table[unused(name, "_", table.__contains__)] = values
     return table
 
 

@@ -49,7 +49,7 @@ def demo_photo() -> Tensor:
 def extractor(backbone: str, layer: str | None, weights: str, device: str, mode: str) -> FeatureExtractor:
     """Make a feature extractor: unit-norm locations for spatial clusters, pooled features for whole photos."""
     from neonxc.models import backbone as build
-    from neonxc.models.backbones.weights import NoWeights
+    from neonxc.models.backbones.network import NoWeights
 
     try:
         torch.empty(0, device=device)

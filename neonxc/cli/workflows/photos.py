@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from neonxc.attribution.fingerprint import hash_of
+from neonxc.common.arguments import unused
 
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
@@ -43,7 +44,7 @@ class PhotoFiles(Dataset[tuple[str, Tensor]]):
 
         photo = load_image(self.paths[i], self.size)
         if self.square:
-            photo = middle(photo, min(photo.shape[1:]), min(photo.shape[1:]))
+            photo = crop(photo, min(photo.shape[1:]), min(photo.shape[1:]))
         return self.paths[i].stem, fitted(photo, self.features)
 
 
@@ -66,8 +67,7 @@ def names_of(photos: Named) -> list[str]:
     )
     taken: dict[str, str] = {}  # compared in lower case, because file systems may ignore case
     for name in stems:
-        candidates = chain([name], (f"{name}-{i}" for i in count(2)))
-        free = next(candidate for candidate in candidates if candidate.casefold() not in taken)
+        free = unused(name, "-", lambda new: new.casefold() in taken)
         taken[free.casefold()] = free
     return list(taken.values())
 
@@ -84,10 +84,13 @@ def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
         scale = max(height / photo.shape[1], width / photo.shape[2])
         size = (max(height, round(photo.shape[1] * scale)), max(width, round(photo.shape[2] * scale)))
         photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
-    return middle(photo, height, width)
+    return crop(photo, height, width)
 
 
-def middle(photo: Tensor, height: int, width: int) -> Tensor:
-    """Crop the middle of a photo [3, H, W]."""
-    top, left = (photo.shape[1] - height) // 2, (photo.shape[2] - width) // 2
+def crop(photo: Tensor, height: int, width: int, y: float = 0.5, x: float = 0.5) -> Tensor:
+    """Crop a photo [3, H, W] around a place (shares of the sides); at an edge, the crop is shifted inwards."""
+    top, left = (
+        min(max(math.ceil(share * side - length / 2 - 0.5), 0), side - length)
+        for share, side, length in ((y, photo.shape[1], height), (x, photo.shape[2], width))
+    )
     return photo[:, top : top + height, left : left + width]

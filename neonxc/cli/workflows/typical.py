@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from neonxc.cli.workflows.photos import crop
+
 SHARE = 4
 """The side of a patch is this part of the photo's shorter side."""
 
@@ -39,10 +41,5 @@ def typical_places(logits: Tensor, photo: int, most: int) -> list[list[Place]]:
 
 def patch(photo: Tensor, place: Place) -> Tensor:
     """Crop the square around a place of a photo [3, H, W]; at an edge, the square is shifted inwards."""
-    height, width = photo.shape[1:]
-    side = max(1, min(height, width) // SHARE)
-    top, left = (
-        min(max(round(middle * length - side / 2), 0), length - side)
-        for middle, length in ((place.y, height), (place.x, width))
-    )
-    return photo[:, top : top + side, left : left + side]
+    side = max(1, min(photo.shape[1:]) // SHARE)
+    return crop(photo, side, side, place.y, place.x)

