@@ -19,7 +19,7 @@ MODULES = [
     "neonxc.data.files",
     "neonxc.models.interpretable.columns",
     "neonxc.models.scan.augment",
-    "neonxc.trees.graphs.graph",
+    "neonxc.trees.graph.graph",
     "neonxc.trees.kernels.intervals",
     "neonxc.trees.kernels.distances",
     "neonxc.trees.kernels.features",

@@ -379,7 +379,7 @@ def test_one_class_for_a_name(forms):
     def defined(name="IMM"):
         return type(name, (), {"__module__": "mine"})
 
-    with pytest.raises(ValueError, match=r"IMM is registered for neonxc\.trees\.explainers\.IMM"):
+    with pytest.raises(ValueError, match=r"IMM is registered for neonxc\.trees\.explainers\.center_based\.IMM"):
         register(defined(), vars, lambda cls, values: cls())
     for again in (defined("Mine"), defined("Mine")):  # as a notebook does whose cell is run twice
         register(again, vars, lambda cls, values: cls())

@@ -210,7 +210,7 @@ def _unpack(cls: type[Encoding], values: Values) -> Encoding:
     encoding = cls(tuple(values["columns"]), parts, known, alone)
     functions = {name for part in parts for name in getattr(part, "functions", ())}
     columns = {*range(len(encoding.columns))}
-    hash(tuple(known.items()) + parts)  # fails for other types
+    hash((*known.items(), *parts, *(part.has_gaps for part in parts)))  # fails for other types
     exist = columns >= {*known, *alone, *encoding.owner.tolist()}
     if not (exist and all(isinstance(name, str) for name in encoding.columns) and functions <= FUNCTIONS.keys()):
         raise TypeError("its encoding names columns that do not exist, or unknown functions")

@@ -17,58 +17,57 @@ def bounds_from_table(
     table: Table, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor, Tensor]:
     """`spread` and `bounds` of a :class:`ThresholdTree`, from the points of all processes."""
-    variances, rows = torch.zeros(table.d, dtype=torch.float64), []
-    tested = _tested(tree)
+    variances = torch.zeros(table.d, dtype=torch.float64)
+    rows = [torch.empty(0, 5, dtype=torch.float64)]
+    tested = tree.feature[tree.feature >= 0].unique()
     most = max(1, int(ranks.max(torch.tensor(table.n))))
     for columns in tested.split(max(1, CHUNK // most)) if len(tested) else ():
-        part = torch.stack([table.column(column).to(torch.float64) for column in columns.tolist()])
+        values = torch.stack([table.column(column).to(torch.float64) for column in columns.tolist()])
         every = torch.arange(table.n, device=table.device)
-        variances[columns] = Table(part.T).variances(every, weight, ranks).cpu()
-        rows += [_nearest(tree, column, own) for column, own in zip(columns.tolist(), part, strict=True)]
-    return spread_and_bounds(tree, variances, [torch.cat([torch.empty(0, 5, dtype=torch.float64), *rows])], ranks)
+        variances[columns] = Table(values.T).variances(every, weight, ranks).cpu()
+        rows.append(nearest_values(tree, columns, values))
+    return spread_and_bounds(tree, variances, torch.cat(rows)[None], ranks)
 
 
-def spread_and_bounds(
-    tree: ThresholdTree, variances: Tensor, nearest: list[Tensor], ranks: Ranks
-) -> tuple[Tensor, Tensor]:
-    """The same from variances [d] over all processes, and the values next to bounds in parts of the own points."""
+def spread_and_bounds(tree: ThresholdTree, variances: Tensor, nearest: Tensor, ranks: Ranks) -> tuple[Tensor, Tensor]:
+    """The same from variances [d] over all processes, and from the nearest values [parts, bounds, 5] of own points."""
     tested = torch.isin(torch.arange(len(variances)), tree.feature)
     spread = variances.clamp(min=0).sqrt().where(tested & (variances > 0), 1)
-    found = torch.stack([nearest_values(tree, variances[:, None][:, :0]), *nearest])
-    bounds = found[0].clone()
-    bounds[:, 2] = ranks.max(found[:, :, 2].amax(0))
-    bounds[:, 3:] = ranks.min(found[:, :, 3:].amin(0))
+    bounds = nearest[0].clone()
+    bounds[:, 2] = ranks.max(nearest[..., 2].amax(0))
+    bounds[:, 3:] = ranks.min(nearest[..., 3:].amin(0))
     return spread, bounds
 
 
-def nearest_values(tree: ThresholdTree, columns: Tensor) -> Tensor:
-    """The rows of the tree's `bounds`, from the values of some points in all columns [d, points]."""
-    tested = _tested(tree).tolist()
-    rows = [_nearest(tree, column, columns[column].to(torch.float64, copy=True)) for column in tested]
-    return torch.cat([torch.empty(0, 5, dtype=torch.float64), *rows])
-
-
-def _tested(tree: ThresholdTree) -> Tensor:
-    return tree.feature[tree.feature >= 0].unique()
-
-
-def _nearest(tree: ThresholdTree, column: int, values: Tensor) -> Tensor:
+def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tensor:
     """Rows (column, bound, nearest value below, nearest value above, whether all values are integers).
 
-    There is a row for every finite threshold and interval bound of the column. The values may be reordered.
+    There is a row for every finite threshold and interval bound that the tree has in `columns` [c], which are sorted.
+    Their values [c, n] are reordered.
     """
-    nodes = tree.feature == column
-    bounds = tree.threshold[nodes]
-    if tree.intervals is not None:
-        bounds = torch.cat([bounds, tree.intervals[nodes].flatten()])
-    bounds = bounds[bounds.isfinite()].unique()
+    thresholds = tree.threshold[:, None]
+    ends = thresholds if tree.intervals is None else torch.cat([thresholds, tree.intervals], 1)
+    pairs = torch.stack([tree.feature[:, None].expand_as(ends), ends], -1)
+    pairs = pairs[ends.isfinite() & torch.isin(tree.feature, columns)[:, None]].unique(dim=0)
+    row, bound = torch.searchsorted(columns, pairs[:, 0].long()), pairs[:, 1]
     if values.device.type != "cpu":
         values = values.sort().values
     else:
         values.numpy().sort()  # several times faster than torch
-    place = torch.searchsorted(values, bounds.to(values.device), right=True)
-    below, above = (pad(values, side, value=end)[place].cpu() for side, end in (((1, 0), -inf), ((0, 1), inf)))
-    sample = values[:100]  # is checked first, because checking all values takes longer
-    integers = torch.equal(sample, sample.round()) and torch.equal(values, values.round())
-    same = torch.ones_like(bounds)
-    return torch.stack([same * column, bounds, below, above, same * float(integers)], 1)
+    count = row.bincount(minlength=1)
+    within = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
+    grid = torch.full((len(columns), int(count.max())), inf, dtype=torch.float64)
+    grid[row, within] = bound
+    place = torch.searchsorted(values, grid.to(values.device), right=True)
+    below = pad(values, (1, 0), value=-inf).gather(1, place).cpu()[row, within]
+    above = pad(values, (0, 1), value=inf).gather(1, place).cpu()[row, within]
+    return torch.stack([*pairs.T, below, above, _are_integers(values)[row]], 1)
+
+
+def _are_integers(values: Tensor) -> Tensor:
+    """Whether all values of every row are integers, [rows] of float64."""
+    sample = values[:, :100]  # is checked first, because checking all values takes longer
+    found = (sample == sample.round()).all(1)
+    rows = values[found]
+    found[found.clone()] = (rows == rows.round()).all(1)
+    return found.cpu().double()

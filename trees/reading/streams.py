@@ -133,14 +133,17 @@ class Stream:
         """
         mass = self.ranks.sum(tally(labels, k))
         n = mass.sum()
-        sums, nearest = torch.zeros(2, k, self.d, dtype=torch.float64), []
+        sums = torch.zeros(2, k, self.d, dtype=torch.float64)
+        tested = torch.empty(0, dtype=torch.int64) if tree is None else tree.feature[tree.feature >= 0].unique()
+        empty = torch.empty(len(tested), 0, dtype=torch.float64)
+        nearest = [] if tree is None else [nearest_values(tree, tested, empty)]
         with self.ranks.agreed():
             for part, batch in self:
                 values = Table(batch)
                 for power, most in enumerate((self._extent, self._extent.square())):
                     sums[power] += values.sums(labels[part], k, None, self._middle, most, n, ALONE, bool(power))
                 if tree is not None:
-                    nearest.append(nearest_values(tree, batch.T))
+                    nearest.append(nearest_values(tree, tested, batch.T[tested].double()))
         first, second = self.ranks.sum(sums)
         means = first / mass[:, None]
         cost = float((second - first * means.nan_to_num()).sum().clamp(min=0))

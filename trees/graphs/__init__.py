@@ -1,1 +1,0 @@
-"""Graphs on points, and the SpEx explainers that cut them."""
