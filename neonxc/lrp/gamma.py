@@ -61,8 +61,6 @@ class Gamma:
                 return self._by_rows(layer, x, y, m)
             lifted, share = layer.remember(self, lambda: self._lifted(layer, x, y))
             return layer.transpose(share * m, lifted, x)
-        if layer.rectified and layer.channels is not None and layer.weight.numel() <= LARGE:
-            return self._side_by_side(layer, x, y, m, layer.channels)
         size, share = layer.remember(self, lambda: self._shares(layer, x, y))  # share has the sign of y
         along = layer.transpose(share.abs() * m, layer.weight, x)
         across = layer.transpose(share * m, size, x)
@@ -87,15 +85,6 @@ class Gamma:
             lifted, share = self._lifted(block, x, y[..., part])
             total = total + layer.transpose(share * m[..., part], lifted, x)
         return total
-
-    def _side_by_side(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, channels: int) -> Tensor:
-        """Apply the rule for y >= 0 and x of both signs, with the weights for both signs of x in one product."""
-        _, share = layer.remember(self, lambda: self._shares(layer, x, y))
-        above, below = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
-        both = torch.cat([layer.weight + self.gamma * above, layer.weight + self.gamma * below], dim=1)
-        wide = torch.cat([x, x], dim=channels)
-        positive, negative = layer.transpose(share * m, both, wide).chunk(2, dim=channels)
-        return torch.where(x < 0, negative, positive)
 
     def _shares(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """``|W|`` and the share ``y / ((1 + gamma/2) |y| + gamma/2 A)``."""

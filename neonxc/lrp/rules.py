@@ -79,26 +79,24 @@ class AlphaBeta:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        part = self._part(layer, x, y, m, sign=1).mul_(self.alpha)
-        return part.sub_(self._part(layer, x, y, m, sign=-1), alpha=self.beta) if self.beta else part
+        part = _contributions(layer, x, y, m, min=0).mul_(self.alpha)
+        return part.sub_(_contributions(layer, x, y, m, max=0), alpha=self.beta) if self.beta else part
 
-    @staticmethod
-    def _part(layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, sign: int) -> Tensor:
-        """The multiplier that distributes relevance over the contributions of one sign."""
-        limits = {"min": 0} if sign > 0 else {"max": 0}
-        limited, other = layer.weight.clamp(**limits), (-layer.weight).clamp(**limits).neg_()
 
-        def share() -> tuple[bool, Tensor]:
-            signed = has_negative(x)
-            whole = layer.apply(x.clamp(min=0), limited)
-            if signed:
-                whole += layer.apply(x.clamp(max=0), other)
-            return signed, quotient(y, whole.add_(torch.as_tensor(layer.bias).clamp(**limits)))
+def _contributions(layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, **limit: float) -> Tensor:
+    """The multiplier that distributes relevance over the contributions of one sign: those within a limit."""
+    above, below = layer.weight.clamp(**limit), (-layer.weight).clamp(**limit).neg_()
 
-        signed, shared = layer.remember(("part", sign), share)
-        m = shared * m
-        at_positive = layer.transpose(m, limited, x)
-        return torch.where(x < 0, layer.transpose(m, other, x), at_positive) if signed else at_positive
+    def share() -> tuple[bool, Tensor]:
+        signed = has_negative(x)
+        whole = layer.apply(x.clamp(min=0), above)
+        if signed:
+            whole += layer.apply(x.clamp(max=0), below)
+        return signed, quotient(y, whole.add_(torch.as_tensor(layer.bias).clamp(**limit)))
+
+    signed, shared = layer.remember(("part", *limit), share)
+    at_positive = layer.transpose(shared * m, above, x)
+    return torch.where(x < 0, layer.transpose(shared * m, below, x), at_positive) if signed else at_positive
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ _WHAT = "the variance is held constant; subtracting the mean is linear; the bias
 def _layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    weight: Any = None,
+    bias: Any = None,
     eps: float = 1e-5,
     *_: Any,
 ) -> Tensor:
@@ -28,26 +28,20 @@ def _layer_norm(
 
 @operation("group_norm", _WHAT, "decomposed")
 def _group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    *_: Any,
+    input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Tensor:
     groups = input.unflatten(1, (num_groups, -1))
-    y = _standardized(groups, range(2, groups.ndim), eps).flatten(1, 2)
-    shape = (-1, *[1] * (input.ndim - 2))  # one value per channel
-    return _affine(y, *(None if v is None else v.reshape(shape) for v in (weight, bias)))
+    y = _standardized(groups, range(2, groups.ndim), eps).flatten(1, 2).movedim(1, -1)
+    return _affine(y, weight, bias).movedim(-1, 1)
 
 
 @operation("instance_norm", _WHAT, "decomposed")
 def _instance_norm(
     input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -58,12 +52,9 @@ def _instance_norm(
 
 
 @operation("rms_norm", "the root mean square is held constant", "decomposed")
-def _rms_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
+def _rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Any = None, eps: Any = None) -> Tensor:
     square = input.detach().square().mean(tuple(range(-len(normalized_shape), 0)), keepdim=True)
-    root = torch.rsqrt(square + (torch.finfo(input.dtype).eps if eps is None else eps))
-    return _affine(input * root, weight, None)
+    return _affine(input * torch.rsqrt(square + (torch.finfo(input.dtype).eps if eps is None else eps)), weight)
 
 
 @operation("normalize", "the norm is held constant", "decomposed")
@@ -76,6 +67,6 @@ def _standardized(x: Tensor, dims: Sequence[int], eps: float) -> Tensor:
     return (x - x.mean(tuple(dims), keepdim=True)) * torch.rsqrt(variance + eps)
 
 
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def _affine(x: Tensor, weight: Any, bias: Any = None) -> Tensor:
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
