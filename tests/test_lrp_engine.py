@@ -303,7 +303,7 @@ def test_large_matrices_go_by_rows(monkeypatch):
     wanted = LRP(net).attribute(x, 1)
     starts = torch.randn(3, 5, 4, dtype=torch.float64)
     several = LRP(net).record(x).propagate(starts)
-    monkeypatch.setattr("neonxc.lrp.gamma.LARGE", 250)  # six rows of the matrix in the middle
+    monkeypatch.setattr("neonxc.lrp.rules.LARGE", 250)  # six rows of the matrix in the middle
     torch.testing.assert_close(LRP(net).attribute(x, 1), wanted)
     torch.testing.assert_close(LRP(net).record(x).propagate(starts), several)
 

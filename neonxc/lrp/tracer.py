@@ -10,11 +10,18 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from neonxc.lrp.backward import tiny_value, with_backward
 from neonxc.lrp.composites import Constant, FunctionRule
-from neonxc.lrp.inplace import out_of_place
+from neonxc.lrp.layer import tiny_value, with_backward
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
-from neonxc.lrp.table import DETACHING, OPERATIONS, Operation, UnsupportedOptions, function_name, functional
+from neonxc.lrp.table import (
+    DETACHING,
+    OPERATIONS,
+    Operation,
+    UnsupportedOptions,
+    function_name,
+    functional,
+    out_of_place,
+)
 from neonxc.lrp.tensor_info import Gate, TensorTable, requiring_grad, tensors
 
 HALF = (torch.float16, torch.bfloat16)

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.modules.utils import _ntuple
 
-from neonxc.lrp.backward import halve_relevance, replace_zeros, with_backward
-from neonxc.lrp.layer import LinearLayer, RecordedLayer, Scaling
+from neonxc.lrp.layer import LinearLayer, RecordedLayer, Scaling, halve_relevance, replace_zeros, with_backward
 from neonxc.lrp.table import arguments, check_eval, operation
 from neonxc.lrp.tracer import Tracer
 
@@ -101,13 +100,12 @@ def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     def scale_columns(w: Tensor, scale: Tensor) -> Tensor:  # outputs are dimension 1 of each group's weight
         return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
 
-    def transpose(m: Tensor, w: Tensor, x: Tensor) -> Any:
+    def convolved(m: Tensor, w: Tensor, x: Tensor) -> Any:
         sizes = (_ntuple(n)(options[name]) for name in ("stride", "padding", "dilation"))
         wanted = [True, False, False]  # the gradient of x alone
         return torch.ops.aten.convolution_backward(m, x, w, None, *sizes, False, (0,) * n, groups, wanted)[0]
 
-    if transposed or isinstance(options["padding"], str):
-        transpose = by_gradient(apply)
+    transpose: Transpose = by_gradient(apply) if transposed or isinstance(options["padding"], str) else convolved
     channels = -n - 1 if groups == 1 and not transposed else None
     return _layer_with_bias(
         tracer, apply, operands, transpose, scale_columns if transposed else _scale_rows, channels=channels

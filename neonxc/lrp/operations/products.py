@@ -10,10 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from neonxc.lrp.backward import halve_relevance
-from neonxc.lrp.layer import LinearLayer
+from neonxc.lrp.layer import LinearLayer, halve_relevance
 from neonxc.lrp.operations.linear import by_gradient, constants, linear_output
-from neonxc.lrp.operations.plain import input_normalization
+from neonxc.lrp.operations.passing import input_normalization
 from neonxc.lrp.table import function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad, tensors
 from neonxc.lrp.tracer import Tracer
