@@ -3,10 +3,9 @@
 from neonxc.lrp import presets
 from neonxc.lrp.composites import Composite, Constant, FunctionRule, Pass, Place
 from neonxc.lrp.engine import LRP, Recording
-from neonxc.lrp.gamma import Gamma
 from neonxc.lrp.layer import LinearLayer, Rule
 from neonxc.lrp.layer_names import UnsupportedOperation
-from neonxc.lrp.rules import AlphaBeta, Epsilon, Flat, WSquare, ZBox, ZPlus
+from neonxc.lrp.rules import AlphaBeta, Epsilon, Flat, Gamma, WSquare, ZBox, ZPlus
 
 __all__ = [
     "LRP",

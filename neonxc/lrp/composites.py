@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from neonxc.common.arguments import similar
-from neonxc.lrp.gamma import Gamma
 from neonxc.lrp.layer import Rule
+from neonxc.lrp.rules import Gamma
 
 
 @dataclass(frozen=True)

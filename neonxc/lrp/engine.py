@@ -22,8 +22,8 @@ from neonxc.common.modules import check_evaluating, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import as_columns, part
 from neonxc.data.inputs import check_finite, compute_dtype
-from neonxc.lrp.backward import tiny_value
 from neonxc.lrp.composites import Composite
+from neonxc.lrp.layer import tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.table import check_eval
 from neonxc.lrp.tracer import Tracer
@@ -261,16 +261,12 @@ def select(output: Tensor, target: Any) -> Tensor:
         if output[0].numel() != 1:
             raise ValueError(f"target is missing: the network's output has shape {list(output.shape)}")
         return indicator + 1
+    if output.ndim - 1 != (len(target) if isinstance(target, tuple) else 1):
+        raise ValueError(f"target needs {output.ndim - 1} numbers for outputs {list(output.shape)}, got {target}")
     if isinstance(target, tuple):
-        if len(target) != output.ndim - 1:
-            raise ValueError(
-                f"target needs {output.ndim - 1} numbers for outputs {list(output.shape)}, got {target}"
-            )
         if any(not 0 <= i < n for i, n in zip(target, output.shape[1:], strict=True)):
             raise ValueError(f"target {target} is outside the output of shape {list(output.shape)}")
         indicator[(slice(None), *target)] = 1
         return indicator
-    if output.ndim != 2:
-        raise ValueError(f"target needs {output.ndim - 1} numbers for outputs {list(output.shape)}, got {target}")
     columns = as_columns(target, len(output), output.shape[1], "target", output.device)
     return indicator.scatter_(1, columns[:, None], 1)

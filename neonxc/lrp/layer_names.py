@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from neonxc.lrp.composites import Composite, Place
 from neonxc.lrp.layer import Rule
-from neonxc.lrp.tensor_info import Owner
 
+Owner = tuple[str, nn.Module]
 LIBRARY_FOLDERS = tuple(
     os.path.dirname(file) + os.sep for file in (torch.__file__, captum.__file__, __file__) if file is not None
 )

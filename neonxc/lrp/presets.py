@@ -8,9 +8,8 @@ from typing import Any
 from torch import nn
 
 from neonxc.lrp.composites import Composite, Place
-from neonxc.lrp.gamma import Gamma
 from neonxc.lrp.layer import Rule
-from neonxc.lrp.rules import Epsilon, ZBox
+from neonxc.lrp.rules import Epsilon, Gamma, ZBox
 
 
 def gamma(low: Any = None, high: Any = None) -> Composite:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from neonxc.lrp.layer import RecordedLayer
+from neonxc.lrp.layer_names import LayerNames, Owner, UnsupportedOperation
 
-Owner = tuple[str, nn.Module]
+Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,15 @@ class TensorTable:
     Every operation looks tensors up several times, for which PyTorch's ``WeakTensorKeyDictionary`` is too slow.
     """
 
-    def __init__(self, leaf: Tensor) -> None:
+    def __init__(self, layers: LayerNames, leaf: Tensor) -> None:
         self.has_replacements = False  # whether any tensor was modified in place
+        self._layers = layers
         self._leaf = leaf
         self._infos: dict[int, TensorInfo] = {}
         self._unknown = TensorInfo()
         self.update(leaf, version=leaf._version, pixels=True)
+        for tensor, owner in layers.owners:
+            self.update(tensor, owner=self[tensor].owner or owner)
 
     def __getitem__(self, tensor: Tensor) -> TensorInfo:
         return self._infos.get(id(tensor), self._unknown)
@@ -91,6 +96,51 @@ class TensorTable:
                 visited.add(node)
                 stack += [parent for parent, _ in node.next_functions]
         return False
+
+    def replace(self, call: Call, old: Tensor, new: Tensor) -> Any:
+        """Register `new` as the value of `old` after an in-place operation, and return it.
+
+        A view and its base share memory, so a write to one of them also changes the other. `call` runs a traced
+        operation.
+        """
+        if old is new:
+            return new
+        self.has_replacements, base = True, old._base
+        if base is None:
+            self.update(old, replacement=new)
+        else:
+            self.update(base, replacement=self._base_with_view(call, base, old, new))
+        return self.current(call, old)
+
+    def current(self, call: Call, value: Tensor) -> Tensor:
+        """Return the tensor that holds the current value of a possibly modified tensor."""
+        if not self.has_replacements:
+            return value
+        replacement, base = self[value].replacement, value._base
+        if replacement is not None:
+            return self.current(call, replacement)
+        if base is None or self[base].replacement is None:
+            return value
+        whole = self.current(call, base)
+        self._check_write(whole.stride() == base.stride())
+        offset = value.storage_offset() - base.storage_offset() + whole.storage_offset()
+        return self.current(call, call(torch.as_strided, whole, value.shape, value.stride(), offset))
+
+    def _base_with_view(self, call: Call, base: Tensor, view: Tensor, new: Tensor) -> Any:
+        """Return a copy of `base` in which the values of one of its views are replaced by `new`."""
+        size = 1 + sum((n - 1) * step for n, step in zip(base.shape, base.stride(), strict=True))
+        self._check_write(base.numel() == size)  # else the memory of the base has gaps
+        places = torch.arange(base.numel(), device=base.device)
+        places = places.as_strided(view.shape, view.stride(), view.storage_offset() - base.storage_offset())
+        flat = call(torch.as_strided, base, (base.numel(),), (1,), base.storage_offset())
+        flat = call(torch.scatter, flat, 0, places.flatten(), call(torch.flatten, new))
+        return call(torch.as_strided, flat, base.shape, base.stride())
+
+    def _check_write(self, possible: bool) -> None:
+        if not possible:
+            raise UnsupportedOperation(
+                f"LRP can't trace an in-place operation on this view, used {self._layers.call_site()}"
+            )
 
 
 def tensors(values: Any) -> list[Tensor]:

@@ -10,11 +10,18 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from neonxc.lrp.backward import tiny_value, with_backward
 from neonxc.lrp.composites import Constant, FunctionRule
-from neonxc.lrp.inplace import UnsupportedWrite, current_value, out_of_place, replace_tensor
+from neonxc.lrp.layer import tiny_value, with_backward
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
-from neonxc.lrp.table import DETACHING, OPERATIONS, Operation, UnsupportedOptions, function_name, functional
+from neonxc.lrp.table import (
+    DETACHING,
+    OPERATIONS,
+    Operation,
+    UnsupportedOptions,
+    function_name,
+    functional,
+    out_of_place,
+)
 from neonxc.lrp.tensor_info import Gate, TensorTable, requiring_grad, tensors
 
 HALF = (torch.float16, torch.bfloat16)
@@ -42,9 +49,7 @@ class Tracer(TorchFunctionMode):
         self.several = several
         self.tiny = tiny_value(leaf.dtype) if layers.composite.reaches_zeros else 0.0
         self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
-        self.tensors = TensorTable(leaf)
-        for tensor, owner in layers.owners:
-            self.tensors.update(tensor, owner=self.tensors[tensor].owner or owner)
+        self.tensors = TensorTable(layers, leaf)
         self._device = leaf.device.type
         self._no_grad = ""  # where the input was first used without gradients
 
@@ -68,7 +73,7 @@ class Tracer(TorchFunctionMode):
         """Return the current value of an argument, parameters as constants; raise if it was not traced."""
         if not isinstance(value, Tensor):
             return value
-        value = self._traced_write(current_value, value)
+        value = self.tensors.current(self.call, value)
         if not value.requires_grad or self.tensors.was_traced(value):
             return value
         if self.tensors.leads_to_input(value):
@@ -94,16 +99,7 @@ class Tracer(TorchFunctionMode):
             raise UnsupportedOperation(
                 f"LRP can't trace an in-place operation under torch.no_grad(), called {self.layers.call_site()}"
             )
-        return self._traced_write(replace_tensor, old, self._run(outside, args, kwargs))
-
-    def _traced_write(self, step: Callable[..., Any], *args: Any) -> Any:
-        """Call a function of :mod:`neonxc.lrp.inplace`; its error names the user's line."""
-        try:
-            return step(self.tensors, self.call, *args)
-        except UnsupportedWrite:
-            raise UnsupportedOperation(
-                f"LRP can't trace an in-place operation on this view, used {self.layers.call_site()}"
-            ) from None
+        return self.tensors.replace(self.call, old, self._run(outside, args, kwargs))
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         func, args, kwargs = functional(func, args, kwargs)

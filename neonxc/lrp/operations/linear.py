@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.modules.utils import _ntuple
 
-from neonxc.lrp.backward import halve_relevance, replace_zeros, with_backward
-from neonxc.lrp.layer import LinearLayer, RecordedLayer, Scaling
+from neonxc.lrp.layer import LinearLayer, RecordedLayer, Scaling, halve_relevance, replace_zeros, with_backward
 from neonxc.lrp.table import arguments, check_eval, operation
 from neonxc.lrp.tracer import Tracer
 
@@ -100,39 +100,16 @@ def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     def scale_columns(w: Tensor, scale: Tensor) -> Tensor:  # outputs are dimension 1 of each group's weight
         return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
 
-    transpose = _transpose(weight, transposed, **options) or by_gradient(apply)
+    def convolved(m: Tensor, w: Tensor, x: Tensor) -> Any:
+        sizes = (_ntuple(n)(options[name]) for name in ("stride", "padding", "dilation"))
+        wanted = [True, False, False]  # the gradient of x alone
+        return torch.ops.aten.convolution_backward(m, x, w, None, *sizes, False, (0,) * n, groups, wanted)[0]
+
+    transpose: Transpose = by_gradient(apply) if transposed or isinstance(options["padding"], str) else convolved
     channels = -n - 1 if groups == 1 and not transposed else None
     return _layer_with_bias(
         tracer, apply, operands, transpose, scale_columns if transposed else _scale_rows, channels=channels
     )
-
-
-def _transpose(
-    weight: Tensor,
-    transposed: bool,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    output_padding: Any = 0,
-) -> Transpose | None:
-    """Return the transpose of a convolution; None if ``padding="same"`` pads the two sides differently."""
-    n = weight.ndim - 2
-    if padding == "same":
-        total = [d * (k - 1) for d, k in zip(_each(dilation, n), weight.shape[2:], strict=True)]
-        if any(t % 2 for t in total):
-            return None
-        padding = [t // 2 for t in total]
-    padding = 0 if padding == "valid" else padding
-    stride, padding, dilation, output_padding = (_each(v, n) for v in (stride, padding, dilation, output_padding))
-
-    def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
-        result: Tensor = torch.ops.aten.convolution_backward(
-            m, x, w, None, stride, padding, dilation, transposed, output_padding, groups, [True, False, False]
-        )[0]
-        return result
-
-    return transpose
 
 
 @operation("batch_norm", _FOLDED)
@@ -197,7 +174,3 @@ def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
 def _column(values: Tensor | None, n: int) -> Any:
     """Reshape one value per channel to broadcast over the n dimensions after the channels."""
     return 0.0 if values is None else values.reshape(-1, *[1] * n)
-
-
-def _each(value: Any, n: int) -> list[int]:
-    return [value] * n if isinstance(value, int) else list(value) * (n if len(value) == 1 else 1)

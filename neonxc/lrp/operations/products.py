@@ -10,10 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from neonxc.lrp.backward import halve_relevance
-from neonxc.lrp.layer import LinearLayer
+from neonxc.lrp.layer import LinearLayer, halve_relevance
 from neonxc.lrp.operations.linear import by_gradient, constants, linear_output
-from neonxc.lrp.operations.plain import input_normalization
+from neonxc.lrp.operations.passing import input_normalization
 from neonxc.lrp.table import function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad, tensors
 from neonxc.lrp.tracer import Tracer
@@ -81,29 +80,19 @@ def _quotient(tracer: Tracer, func: Callable[..., Tensor], *args: Any, **kwargs:
 _PARTS = "as the sums and products that they consist of"
 
 
-@operation("lerp", _PARTS, "decomposed")
-def _lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
-    return input + (end - input) * weight
+operation("lerp", _PARTS, "decomposed")(lambda input, end, weight: input + (end - input) * weight)
+operation("addcmul", _PARTS, "decomposed")(
+    lambda input, tensor1, tensor2, *, value=1: torch.add(input, tensor1 * tensor2, alpha=value)
+)
+operation("addcdiv", _PARTS, "decomposed")(
+    lambda input, tensor1, tensor2, *, value=1: torch.add(input, tensor1 / tensor2, alpha=value)
+)
 
 
-@operation("addcmul", _PARTS, "decomposed")
-def _addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    return torch.add(input, tensor1 * tensor2, alpha=value)
-
-
-@operation("addcdiv", _PARTS, "decomposed")
-def _addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    return torch.add(input, tensor1 / tensor2, alpha=value)
-
-
-@operation("addmm", _PARTS, "decomposed")
-def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return torch.add(beta * input, mat1 @ mat2, alpha=alpha)
-
-
-@operation("baddbmm", _PARTS, "decomposed")
-def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return torch.add(beta * input, batch1 @ batch2, alpha=alpha)
+@operation("addmm baddbmm", _PARTS, "decomposed")
+def _add_product(input: Tensor, *factors: Tensor, beta: float = 1, alpha: float = 1, **named: Tensor) -> Tensor:
+    first, second = (*factors, *(named[name] for name in sorted(named)))
+    return torch.add(beta * input, first @ second, alpha=alpha)
 
 
 @operation(
