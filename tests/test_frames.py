@@ -1,4 +1,10 @@
-"""Tables of other libraries are read as those of pandas: their names, their order, their text and their gaps."""
+"""Tables of any library are read as those of pandas: their names, their order, their text and their gaps.
+
+``python -m tests.test_frames`` writes the table of ``docs/containers.md``, which is compared with what happens.
+"""
+
+import re
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -30,6 +36,7 @@ MIXED = NUMBERS.assign(
 MIXED.loc[::7, ["x", "work"]] = None
 CENTERS = NUMBERS.groupby(Y).mean()
 ZERO = ev.ZeroImputer()
+PAGE = Path(__file__).parent.parent / "docs" / "containers.md"
 
 
 def arrow(table, column):
@@ -37,14 +44,25 @@ def arrow(table, column):
     return lambda data: table(pa.table(data)) if isinstance(data, pd.DataFrame) else column(data)
 
 
-CONTAINERS = {
-    "pandas with Arrow": lambda data: data.convert_dtypes(dtype_backend="pyarrow"),
-    "pandas with NA": lambda data: data.convert_dtypes(),
+def plain(make):
+    """Read a table without names by a function; columns are arrays."""
+    return lambda data: make(data.to_numpy()) if isinstance(data, pd.DataFrame) else data.to_numpy()
+
+
+FRAMES = {
+    "pandas, nullable": lambda data: data.convert_dtypes(),
+    "pandas on Arrow": lambda data: data.convert_dtypes(dtype_backend="pyarrow"),
     "polars": pl.from_pandas,
     "polars, lazy": arrow(lambda table: pl.from_arrow(table).lazy(), pl.Series),
-    "pyarrow": arrow(lambda table: table, pa.array),
-    "stream": arrow(pa.Table.to_reader, lambda data: pa.chunked_array([data])),
-    "duckdb": arrow(duckdb.from_arrow, pl.Series),
+    "PyArrow Table": arrow(lambda table: table, pa.array),
+    "PyArrow RecordBatchReader": arrow(pa.Table.to_reader, lambda data: pa.chunked_array([data])),
+    "DuckDB relation": arrow(duckdb.from_arrow, pl.Series),
+}
+CONTAINERS = FRAMES | {
+    "NumPy array": plain(np.asarray),
+    "list of rows": plain(np.ndarray.tolist),
+    "tensor": plain(torch.tensor),
+    "SciPy sparse": plain(sparse.csr_array),
 }
 
 
@@ -60,49 +78,90 @@ FITTED = {"numbers": fitted(NUMBERS, StandardScaler()), "mixed": fitted(MIXED, p
 def entries(net, tree, model):
     """What a user may do with any table, and what with numbers alone."""
     neon, rules = NEON(net), tree.tree_.rules()
+    clusters, kernel = BetaInterpretable(3, 0.6, metric="gower"), KernelKMeans(random_state=0)
     return {
-        "neuralize": lambda X, y: neonxc.neuralize(model, X).beta,
-        "labels": lambda X, y: neonxc.neuralize(labels=y, X=X).beta,
-        "predict": lambda X, y: net.predict(X),
-        "attribute": lambda X, y: neon.attribute(X, y),
-        "summary": lambda X, y: neon.summary(X).relevance,
-        "contrast": lambda X, y: neonxc.contrast(net, X, 0, 1).relevance,
-        "counterfactual": lambda X, y: neonxc.counterfactual(net, X).distance,
-        "fit": lambda X, y: CART(3).fit(X, labels=y, sample_weight=y).labels_,
-        "tree.predict": lambda X, y: tree.predict(X),
-        "tree.score": lambda X, y: tree.score(X),
-        "rules.measure": lambda X, y: rules.measure(X, y, y).to_text(),
-        "patterns": lambda X, y: patterns(X, y).to_frame(),
-        "BetaInterpretable": lambda X, y: BetaInterpretable(3, 0.6, metric="gower").fit(X, foi=y).labels_,
-        "compare": lambda X, y: ev.compare(net, X, ["NEON"], ZERO, steps=2).results["NEON"].auc,
-        "agreement": lambda X, y: ev.agreement(net, tree, X).same,
+        "neuralize(model, X)": lambda X, y: neonxc.neuralize(model, X).beta,
+        "neuralize(labels=y, X=X)": lambda X, y: neonxc.neuralize(labels=y, X=X).beta,
+        "net.predict(X)": lambda X, y: net.predict(X),
+        "NEON.attribute(X, y)": lambda X, y: neon.attribute(X, y),
+        "NEON.summary(X)": lambda X, y: neon.summary(X).relevance,
+        "contrast(net, X)": lambda X, y: neonxc.contrast(net, X, 0, 1).relevance,
+        "counterfactual(net, X)": lambda X, y: neonxc.counterfactual(net, X).distance,
+        "tree.fit(X, labels=y)": lambda X, y: CART(3).fit(X, labels=y, sample_weight=y).labels_,
+        "tree.predict(X)": lambda X, y: tree.predict(X),
+        "tree.score(X)": lambda X, y: tree.score(X),
+        "rules.measure(X, y)": lambda X, y: rules.measure(X, y, y).to_text(),
+        "patterns(X, y)": lambda X, y: patterns(X, y).to_frame().select_dtypes("number"),
+        "BetaInterpretable.fit(X, foi=y)": lambda X, y: clusters.fit(X, foi=y).labels_,
+        "compare(net, X)": lambda X, y: ev.compare(net, X, ["NEON"], ZERO, steps=2).results["NEON"].auc,
+        "agreement(net, tree, X)": lambda X, y: ev.agreement(net, tree, X).same,
     }, {
-        "pixel_flipping": lambda X, y: ev.pixel_flipping(net, NUMBERS, X, ZERO).curve,
-        "KernelKMeans": lambda X, y: KernelKMeans(random_state=0).fit(X, labels=y, sample_weight=y).score(NUMBERS),
-        "choose_k": lambda X, y: ev.choose_k(X, (2, 3)).frame,
-        "cost_ratio": lambda X, y: ev.cost_ratio(NUMBERS, y, X),
+        "pixel_flipping(net, X, relevance)": lambda X, y: ev.pixel_flipping(net, NUMBERS, X, ZERO).curve,
+        "KernelKMeans.fit(X, labels=y)": lambda X, y: kernel.fit(X, labels=y, sample_weight=y).score(NUMBERS),
+        "choose_k(X)": lambda X, y: ev.choose_k(X, (2, 3)).frame,
+        "cost_ratio(X, y, reference)": lambda X, y: ev.cost_ratio(X, y, y),
     }
 
 
+ORDERED = ("neuralize(model, X)", "net.predict(X)", "NEON.attribute(X, y)", "NEON.summary(X)", "tree.predict(X)")
 ANY, NUMERIC = entries(*FITTED["numbers"])
 TABLES = [(NUMBERS, ANY | NUMERIC), (MIXED, entries(*FITTED["mixed"])[0])]
 
 
+def outcome(entry, container):
+    """What a container may hold: "any" columns, or "numbers"; otherwise an error ("") tells what to pass."""
+    held = ""
+    for kind, (X, asked) in zip(("numbers", "any"), TABLES[: 1 if entry in NUMERIC else 2], strict=False):
+        if kind == "any" and container in ("tensor", "SciPy sparse"):
+            return held
+        try:
+            found = asked[entry](CONTAINERS[container](X), CONTAINERS[container](Y))
+        except (ValueError, TypeError) as error:
+            if re.match("X |Sparse data was passed for X|relevance is sparse", str(error)):
+                return held
+            raise
+        expected, found = (
+            one.to_numpy() if hasattr(one, "to_numpy") else one for one in (asked[entry](X, Y), found)
+        )
+        if container in FRAMES or isinstance(found, str):
+            np.testing.assert_equal(found, expected)
+        else:  # sums may be in another order
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+        held = kind
+    return held
+
+
+def documented():
+    """The cells of the page's table, by entry point and container."""
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    names, _, *cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines]
+    return {(entry, name): cell for entry, *own in cells for name, cell in zip(names[1:], own, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def held():
+    return documented()
+
+
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("entry", [*ANY, *NUMERIC])
-def test_every_library_gives_the_result_of_pandas(entry, container):
-    for X, asked in TABLES[: 1 if entry in NUMERIC else 2]:
-        found = [asked[entry](read(X), read(Y)) for read in (CONTAINERS[container], lambda data: data)]
-        np.testing.assert_equal(*[one.to_numpy() if hasattr(one, "to_numpy") else one for one in found])
-        if entry in ("neuralize", "predict", "attribute", "summary", "tree.predict", "tree.score"):
+def test_containers_are_read_as_documented(entry, container, held):
+    assert outcome(entry, container) == held[entry, container]
+    for X, asked in TABLES:
+        if container in FRAMES and entry in ORDERED:
             with pytest.raises(ValueError, match="order"):
                 asked[entry](CONTAINERS[container](X[X.columns[::-1]]), Y)
 
 
-GIVEN_BACK = {"polars": pl.DataFrame, "polars, lazy": pl.DataFrame, "pyarrow": pa.Table, "stream": pa.Table}
+GIVEN_BACK = {
+    "polars": pl.DataFrame,
+    "polars, lazy": pl.DataFrame,
+    "PyArrow Table": pa.Table,
+    "PyArrow RecordBatchReader": pa.Table,
+}
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("container", FRAMES)
 @pytest.mark.parametrize("name", FITTED)
 def test_relevance_is_a_table_of_the_same_library(name, container):
     X, (net, *_) = {"numbers": NUMBERS, "mixed": MIXED}[name], FITTED[name]
@@ -163,7 +222,17 @@ def test_decimal_numbers_are_numbers():
     assert ev.kmeans_cost(found, [0] * 20) == pytest.approx(665)
 
 
-@pytest.mark.parametrize("entry", ["labels", "predict", "fit", "rules.measure", "KernelKMeans", "patterns"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "neuralize(labels=y, X=X)",
+        "net.predict(X)",
+        "tree.fit(X, labels=y)",
+        "rules.measure(X, y)",
+        "KernelKMeans.fit(X, labels=y)",
+        "patterns(X, y)",
+    ],
+)
 def test_columns_of_the_same_name_are_refused(entry):
     twice = pa.table(NUMBERS).rename_columns(["x", "y", "x"])
     for table in (twice, twice.to_pandas()):
@@ -201,3 +270,17 @@ def test_reports_of_text_with_gaps(read):
     assert (
         "work is State" in neonxc.explain(read(frame), labels=frame["work"] == "State").to_frame()["rule"].iloc[1]
     )
+
+
+def table():
+    """The table of the page."""
+    lines = [["", *CONTAINERS], ["---"] * (1 + len(CONTAINERS))]
+    lines += [[f"`{entry}`", *(outcome(entry, one) for one in CONTAINERS)] for entry in [*ANY, *NUMERIC]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    before = PAGE.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in before if not line.startswith("|")]
+    place = next(i for i, line in enumerate(before) if line.startswith("|"))
+    PAGE.write_text("\n".join([*kept[:place], table(), *kept[place:]]) + "\n", encoding="utf-8")

@@ -36,8 +36,7 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint
         Values that are no whole numbers from 0 to K - 1, or another number of them than n.
     """
     try:
-        of_numpy = hasattr(value, "iloc") or isinstance(value, np.generic)  # a Series, or a number of any type
-        columns = torch.as_tensor(np.array(value) if of_numpy else value, device=device)
+        columns = torch.as_tensor(value if isinstance(value, Tensor) else np.array(value), device=device)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} needs column numbers from 0 to {K - 1}{hint}, got {value!r}") from None
     if columns.dtype in UNSIGNED:  # for which torch has few operations

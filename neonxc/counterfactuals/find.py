@@ -126,7 +126,7 @@ def counterfactual(
     if net.features is not None:
         raise ValueError("counterfactual needs a network on raw columns, this one has a feature network")
     batch = net.batch(x)
-    space = space_of(net, x, batch)
+    space = space_of(net, batch)
     given, device = batch.tensor, batch.tensor.device
     own = _columns(net, given)
     goal, wanted = _targets(net, target, given, own)

@@ -21,16 +21,14 @@ class Space:
 
     Parameters
     ----------
-    x : array, data frame or Tensor
-        The user's points.
     batch : Table
-        The same points as a tensor of the head's columns.
+        The user's points, and the same points as a tensor of the head's columns.
     names : sequence of str
         Names of the user's columns.
     """
 
-    def __init__(self, x: Any, batch: Table, names: Sequence[str]) -> None:
-        self.x, self.batch, self.names = x, batch, names
+    def __init__(self, batch: Table, names: Sequence[str]) -> None:
+        self.batch, self.names = batch, names
         self.encoded_names = names
         self.bounds: dict[int, tuple[float, float]] = {}  # of the user's columns
 
@@ -63,8 +61,8 @@ class Space:
 class Codes(Space):
     """Encoded columns given as a tensor; those of categories can't change."""
 
-    def __init__(self, x: Any, batch: Table, encoding: Encoding) -> None:
-        super().__init__(x, batch, encoding.names)
+    def __init__(self, batch: Table, encoding: Encoding) -> None:
+        super().__init__(batch, encoding.names)
         self.encoding = encoding
 
     @property
@@ -77,8 +75,8 @@ class Codes(Space):
 class EncodedColumns(Codes):
     """A table that is encoded: its numbers can change, and its categories can't."""
 
-    def __init__(self, x: Any, batch: Table, encoding: Encoding) -> None:
-        super().__init__(x, batch, encoding)
+    def __init__(self, batch: Table, encoding: Encoding) -> None:
+        super().__init__(batch, encoding)
         self.names = encoding.columns
 
     def place(self, column: int, name: str) -> int:
@@ -133,12 +131,12 @@ class EncodedColumns(Codes):
     def _like_x(self, table: pd.DataFrame) -> Any:
         if self.batch.names is not None:
             return table.set_axis(self.batch.columns, axis=1)
-        dtype = np.asarray(self.x).dtype
+        dtype = self.batch.data.dtype
         return table.to_numpy(dtype=np.float64 if dtype.kind in "iub" else dtype)
 
 
-def space_of(net: NeuralizedClustering, x: Any, batch: Table) -> Space:
-    """Return the columns that counterfactuals of x can change.
+def space_of(net: NeuralizedClustering, batch: Table) -> Space:
+    """Return the columns that counterfactuals can change.
 
     Raises
     ------
@@ -147,7 +145,7 @@ def space_of(net: NeuralizedClustering, x: Any, batch: Table) -> Space:
     """
     if net.encoding is None:
         names = net.feature_names_ or batch.names or [f"x{i}" for i in range(batch.tensor.shape[1])]
-        return Space(x, batch, names)
+        return Space(batch, names)
     if not isinstance(net.encoding, Encoding):
         raise ValueError("counterfactual needs a network on tables, the inputs of this one are texts")
-    return (Codes if batch.is_tensor else EncodedColumns)(x, batch, net.encoding)
+    return (Codes if batch.is_tensor else EncodedColumns)(batch, net.encoding)

@@ -80,7 +80,8 @@ class Table:
             X = X if isinstance(X, np.ndarray) else as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
-                    X = np.asarray(X)
+                    array = np.asarray(X)  # of strings, if a list has numbers and strings
+                    X = np.array(X, dtype=object) if array.dtype.kind in "US" else array
                 except ValueError as error:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = cls(X if hasattr(X, "__len__") else [*X], name)
@@ -95,7 +96,9 @@ class Table:
         """Read points that an estimator is fitted to (`reset`) or applied to; `checks` are those of arrays."""
         table = cls.read(X)
         if table.names is None and not table.is_tensor:
-            return cls(validate_data(model, X=X, reset=reset, **checks))
+            if "dtype" not in checks and table._dtype.kind in "OUS":
+                checks["dtype"] = table._array().dtype  # raises an error for anything but numbers
+            return cls(validate_data(model, X=table.data, reset=reset, **checks))
         table.check_filled()
         validate_data(model, X=table.data, reset=reset, skip_check_array=True)
         return table

@@ -29,8 +29,10 @@ def bounds_from_table(
     return spread_and_bounds(tree, variances, torch.cat(rows)[None], ranks)
 
 
-def spread_and_bounds(tree: ThresholdTree, variances: Tensor, nearest: Tensor, ranks: Ranks) -> tuple[Tensor, Tensor]:
-    """The same from variances [d] over all processes, and from the nearest values [parts, bounds, 5] of own points."""
+def spread_and_bounds(
+    tree: ThresholdTree, variances: Tensor, nearest: Tensor, ranks: Ranks
+) -> tuple[Tensor, Tensor]:
+    """The same from variances [d] over all processes, and the nearest values [parts, bounds, 5] of own points."""
     tested = torch.isin(torch.arange(len(variances)), tree.feature)
     spread = variances.clamp(min=0).sqrt().where(tested & (variances > 0), 1)
     bounds = nearest[0].clone()
@@ -42,11 +44,11 @@ def spread_and_bounds(tree: ThresholdTree, variances: Tensor, nearest: Tensor, r
 def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tensor:
     """Rows (column, bound, nearest value below, nearest value above, whether all values are integers).
 
-    There is a row for every finite threshold and interval bound that the tree has in `columns` [c], which are sorted.
-    Their values [c, n] are reordered.
+    There is a row for every finite threshold and interval bound that the tree has in `columns` [c], in ascending
+    order. Their values [c, n] are reordered.
     """
     thresholds = tree.threshold[:, None]
-    ends = thresholds if tree.intervals is None else torch.cat([thresholds, tree.intervals], 1)
+    ends = thresholds if tree.intervals is None else torch.cat([thresholds, tree.intervals.flatten(1)], 1)
     pairs = torch.stack([tree.feature[:, None].expand_as(ends), ends], -1)
     pairs = pairs[ends.isfinite() & torch.isin(tree.feature, columns)[:, None]].unique(dim=0)
     row, bound = torch.searchsorted(columns, pairs[:, 0].long()), pairs[:, 1]
