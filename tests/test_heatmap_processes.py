@@ -13,10 +13,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from neonxc.cli import workflows
-from neonxc.cli.launched import launched, own_device
-from neonxc.cli.photo_files import photo_files
+from neonxc.cli.options import photo_files
+from neonxc.cli.torchrun import own_device, torchrun_group
 from neonxc.cli.workflows import images
-from neonxc.cli.workflows.typical import patch, typical_places
+from neonxc.cli.workflows.photos import patch, typical_places
 from neonxc.common.processes import Ranks
 from neonxc.models import FeatureExtractor
 
@@ -153,7 +153,7 @@ def test_folders_and_files(folder):
 
 
 def test_a_process_alone(monkeypatch):
-    with launched() as group:
+    with torchrun_group() as group:
         assert group is None
     assert own_device("cuda") == "cuda"
     monkeypatch.setenv("LOCAL_RANK", "3")

@@ -14,11 +14,11 @@ import report_contents as reports
 
 from neonxc.common import colours as colors
 from neonxc.report import charts, printing
+from neonxc.report.charts import curves
 from neonxc.report.contents import Column, Contents, Curve, Points, Reproduce, Statement, TreeNode, Trust
-from neonxc.report.curves import curves
-from neonxc.report.island import as_json, island
-from neonxc.report.outline import outline
 from neonxc.report.page import HERE, embedded, render
+from neonxc.report.page_data import as_json, page_data
+from neonxc.report.tree import outline
 
 VOID = {"meta", "img", "input", "br", "link"}
 KINDS = ["wine", "many", "photos", "regions", "texts", "hostile"]
@@ -140,7 +140,7 @@ def test_the_island_holds_the_points(report):
     data = json.loads(page.scripts[0])
     points = contents.points
     tags, tints = [one[0] for one in data["clusters"]], [one[2] for one in data["clusters"]]
-    assert data == json.loads(json.dumps(island(contents, tags, tints)))
+    assert data == json.loads(json.dumps(page_data(contents, tags, tints)))
     assert [one[1] for one in data["clusters"]] == [card.name for card in contents.cards]
     assert [one[0] for one in data["columns"]] == [column.name for column in contents.columns]
     assert data["points"]["rows"] == points.rows
@@ -179,7 +179,7 @@ def test_sizes():
     X = pd.DataFrame(centers[rng.integers(0, 8, 10_000)] + rng.normal(0, 1, (10_000, 20)))
     X.columns = [f"column number {at}" for at in range(20)]
     contents = reports.table(X, 8, "Ten thousand rows")
-    data = island(contents, ["0"] * 8, ["#000000"] * 8)
+    data = page_data(contents, ["0"] * 8, ["#000000"] * 8)
     assert len(contents.points.rows) == 10_000
     assert len(data["points"]["rows"]) <= 4_100
     rows = set(data["points"]["rows"])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neonxc.cli.launched import launched, launched_rank, own_device
 from neonxc.cli.options import (
     Clusters,
     Fast,
@@ -28,8 +27,9 @@ from neonxc.cli.options import (
     creatable,
     existing_path,
     existing_weights,
+    photo_files,
 )
-from neonxc.cli.photo_files import photo_files
+from neonxc.cli.torchrun import own_device, torchrun_group, torchrun_rank
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
@@ -131,17 +131,17 @@ def heatmap(
         )
     if per_photo and mode == "image":
         raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
-    if launched_rank():
+    if torchrun_rank():
         hide()  # the first process shows the bars
     from neonxc.cli import workflows
 
-    with launched() as group:
+    with torchrun_group() as group:
         features = workflows.extractor(backbone, layer, weights, own_device(device), mode)
         photos = workflows.PhotoFiles(files, size, features)
         rules = workflows.composite(composite, features)
         what = "per photo" if per_photo else mode
         result = workflows.heatmaps(photos, clusters, out, features, rules, save, group, what)
-    if not launched_rank():
+    if not torchrun_rank():
         workflows.show(result)
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and their checks, which run before heavy imports."""
+"""Options and files that several commands share, and their checks, which run before heavy imports."""
 
 from __future__ import annotations
 
@@ -131,3 +131,25 @@ Keep = Annotated[
     list[str] | None,
     typer.Option(help="Column to keep although it looks like an identifier; may be repeated.", show_default=False),
 ]
+
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+
+
+def photo_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the given files, with each folder replaced by its photo files in alphabetical order.
+
+    Raises
+    ------
+    ValueError
+        A folder has no photos.
+    """
+    found = []
+    for path in paths:
+        own = (
+            sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+        )
+        if not own:
+            raise ValueError(f"{path} has no photos; supported suffixes are {', '.join(SUFFIXES)}")
+        found += own
+    return found

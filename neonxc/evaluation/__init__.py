@@ -9,14 +9,21 @@ if TYPE_CHECKING:
     from neonxc.evaluation import methods
     from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
     from neonxc.evaluation.choice import Choice, choose_k
-    from neonxc.evaluation.clustering import clustering_accuracy, label_agreement, wad, waes
+    from neonxc.evaluation.clustering import (
+        Agreement,
+        agreement,
+        clustering_accuracy,
+        interpretabilities,
+        interpretability,
+        label_agreement,
+        wad,
+        waes,
+    )
     from neonxc.evaluation.comparison import Comparison, compare
     from neonxc.evaluation.costs import cost_ratio, kcenter_cost, kmeans_cost, surrogate_cost
     from neonxc.evaluation.flipping import Flipping, pixel_flipping
-    from neonxc.evaluation.homogeneity import interpretabilities, interpretability
     from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
     from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
-    from neonxc.evaluation.side_by_side import Agreement, agreement
 
 __all__ = [
     "Agreement",
@@ -54,8 +61,6 @@ __all__ = [
 _MODULES = [
     "clustering",
     "costs",
-    "homogeneity",
-    "side_by_side",
     "segmentation",
     "imputers",
     "flipping",

@@ -1,8 +1,9 @@
-"""Choice of the number of clusters: measures of k-means for several k, and a suggestion."""
+"""Choice of the number of clusters: measures of k-means for several k, their stability, and a suggestion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.metrics import silhouette_score
+from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 
@@ -19,7 +20,6 @@ from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
-from neonxc.evaluation.stability import SAMPLE, STABLE, rand_indices, refits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -181,3 +181,45 @@ def _suggested(frame: pd.DataFrame) -> tuple[int, str]:
     silhouette = f"k = {k} has the greatest silhouette ({stable['silhouette'][k]:.2f})"
     which = "" if len(stable) == len(frame) == 1 else " of those that are found again on half of the rows"
     return k, silhouette + which
+
+
+STABLE = 0.8
+"""Stability from which on clusters count as found again."""
+REFITS = 5
+SAMPLE = 2000  # number of points for the silhouette
+
+Refit = tuple[np.ndarray, np.ndarray]
+"""Row numbers of the points of a refit, and their new labels."""
+
+
+def refits(model: Any, select: Callable[[np.ndarray], Any], index: np.ndarray, n_clusters: int) -> Iterator[Refit]:
+    """Refit a clusterer with five seeds, each on a random half of the points.
+
+    Parameters
+    ----------
+    model : estimator
+        Clusterer with the method `fit_predict`. It is cloned.
+    select : callable
+        Returns the inputs of `model` for given row numbers.
+    index : ndarray [n] of int
+        Row numbers of the points to draw from.
+    n_clusters : int
+        Minimum number of points of a half.
+
+    Yields
+    ------
+    Refit
+    """
+    for seed in range(REFITS):
+        rows = np.sort(np.random.default_rng(seed).permutation(index)[: max(n_clusters, len(index) // 2)])
+        copy = clone(model)
+        copy.set_params(**{name: seed for name in copy.get_params() if name.split("__")[-1] == "random_state"})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as convergence warnings
+            labels = np.asarray(copy.fit_predict(select(rows)))
+        yield rows, labels
+
+
+def rand_indices(labels: np.ndarray, refits: Iterable[Refit]) -> list[float]:
+    """Adjusted Rand index between labels [N] and each refit, on its points; their mean is the stability."""
+    return [float(adjusted_rand_score(labels[rows], new)) for rows, new in refits]

@@ -1,14 +1,14 @@
-"""Bars and distributions as inline SVG, coloured by the style sheet."""
+"""Bars, distributions and curves as inline SVG, coloured by the style sheet."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import isfinite
 
 from markupsafe import Markup
 
-from neonxc.report.contents import Statement
+from neonxc.report.contents import Curve, Statement
 from neonxc.report.printing import number, share
 
 WIDTH, HEIGHT = 120, 32  # size of the plot of a distribution, in pixels
@@ -81,3 +81,77 @@ def _categories(rows: list[tuple[str, float, float, float, float]]) -> Markup:
         )
         for at, (name, inside, outside, high, low) in enumerate(rows)
     )
+
+
+PLOT_WIDTH, PLOT_HEIGHT = 460, 250
+LEFT, RIGHT, TOP, BOTTOM = 40, 308, 12, 214  # edges of the plot area; the names are right of it
+STEP = 38  # vertical distance between two names
+
+Place = Callable[[float, float], tuple[float, float]]
+
+
+def curves(lines: Sequence[Curve], x_label: str, y_label: str, shares: bool) -> Markup:
+    """Draw curves, on axes from 0 to 100% for shares and otherwise from the smallest to the largest value."""
+    (x0, x1), (y0, y1) = ((0.0, 1.0), (0.0, 1.0)) if shares else (_span(lines, "x"), _span(lines, "y"))
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return LEFT + (x - x0) / (x1 - x0) * (RIGHT - LEFT), TOP + (y1 - y) / (y1 - y0) * (BOTTOM - TOP)
+
+    ticks = [(x0 + part * (x1 - x0), y0 + part * (y1 - y0)) for part in (0.0, 0.5, 1.0)]
+    heights = _apart([place(line.x[-1], line.y[-1])[1] for line in lines])
+    drawn = [_tick(x, y, place, share if shares else number) for x, y in ticks]
+    drawn += [_line(line, at, height, place) for at, (line, height) in enumerate(zip(lines, heights, strict=True))]
+    summary = "; ".join(f"{line.name} {line.text}".strip() for line in lines)
+    return Markup(
+        '<svg class=curves viewBox="0 0 {} {}" role=img aria-label="{} against {}: {}">'
+        '<text x="{}" y="{}" text-anchor=middle>{}</text>{}</svg>'
+    ).format(
+        PLOT_WIDTH,
+        PLOT_HEIGHT,
+        y_label,
+        x_label,
+        summary,
+        (LEFT + RIGHT) / 2,
+        PLOT_HEIGHT - 2,
+        x_label,
+        Markup("").join(drawn),
+    )
+
+
+def _tick(x: float, y: float, place: Place, printed: Callable[[float], str]) -> Markup:
+    across, down = place(x, y)
+    level = Markup(
+        '<line class=grid x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
+        '<text x="{}" y="{:.1f}" text-anchor=end>{}</text>'
+    ).format(LEFT, RIGHT, down, down, LEFT - 6, down + 4, printed(y))
+    return level + Markup('<text x="{:.1f}" y="{}" text-anchor=middle>{}</text>').format(
+        across, BOTTOM + 18, printed(x)
+    )
+
+
+def _line(line: Curve, at: int, height: float, place: Place) -> Markup:
+    """Draw a curve with its legend: a line sample, the name (in full as a tooltip) and the text below it."""
+    way = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in zip(line.x, line.y, strict=True))
+    name = line.name if len(line.name) <= 16 else line.name[:15] + "…"
+    key, text = RIGHT + 10, RIGHT + 34
+    return Markup(
+        '<g class="curve n{}"><polyline points="{}"/><path d="M{} {:.1f}h18"/>'
+        '<text class=name x="{}" y="{:.1f}">{}<title>{}</title></text><text x="{}" y="{:.1f}">{}</text></g>'
+    ).format(at % 6, way, key, height, text, height + 4, name, line.name, text, height + 19, line.text)
+
+
+def _span(lines: Sequence[Curve], axis: str) -> tuple[float, float]:
+    values = [value for line in lines for value in getattr(line, axis)]
+    least, most = min(values), max(values)
+    return (least, most) if most > least else (least - 0.5, most + 0.5)
+
+
+def _apart(places: list[float]) -> list[float]:
+    """Move the heights of names until neighbours are at least STEP apart and none is below the plot area."""
+    order = sorted(range(len(places)), key=lambda at: places[at])
+    moved, above, below = list(places), float("-inf"), BOTTOM - 8.0 + STEP
+    for at in order:
+        above = moved[at] = max(places[at], above + STEP)
+    for at in reversed(order):
+        below = moved[at] = min(moved[at], below - STEP)
+    return moved

@@ -15,10 +15,10 @@ from markupsafe import Markup, escape
 
 from neonxc.common import colours
 from neonxc.report import charts, printing
+from neonxc.report.charts import curves
 from neonxc.report.contents import Card, Column, Contents, Item, Pair
-from neonxc.report.curves import curves
-from neonxc.report.island import as_json, island
-from neonxc.report.outline import outline
+from neonxc.report.page_data import as_json, page_data
+from neonxc.report.tree import outline
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
 LONG = 24  # number of characters from which a value may have to be cut
@@ -71,7 +71,7 @@ def render(contents: Contents) -> str:
     """
     tints = [card.color if _is_color(card.color) else colours.NOISE for card in contents.cards]
     tags = [_tag(card.label) for card in contents.cards]
-    data = island(contents, tags, tints)
+    data = page_data(contents, tags, tints)
     script, style = _file("report.js"), _file("report.css")
     page = _template()(
         c=contents,

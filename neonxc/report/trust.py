@@ -13,7 +13,7 @@ from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, methods, pixel_flipping
-from neonxc.evaluation.stability import SAMPLE, rand_indices, refits
+from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
 from neonxc.report.contents import Curve
 from neonxc.report.subject import Subject, stratified
 from neonxc.report.tree import TreePart

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from neonxc.common.numbers import percent, text
 from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
-from neonxc.evaluation.stability import STABLE
+from neonxc.evaluation.choice import STABLE
 from neonxc.head.competition import Path
 from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance

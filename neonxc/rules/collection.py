@@ -16,8 +16,7 @@ from neonxc.rules.code import function, queries
 from neonxc.rules.counting import counts_of, overall, subset
 from neonxc.rules.points import Points
 from neonxc.rules.rendering import render_rules
-from neonxc.rules.rule import Rule
-from neonxc.rules.ruleset import RuleSet
+from neonxc.rules.rule import Rule, RuleSet
 from neonxc.rules.sql import SQL, sql
 from neonxc.rules.tabular import fields_of, frame, to_dict
 

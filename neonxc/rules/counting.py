@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from neonxc.data.inputs import are_labels
-from neonxc.rules.rule import Counts, Rule
-from neonxc.rules.ruleset import RuleSet
+from neonxc.rules.rule import Counts, Rule, RuleSet
 
 
 def counts_of(

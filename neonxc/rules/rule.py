@@ -1,13 +1,14 @@
-"""A rule: conditions that describe points of a cluster, and counts of the points that meet them."""
+"""Rules of clusters: their conditions, counts of the points that meet them, and sets of rules as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import nan
 from typing import Any
 
-from neonxc.rules.condition import Condition
+from neonxc.rules.condition import Column, Condition
 from neonxc.rules.points import Points
 from neonxc.rules.wording import counts
 
@@ -176,3 +177,29 @@ class Rule:
 
 def _has_or(condition: Condition) -> bool:
     return len(condition.intervals if condition.values is None else condition.values) + condition.missing > 1
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The data of :class:`neonxc.rules.Rules`, which documents the fields."""
+
+    rules: tuple[Rule, ...]
+    totals: Mapping[Any, Counts]
+    divide: bool = True
+    held_out_totals: Mapping[Any, Counts] | None = None
+    cost_ratio: float | None = None
+    n_noise: int = 0
+    without_rule: tuple[tuple[Any, str], ...] = ()
+
+    @cached_property
+    def clusters(self) -> dict[Any, list[Rule]]:
+        """Rules of each label, in the order of `totals`, which is that of the clustering."""
+        own = {rule.label for rule in self.rules}
+        labels = [label for label in self.totals if label in own] + sorted(own - self.totals.keys())
+        return {label: [rule for rule in self.rules if rule.label == label] for label in labels}
+
+    @property
+    def columns(self) -> list[Column]:
+        """Columns that the rules use, sorted by position and key."""
+        found = {condition.column for rule in self.rules for condition in rule.conditions}
+        return sorted(found, key=lambda column: (column.position, str(column.key)))

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from neonxc.rules.code import Language, expression
 from neonxc.rules.condition import Condition
-from neonxc.rules.expressions import Language, expression
 from neonxc.rules.rendering import no_rule, precision
-from neonxc.rules.ruleset import RuleSet
+from neonxc.rules.rule import RuleSet
 from neonxc.rules.wording import one_line
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from neonxc.data.inputs import plain
 from neonxc.rules.condition import Column, Condition
-from neonxc.rules.rule import Counts, Rule
-from neonxc.rules.ruleset import RuleSet
+from neonxc.rules.rule import Counts, Rule, RuleSet
 
 if TYPE_CHECKING:
     import pandas as pd

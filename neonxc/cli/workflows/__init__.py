@@ -1,12 +1,11 @@
 """The work of the commands as functions: clustering, explaining, drawing and writing."""
 
-from neonxc.cli.workflows.application import applied
 from neonxc.cli.workflows.images import composite, demo_photo, extractor, heatmaps
 from neonxc.cli.workflows.photos import PhotoFiles, fitted
 from neonxc.cli.workflows.reports import photo_report, table_report, text_report
 from neonxc.cli.workflows.result import show, show_choice
 from neonxc.cli.workflows.rules import cluster_rules, write_rules
-from neonxc.cli.workflows.tables import table_attributions
+from neonxc.cli.workflows.tables import applied, table_attributions
 from neonxc.report.clusters import by_choice, by_column, kmeans
 
 __all__ = [

@@ -22,9 +22,8 @@ from neonxc import plot
 from neonxc.attribution.dataset.items import rows_of_dataset
 from neonxc.attribution.dataset.run import manifest_of, run
 from neonxc.attribution.dataset.shards import Shards, shard_files
-from neonxc.cli.workflows.photos import Named, state_of
+from neonxc.cli.workflows.photos import Named, Place, patch, state_of, typical_places
 from neonxc.cli.workflows.result import Result, mark, remove_earlier
-from neonxc.cli.workflows.typical import Place, patch, typical_places
 from neonxc.common.numbers import percent, text
 from neonxc.common.processes import Ranks
 from neonxc.common.storage import write_tensors

@@ -12,7 +12,7 @@ WAIT = timedelta(minutes=30)
 """Timeout for the other processes, of which the slowest may finish much later."""
 
 
-def launched_rank() -> int:
+def torchrun_rank() -> int:
     """Return the rank of this process among those that torchrun has started; 0 without torchrun."""
     return int(os.environ.get("RANK", 0))
 
@@ -23,7 +23,7 @@ def own_device(device: str) -> str:
 
 
 @contextmanager
-def launched() -> Iterator[Any]:
+def torchrun_group() -> Iterator[Any]:
     """Yield the process group of torchrun, or None without torchrun.
 
     The messages, strings and features of photos, are small, so gloo is used even if networks are on GPUs.

@@ -14,7 +14,7 @@ MOST, STRONGEST = 4_000, 10  # maximum number of points, and of columns per poin
 CANONICAL = re.compile(r"-?(0|[1-9]\d{0,11})(\.\d{0,8}[1-9])?")  # numbers that JavaScript prints in the same form
 
 
-def island(contents: Contents, tags: list[str], colors: list[str]) -> dict[str, Any]:
+def page_data(contents: Contents, tags: list[str], colors: list[str]) -> dict[str, Any]:
     """Return clusters, columns, pairs and points as nested lists, in the order that report.js expects.
 
     For each point, the most relevant columns are listed one after the other as column, relevance in thousandths of
