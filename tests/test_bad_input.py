@@ -105,7 +105,7 @@ SHAPES = {
     "too narrow": (X[:, :3], r"X has 3 features, the clustering was fitted on 4"),
     "too wide": (np.c_[X, X], r"X has 8 features, the clustering was fitted on 4"),
     "ragged": ([[1, 2, 3, 4], [1, 2]], r"X can't be read as an array of numbers: .*inhomogeneous"),
-    "text": ([["a", "b", "c", "d"]], r"X can't be read as an array of numbers: its type is <U1"),
+    "text": ([["a", "b", "c", "d"]], r"X can't be read as an array of numbers: its type is object"),
     "nothing": (None, r"X can't be read as an array of numbers: its type is object"),
     "sparse tensor": (torch.tensor(X).to_sparse(), r"X is sparse; pass X\.to_dense\(\)"),
     "complex": (X + 1j, r"X holds complex numbers; neonxc needs real ones"),
@@ -399,7 +399,7 @@ TARGETS = {
     "too great": (3, r"{} needs columns from 0 to 2, got 3"),
     "negative": (-1, r"{} needs columns from 0 to 2, got -1"),
     "one of many": ([0] * 39 + [7], r"{} needs columns from 0 to 2, got .*7\]"),
-    "fraction": (1.5, r"{} needs whole column numbers, got torch\.float32"),
+    "fraction": (1.5, r"{} needs whole column numbers, got torch\.float64"),
     "fractions": (np.zeros(40), r"{} needs whole column numbers, got torch\.float64"),
     "mask": (np.ones(40, dtype=bool), r"{} needs whole column numbers, got torch\.bool"),
     "name": (

@@ -96,9 +96,12 @@ class Table:
         """Read points that an estimator is fitted to (`reset`) or applied to; `checks` are those of arrays."""
         table = cls.read(X)
         if table.names is None and not table.is_tensor:
-            if "dtype" not in checks and table._dtype.kind in "OUS":
-                checks["dtype"] = table._array().dtype  # raises an error for anything but numbers
-            return cls(validate_data(model, X=table.data, reset=reset, **checks))
+            try:
+                return cls(validate_data(model, X=table.data, reset=reset, **checks))
+            except ValueError as error:
+                if table._dtype.kind not in "OUS":
+                    raise
+                raise ValueError(f"X can't be read as an array of numbers: {error}") from None
         table.check_filled()
         validate_data(model, X=table.data, reset=reset, skip_check_array=True)
         return table
