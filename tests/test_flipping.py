@@ -402,9 +402,7 @@ def test_unusable_methods(methods, error, message):
 
 def test_neon_needs_its_network():
     linear = nn.Linear(X.shape[1], 3).double()
-    with pytest.raises(
-        TypeError, match=r"needs a network from neonxc\.neuralize, got Linear; neuralize it, or"
-    ):
+    with pytest.raises(TypeError, match=r"needs a network from neonxc\.neuralize, got Linear; neuralize it, or"):
         compare(linear, X)
     assert set(compare(linear, X, ["IG-10"], ZeroImputer(), 1).results) == {"IG-10"}
     with pytest.raises(

@@ -314,7 +314,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         k = len(tree.classes)
         if isinstance(table, Stream):
             means, self.inertia_, variances, nearest = table.moments(own, k, tree)
-            spread, bounds = spread_and_bounds(tree, variances, torch.stack(nearest), problem.ranks)
+            spread, bounds = spread_and_bounds(variances, torch.stack(nearest), problem.ranks)
             self._space_means = filled(means, found.space_centers)
         else:
             spread, bounds = bounds_from_table(table, tree, weight, problem.ranks)

@@ -30,7 +30,7 @@ class Cuts:
     mass_left : Tensor [...] or None
         Number (or weight) of points on the left, if a statistic counts points.
     bound : Tensor [...]
-        Bounds of the scores from the previous stage of the criterion, or the scores; zeros before the first stage.
+        Bounds of the scores from the previous stage of the criterion, or the scores; undefined before the first.
     """
 
     columns: Columns
@@ -86,7 +86,10 @@ class Cuts:
         if not least < torch.inf:
             return None
         at = int((self.bound <= least + slack).view(torch.uint8).argmax())
-        row, place = (int(index.expand_as(self.bound).flatten()[at]) for index in (self.row, self.place))
+        if self.bound.ndim == 1:
+            row, place = int(self.row[at]), int(self.place[at])
+        else:
+            row, place = divmod(at, self.bound.shape[1])
         return least, int(self.columns.features[row]), self.columns.code(row, place)
 
     def where(self, mask: Tensor) -> Cuts:
@@ -127,8 +130,7 @@ def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None, only_new:
             low, high = columns.ends()
             impossible = (place < low[:, None]) | (place >= high[:, None])
     row = torch.arange(len(columns.features), device=left.device)[:, None]
-    bound = left.new_zeros(())
-    return Cuts(columns, row, place, left, left[:, 0, -1], centers_left, mass_left, bound), impossible
+    return Cuts(columns, row, place, left, left[:, 0, -1], centers_left, mass_left, left[0]), impossible
 
 
 def concatenated(numbers: Sequence[Tensor]) -> Tensor:

@@ -106,6 +106,6 @@ def floating(values: Tensor) -> Tensor:
     return torch.empty(values.shape, dtype=torch.float64, device=values.device).copy_(values)
 
 
-def at_least_one(values: Tensor) -> Tensor:
-    """Replace divisors of 0 by 1, where the numerator is 0 too."""
-    return torch.where(values > 0, values, 1)
+def positive(values: Tensor) -> Tensor:
+    """Replace divisors of 0 by a tiny number, where the numerator is 0 too."""
+    return values.clamp(min=torch.finfo(torch.float64).tiny)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, Cuts, at_least_one, floating
+from neonxc.trees.criteria.criterion import Criterion, Cuts, positive, floating
 from neonxc.trees.problem import Node
 
 
@@ -54,7 +54,7 @@ class Gini(Criterion):
         squares = left.square_().sum(0)
         on_right = node.mass - on_left
         squares_right = (state.squares - 2 * products).add_(squares)
-        return node.mass - squares.div_(at_least_one(on_left)) - squares_right.div_(at_least_one(on_right))
+        return node.mass - squares.div_(positive(on_left)) - squares_right.div_(positive(on_right))
 
     def bound(self, node: Node) -> float:
         """Weighted impurity of the node."""

@@ -26,23 +26,22 @@ def bounds_from_table(
         every = torch.arange(table.n, device=table.device)
         variances[columns] = Table(values.T).variances(every, weight, ranks).cpu()
         rows.append(nearest_values(tree, columns, values))
-    return spread_and_bounds(tree, variances, torch.cat(rows)[None], ranks)
+    return spread_and_bounds(variances, torch.cat(rows)[None], ranks)
 
 
-def spread_and_bounds(
-    tree: ThresholdTree, variances: Tensor, nearest: Tensor, ranks: Ranks
-) -> tuple[Tensor, Tensor]:
-    """The same from variances [d] over all processes, and the nearest values [parts, bounds, 5] of own points."""
-    tested = torch.isin(torch.arange(len(variances)), tree.feature)
-    spread = variances.clamp(min=0).sqrt().where(tested & (variances > 0), 1)
-    bounds = nearest[0].clone()
-    bounds[:, 2] = ranks.max(nearest[..., 2].amax(0))
-    bounds[:, 3:] = ranks.min(nearest[..., 3:].amin(0))
+def spread_and_bounds(variances: Tensor, nearest: Tensor, ranks: Ranks) -> tuple[Tensor, Tensor]:
+    """The same from variances [d] over all processes, and the nearest values [parts, bounds, 5] of own points.
+
+    Columns that the tree does not test have a variance of 0.
+    """
+    spread = variances.sqrt().where(variances > 0, 1)
+    bounds = ranks.min(nearest.amin(0))
+    bounds[:, 2].neg_()
     return spread, bounds
 
 
 def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tensor:
-    """Rows (column, bound, nearest value below, nearest value above, whether all values are integers).
+    """Rows (column, bound, minus the nearest value below, nearest value above, whether all values are integers).
 
     There is a row for every finite threshold and interval bound that the tree has in `columns` [c], in ascending
     order. Their values [c, n] are reordered.
@@ -63,13 +62,5 @@ def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tens
     place = torch.searchsorted(values, grid.to(values.device), right=True)
     below = pad(values, (1, 0), value=-inf).gather(1, place).cpu()[row, within]
     above = pad(values, (0, 1), value=inf).gather(1, place).cpu()[row, within]
-    return torch.stack([*pairs.T, below, above, _are_integers(values)[row]], 1)
-
-
-def _are_integers(values: Tensor) -> Tensor:
-    """Whether all values of every row are integers, [rows] of float64."""
-    sample = values[:, :100]  # is checked first, because checking all values takes longer
-    found = (sample == sample.round()).all(1)
-    rows = values[found]
-    found[found.clone()] = (rows == rows.round()).all(1)
-    return found.cpu().double()
+    integers = (values == values.round()).all(1).cpu()[row]
+    return torch.stack([*pairs.T, -below, above, integers.double()], 1)

@@ -127,7 +127,7 @@ class Stream:
         cost : float
             Sum of the squared distances to these means.
         variances : Tensor [d]
-            Variances of the columns.
+            Variances of the columns that the tree tests; 0 for others.
         nearest : list of Tensor [bounds, 5]
             What :func:`nearest_values` tells about the batches of this process.
         """
@@ -147,7 +147,8 @@ class Stream:
         first, second = self.ranks.sum(sums)
         means = first / mass[:, None]
         cost = float((second - first * means.nan_to_num()).sum().clamp(min=0))
-        variances = second.sum(0) / n - (first.sum(0) / n).square()
+        variances = torch.zeros(self.d, dtype=torch.float64)
+        variances[tested] = (second.sum(0) / n - (first.sum(0) / n).square())[tested]
         return means + self._middle, cost, variances, nearest
 
 
