@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neonxc.trees.coding.exact import rounded
 from neonxc.trees.columns.statistics import Pairs, Points
-from neonxc.trees.criteria.criterion import Criterion, Cuts, positive, floating
+from neonxc.trees.criteria.criterion import Criterion, Cuts, floating, positive
 from neonxc.trees.graph.graph import Graph
 from neonxc.trees.problem import Node, Problem
 
@@ -44,7 +44,7 @@ class CliqueConductance(Criterion):
         mass = problem.clusters(problem.root())
         self.degree = torch.zeros(problem.k, dtype=torch.float64, device=problem.device)
         self.degree[mass[0]] = mass[1] / self.unit - 1
-        self.edge = 1 / positive(self.degree) if by_size else torch.ones_like(self.degree)
+        self.edge = 1 / self.degree.where(self.degree > 0, 1) if by_size else torch.ones_like(self.degree)
         self.whole = problem.weight is None and not by_size
 
     def open(self, node: Node) -> tuple[Tensor, Tensor, float]:

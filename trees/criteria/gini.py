@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, Cuts, positive, floating
+from neonxc.trees.criteria.criterion import Criterion, Cuts, floating, positive
 from neonxc.trees.problem import Node
 
 
