@@ -35,8 +35,6 @@ def run(
     batch_size: int,
     rows_per_shard: int,
     progress: bool = True,
-    what: str = "rows",
-    fresh: Callable[[], None] = lambda: None,
 ) -> None:
     """Explain the rows that are in no shard of a folder yet.
 
@@ -54,10 +52,6 @@ def run(
     batch_size, rows_per_shard : int
     progress : bool
         Show a progress bar.
-    what : str
-        Name of the rows in the progress bar.
-    fresh : callable
-        Called by the first process before the folder is created or read.
 
     Raises
     ------
@@ -68,7 +62,6 @@ def run(
     ranks.same(**{name: json.dumps(value) for name, value in shards.manifest.items()})
     with ranks.agreed():
         if ranks.rank == 0:
-            fresh()
             shards.prepare()
     with ranks.agreed():
         done = shards.rows_done(ranks.rank, ranks.size)
@@ -77,8 +70,8 @@ def run(
     bar = progress_bar(
         total=len(own) if isinstance(own, range) else None,
         initial=int(done.sum()),
-        desc=what if ranks.size == 1 else f"{what} of process 0 of {ranks.size}",
-        unit=f" {what}",
+        desc="rows" if ranks.size == 1 else f"rows of process 0 of {ranks.size}",
+        unit=" rows",
         disable=not progress or ranks.rank > 0,
     )
     pending = (row for i, row in enumerate(own) if i >= len(done) or not done[i])

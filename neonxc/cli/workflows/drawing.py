@@ -1,7 +1,6 @@
 """Heatmaps of photos as pictures in a folder, by one process or several.
 
-Finished pictures are kept in a temporary folder beside the target folder until all of them are done, so that an
-interrupted run can be continued.
+Pictures and numbers are in a temporary folder beside the target folder until all of them are done.
 """
 
 from __future__ import annotations
@@ -14,18 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor
 
 from neonxc import plot
-from neonxc.attribution.dataset.items import rows_of_dataset
-from neonxc.attribution.dataset.run import manifest_of, run
-from neonxc.attribution.dataset.shards import Shards, shard_files
-from neonxc.cli.workflows.photos import Named, Place, patch, state_of, typical_places
+from neonxc.cli.workflows.photos import Named, Place, patch, typical_places
 from neonxc.cli.workflows.result import Result, mark, remove_earlier
 from neonxc.common.numbers import percent, text
 from neonxc.common.processes import Ranks
+from neonxc.common.progress import progress_bar
 from neonxc.common.storage import write_tensors
 from neonxc.plot.images import cluster_colors
 
@@ -86,38 +83,27 @@ class Drawing:
         """Temporary folder of pictures and numbers."""
         return self.result.out.parent / f".{self.result.out.name}.unfinished"
 
-    def explain_all(
-        self, explain: Callable[[int, Tensor], Explained], described: dict[str, Any], ranks: Ranks
-    ) -> None:
-        """Explain and draw the photos of this process that an earlier run has not finished."""
+    def explain_all(self, explain: Callable[[int, Tensor], Explained], ranks: Ranks) -> None:
+        """Explain and draw the photos of this process; their numbers are kept in the temporary folder."""
         with ranks.agreed():
-            source = rows_of_dataset(self.photos, 1, _photo)
-            described = {"mode": self.mode, "photos": state_of(self.photos), **described}
-            self.shards = Shards(self.stage, manifest_of(source, "safetensors", described))
-
-        def drawn(rows: list[int], x: Tensor) -> dict[str, Tensor]:
-            one = explain(rows[0], x[0])
-            colors = cluster_colors(len(one.logits))
-            for file, k, heatmap in self._pictures(rows[0], one):
-                title = f"{self.names[rows[0]]}, cluster {k}"
-                region = None if self.whole else one.logits.argmax(dim=0) == k
-                figure = plot.overlay(x[0], heatmap, title=title, region=region, color=colors(k))
-                figure.savefig(self.stage / file, metadata=mark(file))
-            return {"logits": one.logits[None], "relevance": one.relevance[None]}
-
+            if ranks.rank == 0:
+                shutil.rmtree(self.stage, ignore_errors=True)
+                self.stage.mkdir(parents=True)
         try:
-            run(
-                source,
-                drawn,
-                self.shards,
-                ranks,
-                batch_size=1,
-                rows_per_shard=1,
-                what="photos",
-                fresh=self._forget_another,
-            )
+            with ranks.agreed():
+                own = range(ranks.rank, len(self.photos), ranks.size)
+                for row in progress_bar(own, desc="photos", disable=ranks.rank > 0):
+                    photo = self.photos[row][1]
+                    one = explain(row, photo)
+                    colors = cluster_colors(len(one.logits))
+                    for file, k, heatmap in self._pictures(row, one):
+                        title = f"{self.names[row]}, cluster {k}"
+                        region = None if self.whole else one.logits.argmax(dim=0) == k
+                        figure = plot.overlay(photo, heatmap, title=title, region=region, color=colors(k))
+                        figure.savefig(self.stage / file, metadata=mark(file))
+                    write_tensors(vars(one), self._numbers(row), {})
         except Exception:
-            if ranks.rank == 0 and self.stage.is_dir() and not shard_files(self.stage):
+            if ranks.rank == 0:
                 shutil.rmtree(self.stage)
             raise
 
@@ -126,7 +112,7 @@ class Drawing:
         numbers: dict[str, Tensor] = {}
         order = list(range(len(self.photos)))
         if self.whole:
-            own = [int(self._read(row, "logits").argmax()) for row in order]
+            own = [int(self._again(row).logits.argmax()) for row in order]
             order.sort(key=lambda row: (own[row], self.names[row]))
         sheets: list[str] = []
         pictures: list[str] = []
@@ -151,17 +137,6 @@ class Drawing:
         remove_earlier(self.result.out, self.result.files)
         shutil.rmtree(self.stage)
 
-    def _forget_another(self) -> None:
-        """Start again if the temporary folder belongs to another command."""
-        if not self.stage.is_dir():
-            return
-        try:
-            another = self.shards.first_difference() is not None
-        except (OSError, ValueError):
-            another = True
-        if another:
-            shutil.rmtree(self.stage)
-
     def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
         """Yield files, clusters and heatmaps of a photo, for the clusters that occur in it."""
         name, own = self.names[row], one.logits.argmax(dim=0)
@@ -174,7 +149,7 @@ class Drawing:
         """Return the most typical patches of every cluster; only the best ones are kept in memory."""
         best: list[list[Place]] = []
         for row in range(len(self.photos)):
-            found = typical_places(self._read(row, "logits"), row, PATCHES)
+            found = typical_places(self._again(row).logits, row, PATCHES)
             together = map(operator.add, best, found) if best else found
             best = [sorted(places, key=lambda place: -place.logit)[:PATCHES] for places in together]
         return [[patch(self.photos[place.photo][1], place) for place in places] for places in best]
@@ -210,10 +185,10 @@ class Drawing:
             yield [self.names[row], str(k), percent(share.item()), text(mean.item(), 3), percent(inside)]
 
     def _again(self, row: int) -> Explained:
-        return Explained(self._read(row, "logits"), self._read(row, "relevance"))
+        return Explained(**load_file(self._numbers(row)))
 
-    def _read(self, row: int, what: str) -> Tensor:
-        return torch.from_numpy(self.shards.read(self.shards.path(row), [what])[what][0])
+    def _numbers(self, row: int) -> Path:
+        return self.stage / f"{row}.safetensors"
 
 
 def positive_inside(heatmap: Tensor, own: Tensor) -> float:
@@ -222,8 +197,3 @@ def positive_inside(heatmap: Tensor, own: Tensor) -> float:
     positive = heatmap.clamp(min=0)
     total = float(positive.sum())
     return float((positive * region).sum()) / total if total > 0 else 0.0
-
-
-def _photo(items: list[tuple[str, Tensor]]) -> Tensor:
-    """Return a photo [1, 3, H, W]."""
-    return items[0][1][None]

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
 from neonxc.cli.workflows.drawing import Drawing, Explained, Mode, explained_clusters
 from neonxc.cli.workflows.photos import Named, names_of
@@ -98,15 +97,11 @@ def heatmaps(
     """
     features = features or extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
     ranks, names, whole = Ranks(group), names_of(photos), mode == "image"
-    if mode == "per photo":
-        described = {"network": hash_of(plain_text(features), features.state_dict()), "clusters": clusters}
-    else:
-        net = _together(photos, clusters, features, ranks, mode)
-        described = {"network": fingerprint(net)}
+    net = None if mode == "per photo" else _together(photos, clusters, features, ranks, mode)
 
     def explain(row: int, photo: Tensor) -> Explained:
         x = _batch(features, photo)
-        if mode != "per photo":
+        if net is not None:
             return _explained(net, rules, x)
         model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {names[row]} at this layer")
         return _explained(neuralize(model, x, features), rules, x)
@@ -117,7 +112,7 @@ def heatmaps(
     header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
     result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {place}", header, Path(out))
     drawing = Drawing(photos, names, result, mode)
-    drawing.explain_all(explain, {**described, "rules": plain_text(rules)}, ranks)
+    drawing.explain_all(explain, ranks)
     if ranks.rank == 0:
         drawing.finish(keep, place)
     return result

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from neonxc.attribution.fingerprint import hash_of
 from neonxc.common.arguments import unused
 
 if TYPE_CHECKING:
@@ -51,14 +50,6 @@ class PhotoFiles(Dataset[tuple[str, Tensor]]):
 
 Named = PhotoFiles | list[tuple[str, Tensor]]
 """Names and images [3, H, W] in 0..1."""
-
-
-def state_of(photos: Named) -> str:
-    """Return a hash of the photos, from the names, lengths and modification times of the files."""
-    if not isinstance(photos, PhotoFiles):
-        return hash_of([name for name, _ in photos], {str(i): photo for i, (_, photo) in enumerate(photos)})
-    stats = [(str(path), path.stat()) for path in photos.paths]
-    return hash_of([photos.size, [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]], {})
 
 
 def names_of(photos: Named) -> list[str]:
