@@ -34,14 +34,13 @@ from neonxc.trees.reading.preparation import (
     PreparedData,
     agree_on_source,
     boolean_columns,
-    prepare_in_memory,
-    prepare_shard,
+    check_sample_weight,
     prepare_stream,
+    prepare_table,
     read_points,
     stream_source,
 )
 from neonxc.trees.reading.reference import Reference, filled, inertia
-from neonxc.trees.reading.selection import check_sample_weight
 from neonxc.trees.reading.streams import Stream
 
 
@@ -233,10 +232,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         source = source if ranks.alone else agree_on_source(X, source, ranks)
         if source is not None:
             data = prepare_stream(self, source, labels, centers, sample_weight, ranks)
-        elif ranks.alone:
-            data = prepare_in_memory(self, X, labels, centers, sample_weight)
         else:
-            data = prepare_shard(self, X, labels, centers, sample_weight, ranks)
+            data = prepare_table(self, X, labels, centers, sample_weight, ranks)
         data.boolean = boolean_columns(X) if ranks.alone else None
         if labels is not None:
             noise = torch.from_numpy(~are_labels(label_array(labels)))
@@ -259,20 +256,17 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         return None
 
     def _reference(
-        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
+        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
     ) -> Reference:
+        """The reference clustering of a table, which consists of the points of X."""
         if centers is not None:
-            return references.from_centers(table, centers, self.metric, getattr(self, "feature_names_in_", None))
+            with ranks.agreed():
+                names = getattr(self, "feature_names_in_", None)
+                return references.from_centers(table, centers, self.metric, names)
         if labels is not None:
-            own = labels if kept is None else labels[kept.cpu().numpy()]
-            return references.from_labels(table, own, self.metric, weight)
-        if isinstance(self.reference, str):
-            X = table.data
-        elif kept is not None:
-            X = Given.read(X).take(kept.cpu().numpy()).data
-        X = Given.read(X).for_sklearn
+            return references.from_labels(table, labels, self.metric, weight, ranks)
         found = references.from_estimator(
-            table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state
+            table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state, ranks
         )
         if len(found.classes) and found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
             raise ValueError("reference leaves points out as noise (label -1); fit it first, and pass its labels_")

@@ -15,7 +15,7 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Grown, Leaves, Step, grow_with_tests
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading.shards import common_seed
+from neonxc.trees.reading.reference import common_seed
 
 ARRAYS = 8  # approximate number of arrays [nodes, d, k] that drawing cuts needs at the same time
 Tests = dict[int, tuple[int, float]]

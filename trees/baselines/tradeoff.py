@@ -17,8 +17,8 @@ from neonxc.data.table import Table as Given
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.reading.preparation import check_sample_weight
 from neonxc.trees.reading.reference import fitted_labels
-from neonxc.trees.reading.selection import check_sample_weight
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,8 +24,7 @@ from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Leaves, best_first, label_leaves, separate_centers
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading.reference import kmeans
-from neonxc.trees.reading.shards import common_seed, kmeans_of_shards
+from neonxc.trees.reading.reference import common_seed, kmeans, kmeans_of_group
 from neonxc.trees.search import Search
 
 STARTS: tuple[tuple[str, Callable[[Problem], Criterion]], ...] = (
@@ -104,7 +103,7 @@ class CenterTree(TreeExplainer):
             centers, labels = kmeans(problem.table, problem.k, problem.weight, seed, n_init=1)
         else:
             seed = common_seed(self.random_state, ranks) + start
-            centers = kmeans_of_shards(problem.table, problem.k, problem.weight, seed, ranks)
+            centers = kmeans_of_group(problem.table, problem.k, problem.weight, seed, ranks)
             labels = problem.table.distances(centers).argmin(1)
         columns = code_columns(problem.table, centers, self.max_bins, problem.weight, ranks)
         moved = replace(problem, columns=columns, centers=centers, space_centers=centers)

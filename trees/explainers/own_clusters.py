@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.coding.table import Table
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
@@ -26,10 +27,10 @@ class OwnClusters(TreeExplainer):
     n_clusters: int | None  # type: ignore[assignment]
 
     def _reference(
-        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
+        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
     ) -> Reference:
         if self._given:
-            return super()._reference(table, X, labels, centers, weight, kept)
+            return super()._reference(table, X, labels, centers, weight, ranks)
         if self.n_clusters is not None and table.n < self.n_clusters:
             raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={self.n_clusters}")
         return references.from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)

@@ -10,6 +10,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.table import Table as Given
 from neonxc.trees.coding.codes import code_columns
@@ -75,12 +76,12 @@ class KernelTree(TreeExplainer):
         return (references.to_tensor(points) if Given(points).is_sparse else points), names, give
 
     def _reference(
-        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
+        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
     ) -> Reference:
         if not self._given and isinstance(self.reference, str) and self.reference == "kernel_kmeans":
             found = self._kernel_kmeans(table, weight)
         else:
-            found = super()._reference(table, X, labels, centers, weight, kept)
+            found = super()._reference(table, X, labels, centers, weight, ranks)
         if self.gamma is not None:
             self.gamma_ = float(self.gamma)
         elif self.kernel == "gaussian" and found.gamma is not None:
@@ -98,8 +99,8 @@ class KernelTree(TreeExplainer):
                 ConvergenceWarning,
             )
             k = different
-        X = Given.read(table.data).for_sklearn
-        return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
+        options = k, self.metric, weight, self.random_state
+        return references.from_estimator(table, table.data, "kernel_kmeans", *options)
 
     def _kernel_imm(self, problem: Problem) -> Leaves:
         """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""

@@ -11,19 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.estimators import plain_parameters
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import readable, without_rows
-from neonxc.data.inputs import class_order, label_array
+from neonxc.data.inputs import are_labels, as_weights, class_order, label_array
 from neonxc.data.table import Table as Given
 from neonxc.trees.coding.codes import code_columns
+from neonxc.trees.coding.exact import digest
 from neonxc.trees.coding.table import Table
+from neonxc.trees.fitted.tree import tree_of
 from neonxc.trees.problem import Problem
 from neonxc.trees.reading.batches import BatchSource, batch_source
 from neonxc.trees.reading.mixed import centers_in_columns, read_mixed
 from neonxc.trees.reading.reference import Reference, filled, inertia, to_tensor
-from neonxc.trees.reading.selection import check_sample_weight, selected_points
-from neonxc.trees.reading.shards import check_columns, check_fit, reference_of_shards
-from neonxc.trees.reading.streams import read_stream
+from neonxc.trees.reading.streams import check_columns, read_stream
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
@@ -77,82 +78,48 @@ class PreparedData:
         return inertia(found, found.labels, means, problem.weight, problem.metric, problem.ranks)
 
 
-def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> PreparedData:
-    """Prepare a table in memory."""
-    points, names, give = model._read(X, reset=True)
-    model._is_tensor = isinstance(X, Tensor)
-    mixed = Given(points).names is not None
-    if mixed and centers is not None:
-        raise ValueError("centers needs an X without categories and missing values; pass labels instead")
-    model._given = labels is not None or centers is not None
-    weight = check_sample_weight(sample_weight, points)
-    given, labels = labels, None if labels is None else label_array(labels)
-    selected = selected_points(labels, weight, points)
-    if selected is not None and not len(selected):
-        raise ValueError("no points are left: for every point, the label is -1 (noise) or the weight is zero")
-    own = weight if weight is None or selected is None else weight[selected]
-    made = read_mixed(points, selected, own) if mixed else None
-    if made is None:
-        table = Table(points) if selected is None else Table(points).take(selected)
-        table.check_size(names)
-        found = model._reference(table, X, labels, centers, own, selected)
-    else:
-        table = made.cut
-        found = centers_in_columns(
-            model._reference(made.space, X, labels, None, own, selected), made, model.metric, own
-        )
-    found.reorder(class_order(given, found.classes))
-    columns = code_columns(table, found.centers, model.max_bins, own)
-    problem = Problem(
-        table,
-        columns,
-        found.centers,
-        found.labels,
-        own,
-        found.space,
-        found.space_centers,
-        model.metric,
-        found.distances,
-        made,
-    )
-    return PreparedData(problem, found, points, selected, names, give)
-
-
-def prepare_shard(
+def prepare_table(
     model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
 ) -> PreparedData:
-    """Prepare the rows of one process of a group."""
+    """Prepare a table in memory, or the rows of one process of a group."""
+    given = labels
     with ranks.agreed():
-        if model._no_group_reason is not None:
+        if not ranks.alone and model._no_group_reason is not None:
             raise ValueError(f"{type(model).__name__} takes no group: {model._no_group_reason}")
-        given, rows = readable(X, ranks)
-        points, names, give = model._read(given, reset=True)
-        if not isinstance(points, Tensor):
-            raise ValueError("X in a group needs a dense table of numbers without missing values")
-        points = points[rows]
-        weight = check_sample_weight(sample_weight, points)
-        labels = None if labels is None else label_array(labels) if len(points) else np.empty(0)
+        readable_X, rows = readable(X, ranks)
+        points, names, give = model._read(readable_X, reset=True)
+        mixed = Given(points).names is not None
+        if not ranks.alone:
+            if not isinstance(points, Tensor):
+                raise ValueError("X in a group needs a dense table of numbers without missing values")
+            points = points[rows]
+        if mixed and centers is not None:
+            raise ValueError("centers needs an X without categories and missing values; pass labels instead")
+        weight = own = check_sample_weight(sample_weight, points)
+        labels = None if labels is None else label_array(labels) if points.shape[0] else np.empty(0)
         selected = selected_points(labels, weight, points)
-        table = Table(points) if selected is None else Table(points).take(selected)
-        table.check_size(names)
-    check_fit(ranks, model, centers=centers, labels=labels, sample_weight=sample_weight)
-    dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
-    table = table if table.n else Table(table.data.to(dtype))
-    own = weight if weight is None or selected is None else weight[selected]
+        if selected is not None:
+            if ranks.alone and not len(selected):
+                raise ValueError(
+                    "no points are left: for every point, the label is -1 (noise) or the weight is zero"
+                )
+            kept = selected.cpu().numpy()
+            own = None if weight is None else weight[selected]
+            labels = None if labels is None else labels[kept]
+            X = Given.read(X).take(kept).data
+        made = read_mixed(points, selected, own) if mixed else None
+        table = made.cut if made else Table(points) if selected is None else Table(points).take(selected)
+        if made is None:
+            table.check_size(names)
+    if not ranks.alone:
+        check_fit(ranks, model, centers=centers, labels=labels, sample_weight=sample_weight)
+        dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
+        table = table if table.n else Table(table.data.to(dtype))
     model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
-    found = reference_of_shards(
-        table,
-        X if selected is None else Given.read(X).take(selected.cpu().numpy()).data,
-        labels=labels if labels is None or selected is None else labels[selected.cpu().numpy()],
-        centers=centers,
-        reference=model.reference,
-        n_clusters=model.n_clusters,
-        metric=model.metric,
-        weight=own,
-        random_state=model.random_state,
-        ranks=ranks,
-        names=getattr(model, "feature_names_in_", None),
-    )
+    found = model._reference(made.space if made else table, X, labels, centers, own, ranks)
+    found = found if made is None else centers_in_columns(found, made, model.metric, own)
+    if ranks.alone:
+        found.reorder(class_order(given, found.classes))
     problem = Problem(
         table,
         code_columns(table, found.centers, model.max_bins, own, ranks),
@@ -163,7 +130,8 @@ def prepare_shard(
         found.space_centers,
         model.metric,
         found.distances,
-        ranks=ranks,
+        made,
+        ranks,
     )
     return PreparedData(problem, found, points, selected, names, give)
 
@@ -250,3 +218,56 @@ def boolean_columns(X: Any) -> Tensor | None:
     """Tell which columns of a frame hold truth values; None if none does, or for other data."""
     found = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
     return found if bool(found.any()) else None
+
+
+def check_sample_weight(sample_weight: Any, data: Any) -> Tensor | None:
+    """Check the weights of the points; return them as [n] of float64 on the device of the points.
+
+    Raises
+    ------
+    ValueError
+        If the number of weights is wrong, or a weight is negative or not finite.
+    """
+    if sample_weight is None:
+        return None
+    return as_weights(sample_weight, data.shape[0], Given(data).device)
+
+
+def selected_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
+    """Indices of the points that are neither noise nor of weight 0; None if these are all points.
+
+    Raises
+    ------
+    ValueError
+        If the number of labels is wrong.
+    """
+    selected = torch.ones(data.shape[0], dtype=torch.bool, device=Given(data).device)
+    if labels is not None:
+        if labels.shape != (data.shape[0],):
+            raise ValueError(f"labels needs one label per point, shape ({data.shape[0]},), got {labels.shape}")
+        selected &= torch.from_numpy(are_labels(labels)).to(selected.device)
+    if weight is not None:
+        selected &= weight > 0
+    if bool(selected.all()):
+        return None
+    return selected.nonzero()[:, 0]
+
+
+def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:
+    """Check that all processes fit the same model with the same kinds of arguments and the same centers.
+
+    Raises
+    ------
+    ValueError
+        In all processes, naming what differs.
+    """
+    ranks.same(model=f"{type(model).__name__}({plain_parameters(model)})")
+    ranks.same(**{name: "missing" if value is None else "given" for name, value in given.items()})
+    base = tree_of(getattr(model, "base", None))
+    if base is not None:
+        ranks.same(base=f"a tree of {base.n_leaves} leaves with digest {digest(base.feature, base.threshold)}")
+    if given["centers"] is None:
+        return
+    with ranks.agreed():
+        centers = Given.read(given["centers"], name="centers").tensor
+    ranks.same(centers=f"{list(centers.shape)} with digest {digest(centers)}")

@@ -12,11 +12,13 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
+from neonxc.data.distributed import common_classes, readable
 from neonxc.data.inputs import check_names, label_array
 from neonxc.data.table import Table as Given
 from neonxc.trees.coding.exact import exact_total, tally
@@ -88,19 +90,52 @@ def centers_of(centers: Any, d: int, names: Any) -> Tensor:
     return values
 
 
-def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
-    """Reference with given labels; centers are the clusters' means (medians for "l1")."""
-    values = label_array(labels)
-    classes, position = np.unique(values, return_inverse=True)
-    index = torch.from_numpy(position).to(table.device)
-    centers = cluster_centers(table, index, len(classes), metric, weight)
+def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None, ranks: Ranks = ALONE) -> Reference:
+    """Reference with given labels; centers are the clusters' means (medians for "l1") over all processes."""
+    if not ranks.alone and metric != "l2":
+        raise ValueError('labels in a group need metric="l2": medians need all rows; pass centers')
+    values, classes = classes_of(labels, ranks)
+    index = torch.from_numpy(np.searchsorted(classes, values)).to(table.device)
+    centers = cluster_centers(table, index, len(classes), metric, weight, ranks)
     return Reference(index, centers, classes, table, centers)
 
 
+def classes_of(labels: Any, ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
+    """The labels of this process [n], and the sorted distinct labels of all processes, with a common data type."""
+    with ranks.agreed():
+        values = label_array(labels) if len(labels) else np.empty(0, dtype=np.int64)
+    classes = common_classes(values, ranks)
+    return values.astype(classes.dtype), classes
+
+
 def from_estimator(
-    table: Table, X: Any, reference: Any, n_clusters: int, metric: str, weight: Tensor | None, random_state: Any
+    table: Table,
+    X: Any,
+    reference: Any,
+    n_clusters: int,
+    metric: str,
+    weight: Tensor | None,
+    random_state: Any,
+    ranks: Ranks = ALONE,
 ) -> Reference:
-    """Reference from an estimator or its name; estimators that are not fitted are fitted here."""
+    """Reference from an estimator or its name; estimators that are not fitted are fitted here, outside of a group.
+
+    Raises
+    ------
+    ValueError
+        The reference is no clusterer, or can't label the points of X. In a group, in all processes, if it needs
+        all rows.
+    """
+    if isinstance(reference, str):
+        X = table.data
+        if not ranks.alone:
+            if reference != "kmeans" or metric != "l2":
+                raise ValueError(
+                    'reference in a group needs "kmeans" with metric="l2", or a fitted clusterer; or pass centers '
+                    f"or labels; got {reference!r} with metric={metric!r}"
+                )
+            centers = kmeans_of_group(table, n_clusters, weight, common_seed(random_state, ranks), ranks)
+            return from_centers(table, centers, metric)
     if isinstance(reference, str) and reference == "kmeans":
         centers, labels = kmeans(table, n_clusters, weight, random_state)
         found = Reference(labels, centers, np.arange(len(centers)), table, centers, by_means=False)
@@ -108,18 +143,21 @@ def from_estimator(
     if isinstance(reference, str) and reference == "spectral":
         if table.n < n_clusters:
             raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={n_clusters}")
-        spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
-        return from_labels(table, fitted_labels(spectral, X, weight)[1], metric, weight)
-    if isinstance(reference, str) and reference == "kernel_kmeans":
+        reference = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
+    elif isinstance(reference, str) and reference == "kernel_kmeans":
         from neonxc.models import KernelKMeans
 
         reference = KernelKMeans(n_clusters, objective="feature", random_state=random_state)
-    if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
-        raise ValueError(
-            f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
-        )
-    model, labels = fitted_labels(_flat(reference), X, weight)
-    return in_own_space(from_labels(table, labels, metric, weight), model, X, metric, weight)
+    with ranks.agreed():
+        if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
+            raise ValueError(
+                f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
+            )
+        X, rows = readable(X, ranks)
+        X = Given.read(X).for_sklearn
+        model, labels = fitted_labels(_flat(reference), X, weight, ranks)
+    found = from_labels(table, labels[rows], metric, weight, ranks)
+    return in_own_space(found, model, X, metric, weight, ranks, rows)
 
 
 def in_own_space(
@@ -179,6 +217,21 @@ def kmeans(
     model = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
     centers = torch.from_numpy(model.cluster_centers_.astype(np.float64)).to(table.device)
     return centers, torch.from_numpy(model.labels_[inverse].astype(np.int64)).to(table.device)
+
+
+def kmeans_of_group(table: Table, k: int, weight: Tensor | None, seed: int, ranks: Ranks) -> Tensor:
+    """Fit k-means to the rows of all processes; return its centers [k, d]."""
+    from neonxc.models import KernelKMeans
+
+    model = KernelKMeans(k, n_support=1, n_init=10, random_state=seed % (1 << 31))
+    weights = None if weight is None else weight.cpu().numpy()
+    model.fit(table.data.to(torch.float64), sample_weight=weights, group=ranks.group)
+    return torch.as_tensor(model.support_vectors_).to(table.device, torch.float64)
+
+
+def common_seed(random_state: Any, ranks: Ranks) -> int:
+    """A seed that is the same in all processes, even if `random_state` is None."""
+    return int(ranks.max(torch.tensor(check_random_state(random_state).randint(1 << 31))))
 
 
 def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -269,18 +322,20 @@ def _flat(model: Any) -> Any:
     return Pipeline([(f"step{number}", step) for number, (_, step) in enumerate(steps)])
 
 
-def fitted_labels(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:
+def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = ALONE) -> tuple[Any, Any]:
     """Fit a clusterer unless it is fitted; return it and its labels of X."""
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
         check_is_fitted(final)
     except NotFittedError:
+        if not ranks.alone:
+            raise ValueError("reference in a group needs to be fitted; otherwise pass centers or labels") from None
         model = clone(reference)
         return model, model.fit_predict(X, **_weighted(reference, final, weight))
     if hasattr(final, "predict"):
         return reference, reference.predict(X)
     labels = getattr(final, "labels_", None)
-    if labels is None or len(labels) != np.shape(X)[0]:
+    if not ranks.alone or labels is None or len(labels) != np.shape(X)[0]:
         raise ValueError(
             f"reference is a fitted {type(final).__name__} that can't predict; pass labels= or an unfitted one"
         )

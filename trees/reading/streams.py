@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.distributed import common_type
 from neonxc.data.inputs import are_labels, label_array
 from neonxc.trees.coding.bins import Sketch
 from neonxc.trees.coding.codes import CodedColumns, stored_columns
@@ -21,8 +22,7 @@ from neonxc.trees.coding.value_ranks import code_type
 from neonxc.trees.fitted.training_bounds import nearest_values
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.reading.batches import BatchSource
-from neonxc.trees.reading.reference import Reference, from_centers, kmeans
-from neonxc.trees.reading.shards import check_columns, classes_of_shards, common_seed
+from neonxc.trees.reading.reference import Reference, classes_of, common_seed, from_centers, kmeans
 
 MAX_BINS = 256  # bins of a column, so that a code is one byte
 LARGEST = 1 << 32  # bytes of an array; larger ones are stored in a temporary file
@@ -173,7 +173,7 @@ def read_stream(
     table: Any = Stream(source, values, model.max_bins or MAX_BINS, ranks)
     if values is not None:
         clustered = values if table.selected is None else values[table.selected.numpy()]
-        clustered, classes = classes_of_shards(clustered, ranks)
+        clustered, classes = classes_of(clustered, ranks)
         own = torch.from_numpy(np.searchsorted(classes, clustered))
         centers = table.moments(own, len(classes))[0]
     else:
@@ -195,3 +195,15 @@ def allocate(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype)
     with tempfile.NamedTemporaryFile() as file:  # the file is deleted together with the array
         return torch.from_file(file.name, True, size, dtype=dtype).view(shape)
+
+
+def check_columns(ranks: Ranks, n: int, d: int, dtype: torch.dtype, names: Any) -> torch.dtype:
+    """Check that all processes have the same columns; return the common data type of those with rows.
+
+    Raises
+    ------
+    ValueError
+        In all processes, naming what differs, or if no process has rows.
+    """
+    ranks.same(columns=d, **{"the names of columns": names})
+    return common_type(n, dtype, ranks)
