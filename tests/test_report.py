@@ -19,11 +19,11 @@ from neonxc.common.numbers import percent, rounded, text
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k, cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
+from neonxc.report.clustering import read, stratified
 from neonxc.report.items import photos as as_photos
-from neonxc.report.subject import read, stratified
 from neonxc.report.tree import grow
 from neonxc.report.trust import FlippingPart
-from neonxc.report.verdict import sentence
+from neonxc.report.verdict import verdict
 from neonxc.trees import CART, IMM
 
 HOSTILE = '<script>alert("1")</script>'
@@ -110,8 +110,8 @@ def test_figures_are_measured(report, model, wine):
     ],
 )
 def test_the_verdict_compares_methods_within_their_error(neon, said, model, wine):
-    subject = read(model, wine, None, None, None, None)
-    found = sentence(subject, grow(subject), FlippingPart(neon, 99.5, "IG", 0.6, []))
+    clustering = read(model, wine, None, None, None, None)
+    found = verdict(clustering, grow(clustering), FlippingPart(neon, 99.5, "IG", 0.6, []))
     assert f"According to pixel-flipping, {said}" in found
     assert found.endswith("(standard error of the difference: 0.6).")
 
@@ -212,9 +212,9 @@ def test_clusters_are_in_the_order_of_their_categories():
 def test_labels_may_come_first(wine, model):
     labels = model.predict(wine)
     for given in ((labels, wine, None), (wine, None, labels)):
-        subject = read(*given[:2], given[2], None, None, None)
-        assert subject.own.tolist() == labels.tolist()
-        assert subject.whole.fidelity_ is not None  # a surrogate
+        clustering = read(*given[:2], given[2], None, None, None)
+        assert clustering.own.tolist() == labels.tolist()
+        assert clustering.whole.fidelity_ is not None  # a surrogate
 
 
 def test_noise_is_in_no_cluster():
@@ -309,10 +309,10 @@ def test_photos_are_shown_as_they_were_before_the_network(photos):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3, padding=1), torch.nn.ReLU()).eval()
     features = FeatureExtractor(net, "1", mean=(0.3,) * 3, std=(0.5,) * 3, pool="avg")
     x = features.preprocess(photos)
-    subject = read(
+    clustering = read(
         KMeans(2, n_init=3, random_state=0).fit(features.points(x).numpy()), x, None, features, None, None
     )
-    torch.testing.assert_close(as_photos(subject, x), photos)
+    torch.testing.assert_close(as_photos(clustering, x), photos)
 
 
 def test_locations_of_photos(photos):

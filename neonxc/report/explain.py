@@ -19,6 +19,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.data.frames import as_pandas
 from neonxc.data.table import Table
 from neonxc.report.cards import cards
+from neonxc.report.clustering import Clustering, is_table, read, with_names
 from neonxc.report.clusters import of_data
 from neonxc.report.contents import Contents, Trust
 from neonxc.report.items import items, regions
@@ -29,10 +30,9 @@ from neonxc.report.report import Report
 from neonxc.report.reproduce import reproduce
 from neonxc.report.statements import cluster_names as named
 from neonxc.report.statements import columns_of, statements
-from neonxc.report.subject import Subject, is_table, read, with_names
 from neonxc.report.tree import grow, nodes
 from neonxc.report.trust import agree, flip, refit
-from neonxc.report.verdict import figures, sentence, warned, what
+from neonxc.report.verdict import cautions, description, figures, verdict
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
 LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, refits and pixel-flipping."
@@ -147,68 +147,68 @@ def explain(
             title, notes = title or made.what, [*prepared.notes, *made.notes, *notes]
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
-        subject = read(model_or_labels, X, labels, features, names, cluster_names)
+        clustering = read(model_or_labels, X, labels, features, names, cluster_names)
         step("relevance")
-        relevance = measure(subject)
+        relevance = measure(clustering)
         step("tree")
-        tree = grow(subject)
+        tree = grow(clustering)
         flipping, refits = None, None
         if not fast:
             step("pixel-flipping")
-            flipping = flip(subject)
+            flipping = flip(clustering)
             step("refits")
-            refits = refit(subject)
+            refits = refit(clustering)
         step("clusters")
-        table, given = subject.values(relevance.index, relevance.shown), _row_names(subject.X, row_names)
-        rows = None if subject.kind == "locations" else given  # the points are locations, several per photo
-        units = [subject.units[i] for i in relevance.shown]
-        found_statements = [statements(subject, relevance, table, units, k) for k in range(subject.k)]
-        readable = subject.kind in ("table", "texts")  # names of channels say nothing
-        sources = found_statements if readable else [[]] * subject.k
-        titles = named(sources, subject.cluster_labels, dict(subject.cluster_names))
-        palette = colors(subject.k)
-        found = cards(subject, relevance, table, given, found_statements, titles, palette, tree)
+        table, given = clustering.values(relevance.index, relevance.shown), _row_names(clustering.X, row_names)
+        rows = None if clustering.kind == "locations" else given  # the points are locations, several per photo
+        units = [clustering.units[i] for i in relevance.shown]
+        found_statements = [statements(clustering, relevance, table, units, k) for k in range(clustering.k)]
+        readable = clustering.kind in ("table", "texts")  # names of channels say nothing
+        sources = found_statements if readable else [[]] * clustering.k
+        titles = named(sources, clustering.cluster_labels, dict(clustering.cluster_names))
+        palette = colors(clustering.k)
+        found = cards(clustering, relevance, table, given, found_statements, titles, palette, tree)
         doubtful = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
-        disagreements = items(subject, relevance, table, rows, doubtful)
-        for card, value in zip(found, agree(subject, tree).tolist(), strict=True):
+        disagreements = items(clustering, relevance, table, rows, doubtful)
+        for card, value in zip(found, agree(clustering, tree).tolist(), strict=True):
             card.agreement = None if np.isnan(value) else value
         step("pairs")
-        against, pair_notes = pairs(subject, relevance, trees=not fast)
+        against, pair_notes = pairs(clustering, relevance, trees=not fast)
         step("map")
-        sample = points(subject, relevance, table, rows, found, disagreements, tree.leaf, projection)
+        sample = points(clustering, relevance, table, rows, found, disagreements, tree.leaf, projection)
     trust = Trust(
         [] if flipping is None else flipping.curves,
         tree.curves,
         [] if refits is None else refits.seeds,
         disagreements,
     )
-    warnings = warned(subject, tree, relevance, table, refits, titles)
+    warnings = cautions(clustering, tree, relevance, table, refits, titles)
     told = {warning.text for warning in warnings}
     contents = Contents(
-        title=title or f"{subject.k} clusters",
-        kind=subject.kind,
-        what=what(subject),
-        n=subject.n,
-        k=subject.k,
-        noise=int((subject.own < 0).sum()),
-        verdict=sentence(subject, tree, flipping),
-        figures=figures(subject, tree, flipping, refits),
+        title=title or f"{clustering.k} clusters",
+        kind=clustering.kind,
+        what=description(clustering),
+        n=clustering.n,
+        k=clustering.k,
+        noise=int((clustering.own < 0).sum()),
+        verdict=verdict(clustering, tree, flipping),
+        figures=figures(clustering, tree, flipping, refits),
         warnings=warnings,
-        notes=[note for note in (*notes, *_notes(subject, relevance, len(sample.rows))) if note not in told]
+        notes=[note for note in (*notes, *_notes(clustering, relevance, len(sample.rows))) if note not in told]
         + [LEFT_OUT] * fast,
         columns=columns_of(table, units),
         cards=found,
         pairs=against,
-        tree=nodes(tree, subject),
+        tree=nodes(tree, clustering),
         points=sample,
         trust=trust,
-        reproduce=reproduce(subject, tree),
+        reproduce=reproduce(clustering, tree),
         pair_notes=pair_notes,
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
-    if subject.kind == "locations":
-        contents.photo, contents.regions = regions(subject, palette)
-    return Report(contents, subject.whole, tree.explainer)
+    if clustering.kind == "locations":
+        contents.photo, contents.regions = regions(clustering, palette)
+    return Report(contents, clustering.whole, tree.explainer)
 
 
 def _is_data(given: Any, X: Any, labels: Any, features: Any) -> bool:
@@ -228,18 +228,18 @@ def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
     return None if index is None or isinstance(index, pd.RangeIndex) else [str(name) for name in index]
 
 
-def _notes(subject: Subject, relevance: Relevance, mapped: int) -> list[str]:
-    found = list(subject.notes)
-    if len(relevance.index) < subject.n:
+def _notes(clustering: Clustering, relevance: Relevance, mapped: int) -> list[str]:
+    found = list(clustering.notes)
+    if len(relevance.index) < clustering.n:
         found.append(
             f"Relevance and distributions are computed on a stratified sample of {text(len(relevance.index))} "
             "points."
         )
-    if len(relevance.shown) < len(subject.units):
+    if len(relevance.shown) < len(clustering.units):
         found.append(
-            f"The {len(relevance.shown)} most relevant of {text(len(subject.units))} columns are shown, and only "
-            "they are changed to move points to other clusters."
+            f"The {len(relevance.shown)} most relevant of {text(len(clustering.units))} columns are shown, and "
+            "only they are changed to move points to other clusters."
         )
-    if 0 < (most := searched(subject, relevance)) < mapped:
+    if 0 < (most := searched(clustering, relevance)) < mapped:
         found.append(f"The smallest change to another cluster is computed for {most} points of the map.")
     return found

@@ -22,9 +22,9 @@ from neonxc.common.numbers import percent, rounded, text
 from neonxc.data.table import Table
 from neonxc.plot.documents import least_marked
 from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed
+from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Item
 from neonxc.report.relevance import Relevance
-from neonxc.report.subject import Subject
 
 VALUES = 6  # maximum number of columns shown for a row
 SIDE = 224  # longer side of a photo in pixels
@@ -32,7 +32,7 @@ CHARACTERS = 600  # maximum number of characters shown of a text
 
 
 def items(
-    subject: Subject, relevance: Relevance, table: pd.DataFrame, names: list[str] | None, places: np.ndarray
+    clustering: Clustering, relevance: Relevance, table: pd.DataFrame, names: list[str] | None, places: np.ndarray
 ) -> list[Item]:
     """Describe points of the sample, given their positions in the sample."""
     found = []
@@ -40,11 +40,11 @@ def items(
         row, logit = int(relevance.index[place]), float(relevance.logit[place])
         name = str(row) if names is None else names[row]
         found.append(Item(row, name, rounded([logit])[0], int(relevance.rival[place])))
-    if subject.kind == "table":
+    if clustering.kind == "table":
         return [replace(item, values=_values(relevance, table, p)) for item, p in zip(found, places, strict=True)]
-    if subject.kind == "images":
-        return _photos(subject, found)
-    return _texts(subject, found) if subject.kind == "texts" else found
+    if clustering.kind == "images":
+        return _photos(clustering, found)
+    return _texts(clustering, found) if clustering.kind == "texts" else found
 
 
 def _values(relevance: Relevance, table: pd.DataFrame, place: int) -> list[tuple[int, str, float]]:
@@ -53,31 +53,31 @@ def _values(relevance: Relevance, table: pd.DataFrame, place: int) -> list[tuple
     return [(int(i), text(table.iat[place, i]), rounded([share[i]])[0]) for i in order]
 
 
-def _photos(subject: Subject, found: list[Item]) -> list[Item]:
+def _photos(clustering: Clustering, found: list[Item]) -> list[Item]:
     if not found:
         return found
     index = np.array([item.row for item in found])
-    x = Table.read(subject.X).take(index).data
-    maps = NEON(subject.whole).attribute(x, target=subject.own[index].tolist())
+    x = Table.read(clustering.X).take(index).data
+    maps = NEON(clustering.whole).attribute(x, target=clustering.own[index].tolist())
     return [
         replace(item, picture=webp(photo), heatmap=webp(under_heatmap(photo, heatmap)))
-        for item, photo, heatmap in zip(found, photos(subject, x), _tensor(maps).sum(1), strict=True)
+        for item, photo, heatmap in zip(found, photos(clustering, x), _tensor(maps).sum(1), strict=True)
     ]
 
 
-def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[list[Item]]:
+def whole_photos(clustering: Clustering, names: list[str] | None, most: int) -> list[list[Item]]:
     """Return, for each cluster of locations, the photos with the largest share of it, with its heatmap."""
-    own = torch.from_numpy(subject.own.reshape(len(subject.X), -1))
-    share = torch.stack([(own == cluster).double().mean(1) for cluster in range(subject.k)])
+    own = torch.from_numpy(clustering.own.reshape(len(clustering.X), -1))
+    share = torch.stack([(own == cluster).double().mean(1) for cluster in range(clustering.k)])
     found: list[list[Item]] = []
     for cluster, row in enumerate(share):
         index = row.topk(min(most, len(row))).indices
         index = index[row[index] > 0].numpy()
-        x = Table.read(subject.X).take(index).data
+        x = Table.read(clustering.X).take(index).data
         pictures: Any = []
         if len(index):
-            maps = _tensor(NEON(subject.whole).heatmaps(x, [cluster]))[:, 0]
-            pictures = zip(index.tolist(), photos(subject, x), maps, strict=True)
+            maps = _tensor(NEON(clustering.whole).heatmaps(x, [cluster]))[:, 0]
+            pictures = zip(index.tolist(), photos(clustering, x), maps, strict=True)
         found.append(
             [
                 Item(
@@ -94,29 +94,29 @@ def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[l
     return found
 
 
-def regions(subject: Subject, colors: list[str]) -> tuple[str, str]:
+def regions(clustering: Clustering, colors: list[str]) -> tuple[str, str]:
     """Return the first photo, and the photo overlaid with the colours of its clusters."""
-    first = Table.read(subject.X).take([0]).data
-    photo = photos(subject, first)[0]
-    shape = np.shape(subject.whole.predict(first))[1:]
-    own = torch.from_numpy(subject.own[: int(np.prod(shape))].reshape(shape))
+    first = Table.read(clustering.X).take([0]).data
+    photo = photos(clustering, first)[0]
+    shape = np.shape(clustering.whole.predict(first))[1:]
+    own = torch.from_numpy(clustering.own[: int(np.prod(shape))].reshape(shape))
     rgb = torch.tensor([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in [*colors, NOISE]])
     painted = F.interpolate(rgb[own].permute(2, 0, 1)[None], photo.shape[1:], mode="nearest")[0]
     return webp(photo), webp(0.3 * torch.from_numpy(pale(photo)).permute(2, 0, 1).float() + 0.7 * painted)
 
 
-def _texts(subject: Subject, found: list[Item]) -> list[Item]:
+def _texts(clustering: Clustering, found: list[Item]) -> list[Item]:
     index = np.array([item.row for item in found])
     if not len(index):
         return found
-    marked = text_marks(subject, index)
+    marked = text_marks(clustering, index)
     return [replace(item, text=words, marks=marks) for item, (words, marks) in zip(found, marked, strict=True)]
 
 
-def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
+def text_marks(clustering: Clustering, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
     """Return texts with their highlights: start, end and relevance, relative to the largest, from -1 to 1."""
-    texts, net = [str(one) for one in Table.read(subject.X).take(index).data], subject.net
-    target = subject.own[index].tolist()
+    texts, net = [str(one) for one in Table.read(clustering.X).take(index).data], clustering.net
+    target = clustering.own[index].tolist()
     found = []
     if net.features is None:
         marked = highlights(net, texts, NEON(net).attribute(texts, target=target))
@@ -137,10 +137,10 @@ def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tupl
     return found
 
 
-def photos(subject: Subject, x: Any) -> Tensor:
+def photos(clustering: Clustering, x: Any) -> Tensor:
     """Convert the inputs of a feature network to photos [N, 3, H, W] with values from 0 to 1."""
     images = _tensor(x).float()
-    features: Any = subject.whole.features
+    features: Any = clustering.whole.features
     if hasattr(features, "deprocess"):
         images = features.deprocess(images)
     if images.shape[1] == 1:

@@ -11,10 +11,10 @@ from neonxc.attribution.contrasts import COLUMNS as SEARCHED
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair, some_of
 from neonxc.common.numbers import rounded
 from neonxc.common.progress import progress_bar
+from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Pair
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import typical
-from neonxc.report.subject import Subject
 
 COLUMNS = 8  # maximum number of columns per pair
 ENOUGH = 0.95  # accuracy at which a tree stops growing
@@ -24,20 +24,20 @@ ALL = 20  # maximum number of clusters of which all pairs are compared
 RIVALS = 2  # number of rivals of each cluster that are compared if there are more clusters
 
 
-def pairs(subject: Subject, relevance: Relevance, trees: bool = True) -> tuple[list[Pair], list[str]]:
+def pairs(clustering: Clustering, relevance: Relevance, trees: bool = True) -> tuple[list[Pair], list[str]]:
     """Compare pairs of clusters, and return them with remarks on what was left out.
 
     Parameters
     ----------
-    subject : Subject
+    clustering : Clustering
     relevance : Relevance
     trees : bool
         Whether to grow a tree for every pair.
     """
-    there = np.flatnonzero(subject.sizes).tolist()
-    found, notes, width = list(combinations(there, 2)), [], len(subject.units)
+    there = np.flatnonzero(clustering.sizes).tolist()
+    found, notes, width = list(combinations(there, 2)), [], len(clustering.units)
     if len(there) > ALL:
-        found = _rivals(subject, relevance)
+        found = _rivals(clustering, relevance)
         notes.append(
             f"Of more than {ALL} clusters, each is compared only with its {RIVALS} nearest rivals: the clusters "
             "that most often have the next largest logit at its points."
@@ -47,34 +47,34 @@ def pairs(subject: Subject, relevance: Relevance, trees: bool = True) -> tuple[l
     most = max(FEWEST, MOST // max(1, 2 * len(found)))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     bar = progress_bar(found, desc="pairs of clusters")
-    return [_pair(subject, a, b, most, place, trees) for a, b in bar], notes
+    return [_pair(clustering, a, b, most, place, trees) for a, b in bar], notes
 
 
-def _rivals(subject: Subject, relevance: Relevance) -> list[tuple[int, int]]:
+def _rivals(clustering: Clustering, relevance: Relevance) -> list[tuple[int, int]]:
     """Pairs of every cluster and its nearest rivals."""
-    ends = pd.DataFrame({"own": subject.own[relevance.index], "rival": relevance.rival})
-    times = ends[(ends["own"] >= 0) & (subject.sizes[ends["rival"]] > 0)].value_counts()
+    ends = pd.DataFrame({"own": clustering.own[relevance.index], "rival": relevance.rival})
+    times = ends[(ends["own"] >= 0) & (clustering.sizes[ends["rival"]] > 0)].value_counts()
     return sorted({(min(pair), max(pair)) for pair in times.groupby("own").head(RIVALS).index})
 
 
-def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int], trees: bool) -> Pair:
-    members = [some_of(np.flatnonzero(subject.own == cluster), most) for cluster in (a, b)]
+def _pair(clustering: Clustering, a: int, b: int, most: int, place: dict[int, int], trees: bool) -> Pair:
+    members = [some_of(np.flatnonzero(clustering.own == cluster), most) for cluster in (a, b)]
     rows = np.concatenate(members)
     split = np.split(np.arange(len(rows)), [len(members[0])])
-    inputs = subject.inputs(rows)
-    relevance = relevance_of_pair(subject.net, inputs, split, (a, b))
+    inputs = clustering.inputs(rows)
+    relevance = relevance_of_pair(clustering.net, inputs, split, (a, b))
     values = relevance.sum(axis=1).to_numpy()
     shares = values / max(np.abs(values).sum(), 1e-300)
     order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][
-        : subject.shortened(COLUMNS)
+        : clustering.shortened(COLUMNS)
     ]
-    sides = [subject.values(own, np.array(order, dtype=np.int64)) for own in members]
+    sides = [clustering.values(own, np.array(order, dtype=np.int64)) for own in members]
     signed = []
     for i, unit in enumerate(order):
-        of_a, of_b = (typical(side.iloc[:, i], subject.kind) for side in sides)
+        of_a, of_b = (typical(side.iloc[:, i], clustering.kind) for side in sides)
         signed.append((place[unit], rounded([shares[unit]])[0], of_a, of_b))
     if not trees:
         return Pair(a, b, signed)
-    found = contrasted(subject.net, inputs, split, (a, b), ENOUGH, relevance)
+    found = contrasted(clustering.net, inputs, split, (a, b), ENOUGH, relevance)
     rules = [(a if rule.label == found.a else b, rule.text()) for rule in found.rules]
     return Pair(a, b, signed, rules, rounded([found.accuracy])[0])

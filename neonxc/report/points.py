@@ -16,10 +16,10 @@ from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of
 from neonxc.data.table import Table
+from neonxc.report.clustering import Clustering, stratified
 from neonxc.report.contents import Card, Change, Item, Points
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import is_category, printed
-from neonxc.report.subject import Subject, stratified
 
 Projection = Literal["pca", "tsne", "umap"]
 MOST = 5000  # maximum number of points on the map
@@ -32,7 +32,7 @@ WORK = 600_000  # maximum product of points, clusters and columns for counterfac
 
 
 def points(
-    subject: Subject,
+    clustering: Clustering,
     relevance: Relevance,
     table: pd.DataFrame,
     names: list[str] | None,
@@ -42,14 +42,14 @@ def points(
     projection: Projection,
 ) -> Points:
     """Take a stratified sample of the points, which includes `others` and those on the cards."""
-    own = subject.own[relevance.index]
+    own = clustering.own[relevance.index]
     most = max(500, min(MOST, VALUES // (len(relevance.shown) + 6)))
     shown = {item.row for card in cards for item in [*card.prototypes, *card.borderline]}
     shown |= {item.row for item in others}
     needed = np.flatnonzero(np.isin(relevance.index, list(shown)))
     places = np.union1d(stratified(own, most - min(most // 2, len(needed)), LEAST), needed)
     index = relevance.index[places]
-    space = subject.space(index)
+    space = clustering.space(index)
     flat, axes = _projected(space, projection)
     x, y = (_scaled(flat[:, i]) for i in (0, 1))
     share = relevance.values[places] / np.maximum(np.abs(relevance.logit[places]), 1e-300)[:, None]
@@ -64,7 +64,7 @@ def points(
         rounded(relevance.logit[places]),
         [printed(table.iloc[places, i]) for i in range(table.shape[1])],
         [rounded(column, 2) for column in share.T],
-        _changes(subject, relevance, index),
+        _changes(clustering, relevance, index),
         axes,
         _picture(x, 1000 - y, own[places], cards),
     )
@@ -114,47 +114,47 @@ def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -
     return f'{frame}<g fill="none" stroke-width="9" stroke-linecap="round">{"".join(paths)}</g></svg>'
 
 
-def searched(subject: Subject, relevance: Relevance) -> int:
+def searched(clustering: Clustering, relevance: Relevance) -> int:
     """Maximum number of points of which the smallest change is searched."""
-    d = len(subject.units)
-    if subject.kind != "table" or Table.read(subject.points).is_sparse:
+    d = len(clustering.units)
+    if clustering.kind != "table" or Table.read(clustering.points).is_sparse:
         return 0
-    if _is_slow(subject):
+    if _is_slow(clustering):
         return SLOW if d <= FEW else 0
-    return SLOW if len(relevance.shown) < d else max(SLOW, WORK // (subject.k * d))
+    return SLOW if len(relevance.shown) < d else max(SLOW, WORK // (clustering.k * d))
 
 
-def _is_slow(subject: Subject) -> bool:
+def _is_slow(clustering: Clustering) -> bool:
     """Whether clusters have curved boundaries or several components."""
-    return isinstance(region_of(subject.net), Curved) or subject.net.head.grouping is not None
+    return isinstance(region_of(clustering.net), Curved) or clustering.net.head.grouping is not None
 
 
-def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
+def _changes(clustering: Clustering, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
     """Find the smallest changes that move points to other clusters, within the range of the data.
 
     At most CHANGED of the shown columns change, or any number of columns where the search takes long.
     """
     changes: list[Change | None] = [None] * len(index)
-    places = some_of(np.arange(len(index)), searched(subject, relevance))
+    places = some_of(np.arange(len(index)), searched(clustering, relevance))
     if not len(places):
         return changes
-    d = len(subject.units)
-    x = Table.read(subject.columns(index[places])).frame(subject.units)
+    d = len(clustering.units)
+    x = Table.read(clustering.columns(index[places])).frame(clustering.units)
     numbers = [name for name in x.columns if not is_category(x[name])]
     ends = [(float(x[name].min()), float(x[name].max())) for name in numbers]
     found = counterfactual(
-        subject.net,
-        subject.inputs(index[places]),
-        columns=None if _is_slow(subject) else min(CHANGED, d),
+        clustering.net,
+        clustering.inputs(index[places]),
+        columns=None if _is_slow(clustering) else min(CHANGED, d),
         fixed=np.setdiff1d(np.arange(d), relevance.shown).tolist(),
-        integer=_keys(subject, [name for name in numbers if x[name].dtype.kind in "iu"]),
-        bounds=dict(zip(_keys(subject, numbers), ends, strict=True)),
+        integer=_keys(clustering, [name for name in numbers if x[name].dtype.kind in "iu"]),
+        bounds=dict(zip(_keys(clustering, numbers), ends, strict=True)),
     )
     after = Table.read(found.points).frame(list(x.columns))
     moved = ~((after.to_numpy() == x.to_numpy()) | (after.isna().to_numpy() & x.isna().to_numpy()))
-    short = _shortest_texts(subject, x, after, moved, np.asarray(found.target))
+    short = _shortest_texts(clustering, x, after, moved, np.asarray(found.target))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
-    position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
+    position = {label: i for i, label in enumerate(clustering.net.classes_.tolist())}
     for i in np.flatnonzero(found.found).tolist():
         values = [(place[unit], short[i][unit]) for unit in np.flatnonzero(moved[i]).tolist()]
         changes[places[i]] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
@@ -162,7 +162,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
 
 
 def _shortest_texts(
-    subject: Subject, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray, target: np.ndarray
+    clustering: Clustering, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray, target: np.ndarray
 ) -> list[dict[int, str]]:
     """Print changed values by column, with as few digits as still move the point to the target cluster."""
     found: list[dict[int, str]] = [{} for _ in range(len(after))]
@@ -178,8 +178,8 @@ def _shortest_texts(
                     value = _beyond(value, before.iat[row, unit], digits)
                     tried.iat[place, unit] = value
                 written[-1][unit] = text(value, digits)
-        given = tried if subject.names is None else tried.to_numpy()
-        there = np.asarray(subject.net.predict(given)) == target[unsettled]
+        given = tried if clustering.names is None else tried.to_numpy()
+        there = np.asarray(clustering.net.predict(given)) == target[unsettled]
         for place, row in enumerate(unsettled.tolist()):
             if there[place] or digits == DIGITS[-1]:
                 found[row] = written[place]
@@ -195,6 +195,6 @@ def _beyond(value: float, before: float, digits: int) -> float:
     return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(value))
 
 
-def _keys(subject: Subject, names: list[str]) -> list[Any]:
+def _keys(clustering: Clustering, names: list[str]) -> list[Any]:
     """Return columns by name, or by position if the network has no column names."""
-    return names if subject.names is None else [subject.units.index(name) for name in names]
+    return names if clustering.names is None else [clustering.units.index(name) for name in names]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neonxc.attribution.neon import NEON
-from neonxc.report.subject import Subject
+from neonxc.report.clustering import Clustering
 
 SHOWN = 60  # maximum number of columns
 
@@ -40,12 +40,12 @@ class Relevance:
 
 
 @torch.no_grad()
-def measure(subject: Subject) -> Relevance:
+def measure(clustering: Clustering) -> Relevance:
     """Compute the relevance of a sample of the points to their own clusters."""
-    net, index = subject.net, subject.sample
+    net, index = clustering.net, clustering.sample
     carrier, neon = net.carrier, NEON(net)
-    inputs = subject.inputs(index)
-    own = torch.from_numpy(np.maximum(subject.own[index], 0))
+    inputs = clustering.inputs(index)
+    own = torch.from_numpy(np.maximum(clustering.own[index], 0))
     found: list[np.ndarray] = []
     logits: list[Tensor] = []
     first = 0
@@ -60,7 +60,7 @@ def measure(subject: Subject) -> Relevance:
     column = own[:, None]
     mine = logit.gather(1, column)[:, 0].numpy()
     rival = logit.scatter(1, column, -torch.inf).argmax(1).numpy()
-    shown = _shown(values, subject.own[index])
+    shown = _shown(values, clustering.own[index])
     return Relevance(index, values[:, shown], mine, rival, shown)
 
 

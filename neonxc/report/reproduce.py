@@ -7,8 +7,8 @@ import platform
 from importlib import metadata
 from typing import Any
 
+from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Reproduce
-from neonxc.report.subject import Subject
 from neonxc.report.tree import TreePart
 
 PACKAGES = ("neonxc", "torch", "scikit-learn", "numpy", "pandas")
@@ -16,7 +16,7 @@ PACKAGES = ("neonxc", "torch", "scikit-learn", "numpy", "pandas")
 READABLE = 30  # maximum number of rules printed as one text; the cards show all rules
 
 
-def reproduce(subject: Subject, tree: TreePart | None) -> Reproduce:
+def reproduce(clustering: Clustering, tree: TreePart | None) -> Reproduce:
     """Collect versions, parameters of the clusterer, and code for the report and the rules."""
     versions = [("Python", platform.python_version())]
     for name in PACKAGES:
@@ -24,18 +24,18 @@ def reproduce(subject: Subject, tree: TreePart | None) -> Reproduce:
             versions.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:  # run from a source tree without installation
             versions.append((name, "unknown"))
-    code = [("Create this report", "python", _again(subject))]
+    code = [("Create this report", "python", _again(clustering))]
     if tree is not None:
-        rules = tree.tree.rules(feature_names=subject.names)
+        rules = tree.tree.rules(feature_names=clustering.names)
         code.append(("Rules as SQL", "sql", rules.to_sql("my_table").case))
         code.append(("Rules in Python", "python", rules.to_python()))
         if len(rules) <= READABLE:
             code.append(("Rules as text", "text", str(rules)))
-    return Reproduce(versions, _parameters(subject, tree), code)
+    return Reproduce(versions, _parameters(clustering, tree), code)
 
 
-def _parameters(subject: Subject, tree: TreePart | None) -> list[tuple[str, str]]:
-    found = [("clusterer", one_line(subject.model)), ("beta", f"{subject.whole.beta:.6g}")]
+def _parameters(clustering: Clustering, tree: TreePart | None) -> list[tuple[str, str]]:
+    found = [("clusterer", one_line(clustering.model)), ("beta", f"{clustering.whole.beta:.6g}")]
     if tree is not None:
         found.append(("tree", f"{type(tree.explainer).__name__} with {tree.tree.n_leaves} leaves"))
     return found
@@ -46,9 +46,9 @@ def one_line(model: Any) -> str:
     return "labels" if model is None else " ".join(repr(model).split())
 
 
-def _again(subject: Subject) -> str:
-    given = "X, labels=labels" if subject.model is None else "model, X"
-    features = ", features" if subject.kind in ("images", "locations") else ""
-    names = json.dumps({str(label): name for label, name in subject.cluster_names.items()}, ensure_ascii=False)
-    extra = f", cluster_names={names}" if subject.cluster_names else ""
+def _again(clustering: Clustering) -> str:
+    given = "X, labels=labels" if clustering.model is None else "model, X"
+    features = ", features" if clustering.kind in ("images", "locations") else ""
+    names = json.dumps({str(label): name for label, name in clustering.cluster_names.items()}, ensure_ascii=False)
+    extra = f", cluster_names={names}" if clustering.cluster_names else ""
     return f'import neonxc\n\nreport = neonxc.explain({given}{features}{extra})\nreport.save("report.html")\n'

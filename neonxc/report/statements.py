@@ -10,9 +10,9 @@ import pandas as pd
 from neonxc.attribution.cluster_values import typical_category
 from neonxc.common.numbers import as_printed, percent, rounded, text
 from neonxc.data.inputs import is_missing
+from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Column, Statement
 from neonxc.report.relevance import Relevance
-from neonxc.report.subject import Subject
 
 STATEMENTS = 8  # maximum number of statements per cluster
 BINS = 16  # number of bins of a histogram
@@ -28,20 +28,20 @@ def columns_of(table: pd.DataFrame, names: list[str]) -> list[Column]:
 
 
 def statements(
-    subject: Subject, relevance: Relevance, table: pd.DataFrame, names: list[str], cluster: int
+    clustering: Clustering, relevance: Relevance, table: pd.DataFrame, names: list[str], cluster: int
 ) -> list[Statement]:
     """Make statements from the most relevant columns of a cluster, sorted by decreasing relevance."""
-    inside = subject.own[relevance.index] == cluster
+    inside = clustering.own[relevance.index] == cluster
     if not inside.any():
         return []
     logit = max(float(relevance.logit[inside].mean()), 1e-300)
     share = relevance.values[inside].mean(0) / logit
-    order = np.argsort(-np.abs(share), kind="stable")[: subject.shortened(STATEMENTS)]
+    order = np.argsort(-np.abs(share), kind="stable")[: clustering.shortened(STATEMENTS)]
     found = []
     for column in sorted(order.tolist(), key=lambda column: -share[column]):
         value = rounded([share[column]])[0]
         statement = _statement(column, value, table.iloc[:, column], names[column], inside)
-        if subject.kind == "texts":
+        if clustering.kind == "texts":
             statement.text = _of_term(table.iloc[:, column].to_numpy() > 0, names[column], inside)
         found.append(statement)
     return found

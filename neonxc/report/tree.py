@@ -11,8 +11,8 @@ from sklearn.model_selection import train_test_split
 
 from neonxc.common.progress import progress_bar
 from neonxc.evaluation import cost_ratio
+from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Curve, TreeNode
-from neonxc.report.subject import Subject
 
 ENOUGH = 0.95  # fidelity that is sufficient for any tree
 WORTH = 0.02  # a larger tree must gain this much fidelity, or one standard error if that is more
@@ -69,68 +69,68 @@ class Tried:
     every: bool
 
 
-def grow(subject: Subject) -> TreePart:
+def grow(clustering: Clustering) -> TreePart:
     """Grow the smallest of several trees whose fidelity is close to that of the best."""
     from neonxc.trees.rules.of_tree import with_noise
 
-    clustered = np.flatnonzero(subject.own >= 0)
-    index = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
+    clustered = np.flatnonzero(clustering.own >= 0)
+    index = clustered if len(clustered) <= SAMPLE else np.intersect1d(clustering.sample, clustered)
     unseen = len(index) >= FEWEST
-    train, test = _train_test(subject, index) if unseen else (index, index)
-    tried = _tried(subject, train, test)
+    train, test = _train_test(clustering, index) if unseen else (index, index)
+    tried = _tried(clustering, train, test)
     best = max(one.held_out for one in tried)
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
     good = [one for one in tried if one.held_out >= enough]
     chosen = next((one for one in good if one.every), good[0])  # prefers trees with a rule for every cluster
-    (fitted,) = _fitted(subject, chosen.name, [chosen.size], clustered)
-    if len(clustered) < subject.n:
-        fitted.tree_ = with_noise(fitted.tree_, subject.columns(np.flatnonzero(subject.own < 0)))
-    own, labels = np.asarray(fitted.labels_), subject.labels[clustered]
-    leaf = np.full(subject.n, -1)
-    columns = subject.columns(clustered)
+    (fitted,) = _fitted(clustering, chosen.name, [chosen.size], clustered)
+    if len(clustered) < clustering.n:
+        fitted.tree_ = with_noise(fitted.tree_, clustering.columns(np.flatnonzero(clustering.own < 0)))
+    own, labels = np.asarray(fitted.labels_), clustering.labels[clustered]
+    leaf = np.full(clustering.n, -1)
+    columns = clustering.columns(clustered)
     leaf[clustered] = fitted.tree_.apply(columns)
-    space = subject.space(clustered)
+    space = clustering.space(clustered)
     price = cost_ratio(space, own, labels)
     return TreePart(fitted, clustered[own != labels], chosen.held_out, unseen, price, _curves(tried), leaf)
 
 
-def _tried(subject: Subject, train: np.ndarray, test: np.ndarray) -> list[Tried]:
+def _tried(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> list[Tried]:
     """Grow trees of several kinds and sizes, and sort them by their size."""
-    k = len(np.unique(subject.own[train]))
+    k = len(np.unique(clustering.own[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
-    kinds = ["CART"] if subject.kind == "texts" else ["ExShallow", "CART"]
-    columns, labels, space = subject.columns(test), subject.labels[test], subject.space(train)
+    kinds = ["CART"] if clustering.kind == "texts" else ["ExShallow", "CART"]
+    columns, labels, space = clustering.columns(test), clustering.labels[test], clustering.space(train)
     found = []
     for kind in kinds:
-        grown = zip(sizes, _fitted(subject, kind, sizes, train), strict=True)
+        grown = zip(sizes, _fitted(clustering, kind, sizes, train), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
             right = float((np.asarray(fitted.predict(columns)) == labels).mean())
-            price = cost_ratio(space, np.asarray(fitted.labels_), subject.labels[train])
+            price = cost_ratio(space, np.asarray(fitted.labels_), clustering.labels[train])
             tree = fitted.tree_
             every = len(tree.label[tree.leaves].unique()) == k
             found.append(Tried(kind, size, tree.n_leaves, right, price, every))
     return sorted(found, key=lambda one: one.size)
 
 
-def _fitted(subject: Subject, kind: str, sizes: list[int], index: np.ndarray) -> Iterator[Any]:
+def _fitted(clustering: Clustering, kind: str, sizes: list[int], index: np.ndarray) -> Iterator[Any]:
     """Fit trees of one kind and of several numbers of leaves to the selected points."""
     from neonxc.trees import CART, ExShallow
 
-    k, columns = len(np.unique(subject.own[index])), subject.columns(index)
+    k, columns = len(np.unique(clustering.own[index])), clustering.columns(index)
     sizes = [max(size, k) for size in sizes]
     if kind == "CART":  # does not use the costs
-        return CART(k, max_bins=BINS)._grown_to(sizes, columns, subject.labels[index])
-    return ExShallow(k, reference=subject.reference(index), max_bins=BINS)._grown_to(sizes, columns)
+        return CART(k, max_bins=BINS)._grown_to(sizes, columns, clustering.labels[index])
+    return ExShallow(k, reference=clustering.reference(index), max_bins=BINS)._grown_to(sizes, columns)
 
 
-def _train_test(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _train_test(clustering: Clustering, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split points into four fifths and one fifth, stratified if every cluster has at least two points."""
-    few = np.bincount(subject.own[index], minlength=subject.k) < 2
+    few = np.bincount(clustering.own[index], minlength=clustering.k) < 2
     return train_test_split(
         index,
         test_size=0.2,
         random_state=0,
-        stratify=None if few[subject.own[index]].any() else subject.own[index],
+        stratify=None if few[clustering.own[index]].any() else clustering.own[index],
     )
 
 
@@ -142,17 +142,17 @@ def _curves(tried: list[Tried]) -> list[Curve]:
     return found
 
 
-def nodes(part: TreePart, subject: Subject) -> list[TreeNode]:
+def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
     """Convert the nodes of the tree for the page."""
     from neonxc.trees.rules.wording import node_words
 
     tree = part.tree
-    position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
+    position = {label: i for i, label in enumerate(clustering.net.classes_.tolist())}
     of_class = [position[label] for label in tree.classes.tolist()]
     parents, left, right = (column.tolist() for column in (tree.parents, tree.left, tree.right))
-    words = node_words(tree, subject.names, None, None)
-    counts = np.zeros((tree.n_nodes, subject.k))
-    np.add.at(counts, (part.leaf[part.leaf >= 0], subject.own[part.leaf >= 0]), 1)
+    words = node_words(tree, clustering.names, None, None)
+    counts = np.zeros((tree.n_nodes, clustering.k))
+    np.add.at(counts, (part.leaf[part.leaf >= 0], clustering.own[part.leaf >= 0]), 1)
     for node in range(tree.n_nodes - 1, 0, -1):  # children come after their parents
         counts[parents[node]] += counts[node]
     found = []

@@ -14,8 +14,8 @@ from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, methods, pixel_flipping
 from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
+from neonxc.report.clustering import Clustering, stratified
 from neonxc.report.contents import Curve
-from neonxc.report.subject import Subject, stratified
 from neonxc.report.tree import TreePart
 
 FLIPPED = 200  # number of points for pixel-flipping
@@ -48,22 +48,22 @@ class FlippingPart:
     curves: list[Curve]
 
 
-def flip(subject: Subject) -> FlippingPart:
+def flip(clustering: Clustering) -> FlippingPart:
     """Compare NEON with other fast methods by pixel-flipping on a sample."""
-    clustered = np.flatnonzero(subject.own >= 0)
-    sample = clustered[stratified(subject.own[clustered], FLIPPED, least=1)]
-    base = clustered[stratified(subject.own[clustered], BACKGROUND, least=5)]
-    x, background = (subject.net.batch(_dense(subject.inputs(rows))).tensor for rows in (sample, base))
+    clustered = np.flatnonzero(clustering.own >= 0)
+    sample = clustered[stratified(clustering.own[clustered], FLIPPED, least=1)]
+    base = clustered[stratified(clustering.own[clustered], BACKGROUND, least=5)]
+    x, background = (clustering.net.batch(_dense(clustering.inputs(rows))).tensor for rows in (sample, base))
     others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
-    if subject.net.carrier.missing == "word":
+    if clustering.net.carrier.missing == "word":
         imputer: Imputer = WordImputer(background)
     else:  # words have no gradients
         imputer = KDEImputer(background)
         others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
-    target, steps = torch.from_numpy(subject.own[sample]).to(x.device), min(STEPS, x.shape[1])
+    target, steps = torch.from_numpy(clustering.own[sample]).to(x.device), min(STEPS, x.shape[1])
     options: dict[str, Any] = {"repeats": 3, "target": target, "steps": steps, "random_state": 0}
     found = {
-        name: pixel_flipping(subject.net, x, method(subject.net, x, target), imputer, **options)
+        name: pixel_flipping(clustering.net, x, method(clustering.net, x, target), imputer, **options)
         for name, method in progress_bar(others.items(), desc="methods")
     }
     curves = [
@@ -98,24 +98,24 @@ class RefitPart:
     kept: np.ndarray
 
 
-def refit(subject: Subject) -> RefitPart | None:
+def refit(clustering: Clustering) -> RefitPart | None:
     """Refit the clustering on random halves of the points; None if it cannot be refitted."""
-    model, own = subject.model, subject.own
-    if subject.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
+    model, own = clustering.model, clustering.own
+    if clustering.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
-    again = refits(model, subject.clustered, stratified(own, REFITTED), subject.k)
+    again = refits(model, clustering.clustered, stratified(own, REFITTED), clustering.k)
     found = list(progress_bar(again, desc="refits"))
-    kept = [_overlap(own[rows], labels, subject.k) for rows, labels in found]
+    kept = [_overlap(own[rows], labels, clustering.k) for rows, labels in found]
     return RefitPart(rand_indices(own, found), np.ma.masked_invalid(kept).mean(0).filled(np.nan))
 
 
-def silhouette(subject: Subject) -> float | None:
+def silhouette(clustering: Clustering) -> float | None:
     """Mean silhouette of a sample of the points after preprocessing; None if every cluster has a single point."""
-    clustered = np.flatnonzero(subject.own >= 0)
-    rows = clustered[stratified(subject.own[clustered], SAMPLE)]
-    if len(rows) <= len(np.unique(subject.own[rows])):
+    clustered = np.flatnonzero(clustering.own >= 0)
+    rows = clustered[stratified(clustering.own[clustered], SAMPLE)]
+    if len(rows) <= len(np.unique(clustering.own[rows])):
         return None
-    return float(silhouette_score(subject.space(rows), subject.own[rows]))
+    return float(silhouette_score(clustering.space(rows), clustering.own[rows]))
 
 
 def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
@@ -129,8 +129,8 @@ def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
     return found
 
 
-def agree(subject: Subject, tree: TreePart) -> np.ndarray:
+def agree(clustering: Clustering, tree: TreePart) -> np.ndarray:
     """Rank correlation of tree and network over the columns, [k]."""
-    index = subject.sample[subject.own[subject.sample] >= 0]
-    index = index[stratified(subject.own[index], COMPARED, least=20)]
-    return agreement(subject.net, tree.explainer, subject.inputs(index)).correlation
+    index = clustering.sample[clustering.own[clustering.sample] >= 0]
+    index = index[stratified(clustering.own[index], COMPARED, least=20)]
+    return agreement(clustering.net, tree.explainer, clustering.inputs(index)).correlation

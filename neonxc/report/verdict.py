@@ -13,10 +13,10 @@ from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
 from neonxc.head.competition import Path
+from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
-from neonxc.report.subject import Subject
 from neonxc.report.tree import TreePart
 from neonxc.report.trust import FlippingPart, RefitPart, silhouette
 
@@ -31,14 +31,14 @@ SMALL = 10  # number of points of a cluster
 THINGS = {"table": "rows", "images": "images", "locations": "locations", "texts": "texts"}
 
 
-def what(subject: Subject) -> str:
+def description(clustering: Clustering) -> str:
     """Describe the data and the clusterer."""
-    things = f"{text(subject.n)} {THINGS[subject.kind]}"
-    if subject.kind == "locations":
-        things += f" of {len(subject.X)} photos"
-    width = f" with {text(len(subject.units))} columns" if subject.kind == "table" else ""
-    how = "given labels" if subject.model is None else _how(subject.model)
-    return f"{things}{width}, {subject.k} clusters from {how}"
+    things = f"{text(clustering.n)} {THINGS[clustering.kind]}"
+    if clustering.kind == "locations":
+        things += f" of {len(clustering.X)} photos"
+    width = f" with {text(len(clustering.units))} columns" if clustering.kind == "table" else ""
+    how = "given labels" if clustering.model is None else _how(clustering.model)
+    return f"{things}{width}, {clustering.k} clusters from {how}"
 
 
 def _how(model: Any) -> str:
@@ -50,7 +50,7 @@ def _how(model: Any) -> str:
 
 
 def figures(
-    subject: Subject, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
+    clustering: Clustering, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
 ) -> list[Figure]:
     """Collect the key figures of the verdict."""
     found = [
@@ -87,7 +87,7 @@ def figures(
                 f"{flipping.rival}, reaches {flipping.best:.1f}.",
             )
         )
-    held_out = subject.whole.fidelity_held_out_
+    held_out = clustering.whole.fidelity_held_out_
     if held_out is not None:
         found.insert(
             0,
@@ -100,7 +100,7 @@ def figures(
                 "Share of held-out points to which the surrogate gives their own label.",
             ),
         )
-    stable = subject.whole.stability_
+    stable = clustering.whole.stability_
     if stable is not None:
         found.insert(
             0 if held_out is None else 1,
@@ -120,7 +120,7 @@ def figures(
             "seeds, averaged over five refits: 1 if all refits find the same clusters, 0 at chance level."
         )
         found.append(Figure("stability", "stability", mean, f"{mean:.2f}", text))
-    apart = silhouette(subject)
+    apart = silhouette(clustering)
     if apart is not None:
         text = (
             "Compares the distance of a point to its own cluster with that to the nearest other cluster, in the "
@@ -130,7 +130,7 @@ def figures(
     return found
 
 
-def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart | None) -> str:
+def verdict(clustering: Clustering, tree: TreePart, flipping: FlippingPart | None) -> str:
     """Summarise the result in one or two sentences."""
     leaves = tree.tree.n_leaves
     rules = f"{leaves} rules" if leaves > 1 else "one rule"
@@ -147,8 +147,8 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart | None) ->
     )
 
 
-def warned(
-    subject: Subject,
+def cautions(
+    clustering: Clustering,
     tree: TreePart,
     relevance: Relevance,
     table: pd.DataFrame,
@@ -157,7 +157,7 @@ def warned(
 ) -> list[Caution]:
     """Collect warnings about the results."""
     found = []
-    held_out = subject.whole.fidelity_held_out_
+    held_out = clustering.whole.fidelity_held_out_
     if held_out is not None and held_out < FAITHFUL:
         found.append(
             Caution(
@@ -165,24 +165,24 @@ def warned(
                 "their label: the attributions explain a clustering that differs from yours to this extent."
             )
         )
-    if held_out is not None and (lost := _lost(subject)):
+    if held_out is not None and (lost := _lost(clustering)):
         names = _listed([titles[k] for k in lost])
         found.append(Caution(f"The surrogate assigns many points of {names} to other clusters.", lost))
     total = np.abs(relevance.values).mean(0)
-    own_tree = isinstance(subject.net.head.competition, Path)  # trees use few columns by design
+    own_tree = isinstance(clustering.net.head.competition, Path)  # trees use few columns by design
     if not own_tree and total.sum() > 0 and total.max() / total.sum() >= ALONE and len(total) > 1:
-        name = subject.units[relevance.shown[int(total.argmax())]]
+        name = clustering.units[relevance.shown[int(total.argmax())]]
         found.append(
             Caution(
                 f"A single column has most of the relevance: {name}. Check whether its scale differs from others."
             )
         )
-    if subject.kind == "table":
+    if clustering.kind == "table":
         found += [Caution(note) for note in on_suspects(table.loc[:, total > 0])]
-    noise = int((subject.own < 0).sum())
-    if noise > MUCH * subject.n:
+    noise = int((clustering.own < 0).sum())
+    if noise > MUCH * clustering.n:
         found.append(
-            Caution(f"{percent(noise / subject.n)} of the points are noise, which key figures leave out.")
+            Caution(f"{percent(noise / clustering.n)} of the points are noise, which key figures leave out.")
         )
     if tree.held_out < FAITHFUL:
         found.append(
@@ -191,11 +191,11 @@ def warned(
                 "with more leaves would be harder to read; see the cost against the number of leaves."
             )
         )
-    if without := _without_rules(subject, tree):
+    if without := _without_rules(clustering, tree):
         found.append(Caution(f"No rule leads to {_listed([titles[k] for k in without])}.", without))
     if refits is not None:
         mean = float(np.mean(refits.seeds))
-        weak = [k for k in range(subject.k) if refits.kept[k] < KEPT]
+        weak = [k for k in range(clustering.k) if refits.kept[k] < KEPT]
         if mean < STABLE:
             found.append(
                 Caution(
@@ -210,7 +210,7 @@ def warned(
                     f"Refits on halves do not reproduce some clusters: {_listed([titles[k] for k in weak])}.", weak
                 )
             )
-    small = [k for k in range(subject.k) if 0 < subject.sizes[k] < SMALL]
+    small = [k for k in range(clustering.k) if 0 < clustering.sizes[k] < SMALL]
     if small:
         found.append(
             Caution(f"Some clusters have fewer than {SMALL} points; statements about them are uncertain.", small)
@@ -222,23 +222,23 @@ def _tested(tree: TreePart) -> str:
     return "held-out points" if tree.unseen else "points"
 
 
-def _lost(subject: Subject) -> list[int]:
+def _lost(clustering: Clustering) -> list[int]:
     """Find clusters of which the surrogate assigns many points to other clusters."""
-    index = subject.sample
-    labels = as_array(subject.net.predict(subject.inputs(index)))
-    own = subject.own[index]
+    index = clustering.sample
+    labels = as_array(clustering.net.predict(clustering.inputs(index)))
+    own = clustering.own[index]
     return [
         k
-        for k in range(subject.k)
-        if (own == k).any() and float((labels[own == k] == subject.net.classes_[k]).mean()) < LOST
+        for k in range(clustering.k)
+        if (own == k).any() and float((labels[own == k] == clustering.net.classes_[k]).mean()) < LOST
     ]
 
 
-def _without_rules(subject: Subject, tree: TreePart) -> list[int]:
+def _without_rules(clustering: Clustering, tree: TreePart) -> list[int]:
     """Find clusters that have points but no leaf in the tree."""
     covered = set(tree.tree.classes[tree.tree.label[tree.tree.leaves].numpy()].tolist())
-    labels = subject.net.classes_.tolist()
-    return [k for k in range(subject.k) if subject.sizes[k] and labels[k] not in covered]
+    labels = clustering.net.classes_.tolist()
+    return [k for k in range(clustering.k) if clustering.sizes[k] and labels[k] not in covered]
 
 
 def _listed(names: list[str]) -> str:

@@ -29,7 +29,7 @@ MANY = 12  # number of clusters above which the report shows fewer details of ea
 
 
 @dataclass
-class Subject:
+class Clustering:
     """A clustering and its points.
 
     Attributes
@@ -168,8 +168,8 @@ def read(
     features: nn.Module | None,
     names: Sequence[str] | None,
     cluster_names: Mapping[Any, str] | None,
-) -> Subject:
-    """Convert the arguments of :func:`neonxc.explain` to a subject."""
+) -> Clustering:
+    """Convert the arguments of :func:`neonxc.explain` to a clustering."""
     if labels is not None and X is None:
         model, X = None, model
     elif labels is None and _are_labels(model, X):
@@ -204,7 +204,7 @@ def read(
     own = _own(net, X, labels if labels is not None else _remembered(model, net))
     if len(np.unique(own[own >= 0])) < 2:
         raise ValueError("X has points of a single cluster; explain needs at least two clusters")
-    return Subject(
+    return Clustering(
         kind,
         X,
         net,
