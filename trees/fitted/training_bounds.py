@@ -29,7 +29,9 @@ def bounds_from_table(
     return spread_and_bounds(tree, variances, torch.cat(rows)[None], ranks)
 
 
-def spread_and_bounds(tree: ThresholdTree, variances: Tensor, nearest: Tensor, ranks: Ranks) -> tuple[Tensor, Tensor]:
+def spread_and_bounds(
+    tree: ThresholdTree, variances: Tensor, nearest: Tensor, ranks: Ranks
+) -> tuple[Tensor, Tensor]:
     """The same from variances [d] over all processes, and from the nearest values [parts, bounds, 5] of own points."""
     tested = torch.isin(torch.arange(len(variances)), tree.feature)
     spread = variances.clamp(min=0).sqrt().where(tested & (variances > 0), 1)
