@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, RobustScaler, StandardScaler
 
 from neonxc.common.arguments import check_columns
 from neonxc.common.numbers import percent
 from neonxc.data.frames import reads_tables
 
-SCALES = {"none": None, "standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
+if TYPE_CHECKING:
+    from sklearn.compose import ColumnTransformer
+
+SCALES = {"none": None, "standard": "StandardScaler", "minmax": "MinMaxScaler", "robust": "RobustScaler"}
 RARE = 0.01
 """Categories with a smaller share of the rows are combined into one."""
 FEW_ROWS = 10
@@ -144,10 +143,15 @@ def prepare(
         columns = "1 column of categories is" if len(values) == 1 else f"{len(values)} columns of categories are"
         notes.append(f"{columns} one-hot encoded: {listed(values)}")
     notes += _on_labels(frame) + on_suspects(frame.drop(columns=[*keep], errors="ignore"))
-    scaled = make_pipeline(SimpleImputer(strategy="median"), *([SCALES[scale]()] if SCALES[scale] else []))
-    one_hot = OneHotEncoder(min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False)
+    from sklearn import compose, impute, pipeline, preprocessing  # takes long, and mistakes are told before
+
+    scalers = [getattr(preprocessing, name)() for name in [SCALES[scale]] if name]
+    scaled = pipeline.make_pipeline(impute.SimpleImputer(strategy="median"), *scalers)
+    one_hot = preprocessing.OneHotEncoder(
+        min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False
+    )
     parts = [("numbers", scaled, numbers), ("categories", one_hot, categories)]
-    return Preparation(frame, ColumnTransformer([part for part in parts if part[2]]), [*read, *notes])
+    return Preparation(frame, compose.ColumnTransformer([part for part in parts if part[2]]), [*read, *notes])
 
 
 def _is_number(values: pd.Series) -> bool:
