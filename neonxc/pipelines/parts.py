@@ -1,10 +1,10 @@
-"""Definitions of encoded columns: the numbers of a table column, an indicator of its values, or their codes."""
+"""Encoded columns: the numbers of a table column, an indicator of its values, or codes; and their composition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,3 +124,66 @@ class Indicator(Code):
 
 
 Part = Number | Code
+
+
+class Scaled(NamedTuple):
+    """The column ``slope * part + shift``."""
+
+    part: Part
+    slope: float = 1.0
+    shift: float = 0.0
+
+    def at(self, number: float) -> float:
+        """The column's number where that of the part is known."""
+        return self.slope * number + self.shift
+
+
+def behind(part: Part, column: Scaled) -> Scaled:
+    """Compose two parts: a part of a scaled column, in terms of the column that the scaled part is of.
+
+    Raises
+    ------
+    ValueError
+        The composition is no scaled part, for example the categories of a scaled column.
+    """
+    source, as_it_is = column.part, column == Scaled(column.part)
+    if isinstance(part, Number) and not part.functions:
+        fill = part.fill
+        if fill is None or not source.has_gaps:
+            return column
+        if isinstance(source, Number):
+            fill = fill if as_it_is else (fill - column.shift) / column.slope
+            filled = replace(source, fill=float(source.undo(np.asarray(fill))) if source.functions else fill)
+            if source.functions and not np.isclose(filled.number(None), fill, rtol=1e-9, atol=1e-12):
+                taken = " and ".join(source.functions)
+                raise ValueError(f"it fills with {fill:g}, which is no value of {taken} before it")
+            return column._replace(part=filled)
+    if not isinstance(source, Number):
+        codes = tuple(part.number(column.at(number)) for number in source.numbers.values())
+        other = part.number(column.at(source.other))
+        return Scaled(Code(source.column, tuple(source.numbers), None if np.isnan(other) else other, codes))
+    if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
+        return Scaled(Indicator(source.column, (None,) * source.has_gaps))
+    if not as_it_is:
+        raise ValueError("it needs unscaled columns, but a step before it scales them; put that step after it")
+    if isinstance(part, Number):
+        return Scaled(replace(source, functions=source.functions + part.functions))
+    if source.functions:
+        raise ValueError(f"it needs untransformed columns, but a step before it takes their {source.functions[0]}")
+    made = replace(part, column=source.column)
+    if source.fill is not None and None in part.values:
+        raise ValueError("it has a category for missing values, but a SimpleImputer before it fills them")
+    if source.fill in part.values and source.fill is not None:
+        codes = None if isinstance(part, Indicator) else (*part.numbers.values(), part.numbers[source.fill])
+        made = replace(made, values=(*part.values, None), codes=codes)
+    return Scaled(made)
+
+
+def known_behind(values: tuple[Any, ...], column: Scaled) -> tuple[Any, ...] | None:
+    """The values of the scaled part's own column that are mapped to one of some values; None: all are."""
+    source = column.part
+    if isinstance(source, Number):
+        return values if source.fill is None or source.fill not in values else (*values, None)
+    if column.at(source.other) in values:
+        return None
+    return tuple(value for value, number in source.numbers.items() if column.at(number) in values)
