@@ -15,7 +15,7 @@ from torch import Tensor
 from neonxc.common.registry import Values, register
 from neonxc.data.inputs import plain
 from neonxc.data.table import Table
-from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
+from neonxc.pipelines.parts import Code, Indicator, Number, Part
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,13 @@ class Encoding:
     @cached_property
     def names(self) -> list[str]:
         """Names of the encoded columns, such as ``age`` or ``workclass_Private``."""
-        return [self._name(part) for part in self.parts]
+        own = [(self.columns[part.column], part) for part in self.parts]
+        return [
+            f"{name}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
+            if isinstance(part, Indicator)
+            else name
+            for name, part in own
+        ]
 
     def of(self, positions: Sequence[int]) -> Encoding:
         """Return the encoding with some of the encoded columns only."""
@@ -106,12 +112,6 @@ class Encoding:
         result = relevance.new_zeros(len(relevance), len(self.columns))
         return result.index_add_(1, self.owner.to(relevance.device), relevance)
 
-    def _name(self, part: Part) -> str:
-        own = self.columns[part.column]
-        if not isinstance(part, Indicator):
-            return own
-        return f"{own}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
-
     def numbers(self, frame: pd.DataFrame, column: int, name: str = "X") -> np.ndarray:
         """A column of a table in float64, NaN where a value is missing."""
         given = frame.iloc[:, column]
@@ -137,15 +137,13 @@ class Encoding:
                     "none when the clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
                 )
             values = np.where(missing, part.fill, values)
-        given = values
-        values = part.apply(values)
-        if part.functions and not np.isfinite(values).all():
-            bad = given[~np.isfinite(values)][0]
+        made = part.apply(values)
+        if part.functions and not (finite := np.isfinite(made)).all():
             raise ValueError(
-                f"{name} has the value {bad:g} in column {column!r}, whose {' and '.join(part.functions)} is no "
-                "finite number"
+                f"{name} has the value {values[~finite][0]:g} in column {column!r}, whose "
+                f"{' and '.join(part.functions)} is no finite number"
             )
-        return values
+        return made
 
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> tuple[np.ndarray, dict[Any, int]]:
         """Codes of a column's values, and the code of each distinct value; that of missing ones is the last."""
@@ -191,29 +189,22 @@ def category(value: Any) -> Any:
 
 def _pack(encoding: Encoding) -> Values:
     parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
-    return {
-        "columns": encoding.columns,
-        "parts": parts,
-        "known": list(encoding.known.items()),
-        "nan_alone": sorted(encoding.nan_alone),
-    }
+    known, alone = list(encoding.known.items()), sorted(encoding.nan_alone)
+    return {"columns": encoding.columns, "parts": parts, "known": known, "nan_alone": alone}
 
 
 def _unpack(cls: type[Encoding], values: Values) -> Encoding:
+    def tuples(x: Any) -> Any:
+        return tuple(map(tuples, x)) if isinstance(x, list | tuple) else x
+
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (Number, Indicator, Code)}
-    described: list[list[Any]] = [
-        [tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]
-    ]
-    parts = tuple(kinds[kind](*rest) for kind, *rest in described)
-    known = {column: tuple(allowed) for column, allowed in values["known"]}
-    alone = frozenset(values.get("nan_alone", []))  # files of version 0.2 have none
-    encoding = cls(tuple(values["columns"]), parts, known, alone)
-    functions = {name for part in parts for name in getattr(part, "functions", ())}
-    columns = {*range(len(encoding.columns))}
-    hash((*known.items(), *parts, *(part.has_gaps for part in parts)))  # fails for other types
-    exist = columns >= {*known, *alone, *encoding.owner.tolist()}
-    if not (exist and all(isinstance(name, str) for name in encoding.columns) and functions <= FUNCTIONS.keys()):
-        raise TypeError("its encoding names columns that do not exist, or unknown functions")
+    parts = tuple(kinds[kind](*rest) for kind, *rest in tuples(values["parts"]))
+    alone = frozenset(values.get("nan_alone", ()))  # files of version 0.2 have none
+    _ = [part.number(0) for part in parts]  # fails for unknown functions and for values of other types
+    encoding = cls(tuples(values["columns"]), parts, dict(tuples(values["known"])), alone)
+    used = {*encoding.known, *alone, *encoding.owner.tolist()}
+    if not ({*range(len(encoding.columns))} >= used and all(isinstance(name, str) for name in encoding.columns)):
+        raise TypeError("its encoding names columns that do not exist")
     return encoding
 
 
