@@ -17,14 +17,7 @@ from typing_extensions import Self
 
 from neonxc.common.memory import blocks
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import (
-    INTEGERS,
-    as_array,
-    check_finite,
-    check_names,
-    check_width,
-    compute_dtype,
-)
+from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
 from neonxc.data.preparation import listed
 from neonxc.data.sparse import SparseRows, canonical, most_rows
 
@@ -56,7 +49,7 @@ class Table:
         self.data, self.name = data, name
         self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
         self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
-        self.names = None if self.columns is None else [str(name) for name in self.columns]
+        self.names = None if self.columns is None else [*map(str, self.columns)]
         self.collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
 
     @classmethod
@@ -77,7 +70,7 @@ class Table:
             Columns that are missing, unexpected or in another order; another number of them; no table.
         """
         if not isinstance(X, cls):
-            X = X if isinstance(X, np.ndarray) else as_pandas(X, name)
+            X = as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
                     X = np.asarray(X)
@@ -85,9 +78,9 @@ class Table:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = cls(X if hasattr(X, "__len__") else [*X], name)
         if like is not None:
-            number = like if isinstance(like, int) else len(like)
-            check_names(X.names, None if isinstance(like, int) else [*map(str, like)], name=name)
-            check_width(X.width, number, name=name)
+            names = None if isinstance(like, int) else [*map(str, like)]
+            check_names(X.names, names, name=name)
+            check_width(X.width, like if names is None else len(names), name=name)
         return X
 
     @classmethod
@@ -147,16 +140,17 @@ class Table:
         """Whether the points are a data frame with a column that is not numeric, or with missing values."""
         return self.names is not None and bool(self._no_numbers or self.data.isna().to_numpy().any())
 
-    @property
+    @cached_property
     def _no_numbers(self) -> list[str]:
         """Columns of a data frame that are not numeric."""
-        kinds = zip(self.names or (), self._dtypes, strict=True)
-        return [name for name, dtype in kinds if dtype.kind not in "fiub"]
+        return [
+            name for name, dtype in zip(self.names or (), self._dtypes, strict=True) if dtype.kind not in "fiub"
+        ]
 
     @cached_property
     def _dtypes(self) -> list[Any]:
         """The types of the columns of a data frame."""
-        return [] if self.names is None else list(self.data.dtypes)
+        return [] if self.names is None else [*self.data.dtypes]
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -258,9 +252,8 @@ class Table:
 
     def column(self, position: int) -> Any:
         """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
-        if self.names is not None:
-            return self.data.iloc[:, position]
-        return self._csc[:, [position]].toarray()[:, 0] if self.is_sparse else self.data[:, position]
+        one = self.select([position])
+        return one.dense()[:, 0] if self.names is None else one.data.iloc[:, 0]
 
     @cached_property
     def _csc(self) -> Any:
@@ -273,15 +266,11 @@ class Table:
 
     def take(self, rows: Any) -> Table:
         """Select rows by their indices or by a slice."""
-        X = self.data
-        if isinstance(X, Tensor) and not isinstance(rows, slice):
-            rows = torch.as_tensor(rows, device=X.device)
-        if self.index is not None:
-            X = X.iloc
-        elif self.is_sparse:
-            X = X.tocsr()
-        elif not isinstance(X, Tensor | np.ndarray):
-            return Table(X[rows] if isinstance(rows, slice) else [X[i] for i in rows], self.name)
+        X = self.data.tocsr() if self.is_sparse else self.data if self.index is None else self.data.iloc
+        if not isinstance(rows, slice):
+            if isinstance(X, list | tuple):
+                return Table([X[i] for i in rows], self.name)
+            rows = torch.as_tensor(rows, device=X.device) if self.is_tensor else rows
         return Table(X[rows], self.name)
 
     def blocks(self, bytes_per_row: int) -> Iterator[Table]:
@@ -311,10 +300,10 @@ class Table:
     def restore(self, result: Tensor) -> Any:
         """Convert a result to the type of the points; to a data frame only if it has the frame's shape."""
         kind = str(getattr(self._dtype, "name", self._dtype)).removeprefix("torch.")
-        result = result.detach().to(dtype=KEPT.get(kind, result.dtype))
+        result = result.detach().to(KEPT.get(kind, result.dtype))
         if self.is_tensor:
-            return result.to(self.data.device)
-        array = result.cpu().numpy()
+            return result.to(self.device)
+        array = as_array(result)
         if self.columns is None or array.shape != (len(self), len(self.columns)):
             return array
         made = type(self.data) if self.names else pd.DataFrame
