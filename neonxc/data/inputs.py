@@ -7,6 +7,7 @@ from numbers import Number
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils import check_array
 from torch import Tensor
@@ -80,16 +81,15 @@ def as_labels(
     if not clustered.any():
         raise ValueError(f"{name} needs at least one cluster: all points are noise (-1)")
     known = label_array(values[clustered], name=name)
-    if known.dtype.kind == "f" and (known != np.round(known)).any():
-        raise ValueError(f"{name} needs whole numbers or names, got {known[known != np.round(known)][0]:g}")
+    if known.dtype.kind == "f" and (broken := known[known % 1 != 0]).size:
+        raise ValueError(f"{name} needs whole numbers or names, got {broken[0]:g}")
     if len({isinstance(value, str) for value in known}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
-    classes, positions = np.unique(known, return_inverse=True)
-    place = class_order(labels, classes)
-    classes, positions = classes[place], place.argsort()[positions]
-    columns = np.zeros(n, dtype=np.int64)
-    columns[clustered] = positions
-    return torch.from_numpy(columns).to(device), classes, torch.from_numpy(clustered).to(device)
+    classes = np.unique(known)
+    classes = classes[class_order(labels, classes)]
+    columns = torch.zeros(n, dtype=torch.int64)
+    columns[clustered] = torch.from_numpy(pd.Index(classes).get_indexer(known))
+    return columns.to(device), classes, torch.from_numpy(clustered).to(device)
 
 
 def class_order(labels: Any, classes: np.ndarray) -> np.ndarray:
