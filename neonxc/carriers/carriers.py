@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeGuard
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from neonxc.carriers.sparse_sums import add_relevance
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.modules import check_evaluating
 from neonxc.data.sparse import SparseRows, check_room, dense
@@ -97,7 +97,7 @@ class Carrier(ABC):
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Record a forward pass; `several` says whether relevance will be propagated back more than once."""
 
-    def blocks(self, x: Tensor) -> Iterator[slice]:
+    def blocks(self, x: Any) -> Iterator[slice]:
         """Slices of the inputs that fit into memory."""
         return blocks(len(x), network_bytes(x), x.device)
 
@@ -191,24 +191,18 @@ class Columns(Carrier):
 
     def stored(self, X: Any) -> Table:
         """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
-        table = Table.read(X)
+        table, detection = Table.read(X), self.head.detection
         if table.is_sparse:
-            linear = isinstance(self.head.detection, LinearDetection)
-            table = table.holding(table.sparse_rows(self.device, whole=linear))
+            x: Any = table.sparse_rows(self.device, whole=isinstance(detection, LinearDetection))
         else:
-            table = table.holding(table.tensor.to(self.device))
+            x = table.tensor.to(self.device)
         Table.read(table, self.names or self.head.n_features)
-        self.head.detection.check(table.tensor, table.names)
-        return table
+        detection.check(x, table.names)
+        return table.holding(x)
 
-    def blocks(self, x: Tensor) -> Iterator[slice]:
+    def blocks(self, x: Any) -> Iterator[slice]:
         """Slices of the points for which the head's values fit into memory."""
-        return self.head.blocks(x)
-
-    def parts(self, X: Any) -> Iterator[Tensor]:
-        """Yield checked points, block by block."""
-        x = self.stored(X).tensor
-        yield from (x[part] for part in self.of_points(x))
+        return self.of_points(x)
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of points [n, d] for which the head's values fit into memory; sparse points stay sparse."""
@@ -231,6 +225,55 @@ class Columns(Carrier):
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Return the points as a record."""
         return _Points(self, x)
+
+
+@torch.no_grad()
+def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor, total: Tensor) -> None:
+    """Add the relevance of sparse points to the sums [K + 1, d] of their clusters; noise points are skipped.
+
+    With ``y = (x - root) / n(x) - origin``, the relevance is ``const(weights, own) - slope(weights) * y``. It is
+    linear in x and, for a given `own`, in the weights. The constant parts of all points with the same `own` are
+    therefore that of their summed weights, and the rest needs the stored entries only.
+
+    Parameters
+    ----------
+    head : Head
+        A head with linear neurons.
+    decision : Decision
+        The decisions of the N points for their own clusters.
+    x : SparseRows [N, d]
+    column : Tensor [N] of int64
+        Cluster of each point; K for points in no cluster.
+    total : Tensor [K + 1, d] of float64, on the CPU
+        The sums, modified in place.
+    """
+    detection, device = decision.detection, column.device
+    assert isinstance(detection, LinearDetection)
+    directions = detection.directions.double()
+    weights = torch.where((column < len(total) - 1)[:, None], decision.weights.double(), 0.0)
+    scaled = weights / detection.row_norm(x)
+    own = None
+    if decision.own is None:
+        membership, cluster = one_hot(column, len(total)).double(), torch.arange(len(total), device=device)
+    else:  # sums per neuron of the points' own clusters; a soft minimum shares a point among several
+        membership, cluster = decision.own.double(), head.groups
+        own = torch.eye(len(cluster), dtype=weights.dtype, device=device)
+    # the relevance at x = 0, for weights [R, M] that are summed over the points with the same `own`
+    constant, slope = membership.T @ weights, membership.T @ scaled
+    for block in blocks(len(constant), 48 * detection.n_features, device):
+        zero = constant.new_zeros(len(constant[block]), detection.n_features)
+        found = detection.relevance(zero, constant[block], None if own is None else own[block])
+        # `found` divides the root by the norm at zero; correct it to each point's own norm
+        at_zero = constant[block] / detection.row_norm(zero)
+        found += detection.root.double() * ((slope[block] - at_zero) @ directions)
+        total.index_add_(0, cluster[block].cpu(), found.cpu())
+    # and the slope times the entry, at every stored entry
+    scaled, column, directions = scaled.cpu(), column.cpu(), directions.cpu().T.contiguous()
+    (rows, columns), entries = x.places(), x.entries.double()
+    for block in blocks(len(entries), 32 * scaled.shape[1]):
+        slopes = torch.linalg.vecdot(scaled[rows[block]], directions[columns[block]])
+        place = column[rows[block]] * total.shape[1] + columns[block]
+        total.view(-1).index_add_(0, place, entries[block] * slopes, alpha=-1)
 
 
 def _stays_sparse(x: Tensor | SparseRows) -> TypeGuard[SparseRows]:

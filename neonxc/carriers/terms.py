@@ -156,11 +156,8 @@ def _pack(terms: Terms) -> Values:
 
 
 def _unpack(cls: type[Terms], values: Values) -> Terms:
-    options, names = values["options"], values["names"]
-    if set(options) != set(OPTIONS) or not all(isinstance(name, str) for name in names):
-        raise TypeError("its vectorizer has other options, or terms that are not text")
-    options = {**options, "ngram_range": tuple(options["ngram_range"])}
-    return cls(CountVectorizer(vocabulary=names, **options), bool(values["sublinear"]))
+    options = {**values["options"], "ngram_range": tuple(values["options"]["ngram_range"])}
+    return cls(CountVectorizer(vocabulary=values["names"], **options), values["sublinear"])
 
 
 register(Terms, _pack, _unpack)
