@@ -30,8 +30,8 @@ Decide = Callable[[slice], Decision]
 """Returns the decisions of a slice of the points, in the order of :func:`rows`."""
 
 
-class Record(ABC):
-    """A forward pass from inputs to features, through which relevance can be propagated back.
+class Record:
+    """A forward pass from inputs to features, through which relevance can be propagated back; here, the identity.
 
     Attributes
     ----------
@@ -40,16 +40,22 @@ class Record(ABC):
         Features of the inputs; on a map, every location is a point.
     """
 
-    carrier: Carrier
-    features: Tensor
+    def __init__(self, carrier: Carrier, x: Tensor) -> None:
+        self.carrier, self.features = carrier, x
 
-    @abstractmethod
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         """Yield the relevance of each decision, with the shape of the inputs."""
 
+        def of_one(decide: Decide) -> Tensor:
+            return self.carrier.each(self.features, lambda block, x: decide(block).relevance(x))
+
+        return map(of_one, decisions)
+
     def slope(self, decide: Decide) -> Tensor:
         """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
-        raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
+        if self.carrier.missing == "word":
+            raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
+        return self.carrier.each(self.features, lambda block, x: decide(block).multiplier(x))
 
 
 class Carrier(ABC):
@@ -89,13 +95,13 @@ class Carrier(ABC):
     def stored(self, X: Any) -> Table:
         """Check inputs like :meth:`batch`, but keep sparse points as :class:`~neonxc.data.sparse.SparseRows`."""
 
-    @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
+        return x
 
-    @abstractmethod
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Record a forward pass; `several` says whether relevance will be propagated back more than once."""
+        return Record(self, x)
 
     def blocks(self, x: Any) -> Iterator[slice]:
         """Slices of the inputs that fit into memory."""
@@ -135,9 +141,7 @@ class Carrier(ABC):
 
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of the units to `total` [K + 1, units], in the rows given by `column` [n]."""
-        for block in self.of_points(points):
-            relevance = self.collected(decide(block).relevance(points[block]))
-            total.index_add_(0, column[block].cpu(), relevance.cpu().double())
+        total.index_add_(0, column.cpu(), self.of_units(x, points, decide).cpu().double())
 
     in_texts = False
     """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
@@ -166,22 +170,6 @@ class Carrier(ABC):
     def each(self, points: Any, function: Callable[[slice, Tensor], Tensor]) -> Tensor:
         """Concatenate the results of a function for blocks of points that fit into memory."""
         return torch.cat([function(block, points[block]) for block in self.of_points(points)])
-
-
-class _Points(Record):
-    """Points that are the inputs themselves."""
-
-    def __init__(self, carrier: Carrier, x: Tensor) -> None:
-        self.carrier, self.features = carrier, x
-
-    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
-        def of_one(decide: Decide) -> Tensor:
-            return self.carrier.each(self.features, lambda block, x: decide(block).relevance(x))
-
-        return map(of_one, decisions)
-
-    def slope(self, decide: Decide) -> Tensor:
-        return self.carrier.each(self.features, lambda block, x: decide(block).multiplier(x))
 
 
 class Columns(Carrier):
@@ -217,14 +205,6 @@ class Columns(Carrier):
             return super().tally(x, points, decide, column, total)
         for block in self.of_points(points):
             add_relevance(self.head, decide(block), points[block], column[block], total)
-
-    def features(self, x: Tensor) -> Tensor:
-        """Return the points."""
-        return x
-
-    def record(self, x: Tensor, several: bool = False) -> Record:
-        """Return the points as a record."""
-        return _Points(self, x)
 
 
 @torch.no_grad()
