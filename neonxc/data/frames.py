@@ -37,7 +37,7 @@ def reads_tables(function: Function) -> Function:
 def _given_back(result: pd.DataFrame, given: Iterable[Any]) -> Any:
     """Convert a result to a table of the library of the first table that was given."""
     libraries = (type(value).__module__.partition(".")[0] for value in given)
-    library = next((name for name in libraries if name in ("pandas", *BACK)), "pandas")
+    library: Any = next((name for name in libraries if name in ("pandas", *BACK)), "pandas")
     if library == "pandas":
         return result
     import narwhals  # takes long, and tables of pandas do without it

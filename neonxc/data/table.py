@@ -77,10 +77,11 @@ class Table:
                 except ValueError as error:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = cls(X if hasattr(X, "__len__") else [*X], name)
+        if like is not None and not isinstance(like, int):
+            check_names(X.names, [*map(str, like)], name=name)
+            like = len(like)
         if like is not None:
-            names = None if isinstance(like, int) else [*map(str, like)]
-            check_names(X.names, names, name=name)
-            check_width(X.width, like if names is None else len(names), name=name)
+            check_width(X.width, like, name=name)
         return X
 
     @classmethod

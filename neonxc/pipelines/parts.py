@@ -174,7 +174,7 @@ def behind(part: Part, column: Scaled) -> Scaled:
     if source.fill is not None and None in part.values:
         raise ValueError("it has a category for missing values, but a SimpleImputer before it fills them")
     if source.fill in part.values and source.fill is not None:
-        codes = None if isinstance(part, Indicator) else (*part.numbers.values(), part.numbers[source.fill])
+        codes = part.codes and (*part.codes, part.numbers[source.fill])
         made = replace(made, values=(*part.values, None), codes=codes)
     return Scaled(made)
 
