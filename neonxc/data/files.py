@@ -247,18 +247,18 @@ def _separator(text: str) -> str:
 def _header(name: str, text: str, separator: str) -> tuple[list[str], list[int]]:
     """Return the cells of the first line and the numbers of all lines, which need the same number of cells."""
     reader = csv.reader(StringIO(text), delimiter=separator, skipinitialspace=True)
-    filled = ((record, reader.line_num) for record in reader if len(record) > 1 or any(map(str.strip, record)))
-    record, top = next(filled)
-    widths, lines = [len(record)], [top]
-    for other, line in filled:
-        widths.append(len(other))
-        lines.append(line)
-    header, first = [cell.strip() for cell in record], len(record)
-    if first > 1 and {*widths[1:]} == {first + 1}:  # row names, as R writes them
+    header, lines, widths = [""], list[int](), list[int]()
+    for record in reader:
+        if len(record) > 1 or any(map(str.strip, record)):  # the line is not blank
+            header = header if lines else [cell.strip() for cell in record]
+            lines.append(reader.line_num)
+            widths.append(len(record))
+    first, others = widths[0], widths[1:]
+    if first > 1 and {*others} == {first + 1}:  # row names, as R writes them
         return header, lines
     for width, line in zip(widths, lines, strict=True):
         if width != first:
-            hint = "; remove what is above the header" if mode(widths[1:]) != first else ""
+            hint = "; remove what is above the header" if mode(others) != first else ""
             found = f"line {line} has {width} cells, the first line has {first}"
             raise ValueError(f"{name} can't be read as a table: {found}{hint}")
     return header, lines

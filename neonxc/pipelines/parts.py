@@ -153,11 +153,11 @@ def behind(part: Part, column: Scaled) -> Scaled:
             return column
         if isinstance(source, Number):
             fill = fill if as_it_is else (fill - column.shift) / column.slope
-            filled = replace(source, fill=float(source.undo(np.asarray(fill))) if source.functions else fill)
-            if source.functions and not np.isclose(filled.number(None), fill, rtol=1e-9, atol=1e-12):
+            made = replace(source, fill=float(source.undo(np.asarray(fill))) if source.functions else fill)
+            if source.functions and not np.isclose(made.number(None), fill, rtol=1e-9, atol=1e-12):
                 taken = " and ".join(source.functions)
                 raise ValueError(f"it fills with {fill:g}, which is no value of {taken} before it")
-            return column._replace(part=filled)
+            return column._replace(part=made)
     if not isinstance(source, Number):
         codes = tuple(part.number(column.at(number)) for number in source.numbers.values())
         other = part.number(column.at(source.other))
@@ -170,13 +170,12 @@ def behind(part: Part, column: Scaled) -> Scaled:
         return Scaled(replace(source, functions=source.functions + part.functions))
     if source.functions:
         raise ValueError(f"it needs untransformed columns, but a step before it takes their {source.functions[0]}")
-    made = replace(part, column=source.column)
     if source.fill is not None and None in part.values:
         raise ValueError("it has a category for missing values, but a SimpleImputer before it fills them")
-    if source.fill in part.values and source.fill is not None:
-        codes = part.codes and (*part.codes, part.numbers[source.fill])
-        made = replace(made, values=(*part.values, None), codes=codes)
-    return Scaled(made)
+    if source.fill is not None and source.fill in part.values:
+        filled = part.codes and (*part.codes, part.numbers[source.fill])
+        part = replace(part, values=(*part.values, None), codes=filled)
+    return Scaled(replace(part, column=source.column))
 
 
 def known_behind(values: tuple[Any, ...], column: Scaled) -> tuple[Any, ...] | None:
