@@ -11,6 +11,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from torch import Tensor
 
 from neonxc.common.memory import blocks
+from neonxc.data.inputs import spreads
 
 MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
 ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
@@ -107,8 +108,10 @@ def canonical(matrix: Any, form: str = "csr") -> Any:
     return result
 
 
-def moments(rows: SparseRows) -> tuple[Tensor, Tensor]:
+def moments(rows: SparseRows | Tensor) -> tuple[Tensor, Tensor]:
     """Compute the means and standard deviations [d] of the columns; the latter are 1 for constant columns."""
+    if isinstance(rows, Tensor):
+        return rows.double().mean(dim=0), spreads(rows)
     mean, variance = mean_variance_axis(rows.matrix.astype(np.float64), axis=0)
     return torch.from_numpy(mean), torch.from_numpy(np.where(variance > 0, np.sqrt(variance), 1.0))
 

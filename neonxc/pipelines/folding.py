@@ -15,7 +15,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.data.inputs import spreads
 from neonxc.data.sparse import moments
 from neonxc.data.table import Table
 from neonxc.head.preprocessing import Preprocessing
@@ -70,11 +69,24 @@ def settle(
     ValueError
         Invalid X, or a step fills a column with a string that no later step encodes.
     """
-    encoding, chain = None, folding.map
-    if not folding.plain or _drops_others(folding, X):
+    d, encoding, chain = len(folding.encoding.columns), None, folding.map
+    table, whole, first = None if X is None else Table.read(X), folding.plain, steps[0][1]
+    if whole and table is not None and table.names is not None and table.width == d:
+        # columns that the pipeline drops may hold texts or missing values
+        whole = not table.select(sorted({*range(d)} - {*folding.used})).is_mixed
+    if not whole:
         encoding, chain = folding.parted(tuple(names or folding.encoding.columns))
-    center, scale = _location(X, encoding, len(folding.encoding.columns), steps[0][1])
-    return encoding, replace(chain, center=center, scale=scale)
+    width = d if encoding is None else encoding.width
+    if table is None:
+        while isinstance(first, Pipeline):
+            first = first.steps[0][1]
+        center, scale = remembered(first if encoding is None else None, width)
+    elif encoding is not None and not table.is_tensor:
+        center, scale = moments(encoding.encode(table))
+    else:
+        Table.read(table, width)
+        center, scale = moments(table.sparse_rows(torch.device("cpu")) if table.is_sparse else table.tensor)
+    return encoding, replace(chain, center=center.cpu(), scale=scale.cpu())
 
 
 @dataclass(frozen=True)
@@ -135,16 +147,14 @@ class Folding:
                 "it comes after a Normalizer, which mixes the table's columns; put it before the Normalizer"
             )
         sources = [self._source(column) for column in range(len(self.map.bias))]
-        columns: list[Scaled] = []
-        mixed: list[int] = []  # mixed columns have no missing values to fill
-        order: list[tuple[bool, int]] = []
-        for part in encoder.parts:
+        columns: dict[int, Scaled] = {}
+        mixed: dict[int, int] = {}
+        for row, part in enumerate(encoder.parts):
             source = sources[part.column]
-            order.append((source is None, len(order)))
             if source is not None:
-                columns.append(behind(part, source))
+                columns[row] = behind(part, source)
             elif isinstance(part, Number) and not part.functions:
-                mixed.append(part.column)
+                mixed[row] = part.column  # mixed columns have no missing values to fill
             else:
                 raise ValueError(
                     "it needs single columns, but a step before it mixes them; put it before that step"
@@ -156,14 +166,16 @@ class Folding:
                 _restrict(known, source.part.column, allowed)
                 if i in encoder.nan_alone and source == Scaled(Number(source.part.column)):
                     alone.add(source.part.column)
-        parts = tuple(column.part for column in columns)
-        scaling = torch.tensor([column[1:] for column in columns], dtype=torch.float64).view(-1, 2)
+        parts = tuple(column.part for column in columns.values())
+        scaling = torch.tensor([column[1:] for column in columns.values()], dtype=torch.float64).view(-1, 2)
         made = Folding(
             replace(self.encoding, parts=parts, known=known, nan_alone=frozenset(alone)),
             Preprocessing.identity(len(parts)).then(*scaling.T),
         )
-        rows = [row for _, row in sorted(order)]
-        return self.beside([made, self.select(mixed)]).select(np.argsort(rows).tolist()) if mixed else made
+        if not mixed:
+            return made
+        both = self.beside([made, self.select([*mixed.values()])])
+        return both.select(np.argsort([*columns, *mixed]).tolist())
 
     def parted(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
         """Return the encoding as far as it is used, of columns with these names, and the map behind it."""
@@ -225,30 +237,6 @@ def _append(step: Any, folding: Folding) -> Folding:
     if got != needed:
         raise RuntimeError(f"{type(step).__name__} was fitted on {needed} columns and gets {got}")
     return folding.encoded(encoder)
-
-
-def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Tensor, Tensor]:
-    """Center and scale of the map's input columns: those of the data, or else those that the first step stores."""
-    if X is None:
-        while isinstance(first, Pipeline):
-            first = first.steps[0][1]
-        return remembered(first, d) if encoding is None else remembered(None, encoding.width)
-    table = Table.read(X)
-    if encoding is not None and not table.is_tensor:
-        table = table.holding(encoding.encode(table))
-    else:
-        Table.read(table, d if encoding is None else encoding.width)
-    if table.is_sparse:
-        return moments(table.sparse_rows(torch.device("cpu")))
-    return table.tensor.double().mean(dim=0).cpu(), spreads(table.tensor).cpu()
-
-
-def _drops_others(folding: Folding, X: Any) -> bool:
-    """Whether the pipeline drops columns of a data frame that are not numeric or have missing values."""
-    table, d = Table.read(X), folding.encoding.width
-    if table.names is None or table.width != d:
-        return False
-    return table.select(sorted({*range(d)} - {*folding.used})).is_mixed
 
 
 @contextmanager
