@@ -46,7 +46,7 @@ class Number:
     fill: float | None = None
     functions: tuple[str, ...] = ()
 
-    def apply(self, values: np.ndarray) -> np.ndarray:
+    def apply(self, values: Any) -> Any:
         """Apply the functions to numbers; outside of the domain the result is NaN or infinite."""
         with np.errstate(all="ignore"):
             for function in self.functions:
@@ -57,10 +57,10 @@ class Number:
         """Apply the functions to a number, clipped to each function's domain."""
         with np.errstate(all="ignore"):
             for function in self.functions:
-                value = float(FUNCTIONS[function](np.array(max(value, LEAST.get(function, -np.inf)))))
+                value = FUNCTIONS[function](max(value, LEAST.get(function, -np.inf)))
         return value
 
-    def undo(self, values: np.ndarray) -> np.ndarray:
+    def undo(self, values: Any) -> Any:
         """Invert :meth:`apply`."""
         with np.errstate(all="ignore"):
             for function in reversed(self.functions):
@@ -75,7 +75,7 @@ class Number:
     def number(self, value: Any) -> float:
         """The number of a value; NaN for a missing one that is not filled."""
         found = self.fill if value is None or value != value else value
-        return np.nan if found is None else float(self.apply(np.asarray(found))) if self.functions else found
+        return np.nan if found is None else self.apply(found)
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,15 @@ def behind(part: Part, column: Scaled) -> Scaled:
             return column
         if isinstance(source, Number):
             fill = fill if as_it_is else (fill - column.shift) / column.slope
-            made = replace(source, fill=float(source.undo(np.asarray(fill))) if source.functions else fill)
+            made = replace(source, fill=source.undo(fill))
             if source.functions and not np.isclose(made.number(None), fill, rtol=1e-9, atol=1e-12):
                 taken = " and ".join(source.functions)
                 raise ValueError(f"it fills with {fill:g}, which is no value of {taken} before it")
             return column._replace(part=made)
     if not isinstance(source, Number):
-        codes = tuple(part.number(column.at(number)) for number in source.numbers.values())
-        other = part.number(column.at(source.other))
-        return Scaled(Code(source.column, tuple(source.numbers), None if np.isnan(other) else other, codes))
+        *codes, other = (part.number(column.at(number)) for number in (*source.numbers.values(), source.other))
+        unknown = None if np.isnan(other) else other
+        return Scaled(Code(source.column, tuple(source.numbers), unknown, tuple(codes)))
     if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
         return Scaled(Indicator(source.column, (None,) * source.has_gaps))
     if not as_it_is:

@@ -90,20 +90,18 @@ def encoded(step: Any) -> Encoding | None:
         case SimpleImputer():
             return _imputer(step)
         case OneHotEncoder() | OrdinalEncoder():
-            parts: list[Part] = []
-            known = {}
-            for i, (values, rare) in enumerate(_categories(step)):
-                parts += (_one_hot if isinstance(step, OneHotEncoder) else _ordinal)(step, i, values, rare)
-                known[i] = values
-            return Encoding((), tuple(parts), known if step.handle_unknown == "error" else {})
+            found, made = list(_categories(step)), _one_hot if isinstance(step, OneHotEncoder) else _ordinal
+            parts = tuple(part for i, (values, rare) in enumerate(found) for part in made(step, i, values, rare))
+            known = {i: values for i, (values, _) in enumerate(found) if step.handle_unknown == "error"}
+            return Encoding((), parts, known)
     return None
 
 
 def _function(step: FunctionTransformer) -> Encoding:
     name = next((name for name, function in FUNCTIONS.items() if function is step.func), None)
     if name is None or step.kw_args:
-        what = getattr(step.func, "__name__", repr(step.func))
-        what += f" with kw_args {step.kw_args}" if step.kw_args else ""
+        what = getattr(step.func, "__name__", step.func)
+        what = f"{what} with kw_args {step.kw_args}" if step.kw_args else what
         raise ValueError(
             f"FunctionTransformer of {what} can't be folded; supported are func=None and the increasing functions "
             f"{NAMED} without kw_args"
@@ -121,9 +119,9 @@ def _imputer(step: SimpleImputer) -> Encoding:
     parts: list[Part] = [Number(i, fill) for i, fill in enumerate(fills) if fill is not None]
     if step.indicator_ is not None:
         parts += [Indicator(int(i), (None,)) for i in step.indicator_.features_]
-    numeric = step.strategy in ("mean", "median")  # where None becomes NaN
-    alone = range(0 if numeric or step.missing_values is None else len(fills))
-    return Encoding((), tuple(parts), nan_alone=frozenset(alone))
+    # with "mean" and "median" None becomes NaN
+    alone = step.strategy not in ("mean", "median") and step.missing_values is not None
+    return Encoding((), tuple(parts), nan_alone=frozenset(range(len(fills) * alone)))
 
 
 def _one_hot(step: OneHotEncoder, i: int, values: tuple[Any, ...], rare: tuple[Any, ...]) -> list[Part]:
