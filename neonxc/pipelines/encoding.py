@@ -94,8 +94,8 @@ class Encoding:
             values = frame.iloc[:, column].to_numpy()
             if values.dtype == object and (none := np.equal(values, np.array(None))).any():
                 raise ValueError(
-                    f"{name} has None in row {int(none.argmax())}, column {self.columns[column]!r}, where the "
-                    f"pipeline takes NaN alone for a missing value: pass {name}.fillna(numpy.nan)"
+                    f"{name} has None in {self._place(column, none)}, where the pipeline takes NaN alone for a "
+                    f"missing value: pass {name}.fillna(numpy.nan)"
                 )
         numbers = cache(lambda column: self.numbers(frame, column, name))
         codes = cache(lambda column: self._codes(frame, column, name))
@@ -118,8 +118,7 @@ class Encoding:
         try:
             values = given.to_numpy(dtype=np.float64, na_value=np.nan)
         except (TypeError, ValueError):
-            values = pd.to_numeric(given, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-            bad = given[np.isnan(values) & given.notna().to_numpy()]
+            bad = given[given.notna() & pd.to_numeric(given, errors="coerce").isna()]
             place = f"{name} needs numbers in column {self.columns[column]!r}"
             raise ValueError(f"{place}, got {bad.iloc[0]!r}" if len(bad) else place) from None
         if np.isinf(values).any():
@@ -128,22 +127,21 @@ class Encoding:
 
     def _number(self, part: Number, values: np.ndarray, name: str) -> np.ndarray:
         """Fill missing values of a numeric column and apply its functions."""
-        column = self.columns[part.column]
         missing = np.isnan(values)
         if missing.any():
             if part.fill is None:
                 raise ValueError(
-                    f"{name} has a missing value in row {int(missing.argmax())}, column {column!r}, which had "
-                    "none when the clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
+                    f"{name} has a missing value in {self._place(part.column, missing)}, which had none when the "
+                    "clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
                 )
             values = np.where(missing, part.fill, values)
         made = part.apply(values)
         if part.functions and not (finite := np.isfinite(made)).all():
             raise ValueError(
-                f"{name} has the value {values[~finite][0]:g} in column {column!r}, whose "
+                f"{name} has the value {values[~finite][0]:g} in column {self.columns[part.column]!r}, whose "
                 f"{' and '.join(part.functions)} is no finite number"
             )
-        return made
+        return np.asarray(made)
 
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> tuple[np.ndarray, dict[Any, int]]:
         """Codes of a column's values, and the code of each distinct value; that of missing ones is the last."""
@@ -153,9 +151,8 @@ class Encoding:
         allowed = self.known.get(column, tuple(place))
         unknown = np.isin(codes, [place[value] for value in place.keys() - {*allowed}])
         if unknown.any():
-            row = int(unknown.argmax())
             raise ValueError(
-                f"{name} has the value {[*place][codes[row]]!r} in row {row}, column {self.columns[column]!r}; "
+                f"{name} has the value {[*place][codes[unknown.argmax()]]!r} in {self._place(column, unknown)}; "
                 f"the known values are {[*allowed]}"
             )
         return codes, place
@@ -166,11 +163,14 @@ class Encoding:
         for value, number in part.numbers.items():
             if value in place:
                 table[place[value]] = number
-        found = table[codes]
-        if np.isnan(found).any():
-            row = int(np.isnan(found).argmax())
-            raise ValueError(f"{name} has an unknown value in row {row}, column {self.columns[part.column]!r}")
+        found: np.ndarray = table[codes]
+        if (unknown := np.isnan(found)).any():
+            raise ValueError(f"{name} has an unknown value in {self._place(part.column, unknown)}")
         return found
+
+    def _place(self, column: int, bad: np.ndarray) -> str:
+        """The place of the first bad value of a column."""
+        return f"row {bad.argmax()}, column {self.columns[column]!r}"
 
 
 def category(value: Any) -> Any:
