@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from scipy.sparse.linalg import norm
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from torch import Tensor
@@ -14,6 +15,7 @@ from neonxc.common.memory import blocks
 from neonxc.data.inputs import spreads
 
 MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
+ABSENT = "relevance is dense, because absent terms have relevance, too"
 ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
 
 
@@ -121,19 +123,14 @@ def dense(x: Any) -> Tensor:
     return x.dense() if isinstance(x, SparseRows) else x
 
 
-def check_room(x: Any) -> None:
-    """Raise a ValueError if the relevance of sparse points, which is dense, takes more than 1 GiB."""
-    if not isinstance(x, SparseRows):
+def check_room(x: Any, why: str = ABSENT, instead: str = "use NEON.summary") -> None:
+    """Raise a ValueError if sparse points, or their relevance, take more than 1 GiB as a dense tensor."""
+    matrix = getattr(x, "matrix", x)
+    if not sparse.issparse(matrix):
         return
-    n, d = x.shape
-    if n > (most := most_rows(d, x.element_size())):
-        size = n * d * x.element_size() / (1 << 30)
+    (n, d), size = matrix.shape, matrix.dtype.itemsize
+    if n > (most := max(1, MOST // (d * size))):
         raise ValueError(
-            f"relevance is dense, because absent terms have relevance, too: for {n} points with {d} columns "
-            f"it takes {size:.1f} GiB; pass at most {most} points at once, or use NEON.summary"
+            f"{why}: for {n} points with {d} columns it takes {n * d * size / 2**30:.1f} GiB; pass at most {most} "
+            f"points at once, or {instead}"
         )
-
-
-def most_rows(d: int, size: int) -> int:
-    """Return how many dense rows of d numbers, each of `size` bytes, take 1 GiB."""
-    return max(1, MOST // (d * size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,7 @@ from neonxc.common.memory import blocks
 from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
 from neonxc.data.preparation import listed
-from neonxc.data.sparse import SparseRows, canonical, most_rows
+from neonxc.data.sparse import SparseRows, canonical, check_room
 
 KEPT = {"float32": torch.float32, "float64": torch.float64, "float128": torch.float64}
 """Types of points that results have as well; with other points they keep the type of the computation."""
@@ -96,8 +97,8 @@ class Table:
 
     def holding(self, values: Any, **changes: Any) -> Table:
         """Return the same points with other values in :attr:`tensor`, and with other attributes."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, tensor=values, **changes)
+        made = copy(self)
+        made.__dict__.update(tensor=values, **changes)
         return made
 
     def __len__(self) -> int:
@@ -144,14 +145,8 @@ class Table:
     @cached_property
     def _no_numbers(self) -> list[str]:
         """Columns of a data frame that are not numeric."""
-        return [
-            name for name, dtype in zip(self.names or (), self._dtypes, strict=True) if dtype.kind not in "fiub"
-        ]
-
-    @cached_property
-    def _dtypes(self) -> list[Any]:
-        """The types of the columns of a data frame."""
-        return [] if self.names is None else [*self.data.dtypes]
+        dtypes = {} if self.names is None else self.data.dtypes
+        return [str(name) for name, dtype in dtypes.items() if dtype.kind not in "fiub"]
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -191,8 +186,7 @@ class Table:
         array = np.asarray(self.data, dtype=self._dtype)
         if array.dtype.kind not in "fiubc":
             raise ValueError(f"{self.name} can't be read as an array of numbers: its type is {array.dtype}")
-        wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
-        dtype = np.float64 if wide else array.dtype.newbyteorder("=")
+        dtype = np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("=")
         return np.require(array, dtype=dtype, requirements=["C", "W"])
 
     @cached_property
@@ -200,7 +194,7 @@ class Table:
         """The type of the points; float64 for a frame with columns of several types or of types of pandas."""
         if self.names is None:
             return getattr(self.data, "dtype", None)
-        first, *others = {*self._dtypes} or {None}
+        first, *others = {*self.data.dtypes} or {None}
         return first if isinstance(first, np.dtype) and not others else np.dtype(float)
 
     def sparse_rows(self, device: torch.device, whole: bool = True) -> SparseRows:
@@ -238,11 +232,9 @@ class Table:
         """Return the points, a sparse matrix as an array, which may take 1 GiB if it is `limited`."""
         if not self.is_sparse:
             return self.data
-        if limited and len(self) > (most := most_rows(self.width, 8)):
-            raise ValueError(
-                f"{self.name} is sparse, and a dense array is needed; {len(self)} points with "
-                f"{self.width} columns take too much memory: give it at most {most} points, or fewer columns "
-                "(TruncatedSVD)"
+        if limited:
+            check_room(
+                self.data, f"{self.name} is sparse, and a dense array is needed", "fewer columns (TruncatedSVD)"
             )
         return self.data.toarray()
 
