@@ -192,7 +192,7 @@ def _entries(x: Any) -> Tensor:
 def _refuse(x: Any, bad: Tensor, text: str, names: Sequence[str] | None) -> None:
     """Raise a ValueError with the first bad entry and its place, if there is one; x may be sparse rows."""
     for entry in bad.nonzero()[:1].tolist():
-        row, *rest = x.place(*entry) if hasattr(x, "entries") else entry
+        row, *rest = [int(every[entry]) for every in x.places()] if hasattr(x, "entries") else entry
         place = f"at index {entry}"
         if len(rest) == 1:
             place = f"in row {row}, column {rest[0] if names is None else repr(names[rest[0]])}"

@@ -30,12 +30,19 @@ class SparseRows:
         Device of the results; the products themselves are computed on the CPU, in float64.
     whole : bool
         Whether a slice is sparse as well. If False, a slice is a dense tensor.
+
+    Attributes
+    ----------
+    entries : Tensor [entries]
+        Values of the stored entries.
     """
 
     ndim = 2
 
     def __init__(self, matrix: Any, device: torch.device, whole: bool = True) -> None:
         self.matrix, self.device, self.whole = matrix, device, whole
+        self.entries, self.shape = torch.from_numpy(matrix.data), torch.Size(matrix.shape)
+        self.dtype = self.entries.dtype
 
     def __len__(self) -> int:
         return int(self.matrix.shape[0])
@@ -43,21 +50,6 @@ class SparseRows:
     def __getitem__(self, rows: slice) -> Any:
         part = SparseRows(self.matrix[rows], self.device)
         return part if self.whole else part.dense()
-
-    @property
-    def shape(self) -> torch.Size:
-        """Numbers of points and columns, (N, d)."""
-        return torch.Size(self.matrix.shape)
-
-    @property
-    def entries(self) -> Tensor:
-        """Values of the stored entries, [entries]."""
-        return torch.from_numpy(self.matrix.data)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the entries."""
-        return self.entries.dtype
 
     @property
     def bytes_per_row(self) -> int:
@@ -72,15 +64,10 @@ class SparseRows:
         """Return the points as a dense tensor [N, d]."""
         return torch.from_numpy(self.matrix.toarray()).to(self.device)
 
-    def place(self, entry: int) -> tuple[int, int]:
-        """Return the row and the column of a stored entry."""
-        row = int(np.searchsorted(self.matrix.indptr, entry, side="right")) - 1
-        return row, int(self.matrix.indices[entry])
-
-    def places(self) -> tuple[Tensor, Tensor]:
+    def places(self) -> tuple[Tensor, ...]:
         """Return the rows and columns [entries] of the stored entries."""
-        rows = np.repeat(np.arange(len(self)), np.diff(self.matrix.indptr))
-        return torch.from_numpy(rows), torch.from_numpy(self.matrix.indices.astype(np.int64))
+        every = self.matrix.tocoo(copy=False)
+        return tuple(torch.from_numpy(place.astype(np.int64)) for place in (every.row, every.col))
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """Return the product [N, p] with a matrix [d, p], in float64."""
