@@ -123,9 +123,7 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple
     while steps and isinstance(steps[0][1], Pipeline):
         name, inner = steps[0]
         steps = [*((f"{name}__{key}", step) for key, step in inner.steps), *steps[1:]]
-    if not steps:
-        return None, steps
-    (name, first), rest = steps[0], steps[1:]
+    (name, first), *rest = steps or [("", None)]
     if isinstance(first, HashingVectorizer):
         raise ValueError(
             f"pipeline step {name!r}: a HashingVectorizer does not know its terms, so that there is nothing to "
@@ -135,12 +133,12 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple
         return None, steps
     if isinstance(first, TfidfVectorizer):
         rest = [(name, first._tfidf), *rest]
-    sublinear = bool(rest) and isinstance(rest[0][1], TfidfTransformer) and bool(rest[0][1].sublinear_tf)
+    weights = copy(rest[0][1]) if rest else None
+    sublinear = isinstance(weights, TfidfTransformer) and weights.sublinear_tf
     if sublinear:  # applied to the counts, so that the remaining step is a weight per term
-        weights = copy(rest[0][1])
         weights.sublinear_tf = False
-        rest = [(rest[0][0], weights), *rest[1:]]
-    return Terms(first, sublinear), rest
+        rest[0] = rest[0][0], weights
+    return Terms(first, bool(sublinear)), rest
 
 
 def _pack(terms: Terms) -> Values:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+INVERSES: dict[str, Callable[[Any], Any]] = {
     "log": np.exp,
     "log1p": np.expm1,
     "log2": np.exp2,
@@ -21,7 +21,7 @@ INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """Inverses of :data:`FUNCTIONS`."""
 
-FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {name: getattr(np, name) for name in INVERSES}
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {name: getattr(np, name) for name in INVERSES}
 """Increasing functions by their NumPy names."""
 
 LEAST = {"log": 0.0, "log1p": -1.0, "log2": 0.0, "log10": 0.0, "sqrt": 0.0}
