@@ -133,7 +133,7 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple
         return None, steps
     if isinstance(first, TfidfVectorizer):
         rest = [(name, first._tfidf), *rest]
-    weights = copy(rest[0][1]) if rest else None
+    weights: Any = copy(rest[0][1]) if rest else None
     sublinear = isinstance(weights, TfidfTransformer) and weights.sublinear_tf
     if sublinear:  # applied to the counts, so that the remaining step is a weight per term
         weights.sublinear_tf = False
