@@ -113,8 +113,7 @@ def read_table(
     """
     name, data = _read(path)
     source = (_from_parquet if data.startswith(b"PAR1") else _from_text)(name, data)
-    for wanted in (ignore, needed or ()):
-        check_columns(name, wanted, source.columns)
+    check_columns(name, [*ignore, *(needed or ())], source.columns)
     cells = {column: _stripped(own) for column, own in source.columns.items() if column not in ignore}
     if not cells:
         raise ValueError(f"{name} has no column left")
