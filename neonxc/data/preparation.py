@@ -49,7 +49,7 @@ REASONS = {
 LARGEST = 1e150
 """Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
-DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?"
+DATE = rf"\s*{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?\s*"
 
 
 class Preparation(NamedTuple):
@@ -136,12 +136,12 @@ def prepare(
             f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
     if gaps := [f"{name} ({percent(share)})" for name in numbers if (share := frame[name].isna().mean())]:
-        columns = "1 column of numbers has" if len(gaps) == 1 else f"{len(gaps)} columns of numbers have"
-        notes.append(f"{columns} missing values: {listed(gaps)}; filled in with the median")
+        have = "s of numbers have" if len(gaps) > 1 else " of numbers has"
+        notes.append(f"{len(gaps)} column{have} missing values: {listed(gaps)}; filled in with the median")
     categories = [name for name in frame.columns if name not in numbers]
     if values := [f"{name} ({_values(frame[name])})" for name in categories]:
-        columns = "1 column of categories is" if len(values) == 1 else f"{len(values)} columns of categories are"
-        notes.append(f"{columns} one-hot encoded: {listed(values)}")
+        are = "s of categories are" if len(values) > 1 else " of categories is"
+        notes.append(f"{len(values)} column{are} one-hot encoded: {listed(values)}")
     notes += _on_labels(frame) + on_suspects(frame.drop(columns=[*keep], errors="ignore"))
     from sklearn import compose, impute, pipeline, preprocessing  # takes long, and mistakes are told before
 
@@ -166,8 +166,8 @@ def _useless(values: pd.Series, kept: bool = False) -> str | None:
     if values.nunique(dropna=number) < 2:
         return "one value"
     kind = there.dtype.kind
-    text = there.drop_duplicates().astype(str).str.strip() if kind not in "iufbmM" else None
-    if kind in "mM" or (text is not None and text.str.fullmatch(DATE, case=False).all()):
+    is_text = kind not in "iufbmM"
+    if kind in "mM" or (is_text and there.drop_duplicates().astype(str).str.fullmatch(DATE, case=False).all()):
         return "dates"
     if kept or kind == "b":
         return None
