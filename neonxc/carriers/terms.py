@@ -96,9 +96,7 @@ class _TermColumns(Columns):
 
     def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
         """Return 1 for terms that a text contains, and 0 for other terms."""
-        if not isinstance(points, SparseRows):
-            return (points > 0).double()
-        return SparseRows((points.matrix > 0).astype(np.float64), points.device)
+        return SparseRows(points.matrix.sign(), points.device) if isinstance(points, SparseRows) else points.sign()
 
     def columns(self, X: Any) -> Any:
         """Return the counts of terms."""
