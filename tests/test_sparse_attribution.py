@@ -244,7 +244,7 @@ def test_norms(kind, shape):
 
 
 def test_moments():
-    mean, spread = moments(Table(X).sparse_rows(torch.device("cpu")))
+    mean, spread = moments(Table(X).rows(torch.device("cpu")))
     np.testing.assert_allclose(mean, LAID_OUT.mean(0), atol=1e-14)
     np.testing.assert_allclose(spread, np.where(LAID_OUT.std(0) > 0, LAID_OUT.std(0), 1), atol=1e-14)
 

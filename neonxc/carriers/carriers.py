@@ -181,10 +181,7 @@ class Columns(Carrier):
     def stored(self, X: Any) -> Table:
         """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
         table, detection = Table.read(X), self.head.detection
-        if table.is_sparse:
-            x: Any = table.sparse_rows(self.device, whole=isinstance(detection, LinearDetection))
-        else:
-            x = table.tensor.to(self.device)
+        x = table.rows(self.device, whole=isinstance(detection, LinearDetection))
         Table.read(table, self.names or self.head.n_features)
         detection.check(x, table.names)
         return table.holding(x)
@@ -229,7 +226,7 @@ class EncodedTable(Columns):
                 f"shape {list(table.shape)}; pass the table itself as a data frame or an array"
             )
         else:
-            table = table.holding(table.tensor.to(self.device))
+            table = table.holding(table.rows(self.device))
         self.head.detection.check(table.tensor, encoding.names)
         return table
 

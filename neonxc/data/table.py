@@ -197,8 +197,8 @@ class Table:
         first, *others = {*self.data.dtypes} or {None}
         return first if isinstance(first, np.dtype) and not others else np.dtype(float)
 
-    def sparse_rows(self, device: torch.device, whole: bool = True) -> SparseRows:
-        """Return a checked sparse matrix with the part of the tensor interface that heads use.
+    def rows(self, device: torch.device, whole: bool = True) -> Any:
+        """Return the tensor on a device, or a checked sparse matrix with the part of its interface that heads use.
 
         Raises
         ------
@@ -206,6 +206,8 @@ class Table:
             The matrix is empty, or has values that are no finite real numbers; the message names the column.
         """
         X = self.data
+        if not self.is_sparse:
+            return self.tensor.to(device)
         if X.dtype.kind not in "fiub":
             raise ValueError(f"{self.name} needs real numbers, got sparse rows of {X.dtype}")
         self.check_filled()

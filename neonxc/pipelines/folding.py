@@ -85,7 +85,7 @@ def settle(
         center, scale = moments(encoding.encode(table))
     else:
         Table.read(table, width)
-        center, scale = moments(table.sparse_rows(torch.device("cpu")) if table.is_sparse else table.tensor)
+        center, scale = moments(table.rows(table.device))
     return encoding, replace(chain, center=center.cpu(), scale=scale.cpu())
 
 
