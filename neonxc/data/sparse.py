@@ -64,10 +64,10 @@ class SparseRows:
         """Return the points as a dense tensor [N, d]."""
         return torch.from_numpy(self.matrix.toarray()).to(self.device)
 
-    def places(self) -> tuple[Tensor, ...]:
+    def places(self) -> tuple[Tensor, Tensor]:
         """Return the rows and columns [entries] of the stored entries."""
-        every = self.matrix.tocoo(copy=False)
-        return tuple(torch.from_numpy(place.astype(np.int64)) for place in (every.row, every.col))
+        rows = np.repeat(np.arange(len(self)), np.diff(self.matrix.indptr))
+        return torch.from_numpy(rows), torch.from_numpy(self.matrix.indices.astype(np.int64))
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """Return the product [N, p] with a matrix [d, p], in float64."""
