@@ -18,9 +18,9 @@ from neonxc.clusterings import ClusterModel, SameCenters, read
 from neonxc.clusterings.model import GivenLabels, is_known
 from neonxc.clusterings.modules import chained, device_of
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import check_names, check_width, spreads
+from neonxc.data.inputs import check_names, check_width
 from neonxc.data.preparation import prepare
-from neonxc.data.sparse import SparseRows, moments
+from neonxc.data.sparse import moments
 from neonxc.data.table import Table, is_texts
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
@@ -165,8 +165,7 @@ def neuralize(
         net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
     if X is not None:
         if net.features is None:
-            points = net.carrier.stored(X).tensor
-            net.spread_ = (moments(points)[1] if isinstance(points, SparseRows) else spreads(points)).cpu().numpy()
+            net.spread_ = moments(net.carrier.stored(X).tensor)[1].cpu().numpy()
         return net.calibrate(X)
     if found.points is not None:
         net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta

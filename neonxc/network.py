@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import neonxc.carriers.encoded  # noqa: F401  # registers the carrier of encoded tables
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
 from neonxc.carriers.stiffness import typical_stiffness
 from neonxc.carriers.terms import Terms

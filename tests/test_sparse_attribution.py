@@ -224,7 +224,7 @@ def test_surrogates_lay_rows_out_if_they_can():
     assert 0 < found.n_noise == expected.n_noise < len(LAID_OUT)
     assert_same_summary(found, expected, 1e-9)
     wide = sp.csr_matrix((2000, MOST // 8000))
-    with pytest.raises(ValueError, match=r"X is sparse, and a dense array is needed; .* at most 1000 points"):
+    with pytest.raises(ValueError, match=r"X is sparse, and a dense array is needed: .* at most 1000 points"):
         neonxc.neuralize(labels=np.arange(2000) % 2, X=wide)
 
 
@@ -244,7 +244,7 @@ def test_norms(kind, shape):
 
 
 def test_moments():
-    mean, spread = moments(Table(X).sparse_rows(torch.device("cpu")))
+    mean, spread = moments(Table(X).rows(torch.device("cpu")))
     np.testing.assert_allclose(mean, LAID_OUT.mean(0), atol=1e-14)
     np.testing.assert_allclose(spread, np.where(LAID_OUT.std(0) > 0, LAID_OUT.std(0), 1), atol=1e-14)
 

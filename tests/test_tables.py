@@ -236,9 +236,9 @@ def test_damaged_parquet_files(read):
 
 
 def test_folders_and_files_that_are_not_there(tmp_path):
-    with pytest.raises(ValueError, match="is a folder"):
+    with pytest.raises(ValueError, match="Is a directory"):
         read_table(tmp_path)
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="No such file"):
         read_table(tmp_path / "none.csv")
 
 
@@ -247,7 +247,7 @@ BAD = {
     "a,b\n1,2\n1\n": "line 3 has 1 cells, the first line has 2",
     "a,b\n1,2\n1,2,3\n3,4\n": "line 3 has 3 cells, the first line has 2",
     "\na;b\n\n1;2\n\n3\n": "line 6 has 1 cells, the first line has 2",
-    "A table of mine\n\na,b\n1,2\n3,4\n": "the first line has 1 cells, most others have 2; remove what is above",
+    "A table of mine\n\na,b\n1,2\n3,4\n": "line 3 has 2 cells, the first line has 1; remove what is above",
     "a,b\n": "a header and no data",
     "a,b\n1,2\n3,inf\n": "line 3, column 'b': 'inf' is not a finite number",
     "\n".join(

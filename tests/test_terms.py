@@ -331,17 +331,10 @@ def test_damaged_files(tmp_path):
     neonxc.save(net, path)
     files = import_module("neonxc.common.storage")
     kind, plain, tensors = files.read(path, {files.KIND})
-    for change in (
-        lambda values: values["options"].pop("analyzer"),
-        lambda values: values["options"].update(tokenizer="split"),
-        lambda values: values["names"].pop(),
-        lambda values: values["names"].__setitem__(0, 3),
-    ):
-        broken = json.loads(json.dumps(plain))
-        change(broken["parts"]["encoding"]["values"])
-        files.write(path, kind, broken, tensors)
-        with pytest.raises(ValueError, match=re.escape(str(path))):
-            neonxc.load(path)
+    plain["parts"]["encoding"]["values"]["names"].pop()
+    files.write(path, kind, plain, tensors)
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        neonxc.load(path)
 
 
 def test_no_imputer_behind_terms():

@@ -16,22 +16,23 @@ from typing import Any, Literal, TypeGuard
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from neonxc.carriers.sparse_sums import add_relevance
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.modules import check_evaluating
 from neonxc.data.sparse import SparseRows, check_room, dense
 from neonxc.data.table import Table
 from neonxc.head import Decision, Head
 from neonxc.head.detection import LinearDetection
+from neonxc.pipelines.encoding import Encoding
 
 HeadRule = Literal["midpoint", "linear"]
 Decide = Callable[[slice], Decision]
 """Returns the decisions of a slice of the points, in the order of :func:`rows`."""
 
 
-class Record(ABC):
-    """A forward pass from inputs to features, through which relevance can be propagated back.
+class Record:
+    """A forward pass from inputs to features, through which relevance can be propagated back; here, the identity.
 
     Attributes
     ----------
@@ -40,16 +41,22 @@ class Record(ABC):
         Features of the inputs; on a map, every location is a point.
     """
 
-    carrier: Carrier
-    features: Tensor
+    def __init__(self, carrier: Carrier, x: Tensor) -> None:
+        self.carrier, self.features = carrier, x
 
-    @abstractmethod
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         """Yield the relevance of each decision, with the shape of the inputs."""
 
+        def of_one(decide: Decide) -> Tensor:
+            return self.carrier.each(self.features, lambda block, x: decide(block).relevance(x))
+
+        return map(of_one, decisions)
+
     def slope(self, decide: Decide) -> Tensor:
         """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
-        raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
+        if self.carrier.missing == "word":
+            raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
+        return self.carrier.each(self.features, lambda block, x: decide(block).multiplier(x))
 
 
 class Carrier(ABC):
@@ -89,15 +96,15 @@ class Carrier(ABC):
     def stored(self, X: Any) -> Table:
         """Check inputs like :meth:`batch`, but keep sparse points as :class:`~neonxc.data.sparse.SparseRows`."""
 
-    @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
+        return x
 
-    @abstractmethod
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Record a forward pass; `several` says whether relevance will be propagated back more than once."""
+        return Record(self, x)
 
-    def blocks(self, x: Tensor) -> Iterator[slice]:
+    def blocks(self, x: Any) -> Iterator[slice]:
         """Slices of the inputs that fit into memory."""
         return blocks(len(x), network_bytes(x), x.device)
 
@@ -135,9 +142,7 @@ class Carrier(ABC):
 
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of the units to `total` [K + 1, units], in the rows given by `column` [n]."""
-        for block in self.of_points(points):
-            relevance = self.collected(decide(block).relevance(points[block]))
-            total.index_add_(0, column[block].cpu(), relevance.cpu().double())
+        total.index_add_(0, column.cpu(), self.of_units(x, points, decide).cpu().double())
 
     in_texts = False
     """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
@@ -168,22 +173,6 @@ class Carrier(ABC):
         return torch.cat([function(block, points[block]) for block in self.of_points(points)])
 
 
-class _Points(Record):
-    """Points that are the inputs themselves."""
-
-    def __init__(self, carrier: Carrier, x: Tensor) -> None:
-        self.carrier, self.features = carrier, x
-
-    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
-        def of_one(decide: Decide) -> Tensor:
-            return self.carrier.each(self.features, lambda block, x: decide(block).relevance(x))
-
-        return map(of_one, decisions)
-
-    def slope(self, decide: Decide) -> Tensor:
-        return self.carrier.each(self.features, lambda block, x: decide(block).multiplier(x))
-
-
 class Columns(Carrier):
     """Carrier of raw columns: the inputs are the points themselves."""
 
@@ -191,24 +180,15 @@ class Columns(Carrier):
 
     def stored(self, X: Any) -> Table:
         """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
-        table = Table.read(X)
-        if table.is_sparse:
-            linear = isinstance(self.head.detection, LinearDetection)
-            table = table.holding(table.sparse_rows(self.device, whole=linear))
-        else:
-            table = table.holding(table.tensor.to(self.device))
+        table, detection = Table.read(X), self.head.detection
+        x = table.rows(self.device, whole=isinstance(detection, LinearDetection))
         Table.read(table, self.names or self.head.n_features)
-        self.head.detection.check(table.tensor, table.names)
-        return table
+        detection.check(x, table.names)
+        return table.holding(x)
 
-    def blocks(self, x: Tensor) -> Iterator[slice]:
+    def blocks(self, x: Any) -> Iterator[slice]:
         """Slices of the points for which the head's values fit into memory."""
-        return self.head.blocks(x)
-
-    def parts(self, X: Any) -> Iterator[Tensor]:
-        """Yield checked points, block by block."""
-        x = self.stored(X).tensor
-        yield from (x[part] for part in self.of_points(x))
+        return self.of_points(x)
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of points [n, d] for which the head's values fit into memory; sparse points stay sparse."""
@@ -224,13 +204,124 @@ class Columns(Carrier):
         for block in self.of_points(points):
             add_relevance(self.head, decide(block), points[block], column[block], total)
 
-    def features(self, x: Tensor) -> Tensor:
-        """Return the points."""
-        return x
 
-    def record(self, x: Tensor, several: bool = False) -> Record:
-        """Return the points as a record."""
-        return _Points(self, x)
+class EncodedTable(Columns):
+    """Carrier of tables with categories and missing values.
+
+    Data frames and arrays [N, d] are tables; tensors [N, D] hold encoded columns, as ``net(x)`` takes them. The
+    relevance of a table has its columns, that of a tensor the encoded columns.
+    """
+
+    module: Encoding
+
+    def stored(self, X: Any) -> Table:
+        """Encode a table as [N, D] of float64, or check a tensor of encoded columns."""
+        table, encoding = Table.read(X), self.module
+        if not table.is_tensor:
+            tensor = encoding.encode(self._frame(table)).to(self.device)
+            table = table.holding(tensor, collected=encoding.collected)
+        elif table.tensor.shape[1:] != (encoding.width,):
+            raise ValueError(
+                f"X needs the {encoding.width} encoded columns of net.batch(table).tensor if it is a tensor, got "
+                f"shape {list(table.shape)}; pass the table itself as a data frame or an array"
+            )
+        else:
+            table = table.holding(table.rows(self.device))
+        self.head.detection.check(table.tensor, encoding.names)
+        return table
+
+    def _frame(self, table: Table) -> pd.DataFrame:
+        """A table as a frame with the names that the encoding knows; without names, columns go by position."""
+        columns = self.module.columns
+        return Table.read(table, columns if self.names else len(columns)).frame().set_axis(columns, axis=1)
+
+    @property
+    def units(self) -> list[str]:
+        """The table's columns."""
+        return list(self.module.columns)
+
+    @property
+    def categories(self) -> list[int]:
+        """Columns of the table that are encoded, and not as numbers."""
+        owner, is_number = self.module.owner, self.module.is_number
+        return sorted({*owner.tolist()} - {*owner[is_number].tolist()})
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor:
+        """Nothing, as NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
+        return torch.full((len(x), len(self.units)), torch.nan, dtype=torch.float64)
+
+    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
+        """The table as it was given; None for a tensor, which holds encoded columns."""
+        if (table := Table.read(X)).is_tensor:
+            return None
+        frame, numbers = self._frame(table), self.module.owner[self.module.is_number].unique().tolist()
+        return frame, {column: self.module.numbers(frame, column) for column in numbers}
+
+    @property
+    def groups(self) -> Tensor:
+        """The unit [D] of each encoded column in pixel-flipping: the index of its table column."""
+        return self.module.owner.unique(return_inverse=True)[1]
+
+    def spread(self, relevance: Any) -> Any:
+        """Divide the relevance of each table column equally among its encoded columns."""
+        table, owner = Table.read(relevance, name="relevance"), self.module.owner
+        if table.is_tensor:
+            return relevance
+        Table.read(table, len(self.module.columns), "relevance")
+        return table.tensor[:, owner] / owner.bincount()[owner]
+
+    def collected(self, relevance: Tensor) -> Tensor:
+        """Sum the relevance of the encoded columns by table column."""
+        return self.module.collected(relevance)
+
+
+@torch.no_grad()
+def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor, total: Tensor) -> None:
+    """Add the relevance of sparse points to the sums [K + 1, d] of their clusters; noise points are skipped.
+
+    With ``y = (x - root) / n(x) - origin``, the relevance is ``const(weights, own) - slope(weights) * y``. It is
+    linear in x and, for a given `own`, in the weights. The constant parts of all points with the same `own` are
+    therefore that of their summed weights, and the rest needs the stored entries only.
+
+    Parameters
+    ----------
+    head : Head
+        A head with linear neurons.
+    decision : Decision
+        The decisions of the N points for their own clusters.
+    x : SparseRows [N, d]
+    column : Tensor [N] of int64
+        Cluster of each point; K for points in no cluster.
+    total : Tensor [K + 1, d] of float64, on the CPU
+        The sums, modified in place.
+    """
+    detection, device = decision.detection, column.device
+    assert isinstance(detection, LinearDetection)
+    directions = detection.directions.double()
+    weights = torch.where((column < len(total) - 1)[:, None], decision.weights.double(), 0.0)
+    scaled = weights / detection.row_norm(x)
+    own = None
+    if decision.own is None:
+        membership, cluster = one_hot(column, len(total)).double(), torch.arange(len(total), device=device)
+    else:  # sums per neuron of the points' own clusters; a soft minimum shares a point among several
+        membership, cluster = decision.own.double(), head.groups
+        own = torch.eye(len(cluster), dtype=weights.dtype, device=device)
+    # the relevance at x = 0, for weights [R, M] that are summed over the points with the same `own`
+    constant, slope = membership.T @ weights, membership.T @ scaled
+    for block in blocks(len(constant), 48 * detection.n_features, device):
+        zero = constant.new_zeros(len(constant[block]), detection.n_features)
+        found = detection.relevance(zero, constant[block], None if own is None else own[block])
+        # `found` divides the root by the norm at zero; correct it to each point's own norm
+        at_zero = constant[block] / detection.row_norm(zero)
+        found += detection.root.double() * ((slope[block] - at_zero) @ directions)
+        total.index_add_(0, cluster[block].cpu(), found.cpu())
+    # and the slope times the entry, at every stored entry
+    scaled, column, directions = scaled.cpu(), column.cpu(), directions.cpu().T.contiguous()
+    (rows, columns), entries = x.places(), x.entries.double()
+    for block in blocks(len(entries), 32 * scaled.shape[1]):
+        slopes = torch.linalg.vecdot(scaled[rows[block]], directions[columns[block]])
+        place = column[rows[block]] * total.shape[1] + columns[block]
+        total.view(-1).index_add_(0, place, entries[block] * slopes, alpha=-1)
 
 
 def _stays_sparse(x: Tensor | SparseRows) -> TypeGuard[SparseRows]:
@@ -318,7 +409,8 @@ def _hint_at_embeddings() -> Iterator[None]:
 @singledispatch
 def carrier_of(features: Any, head: Head | None, names: list[str] | None, device: torch.device) -> Carrier:
     """Return the carrier of a network; register a handler for features with a carrier of their own."""
-    return (Columns if features is None else Backbone)(features, head, names, device)
+    kind = EncodedTable if isinstance(features, Encoding) else Columns if features is None else Backbone
+    return kind(features, head, names, device)
 
 
 def rows(a: Tensor) -> Tensor:

@@ -96,9 +96,7 @@ class _TermColumns(Columns):
 
     def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
         """Return 1 for terms that a text contains, and 0 for other terms."""
-        if not isinstance(points, SparseRows):
-            return (points > 0).double()
-        return SparseRows((points.matrix > 0).astype(np.float64), points.device)
+        return SparseRows(points.matrix.sign(), points.device) if isinstance(points, SparseRows) else points.sign()
 
     def columns(self, X: Any) -> Any:
         """Return the counts of terms."""
@@ -123,9 +121,7 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple
     while steps and isinstance(steps[0][1], Pipeline):
         name, inner = steps[0]
         steps = [*((f"{name}__{key}", step) for key, step in inner.steps), *steps[1:]]
-    if not steps:
-        return None, steps
-    (name, first), rest = steps[0], steps[1:]
+    (name, first), *rest = steps or [("", None)]
     if isinstance(first, HashingVectorizer):
         raise ValueError(
             f"pipeline step {name!r}: a HashingVectorizer does not know its terms, so that there is nothing to "
@@ -135,12 +131,12 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple
         return None, steps
     if isinstance(first, TfidfVectorizer):
         rest = [(name, first._tfidf), *rest]
-    sublinear = bool(rest) and isinstance(rest[0][1], TfidfTransformer) and bool(rest[0][1].sublinear_tf)
+    weights: Any = copy(rest[0][1]) if rest else None
+    sublinear = isinstance(weights, TfidfTransformer) and weights.sublinear_tf
     if sublinear:  # applied to the counts, so that the remaining step is a weight per term
-        weights = copy(rest[0][1])
         weights.sublinear_tf = False
-        rest = [(rest[0][0], weights), *rest[1:]]
-    return Terms(first, sublinear), rest
+        rest[0] = rest[0][0], weights
+    return Terms(first, bool(sublinear)), rest
 
 
 def _pack(terms: Terms) -> Values:
@@ -156,11 +152,8 @@ def _pack(terms: Terms) -> Values:
 
 
 def _unpack(cls: type[Terms], values: Values) -> Terms:
-    options, names = values["options"], values["names"]
-    if set(options) != set(OPTIONS) or not all(isinstance(name, str) for name in names):
-        raise TypeError("its vectorizer has other options, or terms that are not text")
-    options = {**options, "ngram_range": tuple(options["ngram_range"])}
-    return cls(CountVectorizer(vocabulary=names, **options), bool(values["sublinear"]))
+    options = {**values["options"], "ngram_range": tuple(values["options"]["ngram_range"])}
+    return cls(CountVectorizer(vocabulary=values["names"], **options), values["sublinear"])
 
 
 register(Terms, _pack, _unpack)

@@ -42,8 +42,7 @@ def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
     ValueError
         On all ranks: the dtypes differ, or no rank has rows.
     """
-    kind = _common("the dtype of X", str(dtype) if n else "", ranks)
-    return getattr(torch, kind.removeprefix("torch."))
+    return getattr(torch, _common("the dtype of X", str(dtype) if n else "", ranks).removeprefix("torch."))
 
 
 def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
@@ -54,18 +53,15 @@ def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
     ValueError
         On all ranks: dtypes or shapes of the inputs differ, or no rank has any.
     """
-    n, kind = (0, torch.float32) if x is None else (len(x), x.dtype)
-    kind = common_type(n, kind, ranks)
-    shape = _common("the shape of inputs in X", "" if x is None else json.dumps(list(x.shape[1:])), ranks)
-    return torch.zeros(0, *json.loads(shape), dtype=kind) if x is None else x
+    own = "" if x is None else f"{x.dtype} {list(x.shape[1:])}"
+    kind, _, shape = _common("the dtype or shape of X", own, ranks).removeprefix("torch.").partition(" ")
+    return torch.zeros(0, *json.loads(shape), dtype=getattr(torch, kind)) if x is None else x
 
 
 def _common(what: str, own: str, ranks: Ranks) -> str:
     """Return the text that all ranks have, ignoring ranks without rows, whose texts are empty."""
-    found: dict[str, int] = {}
-    for rank, text in enumerate(ranks.texts(own)):
-        if text:
-            found.setdefault(text, rank)
+    texts = ranks.texts(own)
+    found = {text: texts.index(text) for text in texts if text}
     if not found:
         raise ValueError("X is empty: no rank of the group has rows")
     if len(found) > 1:
@@ -99,11 +95,10 @@ def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np
         if own.dtype.kind not in "biufUO":
             raise TypeError(f"{name} in a group needs numbers or names, got the dtype {own.dtype}")
         text = json.dumps([own.dtype.str, own.tolist()])
-    gathered = [json.loads(text) for text in ranks.texts(text)]
-    every = [np.array(values, dtype=kind) for kind, values in gathered if values]
+    every = [np.array(values, kind) for kind, values in map(json.loads, ranks.texts(text)) if values]
     if len({isinstance(value, str) for array in every for value in array.tolist()}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
-    return np.unique(np.concatenate(every)) if every else own[:0]
+    return np.unique(np.concatenate(every)) if every else own
 
 
 def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import gzip
 import os
+import re
 import sys
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO, StringIO
-from itertools import islice
 from pathlib import Path
+from statistics import mode
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
 from neonxc.common.arguments import check_columns
-from neonxc.data.cells import (
-    DECIMAL_COMMAS,
-    MISSING,
-    THOUSANDS_COMMAS,
-    THOUSANDS_POINTS,
-    Notation,
-    converted,
-    is_number,
-    notation_of,
-    stripped,
-)
 from neonxc.data.frames import as_pandas
 
-NEEDED = "needed are columns separated by comma, semicolon, tab or |"
 UNNAMED = "Unnamed: "
 """Start of the names that pandas gives to columns without a name; the position follows."""
 SEPARATORS = "\t;|,"
 """Separators in the order in which they are tried; the comma is last, as it may be a decimal comma."""
+MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
+"""Cells that count as missing, in lower case."""
+TRUTH = {"true": True, "false": False}
+MOSTLY = 0.9
+"""Share of numbers above which the other cells of a column count as mistakes, and the column not as strings."""
+TYPED = "iufbmM"
+"""Kinds of the columns of a Parquet file that hold no text."""
 CSV = "export it as CSV"
 OTHERS = {
     b"\x89png": f"a PNG image: {CSV}",
@@ -51,6 +46,22 @@ OTHERS = {
     b"[{": f"a JSON file: {CSV}",
 }
 """What files with these first bytes, in lower case, are, and how to make a table of them."""
+
+
+class Notation(NamedTuple):
+    """A way of writing numbers that pandas does not parse by itself, with the sign that tells it from others."""
+
+    what: str
+    sign: str
+    thousands: str
+    pattern: str
+
+
+DECIMAL_COMMAS = Notation("decimal commas", ",", ".", r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?")
+THOUSANDS_COMMAS = Notation(
+    "commas between thousands", ",", ",", r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?|[+-]?\d+(\.\d+)?"
+)
+THOUSANDS_POINTS = Notation("points between thousands", ".", ".", r"[+-]?([1-9]\d{0,2}(\.\d{3})*|0)")
 
 
 def read_table(
@@ -101,19 +112,18 @@ def read_table(
     1   NaN    1.80  Turin
     """
     name, data = _read(path)
-    source = _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, data)
-    for wanted in (ignore, needed or ()):
-        check_columns(name, wanted, source.columns)
-    cells = {column: stripped(source.columns[column]) for column in source.columns if column not in ignore}
+    source = (_from_parquet if data.startswith(b"PAR1") else _from_text)(name, data)
+    check_columns(name, [*ignore, *(needed or ())], source.columns)
+    cells = {column: _stripped(own) for column, own in source.columns.items() if column not in ignore}
     if not cells:
         raise ValueError(f"{name} has no column left")
     notations = _notations(cells, source.separator)
     values, notes = {}, source.notes
     for column, own in cells.items():
-        values[column], mistake = converted(own, notations[column])
+        values[column], mistake = _converted(own, notations[column])
         if mistake is not None and (needed is None or column in needed):
             cell = own.iloc[mistake]
-            what = "a finite number" if is_number(cell) else "a number, as the others are"
+            what = "a finite number" if _is_number(cell) else "a number, as the others are"
             raise ValueError(
                 f"{name}, {source.place(mistake)}, column {column!r}: {str(cell)!r} is not {what}; correct it, or "
                 "leave the column out"
@@ -137,39 +147,23 @@ def read_table(
 
 
 class _Source(NamedTuple):
-    """The columns of a file before their conversion, and the text that they are from."""
+    """The columns of a file before their conversion, and a description of the place that a row has in it."""
 
     columns: pd.DataFrame
     notes: list[str]
-    text: str = ""
+    place: Callable[[int], str]
     separator: str = ""
-    above: int = 0  # number of records above the data
-
-    def place(self, row: int) -> str:
-        """Describe the position of a row in the file."""
-        if not self.text:
-            return f"row {row}"
-        _, line = next(islice(_records(self.text, self.separator), row + self.above, None))
-        return f"line {line}"
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
     """Return the name and the decompressed bytes of a file."""
-    if os.fspath(path) == "-":
-        name, data = "standard input", sys.stdin.buffer.read()
-    elif Path(path).is_dir():
-        raise ValueError(f"{path} is a folder; a table is one file")
-    elif not Path(path).is_file():
-        raise ValueError(f"no such file: {path}")
-    else:
-        name, data = str(path), Path(path).read_bytes()
-    if data.startswith(b"\x1f\x8b"):
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(
-                f"{name} is damaged: gzip can't unpack it ({error}); copy or download it again"
-            ) from None
+    piped = os.fspath(path) == "-"
+    name = "standard input" if piped else str(path)
+    try:
+        data = sys.stdin.buffer.read() if piped else Path(path).read_bytes()
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{name} can't be read: {getattr(error, 'strerror', None) or error}") from None
     start = data[:1000].lstrip().lower()
     for signature, what in OTHERS.items():
         if start.startswith(signature):
@@ -187,7 +181,7 @@ def _from_parquet(name: str, data: bytes) -> _Source:
     if not len(frame):
         raise ValueError(f"{name} has columns and no data")
     unnamed = all(level is None for level in frame.index.names)
-    return _Source(frame.reset_index(drop=unnamed).rename(columns=str), [])
+    return _Source(frame.reset_index(drop=unnamed).rename(columns=str), [], "row {}".format)
 
 
 def _from_text(name: str, data: bytes) -> _Source:
@@ -199,7 +193,7 @@ def _from_text(name: str, data: bytes) -> _Source:
         return pd.read_csv(StringIO(text), sep=separator, header=header, **options)
 
     try:
-        header = _header(name, text, separator)
+        header, lines = _header(name, text, separator)
         frame = read(header=0)
         row_names = not isinstance(frame.index, pd.RangeIndex)  # R writes no cell above them
         headed = row_names or not _is_data(header, frame)
@@ -217,24 +211,21 @@ def _from_text(name: str, data: bytes) -> _Source:
     frame = frame.drop(columns=empty)
     if row_names:
         frame = frame.reset_index(names=f"{UNNAMED}0")
-    if frame.shape[1] == 1:
-        cells = stripped(frame.iloc[:, 0]).dropna()
-        if len(cells) and not is_number(cells.iloc[0]):
-            raise ValueError(f"{name} is no table but one column of text; {NEEDED}")
-    return _Source(frame, notes, text, separator, int(headed))
+    if frame.shape[1] == 1 and not all(map(_is_number, _stripped(frame.iloc[:, 0]).dropna()[:1])):
+        raise ValueError(
+            f"{name} is no table but one column of text; separate columns by comma, semicolon, tab or |"
+        )
+    return _Source(frame, notes, lambda row: f"line {lines[row + headed]}", separator)
 
 
 def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
     """Return the text of a file, with line feeds between the lines, and a note if its encoding was guessed."""
     notes = []
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        text = data.decode("utf-16", errors="replace")
-    else:
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = data.decode("cp1252", errors="replace")
-            notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
+    try:
+        text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", errors="replace")
+        notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
     if "\0" in text:
         raise ValueError(f"{name} is no table but binary data, or text in UTF-16 without a byte order mark: {CSV}")
     if not text.strip():
@@ -252,43 +243,49 @@ def _separator(text: str) -> str:
     return max(",;\t|", key=sample[0].count)
 
 
-def _records(text: str, separator: str) -> Iterator[tuple[list[str], int]]:
-    """Iterate over the records that are not blank, each with the number of its last line."""
+def _header(name: str, text: str, separator: str) -> tuple[list[str], list[int]]:
+    """Return the cells of the first line and the numbers of all lines, which need the same number of cells."""
     reader = csv.reader(StringIO(text), delimiter=separator, skipinitialspace=True)
-    return ((record, reader.line_num) for record in reader if len(record) > 1 or any(map(str.strip, record)))
-
-
-def _header(name: str, text: str, separator: str) -> list[str]:
-    """Return the cells of the first line, after a check that all lines have the same number of cells."""
-    records = _records(text, separator)
-    header = [cell.strip() for cell in next(records)[0]]
-    lines = [(len(record), line) for record, line in records]
-    widths, first = Counter(width for width, _ in lines), len(header)
-    if first > 1 and set(widths) == {first + 1}:  # row names, as R writes them
-        return header
-    usual, often = widths.most_common(1)[0] if widths else (first, 0)
-    if usual != first and often > (len(lines) + 1) / 2:
-        raise ValueError(
-            f"{name} can't be read as a table: the first line has {first} cells, most others have {usual}; remove "
-            "what is above the header"
-        )
-    for width, line in lines:
+    header, lines, widths = [""], list[int](), list[int]()
+    for record in reader:
+        if len(record) > 1 or any(map(str.strip, record)):  # the line is not blank
+            header = header if lines else [cell.strip() for cell in record]
+            lines.append(reader.line_num)
+            widths.append(len(record))
+    first, others = widths[0], widths[1:]
+    if first > 1 and {*others} == {first + 1}:  # row names, as R writes them
+        return header, lines
+    for width, line in zip(widths, lines, strict=True):
         if width != first:
-            raise ValueError(
-                f"{name} can't be read as a table: line {line} has {width} cells, the first line has {first}"
-            )
-    return header
+            hint = "; remove what is above the header" if mode(others) != first else ""
+            found = f"line {line} has {width} cells, the first line has {first}"
+            raise ValueError(f"{name} can't be read as a table: {found}{hint}")
+    return header, lines
 
 
 def _is_data(header: list[str], frame: pd.DataFrame) -> bool:
     """Whether every cell of the first line is a number, missing, or occurs again in its column."""
-
-    def again(i: int) -> bool:
-        return bool((frame.iloc[:, i].str.strip() == header[i]).any())
-
     return any(header) and all(
-        is_number(cell) or (cell.lower() in MISSING and cell != "") or again(i) for i, cell in enumerate(header)
+        _is_number(cell) or (cell and cell.lower() in MISSING) or (frame.iloc[:, i].str.strip() == cell).any()
+        for i, cell in enumerate(header)
     )
+
+
+def _is_number(cell: str) -> bool:
+    """Return whether a cell is a number; inf, nan and numbers with commas count too."""
+    try:
+        float(cell)
+    except ValueError:
+        return bool(re.fullmatch(f"{DECIMAL_COMMAS.pattern}|{THOUSANDS_COMMAS.pattern}", cell))
+    return True
+
+
+def _stripped(cells: pd.Series) -> pd.Series:
+    """Return cells as strings without spaces around them, or NaN for missing ones; typed columns are unchanged."""
+    if cells.dtype.kind in TYPED:
+        return cells
+    text = cells.astype(str).str.strip()
+    return text.where(cells.notna() & ~text.str.lower().isin(MISSING))
 
 
 def _notations(cells: dict[str, pd.Series], separator: str) -> dict[str, Notation | None]:
@@ -296,7 +293,32 @@ def _notations(cells: dict[str, pd.Series], separator: str) -> dict[str, Notatio
     usual = [DECIMAL_COMMAS, THOUSANDS_COMMAS]
     if separator == ",":  # 1,234 is ambiguous; CSV files with commas use decimal points
         usual.reverse()
-    found = {column: notation_of(own, usual) for column, own in cells.items()}
-    if DECIMAL_COMMAS not in found.values():
-        return found
-    return {column: found[column] or notation_of(own, [THOUSANDS_POINTS]) for column, own in cells.items()}
+    found: dict[str, Notation | None] = dict.fromkeys(cells)
+    for notation in (*usual, THOUSANDS_POINTS):
+        if notation is THOUSANDS_POINTS and DECIMAL_COMMAS not in found.values():
+            break
+        for column, own in cells.items():
+            if found[column] is None and own.dtype.kind not in TYPED:
+                needed = own.str.contains(notation.sign, regex=False, na=False).any()
+                if needed and own.dropna().str.fullmatch(notation.pattern, case=False).all():
+                    found[column] = notation
+    return found
+
+
+def _converted(cells: pd.Series, notation: Notation | None) -> tuple[pd.Series, int | None]:
+    """Return the values of a stripped column, and the first row with a mistake in a column of numbers."""
+    values, kind = cells, cells.dtype.kind
+    if kind in "bmM":
+        return cells, None
+    if kind not in TYPED:
+        if (lower := cells.str.lower()).isin(TRUTH).all():
+            return lower.map(TRUTH).astype(bool), None
+        if notation is not None:  # with a decimal point and without separators of thousands
+            values = cells.str.replace(notation.thousands, "", regex=False).str.replace(",", ".", regex=False)
+        values = pd.to_numeric(values, errors="coerce")
+    values = values.astype(np.result_type(values.dtype, np.int64))
+    filled = cells.notna()
+    if values[filled].isna().mean() > 1 - MOSTLY:
+        return cells, None
+    mistakes = filled & ~np.isfinite(values)
+    return (cells, int(mistakes.argmax())) if mistakes.any() else (values, None)

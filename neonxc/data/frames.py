@@ -37,16 +37,12 @@ def reads_tables(function: Function) -> Function:
 def _given_back(result: pd.DataFrame, given: Iterable[Any]) -> Any:
     """Convert a result to a table of the library of the first table that was given."""
     libraries = (type(value).__module__.partition(".")[0] for value in given)
-    library = next((name for name in libraries if name in ("pandas", *BACK)), "pandas")
+    library: Any = next((name for name in libraries if name in ("pandas", *BACK)), "pandas")
     if library == "pandas":
         return result
-    return _narwhals().from_arrow(pa.Table.from_pandas(result), backend=library).to_native()
-
-
-def _narwhals() -> Any:
     import narwhals  # takes long, and tables of pandas do without it
 
-    return narwhals
+    return narwhals.from_arrow(pa.Table.from_pandas(result), backend=library).to_native()
 
 
 def _agreed(group: Any) -> AbstractContextManager[None]:
@@ -82,7 +78,9 @@ def as_pandas(value: Any, name: str = "X") -> Any:
         value = rows if sparse.issparse(rows) else pd.DataFrame(np.asarray(rows), value.obs_names, value.var_names)
     elif hasattr(value, "iloc"):
         if not isinstance(value, pd.DataFrame | pd.Series):
-            value = _narwhals().from_native(value, allow_series=True).to_pandas()
+            import narwhals  # as above
+
+            value = narwhals.from_native(value, allow_series=True).to_pandas()
     else:
         value = _from_arrow(value.collect() if type(value).__name__ == "LazyFrame" else value, name)
     if not isinstance(value, pd.DataFrame):

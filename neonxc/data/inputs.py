@@ -7,6 +7,7 @@ from numbers import Number
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils import check_array
 from torch import Tensor
@@ -80,16 +81,15 @@ def as_labels(
     if not clustered.any():
         raise ValueError(f"{name} needs at least one cluster: all points are noise (-1)")
     known = label_array(values[clustered], name=name)
-    if known.dtype.kind == "f" and (known != np.round(known)).any():
-        raise ValueError(f"{name} needs whole numbers or names, got {known[known != np.round(known)][0]:g}")
+    if known.dtype.kind == "f" and (broken := known[known % 1 != 0]).size:
+        raise ValueError(f"{name} needs whole numbers or names, got {broken[0]:g}")
     if len({isinstance(value, str) for value in known}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
-    classes, positions = np.unique(known, return_inverse=True)
-    place = class_order(labels, classes)
-    classes, positions = classes[place], place.argsort()[positions]
-    columns = np.zeros(n, dtype=np.int64)
-    columns[clustered] = positions
-    return torch.from_numpy(columns).to(device), classes, torch.from_numpy(clustered).to(device)
+    classes = np.unique(known)
+    classes = classes[class_order(labels, classes)]
+    columns = torch.zeros(n, dtype=torch.int64)
+    columns[clustered] = torch.from_numpy(pd.Index(classes).get_indexer(known))
+    return columns.to(device), classes, torch.from_numpy(clustered).to(device)
 
 
 def class_order(labels: Any, classes: np.ndarray) -> np.ndarray:
@@ -148,7 +148,7 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
         values = np.where(missing, values.dtype.type(NOISE), values)
         if not np.isfinite(values).all():
             raise ValueError(f"{name} has infinite values")
-        if missing.any() and (values == np.round(values)).all():  # floats only because some are missing
+        if missing.any() and not (values % 1).any():  # floats only because some are missing
             values = values.astype(np.int64)
     return values
 
@@ -168,35 +168,30 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def check_finite(x: Any, *, name: str = "X", names: Sequence[str] | None = None) -> None:
-    """Raise a ValueError that names the first column with a value that is not finite."""
-    values = _entries(x)
+    """Raise a ValueError that names the first column with a value that is not finite; x may be sparse rows."""
+    values = getattr(x, "entries", x)
     if values.is_floating_point() and not bool(values.sum().isfinite()):  # ten times faster than isfinite
-        _refuse(x, ~values.isfinite(), f"{name} has a value that is not finite: {{0}} {{1}}", names)
+        _refuse(x, values, ~values.isfinite(), f"{name} has a value that is not finite: {{0}} {{1}}", names)
 
 
 def check_range(x: Any, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
-    values = _entries(x)
+    values = getattr(x, "entries", x)
     if values.numel() and float(values.abs().amax()) > most:
         kind = str(x.dtype).removeprefix("torch.")
         wider = " or pass float64" if x.dtype == torch.float32 else ""
         text = f"{name} has a value whose square is too large for {kind}: {{0:g}} {{1}}; rescale the column{wider}"
-        _refuse(x, values.abs() > most, text, names)
+        _refuse(x, values, values.abs() > most, text, names)
 
 
-def _entries(x: Any) -> Tensor:
-    """Return a tensor itself, or the stored entries of sparse rows."""
-    return getattr(x, "entries", x)
-
-
-def _refuse(x: Any, bad: Tensor, text: str, names: Sequence[str] | None) -> None:
-    """Raise a ValueError with the first bad entry and its place, if there is one; x may be sparse rows."""
+def _refuse(x: Any, values: Tensor, bad: Tensor, text: str, names: Sequence[str] | None) -> None:
+    """Raise a ValueError with the first bad value and its place, if there is one."""
     for entry in bad.nonzero()[:1].tolist():
-        row, *rest = x.place(*entry) if hasattr(x, "entries") else entry
+        row, *rest = entry if x is values else [int(every[entry]) for every in x.places()]
         place = f"at index {entry}"
         if len(rest) == 1:
             place = f"in row {row}, column {rest[0] if names is None else repr(names[rest[0]])}"
-        raise ValueError(text.format(_entries(x)[tuple(entry)].item(), place))
+        raise ValueError(text.format(values[tuple(entry)].item(), place))
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from neonxc.data.frames import reads_tables
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
 
-SCALES = ("none", "standard", "minmax", "robust")
+SCALES = {"none": None, "standard": "StandardScaler", "minmax": "MinMaxScaler", "robust": "RobustScaler"}
 RARE = 0.01
 """Categories with a smaller share of the rows are combined into one."""
 FEW_ROWS = 10
@@ -38,22 +37,22 @@ REASONS = {
     "no values": ("has", "have", "no values: left out"),
     "one value": ("has", "have", "only one value: left out"),
     "dates": ("holds", "hold", "dates: left out; encode them as numbers to use them"),
-    "identifier": (
-        "looks like an identifier",
-        "look like identifiers",
-        "(every value is different): left out",
-    ),
+    "identifier": ("looks like an identifier", "look like identifiers", "(every value is different): left out"),
     "different text": ("is", "are", "different in most rows: left out"),
+    "suspects": (
+        "looks like an identifier or a weight of the rows, but it is used as a feature;",
+        "look like identifiers or weights of the rows, but they are used as features;",
+        "to leave out: ",
+    ),
 }
-"""Why columns are useless: the verb for one column and for several, and the rest of the sentence."""
+"""What is said of columns for a reason: the verb for one column and for several, and the rest of the sentence."""
 LARGEST = 1e150
 """Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
-DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?"
+DATE = rf"\s*{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?\s*"
 
 
-@dataclass(frozen=True)
-class Preparation:
+class Preparation(NamedTuple):
     """Result of :func:`prepare`.
 
     Attributes
@@ -61,21 +60,15 @@ class Preparation:
     frame : DataFrame [n, d]
         The columns used for clustering, with their values unchanged.
     pipeline : sklearn.compose.ColumnTransformer
-        Unfitted transformer that imputes, scales and encodes these columns.
-    numbers, categories : list of str
-        Names of the numeric columns, which are scaled, and of the categorical columns, which are one-hot encoded.
-    left_out : list of str
-        Names of the columns that are not used.
+        Unfitted transformer that imputes, scales and encodes these columns: ``numbers`` are scaled, and
+        ``categories`` are one-hot encoded.
     notes : list of str
         Descriptions of the decisions, after the notes of :func:`~neonxc.data.files.read_table`.
     """
 
     frame: pd.DataFrame
     pipeline: ColumnTransformer
-    numbers: list[str]
-    categories: list[str]
-    left_out: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
 
 
 @reads_tables
@@ -122,64 +115,66 @@ def prepare(
     >>> prepared.pipeline.fit_transform(prepared.frame).shape
     (4, 4)
     """
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {list(SCALES)}, got {scale!r}")
     frame = frame.rename(columns=str)
-    names = list(frame.columns)
     for what, given in (("ignore", ignore), ("keep", keep)):
-        check_columns(f"{what}: the table", given, names)
-    useless = {name: why for name in names if name not in ignore and (why := _useless(frame[name], name in keep))}
-    left_out = [name for name in names if name in useless or name in ignore]
-    frame = frame[[name for name in names if name not in left_out]]
+        check_columns(f"{what}: the table", given, frame.columns)
+    read, frame = frame.attrs.get("notes", []), frame.drop(columns=[*ignore])
+    useless = {name: why for name, values in frame.items() if (why := _useless(values, name in keep))}
+    notes = [
+        _said([name for name in useless if useless[name] == why], why) for why in dict.fromkeys(useless.values())
+    ]
     # Boolean values are categories, because rules and databases cannot compare them with numbers
-    frame = frame.astype({name: object for name in frame.columns if frame[name].dtype.kind == "b"})
-    notes = [*frame.attrs.get("notes", []), *_reasons(useless)]
+    frame = frame.drop(columns=[*useless])
+    frame = frame.astype({name: object for name, kind in frame.dtypes.items() if kind.kind == "b"})
     if not frame.shape[1]:
-        raise ValueError("; ".join(["the table has no column left to cluster by", *_reasons(useless)]))
+        raise ValueError("; ".join(["the table has no column left to cluster by", *notes]))
     numbers = [name for name in frame.columns if _is_number(frame[name])]
     if huge := [name for name in numbers if frame[name].abs().max() > LARGEST]:
         raise ValueError(
             f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
+    if gaps := [f"{name} ({percent(share)})" for name in numbers if (share := frame[name].isna().mean())]:
+        have = "s of numbers have" if len(gaps) > 1 else " of numbers has"
+        notes.append(f"{len(gaps)} column{have} missing values: {listed(gaps)}; filled in with the median")
     categories = [name for name in frame.columns if name not in numbers]
-    notes += _on_numbers(frame[numbers]) + _on_categories(frame[categories]) + _on_labels(frame)
-    notes += on_suspects(frame.drop(columns=[*keep], errors="ignore"))
-    return Preparation(frame, _pipeline(numbers, categories, scale), numbers, categories, left_out, notes)
+    if values := [f"{name} ({_values(frame[name])})" for name in categories]:
+        are = "s of categories are" if len(values) > 1 else " of categories is"
+        notes.append(f"{len(values)} column{are} one-hot encoded: {listed(values)}")
+    notes += _on_labels(frame) + on_suspects(frame.drop(columns=[*keep], errors="ignore"))
+    from sklearn import compose, impute, pipeline, preprocessing  # takes long, and mistakes are told before
 
-
-def _pipeline(numbers: list[str], categories: list[str], scale: str) -> ColumnTransformer:
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, RobustScaler, StandardScaler
-
-    scalers: dict[str, Any] = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {list(SCALES)}, got {scale!r}")
-    filled = SimpleImputer(strategy="median")
-    scaled = filled if scale == "none" else make_pipeline(filled, scalers[scale]())
-    one_hot = OneHotEncoder(min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False)
+    scalers = [getattr(preprocessing, name)() for name in [SCALES[scale]] if name]
+    scaled = pipeline.make_pipeline(impute.SimpleImputer(strategy="median"), *scalers)
+    one_hot = preprocessing.OneHotEncoder(
+        min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False
+    )
     parts = [("numbers", scaled, numbers), ("categories", one_hot, categories)]
-    return ColumnTransformer([part for part in parts if part[2]])
+    return Preparation(frame, compose.ColumnTransformer([part for part in parts if part[2]]), [*read, *notes])
 
 
 def _is_number(values: pd.Series) -> bool:
     return values.dtype.kind in "iuf"
 
 
-def _useless(values: pd.Series, kept: bool) -> str | None:
+def _useless(values: pd.Series, kept: bool = False) -> str | None:
     """Return the reason why a column is useless for clustering, or None if it is useful."""
-    there = values.dropna()
+    there, number = values.dropna(), _is_number(values)
     if not len(there):
         return "no values"
-    if values.nunique(dropna=_is_number(values)) < 2:
+    if values.nunique(dropna=number) < 2:
         return "one value"
-    if _is_date(there):
+    kind = there.dtype.kind
+    is_text = kind not in "iufbmM"
+    if kind in "mM" or (is_text and there.drop_duplicates().astype(str).str.fullmatch(DATE, case=False).all()):
         return "dates"
-    if kept:
+    if kept or kind == "b":
         return None
-    if _is_number(values):
-        return "identifier" if _counts(values, there) else None
-    if there.dtype.kind == "b":
-        return None
+    if number:  # whole numbers from 0 or 1, or different ones with a name such as "id"
+        named = there.is_unique and any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))
+        counted = there.iloc[0] in (0, 1) and (there == np.arange(len(there)) + there.iloc[0]).all()
+        return "identifier" if len(there) == len(values) and _whole(there) and (named or counted) else None
     often = there.value_counts()
     if len(often) == len(there):
         return "identifier"
@@ -187,60 +182,21 @@ def _useless(values: pd.Series, kept: bool) -> str | None:
     return "different text" if different else None
 
 
-def _counts(values: pd.Series, there: pd.Series) -> bool:
-    """Whether integers identify rows: consecutive from 0 or 1, or distinct with a name such as "id"."""
-    if len(there) < max(len(values), FEW_ROWS) or not (there == there.round()).all():
-        return False
-    start = int(there.iloc[0])
-    counted = start in (0, 1) and bool((there.to_numpy() == np.arange(start, start + len(there))).all())
-    named = any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))
-    return counted or (there.is_unique and named)
+def _whole(there: pd.Series) -> bool:
+    """Whether a column holds whole numbers, and enough of them to tell what they are."""
+    return _is_number(there) and len(there) >= FEW_ROWS and bool((there == there.round()).all())
 
 
-def _is_date(there: pd.Series) -> bool:
-    if there.dtype.kind in "mM":
-        return True
-    if there.dtype.kind in "iufb":
-        return False
-    text = pd.Series(there.unique()).astype(str)
-    return bool(text.str.strip().str.fullmatch(DATE, case=False).all())
-
-
-def _reasons(useless: dict[str, str]) -> list[str]:
-    """Explain why columns were left out, in one sentence per reason."""
-    sentences = []
-    for why in dict.fromkeys(useless.values()):
-        names = [name for name in useless if useless[name] == why]
-        one, several, rest = REASONS[why]
-        sentences.append(f"{listed(names)} {one if len(names) == 1 else several} {rest}")
-    return sentences
-
-
-def _on_numbers(numbers: pd.DataFrame) -> list[str]:
-    gaps = {name: share for name, share in numbers.isna().mean().items() if share}
-    if not gaps:
-        return []
-    found = listed([f"{name} ({percent(share)})" for name, share in gaps.items()])
-    what = "1 column of numbers has" if len(gaps) == 1 else f"{len(gaps)} columns of numbers have"
-    return [f"{what} missing values: {found}; filled in with the median"]
-
-
-def _on_categories(categories: pd.DataFrame) -> list[str]:
-    if not categories.shape[1]:
-        return []
-    found = listed([f"{name} ({_values(categories[name])})" for name in categories])
-    d = categories.shape[1]
-    what = "1 column of categories is" if d == 1 else f"{d} columns of categories are"
-    return [f"{what} one-hot encoded: {found}"]
+def _said(names: list[str], why: str) -> str:
+    one, several, rest = REASONS[why]
+    return f"{listed(names)} {one if len(names) == 1 else several} {rest}"
 
 
 def _values(column: pd.Series) -> str:
     often = column.value_counts()
     rare = int((often < RARE * len(column)).sum())
-    what = f"{len(often)} values"
-    if rare > 1:
-        what += f", {rare} rare ones combined"
-    return what + (", and missing values" if column.isna().any() else "")
+    combined = f", {rare} rare ones combined" if rare > 1 else ""
+    return f"{len(often)} values{combined}{', and missing values' if column.isna().any() else ''}"
 
 
 def _on_labels(frame: pd.DataFrame) -> list[str]:
@@ -260,20 +216,15 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
 def on_suspects(frame: pd.DataFrame) -> list[str]:
     """Point out columns that may number or weight the rows instead of describing them."""
     names = [name for name in frame.columns if _identifies(frame[name]) or _weights(name, frame)]
-    if not names:
-        return []
-    one = len(names) == 1
-    looks = "looks like an identifier or a weight" if one else "look like identifiers or weights"
-    used = "it is used as a feature" if one else "they are used as features"
     drop = f"X.drop(columns={names[:NAMES]}) or {' '.join(f'--ignore {name}' for name in names[:NAMES])}"
-    return [f"{listed(names)} {looks} of the rows, but {used}; to leave out: {drop}"]
+    return [_said(names, "suspects") + drop] if names else []
 
 
 def _identifies(values: pd.Series) -> bool:
     """Whether a column is called an identifier, or its integers are distinct, and sorted or nearly consecutive."""
     there = values.dropna()
-    if not _is_number(values) or len(there) < FEW_ROWS or not (there == there.round()).all():
-        return _useless(values, False) == "identifier"
+    if not _whole(there):
+        return _useless(values) == "identifier"
     ordered = there.is_monotonic_increasing or there.is_monotonic_decreasing
     close = there.max() - there.min() < 1.5 * len(there)
     return IDENTIFIER.search(str(values.name)) is not None or (there.is_unique and bool(ordered or close))

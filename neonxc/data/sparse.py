@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from scipy.sparse.linalg import norm
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from torch import Tensor
 
 from neonxc.common.memory import blocks
+from neonxc.data.inputs import spreads
 
 MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
+ABSENT = "relevance is dense, because absent terms have relevance, too"
 ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
 
 
@@ -27,12 +30,19 @@ class SparseRows:
         Device of the results; the products themselves are computed on the CPU, in float64.
     whole : bool
         Whether a slice is sparse as well. If False, a slice is a dense tensor.
+
+    Attributes
+    ----------
+    entries : Tensor [entries]
+        Values of the stored entries.
     """
 
     ndim = 2
 
     def __init__(self, matrix: Any, device: torch.device, whole: bool = True) -> None:
         self.matrix, self.device, self.whole = matrix, device, whole
+        self.entries, self.shape = torch.from_numpy(matrix.data), torch.Size(matrix.shape)
+        self.dtype = self.entries.dtype
 
     def __len__(self) -> int:
         return int(self.matrix.shape[0])
@@ -40,21 +50,6 @@ class SparseRows:
     def __getitem__(self, rows: slice) -> Any:
         part = SparseRows(self.matrix[rows], self.device)
         return part if self.whole else part.dense()
-
-    @property
-    def shape(self) -> torch.Size:
-        """Numbers of points and columns, (N, d)."""
-        return torch.Size(self.matrix.shape)
-
-    @property
-    def entries(self) -> Tensor:
-        """Values of the stored entries, [entries]."""
-        return torch.from_numpy(self.matrix.data)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the entries."""
-        return self.entries.dtype
 
     @property
     def bytes_per_row(self) -> int:
@@ -68,11 +63,6 @@ class SparseRows:
     def dense(self) -> Tensor:
         """Return the points as a dense tensor [N, d]."""
         return torch.from_numpy(self.matrix.toarray()).to(self.device)
-
-    def place(self, entry: int) -> tuple[int, int]:
-        """Return the row and the column of a stored entry."""
-        row = int(np.searchsorted(self.matrix.indptr, entry, side="right")) - 1
-        return row, int(self.matrix.indices[entry])
 
     def places(self) -> tuple[Tensor, Tensor]:
         """Return the rows and columns [entries] of the stored entries."""
@@ -107,8 +97,10 @@ def canonical(matrix: Any, form: str = "csr") -> Any:
     return result
 
 
-def moments(rows: SparseRows) -> tuple[Tensor, Tensor]:
+def moments(rows: SparseRows | Tensor) -> tuple[Tensor, Tensor]:
     """Compute the means and standard deviations [d] of the columns; the latter are 1 for constant columns."""
+    if isinstance(rows, Tensor):
+        return rows.double().mean(dim=0), spreads(rows)
     mean, variance = mean_variance_axis(rows.matrix.astype(np.float64), axis=0)
     return torch.from_numpy(mean), torch.from_numpy(np.where(variance > 0, np.sqrt(variance), 1.0))
 
@@ -118,19 +110,14 @@ def dense(x: Any) -> Tensor:
     return x.dense() if isinstance(x, SparseRows) else x
 
 
-def check_room(x: Any) -> None:
-    """Raise a ValueError if the relevance of sparse points, which is dense, takes more than 1 GiB."""
-    if not isinstance(x, SparseRows):
+def check_room(x: Any, why: str = ABSENT, instead: str = "use NEON.summary") -> None:
+    """Raise a ValueError if sparse points, or their relevance, take more than 1 GiB as a dense tensor."""
+    matrix = getattr(x, "matrix", x)
+    if not sparse.issparse(matrix):
         return
-    n, d = x.shape
-    if n > (most := most_rows(d, x.element_size())):
-        size = n * d * x.element_size() / (1 << 30)
+    (n, d), size = matrix.shape, matrix.dtype.itemsize
+    if n > (most := max(1, MOST // (d * size))):
         raise ValueError(
-            f"relevance is dense, because absent terms have relevance, too: for {n} points with {d} columns "
-            f"it takes {size:.1f} GiB; pass at most {most} points at once, or use NEON.summary"
+            f"{why}: for {n} points with {d} columns it takes {n * d * size / 2**30:.1f} GiB; pass at most {most} "
+            f"points at once, or {instead}"
         )
-
-
-def most_rows(d: int, size: int) -> int:
-    """Return how many dense rows of d numbers, each of `size` bytes, take 1 GiB."""
-    return max(1, MOST // (d * size))

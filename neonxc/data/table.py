@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -17,16 +18,9 @@ from typing_extensions import Self
 
 from neonxc.common.memory import blocks
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import (
-    INTEGERS,
-    as_array,
-    check_finite,
-    check_names,
-    check_width,
-    compute_dtype,
-)
+from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
 from neonxc.data.preparation import listed
-from neonxc.data.sparse import SparseRows, canonical, most_rows
+from neonxc.data.sparse import SparseRows, canonical, check_room
 
 KEPT = {"float32": torch.float32, "float64": torch.float64, "float128": torch.float64}
 """Types of points that results have as well; with other points they keep the type of the computation."""
@@ -56,7 +50,7 @@ class Table:
         self.data, self.name = data, name
         self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
         self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
-        self.names = None if self.columns is None else [str(name) for name in self.columns]
+        self.names = None if self.columns is None else [*map(str, self.columns)]
         self.collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
 
     @classmethod
@@ -77,7 +71,7 @@ class Table:
             Columns that are missing, unexpected or in another order; another number of them; no table.
         """
         if not isinstance(X, cls):
-            X = X if isinstance(X, np.ndarray) else as_pandas(X, name)
+            X = as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
                     array = np.asarray(X)  # of strings, if a list has numbers and strings
@@ -85,10 +79,11 @@ class Table:
                 except ValueError as error:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = cls(X if hasattr(X, "__len__") else [*X], name)
+        if like is not None and not isinstance(like, int):
+            check_names(X.names, [*map(str, like)], name=name)
+            like = len(like)
         if like is not None:
-            number = like if isinstance(like, int) else len(like)
-            check_names(X.names, None if isinstance(like, int) else [*map(str, like)], name=name)
-            check_width(X.width, number, name=name)
+            check_width(X.width, like, name=name)
         return X
 
     @classmethod
@@ -108,8 +103,8 @@ class Table:
 
     def holding(self, values: Any, **changes: Any) -> Table:
         """Return the same points with other values in :attr:`tensor`, and with other attributes."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, tensor=values, **changes)
+        made = copy(self)
+        made.__dict__.update(tensor=values, **changes)
         return made
 
     def __len__(self) -> int:
@@ -153,16 +148,11 @@ class Table:
         """Whether the points are a data frame with a column that is not numeric, or with missing values."""
         return self.names is not None and bool(self._no_numbers or self.data.isna().to_numpy().any())
 
-    @property
+    @cached_property
     def _no_numbers(self) -> list[str]:
         """Columns of a data frame that are not numeric."""
-        kinds = zip(self.names or (), self._dtypes, strict=True)
-        return [name for name, dtype in kinds if dtype.kind not in "fiub"]
-
-    @cached_property
-    def _dtypes(self) -> list[Any]:
-        """The types of the columns of a data frame."""
-        return [] if self.names is None else list(self.data.dtypes)
+        dtypes = {} if self.names is None else self.data.dtypes
+        return [str(name) for name, dtype in dtypes.items() if dtype.kind not in "fiub"]
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -202,8 +192,7 @@ class Table:
         array = np.asarray(self.data, dtype=self._dtype)
         if array.dtype.kind not in "fiubc":
             raise ValueError(f"{self.name} can't be read as an array of numbers: its type is {array.dtype}")
-        wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
-        dtype = np.float64 if wide else array.dtype.newbyteorder("=")
+        dtype = np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("=")
         return np.require(array, dtype=dtype, requirements=["C", "W"])
 
     @cached_property
@@ -211,11 +200,11 @@ class Table:
         """The type of the points; float64 for a frame with columns of several types or of types of pandas."""
         if self.names is None:
             return getattr(self.data, "dtype", None)
-        first, *others = {*self._dtypes} or {None}
+        first, *others = {*self.data.dtypes} or {None}
         return first if isinstance(first, np.dtype) and not others else np.dtype(float)
 
-    def sparse_rows(self, device: torch.device, whole: bool = True) -> SparseRows:
-        """Return a checked sparse matrix with the part of the tensor interface that heads use.
+    def rows(self, device: torch.device, whole: bool = True) -> Any:
+        """Return the tensor on a device, or a checked sparse matrix with the part of its interface that heads use.
 
         Raises
         ------
@@ -223,6 +212,8 @@ class Table:
             The matrix is empty, or has values that are no finite real numbers; the message names the column.
         """
         X = self.data
+        if not self.is_sparse:
+            return self.tensor.to(device)
         if X.dtype.kind not in "fiub":
             raise ValueError(f"{self.name} needs real numbers, got sparse rows of {X.dtype}")
         self.check_filled()
@@ -249,11 +240,9 @@ class Table:
         """Return the points, a sparse matrix as an array, which may take 1 GiB if it is `limited`."""
         if not self.is_sparse:
             return self.data
-        if limited and len(self) > (most := most_rows(self.width, 8)):
-            raise ValueError(
-                f"{self.name} is sparse, and a dense array is needed; {len(self)} points with "
-                f"{self.width} columns take too much memory: give it at most {most} points, or fewer columns "
-                "(TruncatedSVD)"
+        if limited:
+            check_room(
+                self.data, f"{self.name} is sparse, and a dense array is needed", "fewer columns (TruncatedSVD)"
             )
         return self.data.toarray()
 
@@ -264,9 +253,8 @@ class Table:
 
     def column(self, position: int) -> Any:
         """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
-        if self.names is not None:
-            return self.data.iloc[:, position]
-        return self._csc[:, [position]].toarray()[:, 0] if self.is_sparse else self.data[:, position]
+        one = self.select([position])
+        return one.dense()[:, 0] if self.names is None else one.data.iloc[:, 0]
 
     @cached_property
     def _csc(self) -> Any:
@@ -279,15 +267,11 @@ class Table:
 
     def take(self, rows: Any) -> Table:
         """Select rows by their indices or by a slice."""
-        X = self.data
-        if isinstance(X, Tensor) and not isinstance(rows, slice):
-            rows = torch.as_tensor(rows, device=X.device)
-        if self.index is not None:
-            X = X.iloc
-        elif self.is_sparse:
-            X = X.tocsr()
-        elif not isinstance(X, Tensor | np.ndarray):
-            return Table(X[rows] if isinstance(rows, slice) else [X[i] for i in rows], self.name)
+        X = self.data.tocsr() if self.is_sparse else self.data if self.index is None else self.data.iloc
+        if not isinstance(rows, slice):
+            if isinstance(X, list | tuple):
+                return Table([X[i] for i in rows], self.name)
+            rows = torch.as_tensor(rows, device=X.device) if self.is_tensor else rows
         return Table(X[rows], self.name)
 
     def blocks(self, bytes_per_row: int) -> Iterator[Table]:
@@ -317,10 +301,10 @@ class Table:
     def restore(self, result: Tensor) -> Any:
         """Convert a result to the type of the points; to a data frame only if it has the frame's shape."""
         kind = str(getattr(self._dtype, "name", self._dtype)).removeprefix("torch.")
-        result = result.detach().to(dtype=KEPT.get(kind, result.dtype))
+        result = result.detach().to(KEPT.get(kind, result.dtype))
         if self.is_tensor:
-            return result.to(self.data.device)
-        array = result.cpu().numpy()
+            return result.to(self.device)
+        array = as_array(result)
         if self.columns is None or array.shape != (len(self), len(self.columns)):
             return array
         made = type(self.data) if self.names else pd.DataFrame

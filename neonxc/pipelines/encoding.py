@@ -15,7 +15,7 @@ from torch import Tensor
 from neonxc.common.registry import Values, register
 from neonxc.data.inputs import plain
 from neonxc.data.table import Table
-from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
+from neonxc.pipelines.parts import Code, Indicator, Number, Part
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,13 @@ class Encoding:
     @cached_property
     def names(self) -> list[str]:
         """Names of the encoded columns, such as ``age`` or ``workclass_Private``."""
-        return [self._name(part) for part in self.parts]
+        own = [(self.columns[part.column], part) for part in self.parts]
+        return [
+            f"{name}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
+            if isinstance(part, Indicator)
+            else name
+            for name, part in own
+        ]
 
     def of(self, positions: Sequence[int]) -> Encoding:
         """Return the encoding with some of the encoded columns only."""
@@ -88,8 +94,8 @@ class Encoding:
             values = frame.iloc[:, column].to_numpy()
             if values.dtype == object and (none := np.equal(values, np.array(None))).any():
                 raise ValueError(
-                    f"{name} has None in row {int(none.argmax())}, column {self.columns[column]!r}, where the "
-                    f"pipeline takes NaN alone for a missing value: pass {name}.fillna(numpy.nan)"
+                    f"{name} has None in {self._place(column, none)}, where the pipeline takes NaN alone for a "
+                    f"missing value: pass {name}.fillna(numpy.nan)"
                 )
         numbers = cache(lambda column: self.numbers(frame, column, name))
         codes = cache(lambda column: self._codes(frame, column, name))
@@ -106,20 +112,13 @@ class Encoding:
         result = relevance.new_zeros(len(relevance), len(self.columns))
         return result.index_add_(1, self.owner.to(relevance.device), relevance)
 
-    def _name(self, part: Part) -> str:
-        own = self.columns[part.column]
-        if not isinstance(part, Indicator):
-            return own
-        return f"{own}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
-
     def numbers(self, frame: pd.DataFrame, column: int, name: str = "X") -> np.ndarray:
         """A column of a table in float64, NaN where a value is missing."""
         given = frame.iloc[:, column]
         try:
             values = given.to_numpy(dtype=np.float64, na_value=np.nan)
         except (TypeError, ValueError):
-            values = pd.to_numeric(given, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-            bad = given[np.isnan(values) & given.notna().to_numpy()]
+            bad = given[given.notna() & pd.to_numeric(given, errors="coerce").isna()]
             place = f"{name} needs numbers in column {self.columns[column]!r}"
             raise ValueError(f"{place}, got {bad.iloc[0]!r}" if len(bad) else place) from None
         if np.isinf(values).any():
@@ -128,24 +127,21 @@ class Encoding:
 
     def _number(self, part: Number, values: np.ndarray, name: str) -> np.ndarray:
         """Fill missing values of a numeric column and apply its functions."""
-        column = self.columns[part.column]
         missing = np.isnan(values)
         if missing.any():
             if part.fill is None:
                 raise ValueError(
-                    f"{name} has a missing value in row {int(missing.argmax())}, column {column!r}, which had "
-                    "none when the clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
+                    f"{name} has a missing value in {self._place(part.column, missing)}, which had none when the "
+                    "clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
                 )
             values = np.where(missing, part.fill, values)
-        given = values
-        values = part.apply(values)
-        if part.functions and not np.isfinite(values).all():
-            bad = given[~np.isfinite(values)][0]
+        made = part.apply(values)
+        if part.functions and not (finite := np.isfinite(made)).all():
             raise ValueError(
-                f"{name} has the value {bad:g} in column {column!r}, whose {' and '.join(part.functions)} is no "
-                "finite number"
+                f"{name} has the value {values[~finite][0]:g} in column {self.columns[part.column]!r}, whose "
+                f"{' and '.join(part.functions)} is no finite number"
             )
-        return values
+        return np.asarray(made)
 
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> tuple[np.ndarray, dict[Any, int]]:
         """Codes of a column's values, and the code of each distinct value; that of missing ones is the last."""
@@ -155,9 +151,8 @@ class Encoding:
         allowed = self.known.get(column, tuple(place))
         unknown = np.isin(codes, [place[value] for value in place.keys() - {*allowed}])
         if unknown.any():
-            row = int(unknown.argmax())
             raise ValueError(
-                f"{name} has the value {[*place][codes[row]]!r} in row {row}, column {self.columns[column]!r}; "
+                f"{name} has the value {[*place][codes[unknown.argmax()]]!r} in {self._place(column, unknown)}; "
                 f"the known values are {[*allowed]}"
             )
         return codes, place
@@ -168,11 +163,14 @@ class Encoding:
         for value, number in part.numbers.items():
             if value in place:
                 table[place[value]] = number
-        found = table[codes]
-        if np.isnan(found).any():
-            row = int(np.isnan(found).argmax())
-            raise ValueError(f"{name} has an unknown value in row {row}, column {self.columns[part.column]!r}")
+        found: np.ndarray = table[codes]
+        if (unknown := np.isnan(found)).any():
+            raise ValueError(f"{name} has an unknown value in {self._place(part.column, unknown)}")
         return found
+
+    def _place(self, column: int, bad: np.ndarray) -> str:
+        """The place of the first bad value of a column."""
+        return f"row {bad.argmax()}, column {self.columns[column]!r}"
 
 
 def category(value: Any) -> Any:
@@ -191,29 +189,22 @@ def category(value: Any) -> Any:
 
 def _pack(encoding: Encoding) -> Values:
     parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
-    return {
-        "columns": encoding.columns,
-        "parts": parts,
-        "known": list(encoding.known.items()),
-        "nan_alone": sorted(encoding.nan_alone),
-    }
+    known, alone = list(encoding.known.items()), sorted(encoding.nan_alone)
+    return {"columns": encoding.columns, "parts": parts, "known": known, "nan_alone": alone}
 
 
 def _unpack(cls: type[Encoding], values: Values) -> Encoding:
+    def tuples(x: Any) -> Any:
+        return tuple(map(tuples, x)) if isinstance(x, list | tuple) else x
+
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (Number, Indicator, Code)}
-    described: list[list[Any]] = [
-        [tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]
-    ]
-    parts = tuple(kinds[kind](*rest) for kind, *rest in described)
-    known = {column: tuple(allowed) for column, allowed in values["known"]}
-    alone = frozenset(values.get("nan_alone", []))  # files of version 0.2 have none
-    encoding = cls(tuple(values["columns"]), parts, known, alone)
-    functions = {name for part in parts for name in getattr(part, "functions", ())}
-    columns = {*range(len(encoding.columns))}
-    hash((*known.items(), *parts, *(part.has_gaps for part in parts)))  # fails for other types
-    exist = columns >= {*known, *alone, *encoding.owner.tolist()}
-    if not (exist and all(isinstance(name, str) for name in encoding.columns) and functions <= FUNCTIONS.keys()):
-        raise TypeError("its encoding names columns that do not exist, or unknown functions")
+    parts = tuple(kinds[kind](*rest) for kind, *rest in tuples(values["parts"]))
+    alone = frozenset(values.get("nan_alone", ()))  # files of version 0.2 have none
+    _ = [part.number(0) for part in parts]  # fails for unknown functions and for values of other types
+    encoding = cls(tuples(values["columns"]), parts, dict(tuples(values["known"])), alone)
+    used = {*encoding.known, *alone, *encoding.owner.tolist()}
+    if not ({*range(len(encoding.columns))} >= used and all(isinstance(name, str) for name in encoding.columns)):
+        raise TypeError("its encoding names columns that do not exist")
     return encoding
 
 

@@ -18,10 +18,9 @@ from torch import Tensor
 from neonxc.data.sparse import moments
 from neonxc.data.table import Table
 from neonxc.head.preprocessing import Preprocessing
-from neonxc.pipelines.affine import appended, remembered
-from neonxc.pipelines.encoders import Scaled, behind, encoded, known_behind
 from neonxc.pipelines.encoding import Encoding
-from neonxc.pipelines.parts import Number
+from neonxc.pipelines.parts import Number, Scaled, behind, known_behind
+from neonxc.pipelines.steps import appended, encoded, remembered
 
 
 def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
@@ -70,11 +69,24 @@ def settle(
     ValueError
         Invalid X, or a step fills a column with a string that no later step encodes.
     """
-    encoding, chain = None, folding.map
-    if not folding.plain or _drops_others(folding, X):
+    d, encoding, chain = len(folding.encoding.columns), None, folding.map
+    table, whole, first = None if X is None else Table.read(X), folding.plain, steps[0][1]
+    if whole and table is not None and table.names is not None and table.width == d:
+        # columns that the pipeline drops may hold texts or missing values
+        whole = not table.select(sorted({*range(d)} - {*folding.used})).is_mixed
+    if not whole:
         encoding, chain = folding.parted(tuple(names or folding.encoding.columns))
-    center, scale = _location(X, encoding, len(folding.encoding.columns), steps[0][1])
-    return encoding, replace(chain, center=center, scale=scale)
+    width = d if encoding is None else encoding.width
+    if table is None:
+        while isinstance(first, Pipeline):
+            first = first.steps[0][1]
+        center, scale = remembered(first if encoding is None else None, width)
+    elif encoding is not None and not table.is_tensor:
+        center, scale = moments(encoding.encode(table))
+    else:
+        Table.read(table, width)
+        center, scale = moments(table.rows(table.device))
+    return encoding, replace(chain, center=center.cpu(), scale=scale.cpu())
 
 
 @dataclass(frozen=True)
@@ -93,11 +105,10 @@ class Folding:
     @property
     def used(self) -> list[int]:
         """Indices of the encoded columns that the map depends on."""
-        weights = [self.map.weight] if self.map.norm is None else [self.map.weight, self.map.norm.weight]
+        weights = [one.weight for one in (self.map, self.map.norm) if one is not None]
         if any(weight.ndim == 1 for weight in weights):
-            return list(range(self.encoding.width))
-        used: list[int] = torch.cat(weights).ne(0).any(0).nonzero()[:, 0].tolist()
-        return used
+            return [*range(self.encoding.width)]
+        return list(torch.cat(weights).any(0).nonzero()[:, 0].tolist())
 
     def select(self, columns: Sequence[int]) -> Folding:
         """Return some of the columns."""
@@ -135,43 +146,40 @@ class Folding:
             raise ValueError(
                 "it comes after a Normalizer, which mixes the table's columns; put it before the Normalizer"
             )
-        columns: list[Scaled] = []
-        rows: list[int] = []
-        mixed: list[int] = []
+        sources = [self._source(column) for column in range(len(self.map.bias))]
+        columns: dict[int, Scaled] = {}
+        mixed: dict[int, int] = {}
         for row, part in enumerate(encoder.parts):
-            source = self._source(part.column)
+            source = sources[part.column]
             if source is not None:
-                columns.append(behind(part, source))
-                rows.append(row)
+                columns[row] = behind(part, source)
             elif isinstance(part, Number) and not part.functions:
-                mixed.append(row)  # mixed columns have no missing values to fill
+                mixed[row] = part.column  # mixed columns have no missing values to fill
             else:
                 raise ValueError(
                     "it needs single columns, but a step before it mixes them; put it before that step"
                 )
-        known, alone = dict(self.encoding.known), set(self.encoding.nan_alone)
-        for i, values in encoder.known.items():
-            source = self._source(i)
-            allowed = None if source is None else known_behind(values, source)
-            if source is not None and allowed is not None:
+        known, alone = dict(self.encoding.known), {*self.encoding.nan_alone}
+        for i, source in enumerate(sources):
+            if source is not None:
+                allowed = known_behind(encoder.known[i], source) if i in encoder.known else None
                 _restrict(known, source.part.column, allowed)
-        for i in encoder.nan_alone:
-            if (source := self._source(i)) is not None and source == Scaled(Number(source.part.column)):
-                alone.add(source.part.column)
-        parts = tuple(column.part for column in columns)
-        scaling = torch.tensor([column[1:] for column in columns], dtype=torch.float64).view(-1, 2)
+                if i in encoder.nan_alone and source == Scaled(Number(source.part.column)):
+                    alone.add(source.part.column)
+        parts = tuple(column.part for column in columns.values())
+        scaling = torch.tensor([column[1:] for column in columns.values()], dtype=torch.float64).view(-1, 2)
         made = Folding(
             replace(self.encoding, parts=parts, known=known, nan_alone=frozenset(alone)),
             Preprocessing.identity(len(parts)).then(*scaling.T),
         )
         if not mixed:
             return made
-        behind_mixture = self.select([encoder.parts[row].column for row in mixed])
-        return self.beside([made, behind_mixture]).select(np.argsort([*rows, *mixed]).tolist())
+        both = self.beside([made, self.select([*mixed.values()])])
+        return both.select(np.argsort([*columns, *mixed]).tolist())
 
     def parted(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
         """Return the encoding as far as it is used, of columns with these names, and the map behind it."""
-        used, norm = self.used, self.map.norm
+        used, chain = self.used, self.map
         encoding = replace(self.encoding.of(used), columns=columns)
         for part in encoding.parts:
             if isinstance(part, Number) and isinstance(part.fill, str):
@@ -179,12 +187,11 @@ class Folding:
                     f"missing values of column {columns[part.column]!r} are filled with {part.fill!r}, which no "
                     "step encodes as a number"
                 )
-        owners = {*encoding.owner.tolist()}
-        encoding = replace(encoding, known={i: values for i, values in encoding.known.items() if i in owners})
-        if self.map.diagonal or len(used) == self.encoding.width:
-            return encoding, self.map
-        norm = None if norm is None else replace(norm, weight=norm.weight[:, used])
-        return encoding, replace(self.map, weight=self.map.weight[:, used], norm=norm)
+        known = {i: values for i, values in encoding.known.items() if i in encoding.owner}
+        if len(used) < self.encoding.width:
+            norm = chain.norm and replace(chain.norm, weight=chain.norm.weight[:, used])
+            chain = replace(chain, weight=chain.weight[:, used], norm=norm)
+        return replace(encoding, known=known), chain
 
     def _source(self, column: int) -> Scaled | None:
         """The scaled part that a column is; None if it mixes several parts."""
@@ -194,13 +201,14 @@ class Folding:
         return Scaled(self.encoding.parts[found[0]], float(slope), shift) if len(found) == 1 else None
 
 
-def _restrict(known: dict[int, tuple[Any, ...]], column: int, values: tuple[Any, ...]) -> None:
-    """Allow only some values of a column of the table."""
-    known[column] = tuple(value for value in values if value in known.get(column, values))
+def _restrict(known: dict[int, tuple[Any, ...]], column: int, values: tuple[Any, ...] | None) -> None:
+    """Allow only some values of a column of the table; None: all."""
+    if values is not None:
+        known[column] = tuple(value for value in values if value in known.get(column, values))
 
 
 def _append(step: Any, folding: Folding) -> Folding:
-    """Append a fitted step."""
+    """Append a fitted step; each transformer of a ColumnTransformer is appended to its columns."""
     if isinstance(step, Pipeline):
         for name, inner in step.steps:
             with _named(f"step {name!r}"):
@@ -209,7 +217,19 @@ def _append(step: Any, folding: Folding) -> Folding:
     if hasattr(step, "fit"):
         check_is_fitted(step)
     if isinstance(step, ColumnTransformer):
-        return _side_by_side(step, folding)
+        if step.transformer_weights:
+            raise ValueError("transformer_weights of a ColumnTransformer are not supported")
+        blocks = []
+        for name, inner, _ in step.transformers_:
+            index = step._transformer_to_input_indices[name]
+            if len(index) and inner != "drop":  # transformers of no column are not fitted
+                with _named(f"transformer {name!r}"):
+                    blocks.append(_append(inner, folding.select([*index])))
+                if blocks[-1].map.norm is not folding.map.norm:
+                    raise ValueError(f"a Normalizer inside a ColumnTransformer ({name!r}) can't be folded")
+        if not sum(len(block.map.bias) for block in blocks):
+            raise ValueError("the ColumnTransformer keeps no column")
+        return folding.beside(blocks)
     encoder = encoded(step)
     if encoder is None:
         return replace(folding, map=appended(step, folding.map))
@@ -219,59 +239,13 @@ def _append(step: Any, folding: Folding) -> Folding:
     return folding.encoded(encoder)
 
 
-def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
-    """Append a ColumnTransformer: each of its transformers is appended to its columns."""
-    if step.transformer_weights:
-        raise ValueError("transformer_weights of a ColumnTransformer are not supported")
-    blocks = []
-    for name, inner, _ in step.transformers_:
-        index = step._transformer_to_input_indices[name]
-        if not len(index) or inner == "drop":  # transformers of no column are not fitted
-            continue
-        with _named(f"transformer {name!r}"):
-            blocks.append(_append(inner, folding.select(list(index))))
-        if blocks[-1].map.norm is not folding.map.norm:
-            raise ValueError(f"a Normalizer inside a ColumnTransformer ({name!r}) can't be folded")
-    if not sum(len(block.map.bias) for block in blocks):
-        raise ValueError("the ColumnTransformer keeps no column")
-    return folding.beside(blocks)
-
-
-def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Tensor, Tensor]:
-    """Center and scale of the map's input columns: those of the data, or else those that the first step stores."""
-    if X is None:
-        while isinstance(first, Pipeline):
-            first = first.steps[0][1]
-        return remembered(first, d) if encoding is None else remembered(None, encoding.width)
-    table = Table.read(X)
-    if encoding is not None and not table.is_tensor:
-        table = table.holding(encoding.encode(table))
-    else:
-        Table.read(table, d if encoding is None else encoding.width)
-    if table.is_sparse:
-        return moments(table.sparse_rows(torch.device("cpu")))
-    data = table.tensor
-    spread = data.double().std(dim=0, correction=0).cpu()
-    return data.double().mean(dim=0).cpu(), torch.where(spread > 0, spread, 1.0)
-
-
-def _drops_others(folding: Folding, X: Any) -> bool:
-    """Whether the pipeline drops columns of a data frame that are not numeric or have missing values."""
-    table, d = Table.read(X), folding.encoding.width
-    if table.names is None or table.width != d:
-        return False
-    return table.select(sorted({*range(d)} - {*folding.used})).is_mixed
-
-
 @contextmanager
 def _named(place: str) -> Iterator[None]:
     """Add the place in the pipeline to errors."""
     try:
         yield
-    except NotFittedError as error:
-        raise NotFittedError(f"{place}: {error}") from None
     except ValueError as error:
-        raise ValueError(f"{place}: {error}") from None
+        raise (NotFittedError if isinstance(error, NotFittedError) else ValueError)(f"{place}: {error}") from None
     except RuntimeError as error:
         raise ValueError(f"{place} does not fit the steps before it ({error}); fit the Pipeline again") from None
 

@@ -1,14 +1,14 @@
-"""Definitions of encoded columns: the numbers of a table column, an indicator of its values, or their codes."""
+"""Encoded columns: the numbers of a table column, an indicator of its values, or codes; and their composition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+INVERSES: dict[str, Callable[[Any], Any]] = {
     "log": np.exp,
     "log1p": np.expm1,
     "log2": np.exp2,
@@ -21,7 +21,7 @@ INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """Inverses of :data:`FUNCTIONS`."""
 
-FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {name: getattr(np, name) for name in INVERSES}
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {name: getattr(np, name) for name in INVERSES}
 """Increasing functions by their NumPy names."""
 
 LEAST = {"log": 0.0, "log1p": -1.0, "log2": 0.0, "log10": 0.0, "sqrt": 0.0}
@@ -46,7 +46,7 @@ class Number:
     fill: float | None = None
     functions: tuple[str, ...] = ()
 
-    def apply(self, values: np.ndarray) -> np.ndarray:
+    def apply(self, values: Any) -> Any:
         """Apply the functions to numbers; outside of the domain the result is NaN or infinite."""
         with np.errstate(all="ignore"):
             for function in self.functions:
@@ -57,10 +57,10 @@ class Number:
         """Apply the functions to a number, clipped to each function's domain."""
         with np.errstate(all="ignore"):
             for function in self.functions:
-                value = float(FUNCTIONS[function](np.array(max(value, LEAST.get(function, -np.inf)))))
+                value = FUNCTIONS[function](max(value, LEAST.get(function, -np.inf)))
         return value
 
-    def undo(self, values: np.ndarray) -> np.ndarray:
+    def undo(self, values: Any) -> Any:
         """Invert :meth:`apply`."""
         with np.errstate(all="ignore"):
             for function in reversed(self.functions):
@@ -75,7 +75,7 @@ class Number:
     def number(self, value: Any) -> float:
         """The number of a value; NaN for a missing one that is not filled."""
         found = self.fill if value is None or value != value else value
-        return np.nan if found is None else float(self.apply(np.asarray(found))) if self.functions else found
+        return np.nan if found is None else self.apply(found)
 
 
 @dataclass(frozen=True)
@@ -124,3 +124,65 @@ class Indicator(Code):
 
 
 Part = Number | Code
+
+
+class Scaled(NamedTuple):
+    """The column ``slope * part + shift``."""
+
+    part: Part
+    slope: float = 1.0
+    shift: float = 0.0
+
+    def at(self, number: float) -> float:
+        """The column's number where that of the part is known."""
+        return self.slope * number + self.shift
+
+
+def behind(part: Part, column: Scaled) -> Scaled:
+    """Compose two parts: a part of a scaled column, in terms of the column that the scaled part is of.
+
+    Raises
+    ------
+    ValueError
+        The composition is no scaled part, for example the categories of a scaled column.
+    """
+    source, as_it_is = column.part, column == Scaled(column.part)
+    if isinstance(part, Number) and not part.functions:
+        fill = part.fill
+        if fill is None or not source.has_gaps:
+            return column
+        if isinstance(source, Number):
+            fill = fill if as_it_is else (fill - column.shift) / column.slope
+            made = replace(source, fill=source.undo(fill))
+            if source.functions and not np.isclose(made.number(None), fill, rtol=1e-9, atol=1e-12):
+                taken = " and ".join(source.functions)
+                raise ValueError(f"it fills with {fill:g}, which is no value of {taken} before it")
+            return column._replace(part=made)
+    if not isinstance(source, Number):
+        *codes, other = (part.number(column.at(number)) for number in (*source.numbers.values(), source.other))
+        unknown = None if np.isnan(other) else other
+        return Scaled(Code(source.column, tuple(source.numbers), unknown, tuple(codes)))
+    if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
+        return Scaled(Indicator(source.column, (None,) * source.has_gaps))
+    if not as_it_is:
+        raise ValueError("it needs unscaled columns, but a step before it scales them; put that step after it")
+    if isinstance(part, Number):
+        return Scaled(replace(source, functions=source.functions + part.functions))
+    if source.functions:
+        raise ValueError(f"it needs untransformed columns, but a step before it takes their {source.functions[0]}")
+    if source.fill is not None and None in part.values:
+        raise ValueError("it has a category for missing values, but a SimpleImputer before it fills them")
+    if source.fill is not None and source.fill in part.values:
+        filled = part.codes and (*part.codes, part.numbers[source.fill])
+        part = replace(part, values=(*part.values, None), codes=filled)
+    return Scaled(replace(part, column=source.column))
+
+
+def known_behind(values: tuple[Any, ...], column: Scaled) -> tuple[Any, ...] | None:
+    """The values of the scaled part's own column that are mapped to one of some values; None: all are."""
+    source = column.part
+    if isinstance(source, Number):
+        return values if source.fill is None or source.fill not in values else (*values, None)
+    if column.at(source.other) in values:
+        return None
+    return tuple(value for value, number in source.numbers.items() if column.at(number) in values)

@@ -1,0 +1,162 @@
+"""What the fitted steps of scikit-learn pipelines do: affine maps of columns, and encoders of single columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    RobustScaler,
+    StandardScaler,
+)
+from torch import Tensor
+
+from neonxc.data.inputs import is_missing
+from neonxc.head.preprocessing import Preprocessing
+from neonxc.pipelines.encoding import Encoding, category
+from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
+
+NAMED = ", ".join(f"np.{name}" for name in FUNCTIONS)
+SUPPORTED = (
+    "StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, IncrementalPCA, TruncatedSVD, Normalizer, "
+    "TfidfTransformer, OneHotEncoder, OrdinalEncoder, SimpleImputer, "
+    f"FunctionTransformer of {NAMED}, ColumnTransformer of these, Pipeline, 'passthrough'"
+)
+
+
+def remembered(step: Any, d: int) -> tuple[Tensor, Tensor]:
+    """Return the center and scale [d] of the raw columns that a fitted first step stores; 0 and 1 by default."""
+    if isinstance(step, MinMaxScaler):
+        return _tensor((step.data_min_ + step.data_max_) / 2), 1 / _tensor(step.scale_)
+    center, scale = getattr(step, "mean_", getattr(step, "center_", None)), getattr(step, "scale_", None)
+    return _tensor(np.zeros(d) if center is None else center), _tensor(np.ones(d) if scale is None else scale)
+
+
+def appended(step: Any, folded: Preprocessing) -> Preprocessing:
+    """Append a fitted step to a map.
+
+    Raises
+    ------
+    ValueError
+        The step is not affine.
+    """
+    if getattr(step, "clip", False):
+        raise ValueError(f"{type(step).__name__}(clip=True) is not affine; set clip=False")
+    center, scale = remembered(step, getattr(step, "n_features_in_", 0))
+    match step:
+        case None | "passthrough" | FunctionTransformer():  # without a function the latter is 'passthrough'
+            return folded
+        case Normalizer():
+            return folded.normalized(step.norm)
+        case MinMaxScaler():
+            return folded.then(_tensor(step.scale_), _tensor(step.min_))
+        case StandardScaler() | RobustScaler() | MaxAbsScaler():
+            return folded.then(1 / scale, -center / scale * getattr(step, "with_mean", True))
+        case PCA() | IncrementalPCA() | TruncatedSVD():
+            weight = _tensor(step.components_)
+            if getattr(step, "whiten", False):
+                spread = np.sqrt(step.explained_variance_)
+                # the same guard against directions without variance as in scikit-learn
+                weight = weight / _tensor(np.maximum(spread, np.finfo(spread.dtype).eps))[:, None]
+            return folded.then(weight, -weight @ center)
+        case TfidfTransformer(sublinear_tf=False):
+            if step.use_idf:
+                folded = folded.then(_tensor(step.idf_), center)
+            return folded if step.norm is None else folded.normalized(step.norm)
+        case TfidfTransformer():
+            raise ValueError(
+                "TfidfTransformer(sublinear_tf=True) can only be folded directly after a CountVectorizer; "
+                "elsewhere it is not affine"
+            )
+    raise ValueError(f"{type(step).__name__} is not an affine map neonxc can fold; it folds {SUPPORTED}")
+
+
+def encoded(step: Any) -> Encoding | None:
+    """Return the encoding of a fitted step's own columns, which have no names; None if it is no encoder."""
+    match step:
+        case FunctionTransformer() if step.func is not None:
+            return _function(step)
+        case SimpleImputer():
+            return _imputer(step)
+        case OneHotEncoder() | OrdinalEncoder():
+            found, made = list(_categories(step)), _one_hot if isinstance(step, OneHotEncoder) else _ordinal
+            parts = tuple(part for i, (values, rare) in enumerate(found) for part in made(step, i, values, rare))
+            known = {i: values for i, (values, _) in enumerate(found) if step.handle_unknown == "error"}
+            return Encoding((), parts, known)
+    return None
+
+
+def _function(step: FunctionTransformer) -> Encoding:
+    name = next((name for name, function in FUNCTIONS.items() if function is step.func), None)
+    if name is None or step.kw_args:
+        what = getattr(step.func, "__name__", step.func)
+        what = f"{what} with kw_args {step.kw_args}" if step.kw_args else what
+        raise ValueError(
+            f"FunctionTransformer of {what} can't be folded; supported are func=None and the increasing functions "
+            f"{NAMED} without kw_args"
+        )
+    return Encoding((), tuple(Number(i, functions=(name,)) for i in range(step.n_features_in_)))
+
+
+def _imputer(step: SimpleImputer) -> Encoding:
+    if not is_missing(step.missing_values):
+        raise ValueError(
+            f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: missing values need to be "
+            "NaN or None; pandas reads them with na_values="
+        )
+    fills = [category(value) for value in step.statistics_]
+    parts: list[Part] = [Number(i, fill) for i, fill in enumerate(fills) if fill is not None]
+    if step.indicator_ is not None:
+        parts += [Indicator(int(i), (None,)) for i in step.indicator_.features_]
+    # with "mean" and "median" None becomes NaN
+    alone = step.strategy not in ("mean", "median") and step.missing_values is not None
+    return Encoding((), tuple(parts), nan_alone=frozenset(range(len(fills) * alone)))
+
+
+def _one_hot(step: OneHotEncoder, i: int, values: tuple[Any, ...], rare: tuple[Any, ...]) -> list[Part]:
+    frequent = tuple(value for value in values if value not in rare)
+    parts: list[Part] = [Indicator(i, (value,)) for value in frequent]
+    if rare and step.handle_unknown in ("infrequent_if_exist", "warn"):  # unknown values count as infrequent
+        parts.append(Code(i, frequent, 1.0, (0.0,) * len(frequent)))
+    elif rare:
+        parts.append(Indicator(i, rare))
+    dropped = None if step.drop_idx_ is None else step.drop_idx_[i]
+    if dropped is not None:
+        del parts[-1 if values[dropped] in rare else frequent.index(values[dropped])]
+    return parts
+
+
+def _ordinal(step: OrdinalEncoder, i: int, values: tuple[Any, ...], rare: tuple[Any, ...]) -> list[Part]:
+    unknown = None if is_missing(step.unknown_value) else float(step.unknown_value)
+    apart = values[-1] is None and step.categories_[i][-1] is not None  # NaN has a code of its own, None not
+    frequent = [value for value in (values[:-1] if apart else values) if value not in rare]
+    numbers = {value: float(code) for code, value in enumerate(frequent)}
+    numbers |= dict.fromkeys(rare, float(len(frequent)))
+    if apart:
+        numbers[None] = float(step.encoded_missing_value)
+    return [Code(i, tuple(numbers), unknown, tuple(numbers.values()))]
+
+
+def _categories(step: OneHotEncoder | OrdinalEncoder) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Yield the categories of each column, and the infrequent ones, which are encoded as one."""
+    infrequent = getattr(step, "infrequent_categories_", [None] * len(step.categories_))
+    for i, found in enumerate(zip(step.categories_, infrequent, strict=True)):
+        values, rare = (tuple(map(category, () if some is None else some)) for some in found)
+        if len(set(values)) < len(values):
+            raise ValueError(f"its column {i} has both None and NaN as categories; use one of them")
+        yield values, rare
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(np.array(array, dtype=np.float64, order="C"))
