@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.registry import storable
-from neonxc.head.pooling import group_min, group_soft_min
 
 MOST_PIECES = 1 << 14  # limits the combinations of interval tests, which grow exponentially
 
@@ -163,3 +162,54 @@ class UnionOfIntervals(nn.Module):
         inside, edge_shares = group_min(neurons, self.intervals, len(self.tests))
         least, interval_shares = group_min(-inside, self.tests, self.n_groups)
         return -least, edge_shares * interval_shares[:, self.intervals]
+
+
+def group_min(energy: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
+    """Compute the minimum [N, K] over each group of columns and the columns' shares [N, M]; ties are equal."""
+    least = energy.new_full((energy.shape[0], n_groups), torch.inf)
+    least = least.scatter_reduce(1, groups.expand_as(energy), energy, "amin")
+    hit = (energy == least[:, groups]).to(energy.dtype)
+    ties = torch.zeros_like(least).index_add(1, groups, hit)
+    return least, hit / ties[:, groups]
+
+
+def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the soft minimum ``LME^{-gamma}`` over each group of columns (NEON paper, Eq. 7).
+
+    Parameters
+    ----------
+    energy : Tensor [N, M]
+    sizes : list of int
+        Number of columns of each group; groups are contiguous.
+    gamma : float
+        Stiffness > 0.
+    log_weights : Tensor [M]
+        Logarithms of the columns' weights, preferably in float64, as they are divided by gamma.
+
+    Returns
+    -------
+    minima : Tensor [N, K]
+    shares : Tensor [N, M]
+        The gradients of the minima.
+    """
+    minima, shares = [], []
+    for part, logs in zip(energy.split(sizes, dim=1), log_weights.double().split(sizes), strict=True):
+        total = logs.logsumexp(dim=0)
+        least = part.amin(dim=1)
+        minimum, share = _soft_min((part - least[:, None]).mul_(-gamma), (logs - total).to(energy))
+        minima.append(least - (minimum + total.to(energy)) / gamma)
+        shares.append(share)
+    return torch.stack(minima, dim=1), torch.cat(shares, dim=1)
+
+
+def _soft_min(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute ``log sum_i w_i exp(l_i)`` [N] for weights that sum to 1 and logits <= 0, and the shares [N, p].
+
+    If all logits are close to 0, log1p avoids the rounding error of the logarithm of a sum near 1.
+    """
+    change = (logits.expm1() * log_weights.exp()).sum(dim=1)  # no matrix product, which autocast would round
+    logits = logits + log_weights
+    shares = logits.softmax(dim=1)
+    log_sum = logits.amax(dim=1) - shares.amax(dim=1).log()
+    # without the clamp, the gradient of the branch not taken would be 0 times infinity
+    return torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), log_sum), shares

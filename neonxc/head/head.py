@@ -12,10 +12,9 @@ from neonxc.common.memory import blocks
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
-from neonxc.head.competition import Competition, Path, Rivals, Share
+from neonxc.head.competition import Competition, Path, Rivals, Share, softmin, take_most
 from neonxc.head.detection import Detection, LinearDetection, full_precision
 from neonxc.head.grouping import Minimum, Pieces, UnionOfIntervals
-from neonxc.head.pooling import softmin, take_most
 from neonxc.head.preprocessing import Preprocessing, mapped
 
 
