@@ -14,9 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from neonxc.carriers.terms import behind_terms
-from neonxc.clusterings import ClusterModel, SameCenters, read
-from neonxc.clusterings.model import GivenLabels, is_known
-from neonxc.clusterings.modules import chained, device_of
+from neonxc.clusterings.readers import (
+    ClusterModel,
+    GivenLabels,
+    SameCenters,
+    chained,
+    device_of,
+    is_known,
+    read,
+)
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import check_names, check_width, spreads
 from neonxc.data.preparation import prepare

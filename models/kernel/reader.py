@@ -6,7 +6,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from neonxc.clusterings import ClusterModel, read
-from neonxc.clusterings.model import Fidelity
+from neonxc.clusterings.readers import Fidelity
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.head import Head, centroid_head

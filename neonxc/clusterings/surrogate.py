@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import carrier_of
-from neonxc.clusterings import ClusterModel
-from neonxc.clusterings.model import Fidelity
-from neonxc.clusterings.modules import device_of
+from neonxc.clusterings.readers import ClusterModel, Fidelity, device_of
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_labels
