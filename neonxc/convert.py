@@ -28,7 +28,7 @@ from neonxc.data.inputs import check_names, check_width, spreads
 from neonxc.data.preparation import prepare
 from neonxc.data.sparse import SparseRows, moments
 from neonxc.data.table import Table, is_texts
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import fold, settle

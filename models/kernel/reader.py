@@ -10,7 +10,7 @@ from neonxc.clusterings.readers import Fidelity
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.head import Head, centroid_head
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 
 from .estimator import KernelKMeans

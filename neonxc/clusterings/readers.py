@@ -20,7 +20,7 @@ from neonxc.data.inputs import check_finite, check_range
 from neonxc.data.table import Table
 from neonxc.head import Head, Noise, bisecting_head, centroid_head, linear_head
 from neonxc.head import head as heads
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.head.quadratic import QuadraticDetection
 from neonxc.pipelines.encoding import Encoding
 
@@ -249,7 +249,7 @@ def _own(means: Tensor, roots: Tensor, least: Tensor, chain: Preprocessing) -> H
     return Head(QuadraticDetection(means=at, roots=roots, shares=shares, offsets=least - shares.sum(1)))
 
 
-# --- clustering heads of networks: linear layers, and layers with centers (deep embedded clustering) --------------
+# --- clustering heads of networks: linear layers, and layers with centers (deep embedded clustering) -------------
 
 
 @read.register

@@ -19,7 +19,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_labels
 from neonxc.data.table import Table
 from neonxc.head import Head, Noise, centroid_head
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc.common.registry import storable
-from neonxc.head.grouping import group_min
+from neonxc.head.grouping import Stage, group_min
 
 Share = Callable[[Tensor, float | Tensor], Tensor]
 """Computes the competitors' shares [N, L] from their contrasts [N, L] with the target and the stiffness beta."""
 
 
-class Competition(nn.Module, ABC):
+class Competition(Stage):
     """Base class of competition layers, which compute logits [N, K] from values [N, L] of clusters or tests."""
 
     threshold: float | None = None
@@ -58,8 +58,7 @@ class Rivals(Competition):
     PLAIN = ("threshold",)
 
     def __init__(self, threshold: float | None = None) -> None:
-        super().__init__()
-        self.threshold = threshold
+        super().__init__(threshold=threshold)
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute the logits [N, K] from values [N, K]; terms that all clusters share cancel."""
@@ -98,17 +97,17 @@ class Path(Competition):
     """
 
     PLAIN = ("children_", "k")
+    children_: list[tuple[int, int]]
+    k: int
     signs: Tensor
     leaves: Tensor
 
     def __init__(self, children: Sequence[tuple[int, int]], leaves: Tensor) -> None:
-        super().__init__()
-        self.children_ = [(int(left), int(right)) for left, right in children]
-        self.k = int(leaves.max()) + 1
+        pairs = [(int(left), int(right)) for left, right in children]
+        super().__init__(children_=pairs, k=int(leaves.max()) + 1, leaves=leaves)
         # the sides [L, T] of the tests on the leaves' paths: 1 left, -1 right, 0 off the path
         tests = torch.eye(len(children), dtype=torch.int8, device=leaves.device)
         self.register_buffer("signs", self._at_leaves(torch.zeros_like(tests[0]), tests, torch.add))
-        self.register_buffer("leaves", leaves)
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute the logits [N, K] from the values of tests [N, T]."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from neonxc.common.registry import storable
 
@@ -53,8 +56,30 @@ class Pieces:
         return signs * (slopes if self.own is None else slopes - slopes[self.own[piece]][:, None])
 
 
+class Stage(nn.Module):
+    """Base class of the layers of a head: their plain attributes, whose names they list, and buffers."""
+
+    PLAIN: tuple[str, ...] = ()
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__()
+        for name, value in parts.items():
+            if name in self.PLAIN:
+                setattr(self, name, value)
+            else:
+                self.register_buffer(name, value)
+
+    def changed(self, **parts: Any) -> Self:
+        """Return the same layer with other values of some attributes and buffers."""
+        other = copy(self)
+        other._buffers = self._buffers.copy()
+        for name, value in parts.items():
+            setattr(other, name, value)
+        return other
+
+
 @storable
-class Minimum(nn.Module):
+class Minimum(Stage):
     """The hard or soft minimum over the neurons of each cluster.
 
     Parameters
@@ -68,27 +93,21 @@ class Minimum(nn.Module):
     """
 
     PLAIN = ("gamma", "sizes")
+    gamma: float | None
+    sizes: list[int]
     groups: Tensor
     log_weights: Tensor | None
 
     def __init__(self, groups: Tensor, gamma: float | None = None, log_weights: Tensor | None = None) -> None:
-        super().__init__()
         counts = torch.bincount(groups)
-        self.gamma, self.sizes = gamma, counts.tolist()
         if log_weights is None and gamma is not None:
             log_weights = -counts.double().log()[groups]
-        self.register_buffer("groups", groups)
-        self.register_buffer("log_weights", log_weights)
+        super().__init__(gamma=gamma, sizes=counts.tolist(), groups=groups, log_weights=log_weights)
 
     @property
     def n_groups(self) -> int:
         """Number of clusters K."""
         return len(self.sizes)
-
-    @property
-    def soft(self) -> bool:
-        """Whether a cluster's value depends on all of its neurons, and not on the least alone."""
-        return self.gamma is not None
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, K] of the clusters, and the neurons' shares [N, M] in them."""
@@ -98,7 +117,7 @@ class Minimum(nn.Module):
 
 
 @storable
-class UnionOfIntervals(nn.Module):
+class UnionOfIntervals(Stage):
     """Tests whether a value lies in a union of intervals.
 
     The value of an interval is the minimum over the neurons of its edges. The value of a test is the maximum over
@@ -115,17 +134,13 @@ class UnionOfIntervals(nn.Module):
     """
 
     PLAIN = ("n_groups",)
-    soft = False
+    n_groups: int
     intervals: Tensor
     tests: Tensor
     groups: Tensor
 
     def __init__(self, intervals: Tensor, tests: Tensor, n_tests: int) -> None:
-        super().__init__()
-        self.n_groups = n_tests
-        self.register_buffer("intervals", intervals)
-        self.register_buffer("tests", tests)
-        self.register_buffer("groups", tests[intervals])
+        super().__init__(n_groups=n_tests, intervals=intervals, tests=tests, groups=tests[intervals])
 
     def pieces(self, pieces: Pieces) -> Pieces:
         """Split the pieces of tests into pieces of edges: one per combination of intervals inside or outside.

@@ -13,9 +13,8 @@ from neonxc.common.registry import storable
 from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
 from neonxc.head.competition import Competition, Path, Rivals, Share, softmin, take_most
-from neonxc.head.detection import Detection, LinearDetection, full_precision
-from neonxc.head.grouping import Minimum, Pieces, UnionOfIntervals
-from neonxc.head.preprocessing import Preprocessing, mapped
+from neonxc.head.detection import Detection, LinearDetection, Preprocessing, full_precision, mapped
+from neonxc.head.grouping import Minimum, Pieces, Stage, UnionOfIntervals
 
 
 @dataclass(frozen=True)
@@ -189,19 +188,16 @@ class Head(nn.Module):
         if factor == 1 and threshold is None:
             return self
         detection, grouping = self.detection, self.grouping
-        if factor != 1:
-            assert isinstance(detection, LinearDetection)
+        if isinstance(detection, LinearDetection):
             detection = detection.changed(directions=detection.directions * factor, bias=detection.bias * factor)
-            if isinstance(grouping, Minimum):
-                grouping = Minimum(
-                    grouping.groups, grouping.gamma and grouping.gamma / factor, grouping.log_weights
-                )
+        if isinstance(grouping, Minimum) and grouping.gamma is not None:
+            grouping = grouping.changed(gamma=grouping.gamma / factor)
         return Head(detection, grouping, self.competition if threshold is None else Rivals(threshold))
 
     @property
     def _mixes(self) -> bool:
         """Whether the value of a cluster depends on several neurons at once."""
-        return self.grouping is not None and self.grouping.soft
+        return isinstance(self.grouping, Minimum) and self.grouping.gamma is not None
 
     def _grouped(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Compute the values [N, G] of points, and the neurons' shares [N, M] in them."""
@@ -211,7 +207,7 @@ class Head(nn.Module):
 
 
 @storable
-class Noise(nn.Module):
+class Noise(Stage):
     """Decides which points are noise: those farther from their nearest cluster than the cluster's radius.
 
     Parameters
@@ -224,19 +220,16 @@ class Noise(nn.Module):
         Linear map from raw columns to the space in which distances are measured.
     """
 
-    PLAIN = ()
     radius: Tensor
     space: Tensor
 
     def __init__(self, radius: float | Tensor, n_clusters: int, space: Tensor) -> None:
-        super().__init__()
         radius = torch.as_tensor(radius, dtype=torch.float64, device=space.device)
-        self.register_buffer("radius", radius.expand(n_clusters).clone())
-        self.register_buffer("space", space)
+        super().__init__(radius=radius.expand(n_clusters).clone(), space=space)
 
     def scaled(self, factor: float) -> Noise:
         """Return the same noise for a head whose logits are multiplied by a factor."""
-        return Noise(self.radius * factor, len(self.radius), self.space * factor**0.5)
+        return self.changed(radius=self.radius * factor, space=self.space * factor**0.5)
 
     def forward(self, head: Head, x: Tensor) -> Tensor:
         """Return whether points [N, d] are noise, [N] of bool."""
@@ -343,9 +336,9 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
     Head
         Its values are ``E_k = -(weight_k x + bias_k)`` (NEON paper, Prop. 6).
     """
-    bias = weight.new_zeros(len(weight)) if bias is None else bias
     anchors, root, origin = torch.zeros_like(weight), torch.zeros_like(weight[0]), torch.zeros_like(weight[0])
-    return Head(LinearDetection(weight, anchors, -bias, root=root, origin=origin, nearest_zero=True))
+    bias = None if bias is None else -bias
+    return Head(LinearDetection(weight, anchors, bias, root=root, origin=origin, nearest_zero=True))
 
 
 def bisecting_head(

@@ -19,7 +19,7 @@ from sklearn.preprocessing import (
 )
 from torch import Tensor
 
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.pipelines.encoders import ENCODERS
 
 SUPPORTED = (
