@@ -235,7 +235,7 @@ def _from_labels(
             )
     if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
         raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
-    return fit_surrogate(table.data, final.labels_, steps, features, encoding)
+    return fit_surrogate(table, final.labels_, steps, features, encoding)
 
 
 def _has_labels_alone(final: Any) -> bool:
