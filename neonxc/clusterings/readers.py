@@ -96,11 +96,6 @@ def read(model: Any) -> ClusterModel:
     raise TypeError(f"can't neuralize a {type(model).__name__}; supported: {SUPPORTED}")
 
 
-def is_known(model: Any) -> bool:
-    """Whether a reader is registered for the class of a model."""
-    return read.dispatch(type(model)) is not read.dispatch(object)
-
-
 class GivenLabels(ClusterMixin, BaseEstimator):
     """Clusterer with given labels, for the last step of a pipeline.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import Any
 
@@ -96,7 +96,7 @@ class Minimum(Stage):
     gamma: float | None
     sizes: list[int]
     groups: Tensor
-    log_weights: Tensor | None
+    log_weights: Tensor
 
     def __init__(self, groups: Tensor, gamma: float | None = None, log_weights: Tensor | None = None) -> None:
         counts = torch.bincount(groups)
@@ -111,7 +111,7 @@ class Minimum(Stage):
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, K] of the clusters, and the neurons' shares [N, M] in them."""
-        if self.gamma is None or self.log_weights is None:
+        if self.gamma is None:
             return group_min(neurons, self.groups, self.n_groups)
         return group_soft_min(neurons, self.sizes, self.gamma, self.log_weights)
 
@@ -150,27 +150,24 @@ class UnionOfIntervals(Stage):
         ValueError
             There are more than 16,384 combinations.
         """
-        intervals: list[list[list[int]]] = [[] for _ in range(self.n_groups)]  # the edges of each test's intervals
+        inside: list[Any] = [[] for _ in range(self.n_groups)]  # the edges of each test's intervals
         for interval, test in enumerate(self.tests.tolist()):
-            intervals[test].append((self.intervals == interval).nonzero()[:, 0].tolist())
-        outside = [list(product(*edges)) for edges in intervals]  # beyond one edge of every interval
-        clusters, found = list[Tensor](), list[Tensor]()
+            inside[test].append((self.intervals == interval).nonzero()[:, 0].tolist())
+        outside = [list(product(*edges)) for edges in inside]  # beyond one edge of every interval
+        ways = {1: inside, -1: outside, 0: [[()]] * self.n_groups}
+        found: list[tuple[Tensor, Tensor]] = []
         for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
-            ways = [
-                (intervals[test] if sign > 0 else outside[test]) if sign else [()]
-                for test, sign in enumerate(signs.tolist())
-            ]
-            if len(found) + prod(map(len, ways)) > MOST_PIECES:
+            choices = [ways[sign][test] for test, sign in enumerate(signs.tolist())]
+            if len(found) + prod(map(len, choices)) > MOST_PIECES:
                 raise ValueError(
                     f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces"
                 )
-            for way in product(*ways):
-                edges = [m for some in way for m in some]
+            for way in product(*choices):
+                edges = [*chain(*way)]
                 row = torch.zeros_like(self.groups, dtype=torch.int8)
                 row[edges] = signs[self.groups[edges]]
-                clusters.append(cluster)
-                found.append(row)
-        return Pieces(torch.stack(clusters), torch.stack(found))
+                found.append((cluster, row))
+        return Pieces(*map(torch.stack, zip(*found, strict=True)))
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, T] of the tests, and the share [N, M] of each neuron in its test's value."""
@@ -209,22 +206,17 @@ def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: 
     """
     minima, shares = [], []
     for part, logs in zip(energy.split(sizes, dim=1), log_weights.double().split(sizes), strict=True):
-        total = logs.logsumexp(dim=0)
-        least = part.amin(dim=1)
-        minimum, share = _soft_min((part - least[:, None]).mul_(-gamma), (logs - total).to(energy))
-        minima.append(least - (minimum + total.to(energy)) / gamma)
+        total, least = logs.logsumexp(dim=0), part.amin(dim=1)
+        logs = (logs - total).to(energy)
+        logits = (part - least[:, None]).mul_(-gamma)
+        # no matrix product, which autocast would round
+        change = (logits.expm1() * logs.exp()).sum(dim=1)
+        logits = logits + logs
+        share = logits.softmax(dim=1)
+        # if all logits are close to 0, log1p avoids the rounding error of the logarithm of a sum near 1; without the
+        # clamp, the gradient of the branch not taken would be 0 times infinity
+        log_sum = logits.amax(dim=1) - share.amax(dim=1).log()
+        log_sum = torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), log_sum)
+        minima.append(least - (log_sum + total.to(energy)) / gamma)
         shares.append(share)
     return torch.stack(minima, dim=1), torch.cat(shares, dim=1)
-
-
-def _soft_min(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute ``log sum_i w_i exp(l_i)`` [N] for weights that sum to 1 and logits <= 0, and the shares [N, p].
-
-    If all logits are close to 0, log1p avoids the rounding error of the logarithm of a sum near 1.
-    """
-    change = (logits.expm1() * log_weights.exp()).sum(dim=1)  # no matrix product, which autocast would round
-    logits = logits + log_weights
-    shares = logits.softmax(dim=1)
-    log_sum = logits.amax(dim=1) - shares.amax(dim=1).log()
-    # without the clamp, the gradient of the branch not taken would be 0 times infinity
-    return torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), log_sum), shares
