@@ -313,13 +313,12 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
     head, K = net.head, len(net.classes_)
     d = head.n_features if net.encoding is None else len(net.encoding.columns)
-    if [type(name) for name in net.feature_names_ or [""] * d] != [str] * d:
-        raise TypeError(f"it has not one name for each of {d} features")
     # run the head once, so that inconsistent values raise an error now
     x = torch.zeros(1, head.n_features)
     head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
-    if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):
-        raise TypeError(f"its head has not one output for each of {K} classes")
+    named = [type(name) for name in net.feature_names_ or [""] * d] == [str] * d
+    if not named or head(x).shape != (1, K) or net.is_noise(x).shape != (1,):
+        raise TypeError(f"its head does not fit {K} classes and the names of {d} features")
     return net
 
 

@@ -259,9 +259,8 @@ class LinearDetection(Detection):
         check_range(x, info.max / (16 * self.n_features * max(slope, info.tiny)), names=names)
         size = slope * float(self.anchors.abs().amax())
         if not self.nearest_zero and size < info.tiny / info.eps:
-            kind = str(x.dtype).removeprefix("torch.")
             raise ValueError(
-                f"squared distances between the clusters are at most {size:.3g}, too small for {kind}; rescale "
+                f"squared distances between the clusters are at most {size:.3g}, too small for {x.dtype}; rescale "
                 "the columns, or pass float64"
             )
 

@@ -38,12 +38,6 @@ class Pieces:
     signs: Tensor
     own: Tensor | None = None
 
-    @classmethod
-    def of_least(cls, groups: Tensor) -> Pieces:
-        """Return one piece per value, where it is the least of all, for values that belong to `groups` [M]."""
-        own = torch.arange(len(groups), device=groups.device)
-        return cls(groups, (groups != groups[:, None]).to(torch.int8), own)
-
     def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
         """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
         signs = self.signs[piece].to(values)
@@ -213,8 +207,8 @@ def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: 
         change = (logits.expm1() * logs.exp()).sum(dim=1)
         logits = logits + logs
         share = logits.softmax(dim=1)
-        # if all logits are close to 0, log1p avoids the rounding error of the logarithm of a sum near 1; without the
-        # clamp, the gradient of the branch not taken would be 0 times infinity
+        # if all logits are close to 0, log1p avoids the rounding error of the logarithm of a sum near 1; without
+        # the clamp, the gradient of the branch not taken would be 0 times infinity
         log_sum = logits.amax(dim=1) - share.amax(dim=1).log()
         log_sum = torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), log_sum)
         minima.append(least - (log_sum + total.to(energy)) / gamma)

@@ -132,8 +132,10 @@ class Head(nn.Module):
         if isinstance(self.competition, Path):
             leaves = Pieces(self.competition.leaves, self.competition.signs)
             return self.grouping.pieces(leaves) if isinstance(self.grouping, UnionOfIntervals) else leaves
-        groups = torch.arange(self.n_values, device=self.detection.device) if self._mixes else self.groups
-        return Pieces.of_least(groups)
+        groups = self.groups.unique() if self._mixes else self.groups
+        # one piece per value, where it is the least of all
+        own = torch.arange(len(groups), device=groups.device)
+        return Pieces(groups, (groups != groups[:, None]).to(torch.int8), own)
 
     def compared(self, x: Tensor) -> Tensor:
         """Compute the values [N, M] that bound :meth:`pieces`: neurons, or the values of soft groups."""
@@ -239,8 +241,7 @@ class Noise(Stage):
 
     def margin(self, head: Head, x: Tensor) -> Tensor:
         """Compute the radius minus the squared distance [N, K]; positive for points inside a cluster's radius."""
-        distance = self.distance(head, x)
-        return self.radius.to(distance) - distance
+        return self.radius.to(x) - self.distance(head, x)
 
     def distance(self, head: Head, x: Tensor) -> Tensor:
         """Compute the squared distances [N, K] of points [N, d] from the clusters."""
