@@ -188,11 +188,11 @@ def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = Non
 
 def _check_distinct(points: Tensor, message: str, owners: Tensor | None = None) -> None:
     """Refuse clusters with identical rows of parameters, because no contrast distinguishes them."""
-    owners = torch.arange(len(points)) if owners is None else owners
-    place = points.unique(dim=0, return_inverse=True)[1]
-    first = torch.full_like(owners, len(points)).scatter_reduce(0, place, owners, "amin")[place]
-    for clash in (first != owners).nonzero()[:1, 0]:
-        raise SameCenters(message.format(int(first[clash]), int(owners[clash])))
+    first: dict[bytes, int] = {}
+    numbers = range(len(points)) if owners is None else owners.tolist()
+    for owner, row in zip(numbers, (points + 0.0).numpy(), strict=True):  # -0.0 is 0.0
+        if (other := first.setdefault(row.tobytes(), owner)) != owner:
+            raise SameCenters(message.format(*sorted((other, owner))))
 
 
 # --- Gaussian mixtures -------------------------------------------------------------------------------------------

@@ -157,9 +157,12 @@ class Detection(Stage):
             each contrast, which sum to 1.
         """
 
-    @abstractmethod
     def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of the weighted sum, with row norms held constant: the linear rule."""
+        slopes = self.slopes()
+        assert slopes is not None  # other neurons have a gradient of their own
+        with full_precision(x):
+            return weights @ slopes.to(weights)
 
     def slopes(self) -> Tensor | None:
         """Return the gradients [M, d] of the neurons; None if they are not linear in the raw columns."""
@@ -401,8 +404,3 @@ class EdgeDetection(Detection):
         """Compute the relevance [N, d] of a weighted sum: a neuron's column gets all of its value."""
         values = weights * self(x)
         return values.new_zeros(len(values), self.columns).index_add(1, self.column, values)
-
-    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Compute the gradient [N, d] of a weighted sum."""
-        with full_precision(x):
-            return weights @ self.slopes().to(weights)
