@@ -147,7 +147,10 @@ def neuralize(
         names, width = terms.names, terms.width
         X = Table(terms.encode(X.data)) if X is not None and is_texts(X) else X
     elif features is None:
-        names = _feature_names(model, X)
+        fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
+        names = None if X is None else X.names
+        check_names(names, fitted)
+        names = names if fitted is None else [*map(str, fitted)]
     if steps:
         try:
             folding = fold(steps, width)
@@ -181,8 +184,7 @@ def neuralize(
     net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
     devices = map(device_of, (features, final, None if X is None else X.data))
     net.to(next(filter(None, devices), torch.device("cpu")))
-    if found.fidelity is not None:
-        net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
+    net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity or [None] * 3
     if X is not None:
         if net.features is None:
             points = net.carrier.stored(X).tensor
@@ -261,11 +263,3 @@ def _factor(found: ClusterModel, threshold: float | None, stiffness: float | Non
         needed = "give k-means a stiffness=, as soft k-means has it" if found.softens else "this model has none"
         raise ValueError(f"threshold= needs a model with probabilities: {needed}")
     return float(factor)
-
-
-def _feature_names(model: Any, X: Table | None) -> list[str] | None:
-    fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    given = None if X is None else X.names
-    check_names(given, fitted)
-    names = given if fitted is None else fitted
-    return None if names is None else [str(name) for name in names]

@@ -190,7 +190,8 @@ class Head(nn.Module):
         if factor == 1 and threshold is None:
             return self
         detection, grouping = self.detection, self.grouping
-        if isinstance(detection, LinearDetection):
+        if factor != 1:
+            assert isinstance(detection, LinearDetection)
             detection = detection.changed(directions=detection.directions * factor, bias=detection.bias * factor)
         if isinstance(grouping, Minimum) and grouping.gamma is not None:
             grouping = grouping.changed(gamma=grouping.gamma / factor)
