@@ -69,7 +69,7 @@ def quadratic(net: Any, x: Tensor, target: Tensor) -> Tensor:
         weights = (a * head.grouping.gamma).softmax(1) * (-head.grouping.gamma * inner).softmax(1)[:, None]
         pairs.append((weights[..., None] * terms).sum((1, 2)))
     h[torch.arange(len(x)), target] = torch.inf
-    shares = neonxc.head.pooling.take_most(h, net.beta)
+    shares = neonxc.head.competition.take_most(h, net.beta)
     for k in range(K):
         relevance += shares[:, k, None] * torch.where((target == k)[:, None], 0.0, pairs[k])
     return relevance

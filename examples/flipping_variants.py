@@ -17,7 +17,7 @@ from scipy import stats
 from torch import Tensor
 
 from neonxc.evaluation import KDEImputer, ZeroImputer, methods
-from neonxc.head.pooling import take_most
+from neonxc.head.competition import take_most
 from neonxc.lrp import Composite, Gamma
 
 Record = dict[str, Any]
@@ -87,7 +87,7 @@ def from_point(reference: str, X: np.ndarray) -> methods.Method:
         detection = net.head.detection
         y, mean = detection.coordinates(x), detection.coordinates(torch.as_tensor(X).to(x)).mean(0)
         centers = detection.directions.to(x) / 2
-        shares = take_most(net.head.competition.contrasts(detection(x), target), net.beta)
+        shares = take_most(net.head.competition.evidence(detection(x), target)[0], net.beta)
         own = centers[target][:, None]
         w, middle = 2 * (own - centers), (own + centers) / 2  # [N, K, d]
         square = w.square().sum(2, keepdim=True).clamp(min=1e-12)

@@ -82,23 +82,20 @@ if (_root / "pyproject.toml").is_file() and (_root / "trees" / "__init__.py").is
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _version()
     if name in _PACKAGES:
         return import_module(f"neonxc.{name}")
     if name in _HOMES:
-        return getattr(import_module(f"neonxc.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'neonxc' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *_PACKAGES, "__version__"])
-
-
-def _version() -> str:
-    from importlib import metadata
+        globals()[name] = found = getattr(import_module(f"neonxc.{_HOMES[name]}"), name)
+        return found
+    if name != "__version__":
+        raise AttributeError(f"module 'neonxc' has no attribute {name!r}")
+    from importlib import metadata  # takes a while
 
     try:
         return metadata.version("neonxc")
     except metadata.PackageNotFoundError:  # a bare clone that was never installed
         return "0+unknown"
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_PACKAGES, "__version__"])

@@ -14,15 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from neonxc.carriers.terms import behind_terms
-from neonxc.clusterings import ClusterModel, SameCenters, read
-from neonxc.clusterings.model import GivenLabels, is_known
-from neonxc.clusterings.modules import chained, device_of
+from neonxc.clusterings.readers import (
+    ClusterModel,
+    GivenLabels,
+    SameCenters,
+    chained,
+    device_of,
+    read,
+)
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import check_names, check_width
 from neonxc.data.preparation import prepare
 from neonxc.data.sparse import moments
 from neonxc.data.table import Table, is_texts
-from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import fold, settle
@@ -131,29 +135,48 @@ def neuralize(
     while isinstance(final, Pipeline):
         check_is_fitted(final)
         steps, final = steps + final.steps[:-1], final.steps[-1][1]
-    width = next((step.n_features_in_ for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_")), 0)
-    terms, steps = behind_terms(steps)
-    if terms is None:
-        names = None if features is not None else _feature_names(model, X)
-    elif features is not None:
-        raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
-    else:
+    alone = not isinstance(final, type) and read.dispatch(type(final)) is read.dispatch(object)
+    alone = alone and (isinstance(final, ClusterMixin) or hasattr(final, "labels_"))
+    terms = encoding = chain = names = None
+    if steps:
+        width = next(
+            (step.n_features_in_ for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_")), 0
+        )
+        terms, steps = behind_terms(steps)
+    if terms is not None:
         names, width = terms.names, terms.width
         X = Table(terms.encode(X.data)) if X is not None and is_texts(X) else X
-    # checked before the surrogate is fitted, which takes time
-    encoding, chain = _folded(final, steps, width, X, names, features)
-    if _has_labels_alone(final):
-        found = _from_labels(final, X, steps, features, encoding)
-    else:
-        found = _read(final, X)
+    elif features is None:
+        fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
+        names = None if X is None else X.names
+        check_names(names, fitted)
+        names = names if fitted is None else [*map(str, fitted)]
+    if steps:
+        try:
+            folding = fold(steps, width)
+        except ValueError as error:
+            if isinstance(error, NotFittedError) or not alone:
+                raise
+            raise ValueError(
+                f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
+            ) from None
+        if X is not None and X.is_sparse and not folding.plain:
+            raise ValueError(
+                "X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table"
+            )
+        encoding, chain = settle(folding, steps, X if features is None else None, names)
+    # checked before a surrogate is fitted, which takes time
+    if sum(part is not None for part in (features, terms, encoding)) > 1:
+        raise ValueError(
+            "behind features= or a vectorizer a pipeline has numbers, and no vectorizer, encoder or imputer"
+        )
+    found = _from_labels(final, X, steps, features, encoding) if alone else _read(final, X)
     if found.encoding is not None:
-        if steps:
+        if chain is not None or terms is not None:
             raise ValueError(
                 f"a {type(final).__name__} that encodes its table itself needs to be without a pipeline"
             )
         encoding, names = found.encoding, list(found.encoding.columns)
-    if terms is not None and encoding is not None:
-        raise ValueError("behind a vectorizer a pipeline has counts of terms, and no encoder or imputer")
     factor = _factor(found, threshold, stiffness)
     head = found.head(chain).soft(factor, threshold)
     noise = None if found.noise is None else found.noise(chain).scaled(factor)
@@ -161,8 +184,7 @@ def neuralize(
     net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
     devices = map(device_of, (features, final, None if X is None else X.data))
     net.to(next(filter(None, devices), torch.device("cpu")))
-    if found.fidelity is not None:
-        net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
+    net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity or [None] * 3
     if X is not None:
         if net.features is None:
             net.spread_ = moments(net.carrier.stored(X).tensor)[1].cpu().numpy()
@@ -210,12 +232,9 @@ def _from_labels(
 
     check_is_fitted(final)
     if X is None:
-        what = (
-            "labels"
-            if isinstance(final, GivenLabels)
-            else f"a {type(final).__name__}, which remembers its labels alone,"
+        raise ValueError(
+            "explaining a clustering by its labels alone needs the X it was fitted on: neonxc.neuralize(..., X=X)"
         )
-        raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
     table = Table(X.dense(limited=True))
     if not steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
         shape = table.tensor.shape
@@ -228,12 +247,7 @@ def _from_labels(
             )
     if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
         raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
-    return fit_surrogate(table.data, final.labels_, steps, features, encoding)
-
-
-def _has_labels_alone(final: Any) -> bool:
-    known = isinstance(final, type) or is_known(final)
-    return not known and (isinstance(final, ClusterMixin) or hasattr(final, "labels_"))
+    return fit_surrogate(table, final.labels_, steps, features, encoding)
 
 
 def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
@@ -248,37 +262,3 @@ def _factor(found: ClusterModel, threshold: float | None, stiffness: float | Non
         needed = "give k-means a stiffness=, as soft k-means has it" if found.softens else "this model has none"
         raise ValueError(f"threshold= needs a model with probabilities: {needed}")
     return float(factor)
-
-
-def _folded(
-    final: Any,
-    steps: list[tuple[str, Any]],
-    width: int,
-    X: Table | None,
-    names: list[str] | None,
-    features: nn.Module | None,
-) -> tuple[Encoding | None, Preprocessing | None]:
-    if not steps:
-        return None, None
-    try:
-        folding = fold(steps, width)
-    except ValueError as error:
-        if isinstance(error, NotFittedError) or not _has_labels_alone(final):
-            raise
-        raise ValueError(
-            f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
-        ) from None
-    if X is not None and X.is_sparse and not folding.plain:
-        raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
-    encoding, chain = settle(folding, steps, X if features is None else None, names)
-    if encoding is not None and features is not None:
-        raise ValueError("behind a feature network a pipeline has numbers, and no encoder or imputer")
-    return encoding, chain
-
-
-def _feature_names(model: Any, X: Table | None) -> list[str] | None:
-    fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    given = None if X is None else X.names
-    check_names(given, fitted)
-    names = given if fitted is None else fitted
-    return None if names is None else [str(name) for name in names]

@@ -96,14 +96,11 @@ class NeuralizedClustering(nn.Module):
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=head.detection.device))
 
     def __repr__(self) -> str:
-        parts, units = (
-            [self.head.detection, self.head.grouping, self.head.competition, self.noise],
-            self.carrier.units,
-        )
-        named = f"columns ({', '.join(units[:4])}{', ...' if len(units) > 4 else ''})"
+        units, named, parts = self.carrier.units, "features", [*self.head.children(), self.noise]
+        if self.features is None:
+            named = f"columns ({', '.join(units[:4])}{', ...' if len(units) > 4 else ''})"
         lines = [
-            f"{len(self.classes_)} clusters of points with {len(units)} "
-            f"{named if self.features is None else 'features'}, beta={text(self.beta)}",
+            f"{len(self.classes_)} clusters of points with {len(units)} {named}, beta={text(self.beta)}",
             f"(head): {', '.join(type(part).__name__ for part in parts if part is not None)}",
         ]
         if self.features is not None:
@@ -287,39 +284,40 @@ class NeuralizedClustering(nn.Module):
         return self
 
 
+PARTS = (
+    "head",
+    "features",
+    "classes_",
+    "feature_names_",
+    "noise",
+    "encoding",
+)  # what a network is made of, in order
+STATE = (*PARTS, "spread_", "_beta")
+
+
 def _pack(net: NeuralizedClustering) -> Values:
-    return {
-        "head": net.head,
-        "features": net.features if net.features is None or can_pack(net.features) else LEFT_OUT,
-        "noise": net.noise,
-        "encoding": net.encoding,
-        "classes": net.classes_,
-        "feature_names": net.feature_names_,
-        "spread": net.spread_,
-        "fidelity": [net.fidelity_, net.fidelity_held_out_, net.stability_],
-        "beta": net._beta,
-    }
+    values = {name.strip("_"): getattr(net, name) for name in STATE}
+    if net.features is not None and not can_pack(net.features):
+        values["features"] = LEFT_OUT
+    return values | {"fidelity": [net.fidelity_, net.fidelity_held_out_, net.stability_]}
 
 
 @torch.no_grad()
 def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedClustering:
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
-    names = ("head", "features", "classes", "feature_names", "noise", "encoding")
-    net = cls(**{name: values[name] for name in names})
+    net = cls(*(values[name.strip("_")] for name in PARTS))
     net.beta = float(values["beta"])
-    net._beta = values["beta"]  # in its own precision
+    net.spread_, net._beta = values["spread"], values["beta"]  # beta in its own precision
     net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
-    net.spread_ = values["spread"]
     head, K = net.head, len(net.classes_)
     d = head.n_features if net.encoding is None else len(net.encoding.columns)
-    if [type(name) for name in net.feature_names_ or [""] * d] != [str] * d:
-        raise TypeError(f"it has not one name for each of {d} features")
     # run the head once, so that inconsistent values raise an error now
     x = torch.zeros(1, head.n_features)
     head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
-    if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):
-        raise TypeError(f"its head has not one output for each of {K} classes")
+    named = [type(name) for name in net.feature_names_ or [""] * d] == [str] * d
+    if not named or head(x).shape != (1, K) or net.is_noise(x).shape != (1,):
+        raise TypeError(f"its head does not fit {K} classes and the names of {d} features")
     return net
 
 

@@ -31,7 +31,7 @@ from witnesses import (
 
 import neonxc
 from neonxc import NEON
-from neonxc.head.pooling import take_most
+from neonxc.head.competition import take_most
 from neonxc.lrp import Composite, Epsilon, Gamma
 from neonxc.trees import ExKMC
 

@@ -16,7 +16,7 @@ from witnesses import contrast_relevance
 
 import neonxc
 from neonxc.head import centroid_head as CentroidHead
-from neonxc.head.pooling import group_soft_min
+from neonxc.head.grouping import group_soft_min
 from neonxc.models import KernelKMeans
 
 

@@ -393,7 +393,7 @@ def test_save_and_load(tmp_path):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda X: neonxc.neuralize(DBSCAN().fit(X)), ValueError, "a DBSCAN, which remembers its labels alone"),
+        (lambda X: neonxc.neuralize(DBSCAN().fit(X)), ValueError, "a clustering by its labels alone needs the X"),
         (lambda X: neonxc.neuralize(DBSCAN(), X), NotFittedError, "DBSCAN"),
         (lambda X: neonxc.neuralize(labels=[0, 1]), ValueError, "needs the X it was fitted on"),
         (lambda X: neonxc.neuralize(labels=[0, 1], X=X), ValueError, r"one label per point, shape \(500,\)"),

@@ -276,7 +276,7 @@ def test_unusable_texts():
             entry(np.zeros((2, 3)))
     with pytest.raises(TypeError, match=r"net\(x\) takes a tensor, got list: net\(net\.batch\(x\)\.tensor\)"):
         net(TEXTS)
-    with pytest.raises(TypeError, match=r"features= takes what a network does"):
+    with pytest.raises(ValueError, match="behind features= or a vectorizer"):
         neonxc.neuralize(pipeline, TEXTS, torch.nn.Identity())
 
 
@@ -341,5 +341,5 @@ def test_no_imputer_behind_terms():
     pipeline = make_pipeline(CountVectorizer(), SimpleImputer(), kmeans()).fit(TEXTS)
     with pytest.raises(ValueError, match=r"X is sparse, as counts of terms are; encoders and imputers need"):
         neonxc.neuralize(pipeline, TEXTS)
-    with pytest.raises(ValueError, match=r"behind a vectorizer a pipeline has counts of terms, and no encoder"):
+    with pytest.raises(ValueError, match=r"a vectorizer a pipeline has numbers, and no vectorizer, encoder"):
         neonxc.neuralize(pipeline)

@@ -12,9 +12,8 @@ from torch import Tensor
 from neonxc.clusterings import ClusterModel, read
 from neonxc.head import Head
 from neonxc.head.competition import Path
-from neonxc.head.detection import Detection, EdgeDetection, LinearDetection
+from neonxc.head.detection import Detection, EdgeDetection, LinearDetection, Preprocessing, mapped
 from neonxc.head.grouping import UnionOfIntervals
-from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.tree import ThresholdTree
 

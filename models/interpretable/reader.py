@@ -5,7 +5,7 @@ from __future__ import annotations
 from sklearn.utils.validation import check_is_fitted
 
 from neonxc.clusterings import ClusterModel, read
-from neonxc.clusterings.centers import centroids
+from neonxc.clusterings.readers import centroids
 
 from .kcenter import KCenter
 

@@ -6,11 +6,11 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from neonxc.clusterings import ClusterModel, read
-from neonxc.clusterings.model import Fidelity
+from neonxc.clusterings.readers import Fidelity
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.head import Head, centroid_head
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 
 from .estimator import KernelKMeans

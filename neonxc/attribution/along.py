@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neonxc.attribution.decisions import Decisions
 from neonxc.carriers import Carrier, HeadRule, rows
-from neonxc.head.pooling import slopes_of_most
+from neonxc.head.competition import slopes_of_most
 
 
 def as_baseline(along: Any) -> Tensor:

@@ -12,8 +12,7 @@ from torch import Tensor
 from neonxc.carriers import Decide, rows
 from neonxc.common.targets import as_columns, check_columns
 from neonxc.head import Decision, Head
-from neonxc.head.competition import Path, Share
-from neonxc.head.pooling import softmin, take_most
+from neonxc.head.competition import Path, Share, softmin, take_most
 from neonxc.network import NeuralizedClustering
 
 
@@ -82,7 +81,7 @@ class Decisions:
         points, head, parts = rows(a), self.net.head, []
         for block in self.net.carrier.of_points(points):
             values, other = head.values(points[block]), None if rival is None else rival[block]
-            contrasts = head.competition.contrasts(values, columns[block], other)
+            contrasts = head.competition.evidence(values, columns[block], other)[0]
             parts.append(softmin(contrasts, self.stiffness).nan_to_num())
         return torch.cat(parts)
 

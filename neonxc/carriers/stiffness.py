@@ -34,7 +34,7 @@ def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
             for part in carrier.of_points(points):
                 values = net.head.values(points[part]).double()
                 own = net.head.competition.assign(values)
-                contrasts = net.head.competition.contrasts(values, own).clamp(min=0)
+                contrasts = net.head.competition.evidence(values, own)[0].clamp(min=0)
                 found = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
                 noise = net.is_noise(points[part]).long()
                 sums.index_add_(0, noise.cpu(), torch.stack([found, torch.ones_like(found)], 1).cpu())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +12,13 @@ from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import carrier_of
-from neonxc.clusterings import ClusterModel
-from neonxc.clusterings.model import Fidelity
-from neonxc.clusterings.modules import device_of
+from neonxc.clusterings.readers import ClusterModel, Fidelity, device_of
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_labels
 from neonxc.data.table import Table
 from neonxc.head import Head, Noise, centroid_head
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
 
@@ -38,7 +35,7 @@ COMPARED = 500  # at least this number of points is compared, if there are as ma
 
 
 def fit_surrogate(
-    X: Any,
+    X: Table,
     labels: Any,
     steps: list[tuple[str, Any]],
     features: nn.Module | None,
@@ -71,19 +68,19 @@ def fit_surrogate(
         far, nearest = supports.distances(points).min(1)
         radius = radii(far, nearest, there, len(classes))
         _warn_of_noise(far <= radius[nearest], there)
-        noise = partial(_noise, radius.cpu(), points.shape[1])
-    head = partial(_head, supports, shift.cpu())
+
+        def noise(chain: Preprocessing | None) -> Noise:
+            return Noise(radius.cpu(), len(radius), (chain or Preprocessing.identity(len(shift))).weight)
+
     centers = supports.flat()[0].cpu() + shift.cpu()
-    return ClusterModel(head, centers, classes, None, fidelity, noise, scale=supports.gamma)
+    return ClusterModel(
+        lambda chain: _head(supports, shift.cpu(), chain), centers, classes, None, fidelity, noise, supports.gamma
+    )
 
 
 def _head(supports: Supports, shift: Tensor | float, chain: Preprocessing | None) -> Head:
     points, groups, log_weights = (part.cpu() for part in supports.flat())
     return centroid_head(points + shift, groups, chain, gamma=supports.gamma, log_weights=log_weights)
-
-
-def _noise(radius: Tensor, d: int, chain: Preprocessing | None) -> Noise:
-    return Noise(radius, len(radius), (chain or Preprocessing.identity(d)).weight)
 
 
 def _hashed(x: Tensor, labels: Tensor) -> Tensor:
@@ -100,16 +97,16 @@ def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray
     The held-out fidelity is that of a surrogate of four fifths of the points, measured on the others; it is None
     if a cluster has no points in the four fifths.
     """
-    right = supports.distances(x).argmin(1) == labels
-    checked, shares = [(right, labels, classes, "the points")], [_share(right)]
     test = slice(int(HELD_OUT * len(x)))
+    checked = [(supports, slice(None), "the points")]
     if (others := _without(test, x, labels, len(classes))) is not None:
-        right = others.distances(x[test]).argmin(1) == labels[test]
-        checked.append((right, labels[test], classes, "the points held out from a fit to the others"))
-        shares.append(_share(right))
-    _warn_of_labels(*checked[shares.index(min(shares))])
-    held_out = shares[1] if others is not None else None
-    return Fidelity(shares[0], held_out, _stability(supports, x, labels, len(classes)))
+        checked.append((others, test, "the points held out from a fit to the others"))
+    right = [one.distances(x[rows]).argmin(1) == labels[rows] for one, rows, _ in checked]
+    shares = [*map(_share, right)]
+    worst = shares.index(min(shares))
+    _, rows, which = checked[worst]
+    _warn_of_labels(right[worst], labels[rows], classes, which)
+    return Fidelity(*shares)._replace(stability=_stability(supports, x, labels, len(classes)))
 
 
 def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:
@@ -131,11 +128,11 @@ def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int) -> float |
     size = int(DROPPED * len(x))
     refits = [_without(slice(i * size, (i + 1) * size), x, labels, k) for i in range(REFITS)]
     some = x[:: max(1, len(x) // COMPARED)]
-    nets = []
-    for one in (supports, *refits):
-        if one is not None:
-            net = NeuralizedClustering(_head(one, 0.0, None)).to(x.device)
-            nets.append(net.calibrate(x[: 2 * COMPARED]))
+    nets = [
+        NeuralizedClustering(_head(one, 0.0, None)).to(x.device).calibrate(x[: 2 * COMPARED])
+        for one in (supports, *refits)
+        if one is not None
+    ]
     own = nets[0](some).argmax(1)
     before, *after = (NEON(net).attribute(some, target=own) for net in nets)
     changes = [float((one - before).norm()) / (float(before.norm()) or 1.0) for one in after]
@@ -194,23 +191,24 @@ def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
 
 def _cut(far: Tensor, clustered: Tensor) -> float:
     """Return the threshold with the fewest errors; infinite if no point lies beyond it."""
-    far, order = far.sort()
-    edges = torch.cat([far.new_tensor([-math.inf]), far, far.new_tensor([math.inf])])
-    gained = (2 * clustered[order].long() - 1).cumsum(0)
-    gained = torch.cat([gained.new_zeros(1), gained]).masked_fill(edges[1:] == edges[:-1], -len(far))
+    values, place = far.unique(return_inverse=True)
+    edges = far.new_tensor([-math.inf, *values.tolist(), math.inf])
+    # the correct points minus the errors up to each value, compared with a threshold below all of them
+    gained = place.new_zeros(len(values) + 1).index_add(0, place + 1, 2 * clustered.long() - 1).cumsum(0)
     at = int(gained.argmax())
     return float((edges[at] + edges[at + 1]) / 2)
 
 
-def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, encoding: Encoding | None) -> Tensor:
+def _points(
+    table: Table, steps: list[tuple[str, Any]], features: nn.Module | None, encoding: Encoding | None
+) -> Tensor:
     """Return the points that were clustered, [n, d] of float64; `encoding` is that of a table, if X is one."""
-    if encoding is not None and Table.read(X).is_tensor:
+    if encoding is not None and table.is_tensor:
         raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
-    table = Table.read(X)
     if features is not None:
         carrier = carrier_of(features, None, None, device_of(features) or torch.device("cpu"))
         with torch.no_grad():
-            points = torch.cat([points for _, points in carrier.points(X)])
+            points = torch.cat([points for _, points in carrier.points(table)])
         table = Table(points.double())
     if steps:
         pipeline = Pipeline(steps)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc.common.registry import storable
-from neonxc.head.pooling import group_min, log_odds, min_over_competitors
+from neonxc.head.grouping import Stage, group_min
 
 Share = Callable[[Tensor, float | Tensor], Tensor]
 """Computes the competitors' shares [N, L] from their contrasts [N, L] with the target and the stiffness beta."""
 
 
-class Competition(nn.Module, ABC):
+class Competition(Stage):
     """Base class of competition layers, which compute logits [N, K] from values [N, L] of clusters or tests."""
 
     threshold: float | None = None
@@ -26,7 +27,7 @@ class Competition(nn.Module, ABC):
 
     @abstractmethod
     def evidence(
-        self, values: Tensor, target: Tensor, competitor: Tensor | None
+        self, values: Tensor, target: Tensor, competitor: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Compute what speaks for a cluster, from all competitors or from one [N] only.
 
@@ -40,10 +41,6 @@ class Competition(nn.Module, ABC):
         own : Tensor [N, L] or None
             Indicator of the target's own value.
         """
-
-    def contrasts(self, values: Tensor, target: Tensor, competitor: Tensor | None = None) -> Tensor:
-        """Return the contrasts [N, L] of :meth:`evidence`."""
-        return self.evidence(values, target, competitor)[0]
 
 
 @storable
@@ -61,18 +58,23 @@ class Rivals(Competition):
     PLAIN = ("threshold",)
 
     def __init__(self, threshold: float | None = None) -> None:
-        super().__init__()
-        self.threshold = threshold
+        super().__init__(threshold=threshold)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Compute the logits [N, K] from values [N, K]."""
-        return min_over_competitors(values) if self.threshold is None else log_odds(values, self.threshold)
+        """Compute the logits [N, K] from values [N, K]; terms that all clusters share cancel."""
+        if self.threshold is not None:
+            return log_odds(values, self.threshold)
+        least = values.topk(2, dim=1, largest=False)  # of the others: the second least for the best cluster
+        first, second = least.values.split(1, dim=1)
+        return first.expand_as(values).scatter(1, least.indices[:, :1], second) - values
 
     def assign(self, values: Tensor) -> Tensor:
         """Return the column [N] of the cluster with the least value."""
         return values.argmin(dim=1)
 
-    def evidence(self, values: Tensor, target: Tensor, competitor: Tensor | None) -> tuple[Tensor, None, Tensor]:
+    def evidence(
+        self, values: Tensor, target: Tensor, competitor: Tensor | None = None
+    ) -> tuple[Tensor, None, Tensor]:
         """Compute the contrasts ``E_k - E_c`` [N, K] with the target; see :meth:`Competition.evidence`."""
         columns = torch.arange(values.shape[1], device=values.device)
         own = columns == target[:, None]
@@ -95,31 +97,34 @@ class Path(Competition):
     """
 
     PLAIN = ("children_", "k")
+    children_: list[tuple[int, int]]
+    k: int
     signs: Tensor
     leaves: Tensor
 
     def __init__(self, children: Sequence[tuple[int, int]], leaves: Tensor) -> None:
-        super().__init__()
-        self.children_ = [(int(left), int(right)) for left, right in children]
-        self.k = int(leaves.max()) + 1
+        pairs = [(int(left), int(right)) for left, right in children]
+        super().__init__(children_=pairs, k=int(leaves.max()) + 1, leaves=leaves)
         # the sides [L, T] of the tests on the leaves' paths: 1 left, -1 right, 0 off the path
         tests = torch.eye(len(children), dtype=torch.int8, device=leaves.device)
         self.register_buffer("signs", self._at_leaves(torch.zeros_like(tests[0]), tests, torch.add))
-        self.register_buffer("leaves", leaves)
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute the logits [N, K] from the values of tests [N, T]."""
         return -group_min(-self._leaf_values(values), self.leaves, self.k)[0]
 
-    def evidence(self, values: Tensor, target: Tensor, competitor: Tensor | None) -> tuple[Tensor, Tensor, None]:
+    def evidence(
+        self, values: Tensor, target: Tensor, competitor: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, None]:
         """Compute the margins [N, T] of the tests on the path to the target's best leaf, and their sides.
 
         With a competitor, only the test where the path to the competitor's best leaf branches off has a margin.
         """
-        leaf_values, sides = self._leaf_values(values), self.signs.to(values)
+        leaf_values = self._leaf_values(values)
 
         def path(column: Tensor) -> Tensor:  # to the leaf with the greatest value
-            return sides[leaf_values.masked_fill(self.leaves != column[:, None], -torch.inf).argmax(dim=1)]
+            best = leaf_values.masked_fill(self.leaves != column[:, None], -torch.inf).argmax(dim=1)
+            return self.signs[best].to(values)
 
         signs = path(target)
         # exactly one test separates two leaves
@@ -133,9 +138,76 @@ class Path(Competition):
 
     def _at_leaves(self, root: Tensor, left: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Carry a value from the root to the leaves [L, ...]: a test joins its `left` [T, ...] or minus it."""
-        tests: dict[int, Tensor] = {0: root}
-        leaves: dict[int, Tensor] = {}
-        for test, children in enumerate(self.children_):
-            for child, side in zip(children, (left[test], -left[test]), strict=True):
-                (leaves if child >= 0 else tests)[abs(child)] = join(tests[test], side)
-        return torch.stack([leaves[leaf] for leaf in range(len(leaves))])
+        found: dict[int, Tensor] = {}
+        for test, (first, second) in enumerate(self.children_):
+            here = found[-test] if test else root  # a key 0 is the first leaf
+            found[first], found[second] = join(here, left[test]), join(here, -left[test])
+        return torch.stack([found[leaf] for leaf in range(len(left) + 1)])
+
+
+def log_odds(energy: Tensor, threshold: float) -> Tensor:
+    """Compute the log odds [N, K] of ``p = softmax(-energy)`` minus those of a threshold (NEON paper, Prop. 7).
+
+    For each cluster c this is ``LME^{-1}`` of the contrasts ``E_k - E_c``, plus a constant.
+    """
+    logs = (-energy).log_softmax(dim=1)
+    best = logs.argmax(dim=1, keepdim=True)
+    # log(1 - p_c) is inexact if p_c is nearly 1: for the best cluster, the other probabilities are summed instead
+    rest = logs.scatter(1, best, -torch.inf)
+    others = torch.log1p(-rest.exp()).scatter(1, best, rest.logsumexp(dim=1, keepdim=True))
+    return logs - others + math.log((1 - threshold) / threshold)
+
+
+def softmin(contrasts: Tensor, beta: float | Tensor) -> Tensor:
+    """Compute the weights ``softmax(-beta h)`` [N, L] of contrasts h.
+
+    `beta` ranges from 0 (equal weights) to inf (the least contrast gets all; ties share equally). Infinite
+    contrasts get 0; a row with infinite contrasts only gets NaN.
+    """
+    least = contrasts.amin(dim=1, keepdim=True)
+    logits = torch.where(contrasts == least, 0.0, -beta * (contrasts - least))
+    return logits.masked_fill(contrasts.isinf(), -torch.inf).softmax(dim=1)
+
+
+def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = None) -> Tensor:
+    """Share the minimum of the contrasts among the competitors: multipliers ``s_k = R_k / h_k``.
+
+    If the minimum f is >= 0 this is the min-take-most rule of the NEON paper (Eq. 2), ``R_k = w_k f`` with ``w =
+    softmin(beta h)``. If it is negative ("why not c?"), some contrasts may be close to zero, and ``R_k / h_k``
+    would have a pole. In that case f is shared among the clusters that beat c, those with h_k < 0: ``s_k = w_k f /
+    sum_j w_j h_j``. Both rules conserve: ``sum_k s_k h_k = f``.
+
+    Parameters
+    ----------
+    contrasts : Tensor [N, L]
+        The contrasts h; ``inf`` where there is no competitor. A row without any competitor gets zeros.
+    beta : float or scalar Tensor
+        Stiffness from 0 (equal weights) to inf (the least contrast gets all; ties share equally).
+    weights : Tensor [N, L], optional
+        The weights w, in place of the softmin; those of clusters that do not compete are ignored. A negative
+        minimum is always shared by the softmin, as its shares are bounded.
+
+    Returns
+    -------
+    Tensor [N, L]
+        The multipliers s, finite and not negative.
+    """
+    lowest = contrasts.amin(dim=1, keepdim=True)
+    absent = contrasts.isinf()
+    found = softmin(contrasts, beta)
+    if weights is not None:
+        weights = weights.masked_fill(absent, 0.0)
+        total = weights.sum(dim=1, keepdim=True)
+        found = torch.where((lowest >= 0) & (total > 0), weights / total, found)
+    nearest = (contrasts == lowest) | absent  # f / h is 1 for the nearest competitor, even if both are 0
+    won = found * torch.where(nearest, 1.0, lowest / contrasts)
+    beaten_by = found * (contrasts < 0)
+    lost = beaten_by * (lowest / (found * contrasts.clamp(max=0)).sum(dim=1, keepdim=True))
+    return torch.where(lowest < 0, lost, won).masked_fill(absent, 0.0)
+
+
+def slopes_of_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:
+    """Shares of :func:`take_most`, scaled to sum to 1, to weight the competitors' gradients."""
+    shares = take_most(contrasts, beta)
+    total = shares.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, shares / total, softmin(contrasts, beta).nan_to_num())

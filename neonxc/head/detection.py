@@ -1,37 +1,121 @@
-"""Detection layers of linear neurons on the raw columns, and the relevance that they assign to the columns."""
+"""Detection layers: linear neurons behind affine steps and single columns, and the relevance that columns get.
+
+The affine steps of a pipeline are one map from raw columns to the space of the centroids,
+``z = (A x + b) / n(x) + c``, with the row norm n(x) if the pipeline has a Normalizer, and 1 otherwise.
+Explanations hold n(x) constant, so that cluster boundaries are hyperplanes in the raw columns.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_range, compute_dtype, spreads
 from neonxc.data.sparse import ORDERS, SparseRows, dense
-from neonxc.head.preprocessing import mapped
+from neonxc.head.grouping import Stage
 
 
-class Detection(nn.Module, ABC):
-    """Base class of detection layers: a decision is a weighted sum of their neurons.
+@dataclass(frozen=True)
+class RowNorm:
+    """The divisor of a Normalizer: the norm (l1, l2 or max) of ``A x + b``."""
 
-    The plain attributes and buffers are given by name; the first buffer has one row per neuron.
+    kind: str
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The map ``z = (weight x + bias) / norm(x) + offset``.
+
+    `weight` is [d] (a diagonal matrix) or [p, d]. `center` and `scale` [d] are those of the data in raw units:
+    among all raw points that map to a given z, :meth:`preimage` takes the one nearest to `center` in units of
+    `scale`.
     """
 
-    PLAIN: tuple[str, ...] = ()
+    weight: Tensor
+    bias: Tensor
+    offset: Tensor
+    center: Tensor
+    scale: Tensor
+    norm: RowNorm | None = None
 
-    def __init__(self, **parts: Any) -> None:
-        super().__init__()
-        for name, value in parts.items():
-            if name in self.PLAIN:
-                setattr(self, name, value)
-            else:
-                self.register_buffer(name, value)
+    @classmethod
+    def identity(cls, d: int, device: torch.device | None = None) -> Preprocessing:
+        """Return the identity map of `d` columns."""
+        zero = torch.zeros(d, dtype=torch.float64, device=device)
+        one = torch.ones_like(zero)
+        return cls(one, zero, zero, zero, one)
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether the map keeps columns separate."""
+        return self.weight.ndim == 1
+
+    def then(self, weight: Tensor, bias: Tensor) -> Preprocessing:
+        """Append the affine step ``z -> weight z + bias``."""
+        both = weight * self.weight if self.diagonal else mapped(weight, self.weight.T).T
+        step = replace(self, weight=both, bias=mapped(weight, self.bias), offset=mapped(weight, self.offset))
+        if self.norm is None:
+            return replace(step, bias=step.bias + bias)
+        return replace(step, offset=step.offset + bias)
+
+    def normalized(self, kind: str) -> Preprocessing:
+        """Append a Normalizer."""
+        if self.norm is not None and bool(self.offset.any()):
+            raise ValueError(
+                "a pipeline that shifts points between two Normalizer steps can't be folded; keep one of them"
+            )
+        # without a shift in between, the second Normalizer cancels the first
+        return replace(self, norm=RowNorm(kind, self.weight, self.bias))
+
+    def pullback(self, directions: Tensor) -> Tensor:
+        """Map directions [M, p] of z to directions [M, d] of the raw columns, ``A' w``."""
+        return directions * self.weight if self.diagonal else directions @ self.weight
+
+    def preimage(self, shifts: Tensor) -> Tensor:
+        """Map shifts [M, p] of z to the smallest shifts [M, d] of the raw columns, in units of `scale`."""
+        if self.diagonal:
+            return shifts / self.weight
+        back = shifts @ torch.linalg.pinv(self.weight * self.scale, rtol=1e-12).T * self.scale
+        if not torch.allclose(back @ self.weight.T, shifts, atol=1e-6 * float(shifts.abs().max()) + 1e-12):
+            raise ValueError(
+                "the preprocessing maps no raw point to the midpoints of the centroids: it was fitted again after "
+                "the clusterer, or it repeats columns before a Normalizer"
+            )
+        return back
+
+    def point(self, z: Tensor) -> Tensor:
+        """Return the raw point [d] with ``A x + b = z`` that is nearest to `center`."""
+        return self.center + self.preimage((z - mapped(self.weight, self.center) - self.bias)[None])[0]
+
+    def frame(self, z: Tensor) -> dict[str, Any]:
+        """The coordinates of a ``LinearDetection`` that are zero where the preprocessing maps to z [p]."""
+        if self.norm is None:  # only root + origin matters
+            return {"root": self.point(z), "origin": torch.zeros_like(self.center), "diagonal": self.diagonal}
+        zero, norm = torch.zeros_like(z), self.norm
+        origin = self.preimage(z[None])[0]
+        named = {"norm": norm.kind, "norm_weight": norm.weight, "norm_bias": norm.bias}
+        return {"root": self.point(zero), "origin": origin, "diagonal": self.diagonal, **named}
+
+
+def mapped(weight: Tensor, x: Tensor) -> Tensor:
+    """Map a vector [d] or rows [N, d] by a diagonal [d] or a matrix [p, d]."""
+    return x * weight if weight.ndim == 1 else x @ weight.T
+
+
+class Detection(Stage):
+    """Base class of detection layers: a decision is a weighted sum of their neurons.
+
+    The first buffer has one row per neuron.
+    """
 
     @property
     def n_features(self) -> int:
@@ -59,10 +143,6 @@ class Detection(nn.Module, ABC):
         return max(self.n_neurons, self.n_features)
 
     @abstractmethod
-    def forward(self, x: Tensor) -> Tensor:
-        """Compute neurons [N, M] from raw points [N, d], in float32 or float64 and with autocast off."""
-
-    @abstractmethod
     def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
         """Compute the relevance [N, d] of the weighted sum ``sum_m weights_m a_m(x)``.
 
@@ -77,9 +157,12 @@ class Detection(nn.Module, ABC):
             each contrast, which sum to 1.
         """
 
-    @abstractmethod
     def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Compute the gradient [N, d] of the weighted sum: the multipliers of the standard linear rule."""
+        """Compute the gradient [N, d] of the weighted sum, with row norms held constant: the linear rule."""
+        slopes = self.slopes()
+        assert slopes is not None  # other neurons have a gradient of their own
+        with full_precision(x):
+            return weights @ slopes.to(weights)
 
     def slopes(self) -> Tensor | None:
         """Return the gradients [M, d] of the neurons; None if they are not linear in the raw columns."""
@@ -160,11 +243,10 @@ class LinearDetection(Detection):
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the column, the threshold and the sign [M] of the neurons; see :meth:`Detection.edges`."""
-        uses_column = self.directions != 0
-        if self.norm is not None or not bool((uses_column.sum(dim=1) == 1).all()):
+        row, column = self.directions.nonzero(as_tuple=True)
+        if self.norm is not None or not torch.equal(row, torch.arange(self.n_neurons, device=row.device)):
             return None
-        column = uses_column.to(torch.int8).argmax(dim=1)
-        slope = self.directions.gather(1, column[:, None])[:, 0]
+        slope = self.directions.sum(dim=1)
         return column, (self.root + self.origin)[column] + self.bias / slope, slope.sign()
 
     @property
@@ -174,29 +256,24 @@ class LinearDetection(Detection):
             return torch.zeros_like(self.bias)
         return self.bias - (self.directions * self.anchors).sum(dim=1)
 
-    def changed(self, **buffers: Tensor) -> LinearDetection:
-        """Return the same layer with other values of some buffers."""
-        other = copy(self)
-        other._buffers = {**self._buffers, **buffers}
-        return other
-
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
         """Raise a ValueError if products with the directions overflow, or centroids' distances underflow."""
         info, slope = torch.finfo(x.dtype), float(self.directions.abs().amax())
         check_range(x, info.max / (16 * self.n_features * max(slope, info.tiny)), names=names)
         size = slope * float(self.anchors.abs().amax())
         if not self.nearest_zero and size < info.tiny / info.eps:
-            kind = str(x.dtype).removeprefix("torch.")
             raise ValueError(
-                f"squared distances between the clusters are at most {size:.3g}, too small for {kind}; rescale "
+                f"squared distances between the clusters are at most {size:.3g}, too small for {x.dtype}; rescale "
                 "the columns, or pass float64"
             )
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute neurons [N, M] from raw points [N, d], dense or sparse, with autocast off."""
         with full_precision(x):
-            if isinstance(x, SparseRows):
-                return self._sparse_forward(x)
+            if isinstance(x, SparseRows):  # in float64, as the shift is subtracted after the matrix product
+                directions, origin = self.directions.double(), self.origin.double()
+                along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x)
+                return (self.bias.double() + directions @ origin - along).to(x.dtype)
             y, _ = self.coordinates(x)
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
@@ -230,12 +307,6 @@ class LinearDetection(Detection):
         mine = directions[target]
         squares = share @ directions.square() - 2 * mine * (share @ directions)
         return squares + share.sum(1, keepdim=True) * mine.square()
-
-    def _sparse_forward(self, x: SparseRows) -> Tensor:
-        """Neurons [N, M] of sparse points, in float64, as the shift is subtracted after the matrix product."""
-        directions, origin = self.directions.double(), self.origin.double()
-        along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x) - directions @ origin
-        return (self.bias.double() - along).to(x.dtype)
 
     def coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
         """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
@@ -326,16 +397,10 @@ class EdgeDetection(Detection):
         # compared in float64, as the tree does
         inside = (self.edge.double() - x[:, self.column].double()) * self.sign
         neurons = (inside / self.spread.double()).to(dtype)
-        least = torch.full_like(neurons, torch.finfo(dtype).tiny)
-        belongs = (inside > 0) | ((inside == 0) & (self.sign > 0))
-        return torch.where(neurons == 0, torch.where(belongs, least, -least), neurons)
+        side = torch.where(inside == 0, self.sign, inside).sign().to(dtype)
+        return torch.where(neurons == 0, side * torch.finfo(dtype).tiny, neurons)
 
     def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum: a neuron's column gets all of its value."""
         values = weights * self(x)
         return values.new_zeros(len(values), self.columns).index_add(1, self.column, values)
-
-    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Compute the gradient [N, d] of a weighted sum."""
-        with full_precision(x):
-            return weights @ self.slopes().to(weights)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from neonxc.common.registry import storable
-from neonxc.head.pooling import group_min, group_soft_min
 
 MOST_PIECES = 1 << 14  # limits the combinations of interval tests, which grow exponentially
 
@@ -36,12 +38,6 @@ class Pieces:
     signs: Tensor
     own: Tensor | None = None
 
-    @classmethod
-    def of_least(cls, groups: Tensor) -> Pieces:
-        """Return one piece per value, where it is the least of all, for values that belong to `groups` [M]."""
-        own = torch.arange(len(groups), device=groups.device)
-        return cls(groups, (groups != groups[:, None]).to(torch.int8), own)
-
     def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
         """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
         signs = self.signs[piece].to(values)
@@ -54,8 +50,30 @@ class Pieces:
         return signs * (slopes if self.own is None else slopes - slopes[self.own[piece]][:, None])
 
 
+class Stage(nn.Module):
+    """Base class of the layers of a head: their plain attributes, whose names they list, and buffers."""
+
+    PLAIN: tuple[str, ...] = ()
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__()
+        for name, value in parts.items():
+            if name in self.PLAIN:
+                setattr(self, name, value)
+            else:
+                self.register_buffer(name, value)
+
+    def changed(self, **parts: Any) -> Self:
+        """Return the same layer with other values of some attributes and buffers."""
+        other = copy(self)
+        other._buffers = self._buffers.copy()
+        for name, value in parts.items():
+            setattr(other, name, value)
+        return other
+
+
 @storable
-class Minimum(nn.Module):
+class Minimum(Stage):
     """The hard or soft minimum over the neurons of each cluster.
 
     Parameters
@@ -69,37 +87,31 @@ class Minimum(nn.Module):
     """
 
     PLAIN = ("gamma", "sizes")
+    gamma: float | None
+    sizes: list[int]
     groups: Tensor
-    log_weights: Tensor | None
+    log_weights: Tensor
 
     def __init__(self, groups: Tensor, gamma: float | None = None, log_weights: Tensor | None = None) -> None:
-        super().__init__()
         counts = torch.bincount(groups)
-        self.gamma, self.sizes = gamma, counts.tolist()
         if log_weights is None and gamma is not None:
             log_weights = -counts.double().log()[groups]
-        self.register_buffer("groups", groups)
-        self.register_buffer("log_weights", log_weights)
+        super().__init__(gamma=gamma, sizes=counts.tolist(), groups=groups, log_weights=log_weights)
 
     @property
     def n_groups(self) -> int:
         """Number of clusters K."""
         return len(self.sizes)
 
-    @property
-    def soft(self) -> bool:
-        """Whether a cluster's value depends on all of its neurons, and not on the least alone."""
-        return self.gamma is not None
-
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, K] of the clusters, and the neurons' shares [N, M] in them."""
-        if self.gamma is None or self.log_weights is None:
+        if self.gamma is None:
             return group_min(neurons, self.groups, self.n_groups)
         return group_soft_min(neurons, self.sizes, self.gamma, self.log_weights)
 
 
 @storable
-class UnionOfIntervals(nn.Module):
+class UnionOfIntervals(Stage):
     """Tests whether a value lies in a union of intervals.
 
     The value of an interval is the minimum over the neurons of its edges. The value of a test is the maximum over
@@ -116,17 +128,13 @@ class UnionOfIntervals(nn.Module):
     """
 
     PLAIN = ("n_groups",)
-    soft = False
+    n_groups: int
     intervals: Tensor
     tests: Tensor
     groups: Tensor
 
     def __init__(self, intervals: Tensor, tests: Tensor, n_tests: int) -> None:
-        super().__init__()
-        self.n_groups = n_tests
-        self.register_buffer("intervals", intervals)
-        self.register_buffer("tests", tests)
-        self.register_buffer("groups", tests[intervals])
+        super().__init__(n_groups=n_tests, intervals=intervals, tests=tests, groups=tests[intervals])
 
     def pieces(self, pieces: Pieces) -> Pieces:
         """Split the pieces of tests into pieces of edges: one per combination of intervals inside or outside.
@@ -136,30 +144,73 @@ class UnionOfIntervals(nn.Module):
         ValueError
             There are more than 16,384 combinations.
         """
-        intervals: list[list[list[int]]] = [[] for _ in range(self.n_groups)]  # the edges of each test's intervals
+        inside: list[Any] = [[] for _ in range(self.n_groups)]  # the edges of each test's intervals
         for interval, test in enumerate(self.tests.tolist()):
-            intervals[test].append((self.intervals == interval).nonzero()[:, 0].tolist())
-        outside = [list(product(*edges)) for edges in intervals]  # beyond one edge of every interval
-        clusters, found = list[Tensor](), list[Tensor]()
+            inside[test].append((self.intervals == interval).nonzero()[:, 0].tolist())
+        outside = [list(product(*edges)) for edges in inside]  # beyond one edge of every interval
+        ways = {1: inside, -1: outside, 0: [[()]] * self.n_groups}
+        found: list[tuple[Tensor, Tensor]] = []
         for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
-            ways = [
-                (intervals[test] if sign > 0 else outside[test]) if sign else [()]
-                for test, sign in enumerate(signs.tolist())
-            ]
-            if len(found) + prod(map(len, ways)) > MOST_PIECES:
+            choices = [ways[sign][test] for test, sign in enumerate(signs.tolist())]
+            if len(found) + prod(map(len, choices)) > MOST_PIECES:
                 raise ValueError(
                     f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces"
                 )
-            for way in product(*ways):
-                edges = [m for some in way for m in some]
+            for way in product(*choices):
+                edges = [*chain(*way)]
                 row = torch.zeros_like(self.groups, dtype=torch.int8)
                 row[edges] = signs[self.groups[edges]]
-                clusters.append(cluster)
-                found.append(row)
-        return Pieces(torch.stack(clusters), torch.stack(found))
+                found.append((cluster, row))
+        return Pieces(*map(torch.stack, zip(*found, strict=True)))
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, T] of the tests, and the share [N, M] of each neuron in its test's value."""
         inside, edge_shares = group_min(neurons, self.intervals, len(self.tests))
         least, interval_shares = group_min(-inside, self.tests, self.n_groups)
         return -least, edge_shares * interval_shares[:, self.intervals]
+
+
+def group_min(energy: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
+    """Compute the minimum [N, K] over each group of columns and the columns' shares [N, M]; ties are equal."""
+    least = energy.new_full((energy.shape[0], n_groups), torch.inf)
+    least = least.scatter_reduce(1, groups.expand_as(energy), energy, "amin")
+    hit = (energy == least[:, groups]).to(energy.dtype)
+    ties = torch.zeros_like(least).index_add(1, groups, hit)
+    return least, hit / ties[:, groups]
+
+
+def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the soft minimum ``LME^{-gamma}`` over each group of columns (NEON paper, Eq. 7).
+
+    Parameters
+    ----------
+    energy : Tensor [N, M]
+    sizes : list of int
+        Number of columns of each group; groups are contiguous.
+    gamma : float
+        Stiffness > 0.
+    log_weights : Tensor [M]
+        Logarithms of the columns' weights, preferably in float64, as they are divided by gamma.
+
+    Returns
+    -------
+    minima : Tensor [N, K]
+    shares : Tensor [N, M]
+        The gradients of the minima.
+    """
+    minima, shares = [], []
+    for part, logs in zip(energy.split(sizes, dim=1), log_weights.double().split(sizes), strict=True):
+        total, least = logs.logsumexp(dim=0), part.amin(dim=1)
+        logs = (logs - total).to(energy)
+        logits = (part - least[:, None]).mul_(-gamma)
+        # no matrix product, which autocast would round
+        change = (logits.expm1() * logs.exp()).sum(dim=1)
+        logits = logits + logs
+        share = logits.softmax(dim=1)
+        # if all logits are close to 0, log1p avoids the rounding error of the logarithm of a sum near 1; without
+        # the clamp, the gradient of the branch not taken would be 0 times infinity
+        log_sum = logits.amax(dim=1) - share.amax(dim=1).log()
+        log_sum = torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), log_sum)
+        minima.append(least - (log_sum + total.to(energy)) / gamma)
+        shares.append(share)
+    return torch.stack(minima, dim=1), torch.cat(shares, dim=1)

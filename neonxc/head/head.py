@@ -12,11 +12,9 @@ from neonxc.common.memory import blocks
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
-from neonxc.head.competition import Competition, Path, Rivals, Share
-from neonxc.head.detection import Detection, LinearDetection, full_precision
-from neonxc.head.grouping import Minimum, Pieces, UnionOfIntervals
-from neonxc.head.pooling import softmin, take_most
-from neonxc.head.preprocessing import Preprocessing, mapped
+from neonxc.head.competition import Competition, Path, Rivals, Share, softmin, take_most
+from neonxc.head.detection import Detection, LinearDetection, Preprocessing, full_precision, mapped
+from neonxc.head.grouping import Minimum, Pieces, Stage, UnionOfIntervals
 
 
 @dataclass(frozen=True)
@@ -134,8 +132,10 @@ class Head(nn.Module):
         if isinstance(self.competition, Path):
             leaves = Pieces(self.competition.leaves, self.competition.signs)
             return self.grouping.pieces(leaves) if isinstance(self.grouping, UnionOfIntervals) else leaves
-        groups = torch.arange(self.n_values, device=self.detection.device) if self._mixes else self.groups
-        return Pieces.of_least(groups)
+        groups = self.groups.unique() if self._mixes else self.groups
+        # one piece per value, where it is the least of all
+        own = torch.arange(len(groups), device=groups.device)
+        return Pieces(groups, (groups != groups[:, None]).to(torch.int8), own)
 
     def compared(self, x: Tensor) -> Tensor:
         """Compute the values [N, M] that bound :meth:`pieces`: neurons, or the values of soft groups."""
@@ -193,16 +193,14 @@ class Head(nn.Module):
         if factor != 1:
             assert isinstance(detection, LinearDetection)
             detection = detection.changed(directions=detection.directions * factor, bias=detection.bias * factor)
-            if isinstance(grouping, Minimum):
-                grouping = Minimum(
-                    grouping.groups, grouping.gamma and grouping.gamma / factor, grouping.log_weights
-                )
+        if isinstance(grouping, Minimum) and grouping.gamma is not None:
+            grouping = grouping.changed(gamma=grouping.gamma / factor)
         return Head(detection, grouping, self.competition if threshold is None else Rivals(threshold))
 
     @property
     def _mixes(self) -> bool:
         """Whether the value of a cluster depends on several neurons at once."""
-        return self.grouping is not None and self.grouping.soft
+        return isinstance(self.grouping, Minimum) and self.grouping.gamma is not None
 
     def _grouped(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Compute the values [N, G] of points, and the neurons' shares [N, M] in them."""
@@ -212,7 +210,7 @@ class Head(nn.Module):
 
 
 @storable
-class Noise(nn.Module):
+class Noise(Stage):
     """Decides which points are noise: those farther from their nearest cluster than the cluster's radius.
 
     Parameters
@@ -225,19 +223,16 @@ class Noise(nn.Module):
         Linear map from raw columns to the space in which distances are measured.
     """
 
-    PLAIN = ()
     radius: Tensor
     space: Tensor
 
     def __init__(self, radius: float | Tensor, n_clusters: int, space: Tensor) -> None:
-        super().__init__()
         radius = torch.as_tensor(radius, dtype=torch.float64, device=space.device)
-        self.register_buffer("radius", radius.expand(n_clusters).clone())
-        self.register_buffer("space", space)
+        super().__init__(radius=radius.expand(n_clusters).clone(), space=space)
 
     def scaled(self, factor: float) -> Noise:
         """Return the same noise for a head whose logits are multiplied by a factor."""
-        return Noise(self.radius * factor, len(self.radius), self.space * factor**0.5)
+        return self.changed(radius=self.radius * factor, space=self.space * factor**0.5)
 
     def forward(self, head: Head, x: Tensor) -> Tensor:
         """Return whether points [N, d] are noise, [N] of bool."""
@@ -247,8 +242,7 @@ class Noise(nn.Module):
 
     def margin(self, head: Head, x: Tensor) -> Tensor:
         """Compute the radius minus the squared distance [N, K]; positive for points inside a cluster's radius."""
-        distance = self.distance(head, x)
-        return self.radius.to(distance) - distance
+        return self.radius.to(x) - self.distance(head, x)
 
     def distance(self, head: Head, x: Tensor) -> Tensor:
         """Compute the squared distances [N, K] of points [N, d] from the clusters."""
@@ -344,9 +338,9 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
     Head
         Its values are ``E_k = -(weight_k x + bias_k)`` (NEON paper, Prop. 6).
     """
-    bias = weight.new_zeros(len(weight)) if bias is None else bias
     anchors, root, origin = torch.zeros_like(weight), torch.zeros_like(weight[0]), torch.zeros_like(weight[0])
-    return Head(LinearDetection(weight, anchors, -bias, root=root, origin=origin, nearest_zero=True))
+    bias = None if bias is None else -bias
+    return Head(LinearDetection(weight, anchors, bias, root=root, origin=origin, nearest_zero=True))
 
 
 def bisecting_head(

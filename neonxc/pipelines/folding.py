@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neonxc.data.sparse import moments
 from neonxc.data.table import Table
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Number, Scaled, behind, known_behind
 from neonxc.pipelines.steps import appended, encoded, remembered

@@ -23,7 +23,7 @@ from sklearn.preprocessing import (
 from torch import Tensor
 
 from neonxc.data.inputs import is_missing
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.detection import Preprocessing
 from neonxc.pipelines.encoding import Encoding, category
 from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
 

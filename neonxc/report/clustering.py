@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from neonxc.clusterings.model import GivenLabels
+from neonxc.clusterings.readers import GivenLabels
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import NOISE, as_array, as_labels

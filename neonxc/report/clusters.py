@@ -11,7 +11,7 @@ import pandas as pd
 from sklearn.cluster import KMeans
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from neonxc.clusterings.model import GivenLabels
+from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.arguments import as_range
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import NOISE, are_labels

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import neonxc
 from neonxc.head import centroid_head as CentroidHead
-from neonxc.head.pooling import take_most
+from neonxc.head.competition import take_most
 from neonxc.models import KernelKMeans
 from neonxc.network import NeuralizedClustering
 from tests.benchmarks.timing import Report, Table, progress, race

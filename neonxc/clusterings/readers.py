@@ -1,0 +1,319 @@
+"""Readers of fitted clusterers: each makes the head of a family of models, and is registered with :func:`read`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from itertools import chain as chained_items
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.cluster import AffinityPropagation, Birch, BisectingKMeans, KMeans, MeanShift, MiniBatchKMeans
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from neonxc.data.inputs import check_finite, check_range
+from neonxc.data.table import Table
+from neonxc.head import Head, Noise, bisecting_head, centroid_head, linear_head
+from neonxc.head import head as heads
+from neonxc.head.detection import Preprocessing
+from neonxc.head.quadratic import QuadraticDetection
+from neonxc.pipelines.encoding import Encoding
+
+SUPPORTED = (
+    "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
+    "BayesianGaussianMixture, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, a "
+    "linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as an array "
+    "or tensor; with X any fitted clusterer that has labels_"
+)
+CENTERS = ("cluster_centers", "centers", "centroids")
+TRIED = 256  # number of points at which a module is compared with the nearest center
+TIED = 1e-3  # relative tolerance: closer squared distances are ties
+
+
+class Fidelity(NamedTuple):
+    """Agreement of a surrogate with the clusterer that it replaces, and with a refitted surrogate."""
+
+    fitted: float  # share of the training points that get the clusterer's label
+    held_out: float | None = None  # the same share among points held out from a second fit
+    stability: float | None = None  # 1 - |R' - R| / |R|, with R' the relevance of a fit to a part of the points
+
+
+class SameCenters(ValueError):
+    """Raised if two clusters have identical centers, so that no contrast distinguishes them."""
+
+
+@dataclass(frozen=True)
+class ClusterModel:
+    """Description of a fitted clusterer, made by its reader.
+
+    Attributes
+    ----------
+    head : callable
+        Makes the head for a given preprocessing.
+    points : Tensor [M, p] or None
+        Centers of the clusterer, which set the scale of the logits if there is no data. None if logits are log
+        odds.
+    classes : ndarray or None
+        Labels of the columns; None if they are 0 ... K-1.
+    features : nn.Module or None
+        Feature network of the clusterer.
+    fidelity : Fidelity or None
+        How far a surrogate can be trusted; None if the head is exact.
+    noise : callable or None
+        Makes the detector of noise for a given preprocessing.
+    scale : float or None
+        Factor of the competing values with which ``softmax(-factor * values)`` gives the clusterer's
+        probabilities. None if it has no probabilities.
+    softens : bool
+        Whether the clusterer has a soft version, whose stiffness users may choose.
+    encoding : Encoding or None
+        Encoding of a table with strings and missing values as the columns of the head.
+    """
+
+    head: Callable[[Preprocessing | None], Head]
+    points: Tensor | None
+    classes: np.ndarray | None = None
+    features: nn.Module | None = None
+    fidelity: Fidelity | None = None
+    noise: Callable[[Preprocessing | None], Noise] | None = None
+    scale: float | None = None
+    softens: bool = False
+    encoding: Encoding | None = None
+
+
+@singledispatch
+def read(model: Any) -> ClusterModel:
+    """Read a fitted clusterer. Register a function for another class to extend :func:`neonxc.neuralize`."""
+    if isinstance(model, type):
+        raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
+    if hasattr(model, "__array__"):  # data frames, and arrays of other libraries
+        return read(np.asarray(model))
+    raise TypeError(f"can't neuralize a {type(model).__name__}; supported: {SUPPORTED}")
+
+
+class GivenLabels(ClusterMixin, BaseEstimator):
+    """Clusterer with given labels, for the last step of a pipeline.
+
+    Parameters
+    ----------
+    labels : array-like [n]
+        Labels of the points passed to `fit`.
+    """
+
+    def __init__(self, labels: Any = None) -> None:
+        self.labels = labels
+
+    def fit(self, X: Any, y: Any = None) -> GivenLabels:
+        """Store the labels as `labels_`."""
+        self.labels_ = self.labels
+        return self
+
+
+# --- nearest centers, and hierarchies of them --------------------------------------------------------------------
+
+
+@read.register(KMeans)
+@read.register(MiniBatchKMeans)
+@read.register(MeanShift)
+@read.register(AffinityPropagation)
+def _(model: Any) -> ClusterModel:
+    check_is_fitted(model)
+    centers = getattr(model, "cluster_centers_", np.empty((0, 0)))
+    if not centers.shape[0]:
+        raise ValueError(
+            "AffinityPropagation has no centers: it did not converge, or it knows a precomputed affinity alone"
+        )
+    return centroids(Table.read(centers).dense())
+
+
+@read.register
+def _(model: Birch) -> ClusterModel:
+    check_is_fitted(model)
+    classes, groups = np.unique(model.subcluster_labels_, return_inverse=True)
+    return centroids(model.subcluster_centers_, groups, classes)
+
+
+@read.register
+def _(model: BisectingKMeans) -> ClusterModel:
+    check_is_fitted(model)
+    if model.n_clusters < 2:
+        return centroids(model.cluster_centers_)
+    splits = [model._bisecting_tree]  # scikit-learn stores its hierarchy only in this private attribute
+    children: list[Any] = []
+    for split in splits:
+        children.append([])
+        for side in (split.left, split.right):
+            if side.left is None:
+                children[-1].append(int(side.label))
+            else:
+                children[-1].append(-len(splits))
+                splits.append(side)
+    centers = np.array([[split.left.center, split.right.center] for split in splits])
+    left, right = torch.as_tensor(centers + getattr(model, "_X_mean", 0.0), dtype=torch.float64).unbind(1)
+    if (left == right).all(dim=1).any():
+        raise SameCenters("a split of the hierarchy has identical centers on both sides")
+    points = torch.as_tensor(model.cluster_centers_, dtype=torch.float64)
+    return ClusterModel(lambda chain: bisecting_head(children, left, right, chain), points)
+
+
+@read.register(np.ndarray)
+@read.register(Tensor)
+@read.register(list)
+@read.register(tuple)
+def _(model: Any) -> ClusterModel:
+    if len(model) and not any(map(np.ndim, model)):
+        raise ValueError(
+            "model looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X); "
+            f"centers need shape [K, d], got {list(np.shape(model))}"
+        )
+    return centroids(Table.read(model, name="centers").tensor)
+
+
+def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
+    """Return a model of the nearest of some centers [M, p]; `groups` [M] are the columns of their clusters."""
+    points = torch.as_tensor(centers).detach().double().cpu()
+    if points.ndim != 2:
+        raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")
+    check_finite(points, name="centers")
+    check_range(points, (torch.finfo(points.dtype).max / (16 * points.shape[1])) ** 0.5, name="centers")
+    group = None if groups is None else torch.as_tensor(groups)
+    _check_distinct(points, "clusters {} and {} have identical centers", group)
+    return ClusterModel(lambda chain: centroid_head(points, group, chain), points, classes, softens=True)
+
+
+def _check_distinct(points: Tensor, message: str, owners: Tensor | None = None) -> None:
+    """Refuse clusters with identical rows of parameters, because no contrast distinguishes them."""
+    first: dict[bytes, int] = {}
+    numbers = range(len(points)) if owners is None else owners.tolist()
+    for owner, row in zip(numbers, (points + 0.0).numpy(), strict=True):  # -0.0 is 0.0
+        if (other := first.setdefault(row.tobytes(), owner)) != owner:
+            raise SameCenters(message.format(*sorted((other, owner))))
+
+
+# --- Gaussian mixtures -------------------------------------------------------------------------------------------
+
+
+@read.register(GaussianMixture)
+@read.register(BayesianGaussianMixture)
+def _(model: Any) -> ClusterModel:
+    check_is_fitted(model)
+    for name in ("means_", "precisions_cholesky_", "weights_"):
+        what = f"the {type(model).__name__} was not fitted properly: {name}"
+        check_finite(torch.as_tensor(getattr(model, name)), name=what)
+    # copies, because the model may be fitted again
+    means, roots = (torch.tensor(part).double() for part in (model.means_, model.precisions_cholesky_))
+    tied = model.covariance_type == "tied"
+    if isinstance(model, GaussianMixture):  # the spare components of a Bayesian mixture may all equal the prior
+        own = means if tied else torch.cat([means, roots.reshape(len(means), -1)], 1)
+        _check_distinct(own, "components {} and {} have identical means and covariances")
+    if model.covariance_type == "spherical":
+        roots = roots[:, None].expand_as(means)
+    # -log(pi_k p_k) at the means; only this method knows the expected logarithms of a Bayesian mixture
+    least = torch.as_tensor(-np.diag(model._estimate_weighted_log_prob(model.means_)))
+    least -= least.mean()
+
+    def head(chain: Preprocessing | None) -> Head:
+        chain = chain or Preprocessing.identity(means.shape[1])
+        if not tied:
+            return _own(means, roots, least, chain)
+        # with one covariance, the nearest center after whitening
+        white = chain.then(roots.T, torch.zeros_like(means[0]))
+        return Head(heads.centroids(means @ roots, white, factor=0.5, offsets=least))
+
+    return ClusterModel(head, means, scale=1.0)
+
+
+def _own(means: Tensor, roots: Tensor, least: Tensor, chain: Preprocessing) -> Head:
+    """Head of components with a covariance each, whose values at their means are `least` [K]."""
+    if chain.norm is not None:
+        raise ValueError("a Normalizer before a Gaussian mixture can't be folded; fit the mixture without it")
+    at = torch.stack([chain.point(mean) for mean in means])
+    if not chain.diagonal:  # the shares of the determinant belong to the mixture's columns and not to the raw ones
+        full = torch.diag_embed(roots) if roots.ndim == 2 else roots
+        roots, shares = chain.weight.T @ full, torch.zeros_like(at)
+    elif roots.ndim == 2:
+        roots, shares = roots * chain.weight, -roots.log()
+    else:  # with L = U S V', log P = 2 U log(S) U', even if rounding gives P a negative eigenvalue
+        U, S, _ = torch.linalg.svd(roots)
+        roots, shares = roots * chain.weight[:, None], -torch.einsum("kij,kj->ki", U.square(), S.log())
+    return Head(QuadraticDetection(means=at, roots=roots, shares=shares, offsets=least - shares.sum(1)))
+
+
+# --- clustering heads of networks: linear layers, and layers with centers (deep embedded clustering) -------------
+
+
+@read.register
+def _(model: nn.Linear) -> ClusterModel:
+    values = {}
+    for name in ("weight", "bias"):
+        if (value := getattr(model, name)) is not None:
+            check_finite(value.detach(), name=f"the {name} of the linear layer")
+            values[name] = value.detach().to(torch.float64, copy=True)  # as the layer may be trained further
+    return ClusterModel(lambda chain: linear_head(**values), None, scale=1.0)
+
+
+@read.register
+def _(model: nn.Sequential) -> ClusterModel:
+    """Read a network that ends in a clustering head; a softmax after the head does not change the decisions."""
+    layers = list(model)
+    while layers and isinstance(layers[-1], nn.Softmax | nn.LogSoftmax | nn.Identity):
+        layers.pop()
+    if not layers:
+        raise TypeError("can't neuralize an empty nn.Sequential")
+    found = read(layers[-1])
+    return replace(found, features=chained(*layers[:-1], found.features))
+
+
+def chained(*modules: nn.Module | None) -> nn.Module | None:
+    """Return the modules, some of which may be missing, as one; None if all are."""
+    found = [module for module in modules if module is not None]
+    # a single module may be rebuilt from its description when it is loaded
+    return nn.Sequential(*found) if len(found) > 1 else next(iter(found), None)
+
+
+def device_of(holder: Any) -> torch.device | None:
+    """Return the device of a tensor or of a module with tensors; None for anything else."""
+    if isinstance(holder, nn.Module):
+        holder = next(chained_items(holder.parameters(), holder.buffers()), None)
+    return holder.device if isinstance(holder, Tensor) else None
+
+
+@read.register
+def _(model: nn.Module) -> ClusterModel:
+    """Read a layer with centers, such as DEC's, whose Student-t similarity is largest for the nearest center."""
+    for name in CENTERS:
+        centers = getattr(model, name, None)
+        if isinstance(centers, Tensor) and centers.ndim == 2:
+            found = centroids(centers)
+            if _goes_to_nearest(model, centers.detach()):
+                return found
+            raise TypeError(
+                f"can't neuralize a {type(model).__name__}: its largest output is not that of the nearest of its "
+                f"{name}; pass the network before them as features=, and the similarity layer or the {name} as "
+                "the model"
+            )
+    raise TypeError(
+        f"can't neuralize a {type(model).__name__}: the model needs to be an nn.Linear, or a module with centers "
+        f"[K, d] as {' or '.join(CENTERS)}; pass the network before it as features="
+    )
+
+
+@torch.no_grad()
+def _goes_to_nearest(model: nn.Module, centers: Tensor) -> bool:
+    """Whether a module's largest output is that of the nearest center, at random points near the centers."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
+    points = centers[torch.arange(TRIED, device=centers.device) % len(centers)] + noise * centers.std(0, False)
+    far = torch.cdist(points.double(), centers.double()).square()
+    # the distance is |z|^2 - 2 z'c + |c|^2
+    rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
+    try:
+        chosen = far.gather(1, model(points).argmax(1, keepdim=True))[:, 0]
+    except Exception:  # it has other inputs or outputs
+        return False
+    return bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all())
