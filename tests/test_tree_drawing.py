@@ -143,7 +143,7 @@ def test_graphviz():
     assert nodes[0][0] == ["petal width ≤ 0.8", "150 samples"]
     assert nodes[2][0] == ["petal width ≤ 1.75", "100 samples", "6 mistakes"]
     assert nodes[3][0] == ["versicolor", "54 samples", "5 mistakes"]
-    assert [nodes[node][1] for node in tree.leaves.tolist()] == ["#1f77b4", "#ff7f0e", "#2ca02c"]
+    assert [nodes[node][1] for node in tree.leaves.tolist()] == ["#0072b2", "#e69f00", "#009e73"]
     assert edges == {(0, 1): ("yes", 2), (0, 2): ("no", 4), (2, 3): ("yes", 2.16), (2, 4): ("no", 1.84)}
 
 

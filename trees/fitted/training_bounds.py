@@ -46,7 +46,7 @@ def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tens
     Their values [c, n] are reordered.
     """
     thresholds = tree.threshold[:, None]
-    ends = thresholds if tree.intervals is None else torch.cat([thresholds, tree.intervals], 1)
+    ends = thresholds if tree.intervals is None else torch.cat([thresholds, tree.intervals.flatten(1)], 1)
     pairs = torch.stack([tree.feature[:, None].expand_as(ends), ends], -1)
     pairs = pairs[ends.isfinite() & torch.isin(tree.feature, columns)[:, None]].unique(dim=0)
     row, bound = torch.searchsorted(columns, pairs[:, 0].long()), pairs[:, 1]
