@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from neonxc.rules.condition import Column, Condition, printed_bounds
 from neonxc.rules.intervals import complement
 from neonxc.rules.wording import Numbers, counts, one_line
 from neonxc.trees.fitted.tree import ThresholdTree
-from neonxc.trees.rules.decoding import Categories, Decoding
+from neonxc.trees.rules.decoding import Decoding
 
 MISTAKES = (
     "mistakes: at a leaf, samples of other clusters; at a test, samples that it sends where no leaf has their "
@@ -97,8 +96,11 @@ def node_words(
 ) -> list[NodeWords]:
     """Return the texts of every node, with enough digits to distinguish all bounds of a column."""
     columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
-    decoding = decoder(tree, columns, {})
-    sides = [_sides(tree, node, decoding) for node in range(tree.n_nodes)]
+    decoding, features = Decoding(tree, columns, {}), tree.feature.tolist()
+    sides = [
+        () if feature < 0 else tuple(decoding.one(feature, side) for side in (test, complement(test)))
+        for feature, test in zip(features, tree.tests, strict=True)
+    ]
     numbers = printed_bounds(chain(*sides), precision)
     words = []
     of_nodes = (column.tolist() for column in (tree.label, tree.samples, tree.mistakes))
@@ -109,20 +111,3 @@ def node_words(
         else:
             words.append(NodeWords(clusters[label], label, (), {}, samples, mistakes))
     return words
-
-
-def decoder(
-    tree: ThresholdTree, columns: Sequence[Column], categories: Mapping[str, Sequence[Any]]
-) -> Categories | Decoding:
-    """Return what translates the tests of a tree to the table, whose categories the tree or the caller knows."""
-    if tree.encoding is None:
-        return Categories(columns, categories, tree.boolean)
-    if categories:
-        raise ValueError("categories are known to a tree of a table with categories; leave them out")
-    return Decoding(tree.encoding, columns)
-
-
-def _sides(tree: ThresholdTree, node: int, decoding: Categories | Decoding) -> tuple[Condition, ...]:
-    """Return the conditions of the points that go left and right; none at a leaf."""
-    feature, test = int(tree.feature[node]), tree.tests[node]
-    return () if feature < 0 else tuple(decoding.one(feature, side) for side in (test, complement(test)))
