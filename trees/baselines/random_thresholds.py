@@ -72,11 +72,11 @@ def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.G
         level, open_ = open_, []
         for (tests, path, own), share, place in zip(level, which, inside, strict=True):
             ordered = np.sort(own, axis=0)
-            gaps = np.diff(ordered, axis=0).T  # between adjacent centers in every column
+            gaps = (ordered[1:] - ordered[:-1]).T  # between adjacent centers in every column
             chances = (gaps if metric == "l1" else gaps**2).cumsum()
             if not chances[-1] > 0:
                 raise ValueError("two centers are the same in every column, so no cut separates them")
-            feature, rank = divmod(int((chances < share * chances[-1]).sum()), len(own) - 1)
+            feature, rank = divmod(int(chances.searchsorted(share * chances[-1])), len(own) - 1)
             threshold = between(ordered[rank, feature], ordered[rank + 1, feature], None, place)
             tests[path] = feature, threshold
             left = own[:, feature] <= threshold
