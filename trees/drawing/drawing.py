@@ -106,28 +106,9 @@ def plot_tree(
         charts = histograms(tree, X)
     boxes = Boxes(tree, words, charts)
     if boxes.width <= WIDEST and boxes.height <= HIGHEST:
-        ax, scale = _axes(ax, boxes.width, boxes.height)
-        boxes.draw(ax, scale)
-        return [ax] if pages else ax
-    outline = Outline(tree, words, charts)
-    parts = outline.pages() if pages else [list(range(len(outline.rows)))]
-    drawn = []
-    for number, part in enumerate(parts, start=1):
-        own, scale = _axes(ax, outline.width, outline.height(part))
-        outline.draw(own, scale, part, number, len(parts))
-        drawn.append(own)
-    return drawn if pages else drawn[0]
-
-
-def _axes(ax: Axes | None, width: float, height: float) -> tuple[Axes, float]:
-    """Return axes without a frame for a drawing of a size in points, and the scale at which it fits."""
-    from matplotlib import pyplot
-
-    scale = 1.0
-    if ax is None:
-        ax = pyplot.figure(figsize=(width / 72, height / 72)).add_axes((0, 0, 1, 1))
+        drawn = [boxes.draw(ax)]
     else:
-        points = 72 / ax.figure.dpi
-        scale = min(1.0, ax.bbox.width * points / width, ax.bbox.height * points / height)
-    ax.set_axis_off()
-    return ax, scale
+        outline = Outline(tree, words, charts)
+        parts = outline.pages() if pages else [list(range(len(outline.rows)))]
+        drawn = [outline.draw(ax, part, number, len(parts)) for number, part in enumerate(parts, start=1)]
+    return drawn if pages else drawn[0]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neonxc.rules.wording import counts
-from neonxc.trees.drawing.looks import answers, node_colors, thickness
+from neonxc.trees.drawing.canvas import node_colors
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
-from neonxc.trees.rules.wording import MISTAKES, node_words
+from neonxc.trees.rules.wording import caption, node_words
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
@@ -94,26 +94,24 @@ def export_graphviz(
     str
     """
     tree = as_tree(tree)
-    words, color = node_words(tree, feature_names, class_names, precision), node_colors(tree)
+    words = node_words(tree, feature_names, class_names, precision)
     lines = [
         "digraph tree {",
         "    graph [ordering=out, bgcolor=transparent];",
         '    node [shape=box, style="rounded,filled", fillcolor=white, color="#737373", fontname=Helvetica];',
         '    edge [color="#8c8c8c", fontcolor="#595959", fontname=Helvetica, arrowhead=none];',
     ]
-    if any(word.cluster is None and word.mistakes for word in words):
-        caption = f'labelloc=b, fontsize=10, fontcolor="#737373", fontname=Helvetica, label="{_quoted(MISTAKES)}"'
-        lines[1] = lines[1].replace("];", f", {caption}];")
-    for node, word in enumerate(words):
+    if text := _quoted(caption(words)):
+        style = f'labelloc=b, fontsize=10, fontcolor="#737373", fontname=Helvetica, label="{text}"'
+        lines[1] = lines[1].replace("];", f", {style}];")
+    edges = []
+    for node, (word, (line, fill)) in enumerate(zip(words, node_colors(tree, words), strict=True)):
         label = "\\n".join(_quoted(line) for line in (*word.title(), *word.details))
-        line, fill = color(word)
-        looks = "" if word.cluster is None else f', color="{line}", fillcolor="{fill}"'
+        looks = f', color="{line}", fillcolor="{fill}"' * (word.cluster is not None)
         lines.append(f'    {node} [label="{label}"{looks}];')
-    for node in range(tree.n_nodes):
-        for child, answer in answers(tree, node):
-            width = thickness(words[child], words[0])
-            lines.append(f'    {node} -> {child} [label=" {answer} ", penwidth={width:.2f}];')
-    return "\n".join([*lines, "}"]) + "\n"
+        for child, answer in zip(word.children, ("yes", "no"), strict=False):
+            edges.append(f'    {node} -> {child} [label=" {answer} ", penwidth={words[child].edge:.2f}];')
+    return "\n".join([*lines, *edges, "}"]) + "\n"
 
 
 def _quoted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -32,27 +33,24 @@ class Histogram:
     counts: np.ndarray
     bounds: list[float]
 
-    def draw(self, x: float, y: float, width: float, height: float, colors: Any) -> PatchCollection:
-        """Draw stacked bars in the clusters' colours with the lower left corner at (x, y), and mark the bounds.
-
-        The height is negative if the axis points downwards.
-        """
+    def draw(self, x: float, y: float, width: float, height: float, colors: Sequence[str]) -> PatchCollection:
+        """Draw stacked bars in the clusters' colours, and mark the bounds; the lower left corner is at (x, y)."""
         low, high = self.edges[0], self.edges[-1]
         at = x + (self.edges - low) / (high - low) * width
-        tops = y + height * np.cumsum(self.counts, 1) / max(self.counts.sum(1).max(), 1)
-        patches: list[Any] = [Rectangle((x, y), width, 0.4 * np.sign(height), facecolor="0.6", linewidth=0)]
+        tops = y - height * np.cumsum(self.counts, 1) / max(self.counts.sum(1).max(), 1)
+        bars = [((x, y), width, -0.4, "0.6")]
         for i, k in zip(*self.counts.nonzero(), strict=True):
-            bottom = tops[i, k - 1] if k else y
-            wide = at[i + 1] - at[i]
-            bar = (at[i] + 0.04 * wide, bottom), 0.92 * wide, tops[i, k] - bottom
-            patches.append(Rectangle(*bar, facecolor=colors(int(k)), linewidth=0))
+            bottom, wide = tops[i, k - 1] if k else y, at[i + 1] - at[i]
+            bars.append(((at[i] + 0.04 * wide, bottom), 0.92 * wide, tops[i, k] - bottom, colors[k]))
+        patches: list[Any] = []
+        size = height / 12
         for bound in self.bounds:
-            place, size = x + (bound - low) / (high - low) * width, abs(height) / 12
-            down = np.sign(height) * size
-            corners = [(place - size, y - 2 * down), (place + size, y - 2 * down), (place, y)]
+            place = x + (bound - low) / (high - low) * width
+            corners = [(place - size, y + 2 * size), (place + size, y + 2 * size), (place, y)]
             patches.append(Polygon(corners, facecolor="0.1", linewidth=0))
-            patches.append(Rectangle((place - 0.35, y), 0.7, height, facecolor="0.1", linewidth=0))
-        return PatchCollection(patches, match_original=True)
+            bars.append(((place - 0.35, y), 0.7, -height, "0.1"))
+        patches += [Rectangle(*bar, facecolor=color, linewidth=0) for *bar, color in bars]
+        return PatchCollection(patches, match_original=True, zorder=3)
 
 
 def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:

@@ -17,6 +17,7 @@ MISTAKES = (
     "mistakes: at a leaf, samples of other clusters; at a test, samples that it sends where no leaf has their "
     "cluster"
 )
+THINNEST, THICKEST = 0.8, 6.0  # width of edges that no point takes, and that all points take
 
 
 def tree_columns(
@@ -69,6 +70,8 @@ class NodeWords:
     numbers: Numbers  # of its column
     samples: float
     mistakes: float
+    children: tuple[int, ...]  # of a test: the nodes on its left and on its right
+    edge: float  # width of the edge that leads to the node, in points
 
     def title(self) -> list[str]:
         """Return the cluster of a leaf, or the condition of a test, with a line for every interval."""
@@ -102,12 +105,19 @@ def node_words(
         for feature, test in zip(features, tree.tests, strict=True)
     ]
     numbers = printed_bounds(chain(*sides), precision)
-    words = []
-    of_nodes = (column.tolist() for column in (tree.label, tree.samples, tree.mistakes))
-    for asked, label, samples, mistakes in zip(sides, *of_nodes, strict=True):
+    words, root = [], max(float(tree.samples[0]), 1e-300)
+    nodes = (tree.label, tree.samples, tree.mistakes, tree.left, tree.right)
+    of_nodes = (column.tolist() for column in nodes)
+    for asked, label, samples, mistakes, *children in zip(sides, *of_nodes, strict=True):
+        counted = (samples, mistakes, tuple(children) if asked else (), max(THINNEST, THICKEST * samples / root))
         if asked:
             column = asked[0].column
-            words.append(NodeWords(column.name, None, asked, numbers[column], samples, mistakes))
+            words.append(NodeWords(column.name, None, asked, numbers[column], *counted))
         else:
-            words.append(NodeWords(clusters[label], label, (), {}, samples, mistakes))
+            words.append(NodeWords(clusters[label], label, (), {}, *counted))
     return words
+
+
+def caption(words: list[NodeWords]) -> str:
+    """Return what the mistakes of a node are, if there are any at a test."""
+    return MISTAKES if any(word.cluster is None and word.mistakes for word in words) else ""
