@@ -187,10 +187,9 @@ class ExpandedKernelTree(KernelTree):
         if most < len(leaves):
             needed = f"at least the number of leaves of base, {len(leaves)}"
             raise ValueError(f"max_leaves must be {needed}, got {most}")
-        costs = self._costs(problem)
-        priced = replace(problem, given_distances=costs)
+        priced = replace(problem, given_distances=self._costs(problem))
         nodes = [leaf.without_centers() for leaf in leaves]
-        leaves = best_first(IntervalSearch(priced, costs), builder, nodes, most)
+        leaves = best_first(IntervalSearch(priced), builder, nodes, most)
         return builder, leaves, label_leaves(priced, leaves, "surrogate")
 
 
