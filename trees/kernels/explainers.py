@@ -7,10 +7,8 @@ from dataclasses import KW_ONLY, replace
 from typing import Any
 
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from neonxc.common.warnings import warn
 from neonxc.data.table import Table as Given
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.table import Table
@@ -18,8 +16,7 @@ from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves, separate_centers
-from neonxc.trees.kernels.distances import feature_space_distances, median_gamma
-from neonxc.trees.kernels.features import KernelTable, kernel_points
+from neonxc.trees.kernels.features import KernelTable, feature_space_distances, kernel_points, median_gamma
 from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
@@ -77,10 +74,7 @@ class KernelTree(TreeExplainer):
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
     ) -> Reference:
-        if not self._given and isinstance(self.reference, str) and self.reference == "kernel_kmeans":
-            found = self._kernel_kmeans(table, weight)
-        else:
-            found = super()._reference(table, X, labels, centers, weight, kept)
+        found = super()._reference(table, X, labels, centers, weight, kept)
         if self.gamma is not None:
             self.gamma_ = float(self.gamma)
         elif self.kernel == "gaussian" and found.gamma is not None:
@@ -88,18 +82,6 @@ class KernelTree(TreeExplainer):
         else:
             self.gamma_ = median_gamma(found.space, self.kernel, weight)
         return found
-
-    def _kernel_kmeans(self, table: Table, weight: Tensor | None) -> Reference:
-        """Fit kernel k-means with at most as many clusters as there are distinct points."""
-        k, different = self.n_clusters, len(torch.unique(table.data, dim=0))
-        if different < k <= table.n:
-            warn(
-                f"X has {different} distinct points, fewer than n_clusters={k}: using {different} clusters",
-                ConvergenceWarning,
-            )
-            k = different
-        X = Given.read(table.data).for_sklearn
-        return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
 
     def _kernel_imm(self, problem: Problem) -> Leaves:
         """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
@@ -126,11 +108,6 @@ class KernelTree(TreeExplainer):
 
         raw, numbered = grow_with_tests(problem, 0, test)
         return raw, [leaf for _, leaf in numbered]
-
-    def _distances(self, problem: Problem) -> Tensor:
-        """Squared distances of all points to the cluster means in feature space, [n, k]."""
-        points = problem.space.columns(0, problem.space.d).T
-        return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 
 @explainer()
@@ -214,7 +191,8 @@ class KernelExKMC(ExpandedKernelTree):
     """
 
     def _costs(self, problem: Problem) -> Tensor:
-        return self._distances(problem)
+        points = problem.space.columns(0, problem.space.d).T
+        return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 
 @explainer()
