@@ -31,11 +31,11 @@ class KernelTable:
 
     The features are the kernel between a column's values and its anchors, or the first terms
     ``sqrt((2γ)^m / m!) x^m exp(-γx²)`` of the Gaussian kernel's Taylor expansion. They are corrected for rounding
-    errors: equal raw values have equal features, and the absolute value of a feature is unimodal in the raw values.
-    The values above a threshold therefore form at most two intervals of the raw column.
+    errors: equal raw values have equal features, and the absolute value of a feature is unimodal in the raw
+    values. The values above a threshold therefore form at most two intervals of the raw column.
 
-    The class has the methods of :class:`~neonxc.trees.coding.table.Table`, but computes columns when they are asked
-    for, because all of them together may not fit into memory.
+    The class has the methods of :class:`~neonxc.trees.coding.table.Table`, but computes columns when they are
+    asked for, because all of them together may not fit into memory.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class KernelTable:
         return ((first, first + self.size) for first in range(0, self.d, self.size))
 
     def columns(self, first: int, last: int) -> Tensor:
-        """Features `first` to `last` (exclusive), [last - first, n]; feature ``i * size + m`` is of raw column i."""
+        """Features `first` to `last` (exclusive), [last - first, n]; raw column i has those from `i * size` on."""
         raw = range(first // self.size, (last - 1) // self.size + 1)
         features = torch.cat([self._features(column) for column in raw])
         return features[first - raw.start * self.size : last - raw.start * self.size]
@@ -111,7 +111,7 @@ class KernelTable:
         rising = at <= top
         up = sizes.masked_fill(~rising, 0).cummax(1).values
         down = sizes.masked_fill(rising, 0).flip(1).cummax(1).values.flip(1)
-        features = torch.where(rising, up, down)[:, place]
+        features = torch.where(rising, up, down).index_select(1, place)
         if self.anchors is None:
             features[1::2] *= values.sign()  # odd powers
         return features
