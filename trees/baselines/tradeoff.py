@@ -96,7 +96,8 @@ class TradeOff(list[Candidate]):
             ax.scatter(*place, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label="\n".join(names))
         others = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
         if others:
-            ax.scatter(*zip(*others, strict=True), color="0.75", s=24, label="not on the front", zorder=2)
+            sizes, ratios = zip(*others, strict=True)
+            ax.scatter(sizes, ratios, color="0.75", s=24, label="not on the front", zorder=2)
         places = np.array([(c.waes, c.cost_ratio) for c in self])
         middle = (places.min(0) + places.max(0)) / 2
         half = np.maximum(np.ptp(places, 0), [0.5, 0.02]) * [0.58, 0.6]  # smaller differences are ignored

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from neonxc.common.colours import colors
 from neonxc.trees.drawing.canvas import FONT, GREY, LONGEST, Canvas, node_colors, text_width, wrapped
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.rules.wording import NodeWords, caption
@@ -43,10 +42,7 @@ class Boxes:
 
     def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[int, Histogram]) -> None:
         self.tree, self.words, self.charts = tree, words, charts
-        self.titles = [
-            [line for part in word.title() for line in wrapped(part, lambda line: len(line) <= LONGEST)]
-            for word in words
-        ]
+        self.titles = [[line for part in word.title for line in wrapped(part, LONGEST, len)] for word in words]
         self.sizes = [self._size(node) for node in range(tree.n_nodes)]
         widths = [(word.cluster is None, size[0] + APART) for word, size in zip(words, self.sizes, strict=True)]
         leaf, inner = (max((wide for test, wide in widths if test is own), default=0.0) for own in (False, True))
@@ -71,14 +67,13 @@ class Boxes:
                 self.bends[node] = (high + BETWEEN) / 2  # from the node to where its edges turn
             self.height += BETWEEN + high
         self.height += APART
-        room = (self.width - 2 * APART) / SMALL
-        self.caption = wrapped(caption(words), lambda line: text_width(line) <= room)
+        self.caption = wrapped(caption(words), (self.width - 2 * APART) / SMALL)
         self.height += LINE * len(self.caption)
 
     def draw(self, ax: Axes | None) -> Axes:
         """Draw all boxes and edges, with more space between them if the axes are larger."""
         canvas = Canvas(ax, self.width, self.height)
-        looks, of_cluster = node_colors(self.tree, self.words), colors(len(self.tree.classes))
+        looks = node_colors(self.tree, self.words)
         wide, high = canvas.width / self.width, canvas.height / self.height
         places = [(x * wide, y * high) for x, y in zip(self.x, self.y, strict=True)]
         for node, ((x, y), word, (width, height)) in enumerate(zip(places, self.words, self.sizes, strict=True)):
@@ -92,12 +87,11 @@ class Boxes:
             canvas.box(x, y, width, height, looks[node], line=1.2, rounding=3.4)
             top = y - height / 2 + PAD
             title = LINE * len(self.titles[node])
-            style = {"ha": "center", "va": "center", "multialignment": "center"}
+            style: dict[str, Any] = {"ha": "center", "va": "center", "multialignment": "center"}
             canvas.text(x, top + title / 2, "\n".join(self.titles[node]), weight="bold", **style)
             if node in self.charts:
                 place = x - CHART[0] / 2, top + title + 2 + CHART[1] - FOOT
-                chart = self.charts[node].draw(*place, CHART[0], CHART[1] - FOOT, of_cluster)
-                canvas.ax.add_collection(chart, autolim=False)
+                self.charts[node].draw(canvas.ax, *place, CHART[0], CHART[1] - FOOT)
             details = y + height / 2 - PAD - LINE * len(word.details) / 2
             canvas.text(x, details, "\n".join(word.details), color="0.2", **style)
         text = "\n".join(self.caption)

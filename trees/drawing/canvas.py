@@ -117,12 +117,12 @@ def text_width(text: str, size: float = FONT, weight: str = "normal") -> float:
     return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
 
 
-def wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
+def wrapped(text: str, room: float, width: Callable[[str], float] = text_width) -> list[str]:
     """Break a text into lines after spaces and underscores, and within names that are too long."""
     tied = re.sub(r"(?<=[≤>]) |(?<= in) (?=[\[(])|(?<=^or) ", "\N{NO-BREAK SPACE}", text)  # bounds and their signs
     lines = [""]
     for part in re.findall(rf"[^ _]{{1,{LONGEST}}}[ _]*|[ _]+", tied):
-        if lines[-1] and not fits(lines[-1] + part.rstrip()):
+        if lines[-1] and width(lines[-1] + part.rstrip()) > room:
             lines.append("")
         lines[-1] += part
     return [line.rstrip() for line in lines]

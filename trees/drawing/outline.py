@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from neonxc.common.colours import colors
 from neonxc.common.numbers import text
 from neonxc.trees.drawing.canvas import FONT, GREY, Canvas, node_colors, text_width, wrapped
 from neonxc.trees.fitted.tree import ThresholdTree
@@ -100,7 +99,7 @@ class Outline:
         Width of the drawing, in points.
     """
 
-    def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[int, Histogram]) -> None:
+    def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[Any, Histogram]) -> None:
         self.tree, self.words, self.charts = tree, words, charts
         self.rows = rows_of(tree)
         self.most = max(words[node].samples for node in tree.leaves.tolist()) or 1.0
@@ -108,7 +107,7 @@ class Outline:
         number = max(map(text_width, [*numbers, "mistakes"])) + 8
         for row in self.rows:
             if words[row.node].cluster is not None:
-                row.name = wrapped(words[row.node].name, lambda line: text_width(line) <= NAME)
+                row.name = wrapped(words[row.node].title[0], NAME)
         name = max(text_width(line) for row in self.rows for line in row.name) + 12
         chart = CHART[0] + 12 if charts else 0.0
         most = PAGE[0] - 2 * MARGIN - chart - name - BAR - 2 * number - 16
@@ -116,9 +115,9 @@ class Outline:
         for row in self.rows:
             said = row.word
             if row.test is not None:
-                said += " " + words[row.test].branch(left=words[row.test].children[0] == row.node)
+                said += " " + words[row.test].branches[words[row.test].children.index(row.node)]
             indent = INDENT * len(row.above)
-            row.lines = wrapped(said, lambda line, room=most - indent - 20: text_width(line) <= room)
+            row.lines = wrapped(said, most - indent - 20)
             least = CHART[1] if charts else 0.0
             row.height = max(LINE * max(len(row.lines), len(row.name)), least) + GAP
             wide = max([wide, *(indent + text_width(line) for line in row.lines)])
@@ -158,7 +157,7 @@ class Outline:
         for x, title, side in titles:
             canvas.text(x, HEAD - 7, title, ha=side, **small)
         canvas.line((MARGIN, HEAD - 3), (self.mistakes, HEAD - 3))
-        looks, of_cluster = node_colors(self.tree, self.words), colors(len(self.tree.classes))
+        looks = node_colors(self.tree, self.words)
         y = HEAD
         for i, row in enumerate(rows):
             middle = y + (row.height - GAP) / 2
@@ -166,7 +165,7 @@ class Outline:
             if i >= len(again):
                 if row.test in self.charts:
                     place = self.chart, middle + CHART[1] / 2 - 3, CHART[0], CHART[1] - 4
-                    canvas.ax.add_collection(self.charts[row.test].draw(*place, of_cluster), autolim=False)
+                    self.charts[row.test].draw(canvas.ax, *place)
                 elif row.name and self.name - end > 12:
                     canvas.line((end, middle), (self.name - 6, middle), color="0.8", dotted=True)
                 self._counts(canvas, row, middle, looks[row.node])

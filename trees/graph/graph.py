@@ -222,17 +222,17 @@ def _undirected(directed: Any, both: bool, name: str) -> Graph:
     greater = above.maximum(below)
     apart = sparse.coo_array(abs(above - below) > ROUNDING * greater)
     if both and apart.nnz:
-        lower, upper = int(apart.row[0]), int(apart.col[0])
+        one, other = int(apart.row[0]), int(apart.col[0])
         raise ValueError(
-            f"{name} needs a symmetric matrix, but entry [{lower}, {upper}] is {above[lower, upper]:g} and "
-            f"[{upper}, {lower}] is {below[lower, upper]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
+            f"{name} needs a symmetric matrix, but entry [{one}, {other}] is {above[one, other]:g} and "
+            f"[{other}, {one}] is {below[one, other]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
         )
     total = sparse.csr_array(greater if both else above + below)
     total.eliminate_zeros()
     total.sort_indices()
     edges = total.tocoo()
-    ends = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64))
-    return Graph(*ends, torch.from_numpy(edges.data), directed.shape[0])
+    lower, upper = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64))
+    return Graph(lower, upper, torch.from_numpy(edges.data), directed.shape[0])
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:

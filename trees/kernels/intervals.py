@@ -154,8 +154,8 @@ class IntervalSearch:
     def _costs(self, node: Node) -> Tensor:
         """Cost of every point of a node under each label, [k, points]."""
         if node.state is None:
-            costs = self.problem.distances.index_select(0, node.rows).T.contiguous()
-            node.state = self.problem.weighted(costs, node.rows)
+            distances = self.problem.distances.index_select(0, node.rows).T.contiguous()
+            node.state = self.problem.weighted(distances, node.rows)
         costs: Tensor = node.state
         return costs
 

@@ -15,8 +15,7 @@ from neonxc.rules.counting import summed
 from neonxc.rules.intervals import EVERYTHING, Intervals, complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
-from neonxc.trees.rules.decoding import Decoding
-from neonxc.trees.rules.wording import cluster_texts, tree_columns
+from neonxc.trees.rules.wording import Decoding, cluster_texts, tree_columns
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
