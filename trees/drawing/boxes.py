@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from neonxc.trees.drawing.canvas import FONT, GREY, LONGEST, Canvas, node_colors, text_width, wrapped
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.rules.wording import NodeWords, caption
@@ -34,8 +36,8 @@ class Boxes:
 
     Attributes
     ----------
-    x, y : list of float
-        Centres of all nodes in points; y points downwards.
+    places : ndarray [nodes, 2]
+        Centres of all nodes in points; the second axis points downwards.
     width, height : float
         Size of the drawing, in points.
     """
@@ -43,51 +45,43 @@ class Boxes:
     def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[int, Histogram]) -> None:
         self.tree, self.words, self.charts = tree, words, charts
         self.titles = [[line for part in word.title for line in wrapped(part, LONGEST, len)] for word in words]
-        self.sizes = [self._size(node) for node in range(tree.n_nodes)]
-        widths = [(word.cluster is None, size[0] + APART) for word, size in zip(words, self.sizes, strict=True)]
-        leaf, inner = (max((wide for test, wide in widths if test is own), default=0.0) for own in (False, True))
-        slot = max(leaf, (leaf + inner) / 3, inner / 2)
-        self.x = [0.0] * tree.n_nodes
-        for i, node in enumerate(tree.leaves.tolist()):
-            self.x[node] = i * slot
-        for node in reversed(range(tree.n_nodes)):  # children come after their parents
-            if words[node].children:
-                self.x[node] = sum(self.x[child] for child in words[node].children) / 2
-        left = min(x - size[0] / 2 for x, size in zip(self.x, self.sizes, strict=True)) - APART
-        self.x = [x - left for x in self.x]
-        self.width = max(x + size[0] / 2 for x, size in zip(self.x, self.sizes, strict=True)) + APART
+        self.sizes = np.array([self._size(node) for node in range(tree.n_nodes)])
+        wide, high = self.sizes.T
+        tests, depths, x = (tree.feature >= 0).numpy(), tree.depths.numpy(), np.zeros(tree.n_nodes)
+        leaf, inner = (wide[own].max(initial=-APART) + APART for own in (~tests, tests))
+        x[~tests] = np.arange(tree.n_leaves) * max(leaf, (leaf + inner) / 3, inner / 2)
+        for node in tests.nonzero()[0][::-1]:  # children come after their parents
+            x[node] = x[[*words[node].children]].mean()
+        x -= (x - wide / 2).min() - APART
+        self.width = float((x + wide / 2).max()) + APART
 
-        depths = tree.depths.tolist()
-        self.y, self.bends, self.height = [0.0] * tree.n_nodes, [0.0] * tree.n_nodes, APART - BETWEEN
-        for depth in range(tree.depth + 1):
-            row = [node for node in range(tree.n_nodes) if depths[node] == depth]
-            high = max(self.sizes[node][1] for node in row)
-            for node in row:
-                self.y[node] = self.height + BETWEEN + high / 2
-                self.bends[node] = (high + BETWEEN) / 2  # from the node to where its edges turn
-            self.height += BETWEEN + high
-        self.height += APART
-        self.caption = wrapped(caption(words), (self.width - 2 * APART) / SMALL)
+        rows = np.zeros(tree.depth + 1)
+        np.maximum.at(rows, depths, high)
+        ends = APART + np.cumsum(rows + BETWEEN)  # where the next row begins
+        self.places = np.stack([x, (ends - BETWEEN - rows / 2)[depths]], 1)
+        self.bends = ((rows + BETWEEN) / 2)[depths]  # from a node to where its edges turn
+        self.height = float(ends[-1]) - BETWEEN + APART
+        self.caption = list(filter(None, wrapped(caption(words), (self.width - 2 * APART) / SMALL)))
         self.height += LINE * len(self.caption)
 
     def draw(self, ax: Axes | None) -> Axes:
         """Draw all boxes and edges, with more space between them if the axes are larger."""
         canvas = Canvas(ax, self.width, self.height)
         looks = node_colors(self.tree, self.words)
-        wide, high = canvas.width / self.width, canvas.height / self.height
-        places = [(x * wide, y * high) for x, y in zip(self.x, self.y, strict=True)]
+        stretched = np.array([canvas.width / self.width, canvas.height / self.height])
+        places, bends = (self.places * stretched).tolist(), (self.bends * stretched[1]).tolist()
+        style: dict[str, Any] = {"ha": "center", "va": "center", "multialignment": "center"}
+        hole = {"boxstyle": "square,pad=0.15", "fc": canvas.ax.figure.get_facecolor(), "ec": "none"}
         for node, ((x, y), word, (width, height)) in enumerate(zip(places, self.words, self.sizes, strict=True)):
-            bend = y + self.bends[node] * high
+            bend = y + bends[node]
             for child, answer in zip(word.children, ("yes", "no"), strict=False):
                 to, below = places[child]
                 canvas.line((x, y), (x, bend), (to, bend), (to, below), color="0.6", width=self.words[child].edge)
                 near = max(-BETWEEN, min(BETWEEN, (to - x) / 2))  # the answer is near the test if the edge is long
-                hole = {"boxstyle": "square,pad=0.15", "fc": canvas.ax.figure.get_facecolor(), "ec": "none"}
-                canvas.text(x + near, bend, answer, 0.85 * FONT, ha="center", va="center", bbox=hole)
+                canvas.text(x + near, bend, answer, 0.85 * FONT, bbox=hole, **style)
             canvas.box(x, y, width, height, looks[node], line=1.2, rounding=3.4)
             top = y - height / 2 + PAD
             title = LINE * len(self.titles[node])
-            style: dict[str, Any] = {"ha": "center", "va": "center", "multialignment": "center"}
             canvas.text(x, top + title / 2, "\n".join(self.titles[node]), weight="bold", **style)
             if node in self.charts:
                 place = x - CHART[0] / 2, top + title + 2 + CHART[1] - FOOT
