@@ -53,7 +53,8 @@ class Canvas:
     def text(self, x: float, y: float, text: str, size: float = FONT, **style: Any) -> None:
         """Write a text, whose middle line is at `y` by default."""
         style = {"color": "0.1", "va": "center_baseline"} | style
-        self.ax.text(x, y, text, size=size * self.scale, parse_math=False, **style)
+        if text:
+            self.ax.text(x, y, text, size=size * self.scale, parse_math=False, **style)
 
     def line(
         self, *corners: tuple[float, float], color: str = "0.7", width: float = 0.7, dotted: bool = False

@@ -151,9 +151,13 @@ class Outline:
         rows = [self.rows[i] for i in (*again, *page)]
         canvas = Canvas(ax, self.width, HEAD + FOOT + sum(row.height for row in rows))
         small: dict[str, Any] = {"size": SMALL, "color": GREY, "va": "baseline"}
-        titles = [(MARGIN, "rule", "left"), (self.name, "cluster", "left")]
-        titles += [(self.samples, "samples", "right"), (self.mistakes, "mistakes", "right")]
-        titles += [(self.chart + CHART[0] / 2, "distribution", "center")] * bool(self.charts)
+        titles = (
+            (MARGIN, "rule", "left"),
+            (self.chart + CHART[0] / 2, "distribution" * bool(self.charts), "center"),
+            (self.name, "cluster", "left"),
+            (self.samples, "samples", "right"),
+            (self.mistakes, "mistakes", "right"),
+        )
         for x, title, side in titles:
             canvas.text(x, HEAD - 7, title, ha=side, **small)
         canvas.line((MARGIN, HEAD - 3), (self.mistakes, HEAD - 3))
@@ -173,8 +177,7 @@ class Outline:
         canvas.line((MARGIN, y + 2), (self.mistakes, y + 2))
         canvas.text(MARGIN, y + 12, MEANING, **small)
         canvas.text(MARGIN, y + 22, MISTAKES, **small)
-        if pages > 1:
-            canvas.text(self.mistakes, y + 22, f"page {number} of {pages}", ha="right", **small)
+        canvas.text(self.mistakes, y + 22, f"page {number} of {pages}" * (pages > 1), ha="right", **small)
         return canvas.finish()
 
     def _rule(self, canvas: Canvas, row: Row, top: float, middle: float, after: str) -> float:
