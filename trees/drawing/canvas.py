@@ -103,7 +103,7 @@ def node_colors(tree: ThresholdTree, words: list[NodeWords]) -> list[tuple[str, 
         line = table[word.cluster]
         purity = 1 - word.mistakes / word.samples if word.samples > 0 else 1.0
         strength = 0.08 + 0.42 * purity**2  # pale enough for black text
-        parts = [round(255 - strength * (255 - int(line[at : at + 2], 16))) for at in (1, 3, 5)]
+        parts = [round(255 * (1 - strength * (1 - int(line[at : at + 2], 16) / 255))) for at in (1, 3, 5)]
         found.append((line, "#{:02x}{:02x}{:02x}".format(*parts)))
     return found
 
