@@ -56,13 +56,12 @@ class UnsupervisedTree(OwnClusters):
         most = self._most_leaves()
         if most is not None:  # the first cuts gain most; children are numbered in the order of the cuts
             inner = sorted(inner, key=lambda node: full.left[node])[: most - 1]
-        label = torch.empty_like(problem.labels)
+        label = torch.zeros_like(problem.labels)
         if not self._given:
-            reached = {0}.union(*((full.left[node], full.right[node]) for node in inner)) - set(inner)
-            ends = [node for node in full.preorder() if node in reached]
-            of_leaf = dict(zip(ends, self._own_clusters(problem, [nodes[end].rows for end in ends]), strict=True))
-            for end, cluster in of_leaf.items():
-                label[nodes[end].rows] = cluster
+            ends = {0}.union(*((full.left[node], full.right[node]) for node in inner)).difference(inner)
+            points = [nodes[end].rows for end in full.preorder() if end in ends]
+            for rows, cluster in zip(points, self._own_clusters(problem, points), strict=True):
+                label[rows] = cluster
             clusters = [int(label[nodes[node].rows[0]]) for node in range(len(nodes))]
             inner = _pruned(full, sorted(inner, reverse=True), lambda one, two: clusters[one] == clusters[two])
 

@@ -191,14 +191,10 @@ class Outline:
                 canvas.line((x, middle), (x + INDENT - 6, middle))
         x, y = MARGIN + INDENT * level, middle - LINE * (len(row.lines) - 1) / 2
         canvas.text(x, y, row.word, color=GREY)
-        first, *others = row.lines
-        starts = [
-            (text_width(row.word) + SPACE, first[len(row.word) :].lstrip()),
-            *((INDENT, line) for line in others),
-        ]
-        starts[-1] = starts[-1][0], starts[-1][1] + after
-        for i, (start, line) in enumerate(starts):
-            canvas.text(x + start, y + LINE * i, line)
+        lines = [row.lines[0][len(row.word) :].lstrip(), *row.lines[1:]]
+        lines[-1] += after
+        for i, line in enumerate(lines):
+            canvas.text(x + (INDENT if i else text_width(row.word) + SPACE), y + LINE * i, line)
         return x + text_width(row.lines[-1]) + 6
 
     def _counts(self, canvas: Canvas, row: Row, middle: float, look: tuple[str, str]) -> None:

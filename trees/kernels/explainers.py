@@ -75,12 +75,8 @@ class KernelTree(TreeExplainer):
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
     ) -> Reference:
         found = super()._reference(table, X, labels, centers, weight, kept)
-        if self.gamma is not None:
-            self.gamma_ = float(self.gamma)
-        elif self.kernel == "gaussian" and found.gamma is not None:
-            self.gamma_ = float(found.gamma)
-        else:
-            self.gamma_ = median_gamma(found.space, self.kernel, weight)
+        gamma = found.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
+        self.gamma_ = median_gamma(found.space, self.kernel, weight) if gamma is None else float(gamma)
         return found
 
     def _kernel_imm(self, problem: Problem) -> Leaves:
@@ -89,12 +85,9 @@ class KernelTree(TreeExplainer):
         features = KernelTable(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
-        columns = code_columns(table, centers, self.max_bins, problem.weight)
+        columns, builder = code_columns(table, centers, self.max_bins, problem.weight), TreeBuilder()
         surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
-        builder = TreeBuilder()
-        leaves = separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
-        if len(leaves) == 1:
-            return builder, leaves
+        separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
 
         def test(place: int, node: Node) -> Step | None:
             feature, threshold = builder.feature[place], builder.code[place]
@@ -157,9 +150,7 @@ class ExpandedKernelTree(KernelTree):
         """Cost of every point under each label, [n, k]."""
 
     def _grow(self, problem: Problem) -> Grown:
-        builder, leaves = TreeBuilder(), [problem.root()]
-        if self.base == "imm":
-            builder, leaves = self._kernel_imm(problem)
+        builder, leaves = self._kernel_imm(problem) if self.base == "imm" else (TreeBuilder(), [problem.root()])
         most = 2 * problem.k if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
             needed = f"at least the number of leaves of base, {len(leaves)}"
