@@ -154,18 +154,16 @@ def export_text(
     """
     tree = as_tree(tree)
     words = node_words(tree, feature_names, class_names, precision)
+    reached_by = {0: ""}
+    for word in words:
+        reached_by |= zip(word.children, word.branches, strict=True)
     lines = []
-    for node, (parent, depth) in enumerate(zip(tree.parents.tolist(), tree.depths.tolist(), strict=True)):
-        line = "" if node == 0 else "|   " * (depth - 1) + "|--- "
-        if node:
-            line += words[parent].branches[words[parent].children.index(node)]
-        leaf = words[node].cluster is not None
-        if leaf:
-            line += (": " if node else "") + words[node].title[0]
-        if show_samples:
-            line += f" ({counts(words[node].samples, words[node].mistakes if leaf else None)})"
-        if node or leaf:  # the root's test is part of its branches
-            lines.append(line)
+    for node, (word, depth) in enumerate(zip(words, tree.depths.tolist(), strict=True)):
+        leaf = word.cluster is not None
+        said = ": ".join(filter(None, [reached_by[node], word.title[0] * leaf]))
+        amounts = f" ({counts(word.samples, word.mistakes if leaf else None)})" * show_samples
+        if said:  # the root's test is part of its branches
+            lines.append("|   " * (depth - 1) + "|--- " * (node > 0) + said + amounts)
     return "\n".join(lines)
 
 
