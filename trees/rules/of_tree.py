@@ -115,7 +115,8 @@ def _paths(tree: ThresholdTree) -> Iterator[Path]:
                 tests[child] = {**own, feature: intersection(own.get(feature, EVERYTHING), side)}
             continue
         of_cluster = nan if tree.class_samples is None else tree.class_samples[label].item()
-        yield Path(label, own, Counts(samples, mistakes, of_cluster, tree.samples[0].item(), among), (node,))
+        counts = Counts(samples, mistakes, of_cluster, tree.samples[0].item(), among)
+        yield Path(label, _without_everything(own), counts, (node,))
 
 
 def _merged(paths: list[Path]) -> list[Path]:
@@ -141,15 +142,19 @@ def _merged_along(feature: int, paths: list[Path]) -> list[Path]:
         joined: list[Path] = []
         for path in sorted(group, key=lambda path: path.tests[feature][0][0]):
             for i, into in enumerate(joined):
-                one, other = into.tests[feature], path.tests[feature]
+                one, other = into.tests.get(feature, EVERYTHING), path.tests[feature]
                 both = union(one + other)
                 if len(both) <= max(len(one), len(other)):
                     leaves = tuple(sorted(into.leaves + path.leaves))
-                    joined[i] = Path(path.label, into.tests | {feature: both}, into.counts + path.counts, leaves)
+                    tests = _without_everything(into.tests | {feature: both})
+                    joined[i] = Path(path.label, tests, into.counts + path.counts, leaves)
                     break
             else:
                 joined.append(path)
         kept += joined
-    return [
-        replace(path, tests={at: test for at, test in path.tests.items() if test != EVERYTHING}) for path in kept
-    ]
+    return kept
+
+
+def _without_everything(tests: dict[int, Intervals]) -> dict[int, Intervals]:
+    """Leave out tests that every number passes."""
+    return {feature: test for feature, test in tests.items() if test != EVERYTHING}
