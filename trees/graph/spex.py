@@ -76,8 +76,6 @@ class GraphTree(OwnClusters):
     max_leaves: int | None = None
     max_bins: int | None = None
 
-    n_neighbors = NEIGHBORS  # of the graph that is built if none is given
-
     def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
         data = self._prepare(X, labels, centers, None)
         if graph is not None:
@@ -87,7 +85,8 @@ class GraphTree(OwnClusters):
         return self
 
     def _grow(self, problem: Problem, graph: Graph | None = None) -> Grown:
-        graph = knn_graph(problem.space.data, self.n_neighbors) if graph is None else graph
+        if graph is None:
+            graph = knn_graph(problem.space.data, getattr(self, "n_neighbors", NEIGHBORS))
         builder, most = TreeBuilder(), self.n_clusters if self.max_leaves is None else self.max_leaves
         search = Search(problem, GraphConductance(problem, graph))
         leaves = best_first(search, builder, [problem.root().without_centers()], most)
