@@ -21,7 +21,6 @@ MODULES = [
     "neonxc.models.scan.augment",
     "neonxc.trees.graph.graph",
     "neonxc.trees.kernels.intervals",
-    "neonxc.trees.kernels.distances",
     "neonxc.trees.kernels.features",
 ]
 

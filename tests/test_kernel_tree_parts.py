@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import poisson
 
 from neonxc.models import KernelKMeans
-from neonxc.trees.kernels import distances as kernel_distances
 from neonxc.trees.kernels import features as kernel_features
 from neonxc.trees.kernels import intervals as kernel_intervals
-from neonxc.trees.kernels.distances import feature_space_distances
-from neonxc.trees.kernels.features import anchors_of, surrogate_columns
+from neonxc.trees.kernels.features import KernelTable, anchors_of, feature_space_distances, kernel_of
 from neonxc.trees.kernels.intervals import best_interval, intervals_of, pair_floors
 
 seeds = st.integers(0, 2**32 - 1)
@@ -31,7 +29,11 @@ def taylor_features(x, gamma, terms):
 
 
 def anchor_features(x, anchors, kernel, gamma):
-    return kernel_features._kernels(x.to(torch.float64)[..., None], anchors.to(torch.float64), kernel, gamma)
+    return kernel_of((x.to(torch.float64)[..., None] - anchors).abs(), kernel, gamma)
+
+
+def surrogate_columns(table, kind, gamma, size, kernel="gaussian"):
+    return KernelTable(table.double(), kind, kernel, gamma, size).rows(slice(None))
 
 
 # --- surrogate columns -------------------------------------------------------------------------------------
@@ -81,21 +83,19 @@ def test_kernels_of_anchors_multiply_to_the_kernel(kernel, power):
     np.testing.assert_allclose(features.prod(1).numpy(), expected, rtol=1e-12)
 
 
-def options(kind, table, size, kernel="gaussian"):
-    return {"terms": size} if kind == "taylor" else {"anchors": anchors_of(table, size), "kernel": kernel}
-
-
 @pytest.mark.parametrize("kind", ["taylor", "anchors"])
 def test_surrogate_columns_are_the_features_column_by_column(kind):
-    table = torch.from_numpy(np.random.default_rng(1).normal(size=(40, 5)).astype(np.float32))
-    made = options(kind, table, 7, "laplace")
-    columns = surrogate_columns(table, kind, 0.8, **made)
+    X = torch.from_numpy(np.random.default_rng(1).normal(size=(40, 5)))
+    table = KernelTable(X, kind, "laplace", 0.8, 7)
+    columns = table.rows(slice(None))
     assert columns.shape == (40, 35)
     assert columns.dtype == torch.float64
-    plain = taylor_features(table, 0.8, 7) if kind == "taylor" else anchor_features(table, *made.values(), 0.8)
+    plain = (
+        taylor_features(X, 0.8, 7) if kind == "taylor" else anchor_features(X, anchors_of(X, 7), "laplace", 0.8)
+    )
     torch.testing.assert_close(columns, plain.flatten(1), rtol=1e-12, atol=1e-300)
-    parts = [surrogate_columns(table, kind, 0.8, **made, columns=slice(at, at + 2)) for at in range(0, 5, 2)]
-    assert torch.equal(torch.cat(parts, 1), columns)
+    for first, last in ((0, 1), (3, 17), (20, 35)):
+        assert torch.equal(table.columns(first, last).T, columns[:, first:last])
 
 
 def raw_column(rng, dtype, n):
@@ -128,7 +128,7 @@ def test_every_threshold_is_at_most_two_intervals(seed, dtype, n, kind):
     rng = np.random.default_rng(seed)
     values = raw_column(rng, dtype, n)
     table, gamma = values[:, None], float(rng.choice([0.1, 1.0, 5.0]))
-    columns = surrogate_columns(table, kind[0], gamma, **options(kind[0], table, 6, kind[1]))
+    columns = surrogate_columns(table, kind[0], gamma, 6, kind[1])
     for column in columns.T:
         for threshold in column.unique():
             left = column <= threshold
@@ -142,7 +142,7 @@ def test_neighbouring_numbers_at_a_summit_are_in_order():
     summit = math.sqrt(3 / 2)
     x = summit * (1 + torch.finfo(torch.float64).eps * torch.arange(-300, 301, dtype=torch.float64))
     plain = taylor_features(x, 1.0, 4)[:, 3]
-    mended = surrogate_columns(x[:, None], "taylor", 1.0, terms=4)[:, 3]
+    mended = surrogate_columns(x[:, None], "taylor", 1.0, 4)[:, 3]
     torch.testing.assert_close(plain, mended, rtol=1e-14, atol=0)
     turns = mended.diff().sign()
     turns = turns[turns != 0]
@@ -151,7 +151,7 @@ def test_neighbouring_numbers_at_a_summit_are_in_order():
         assert len(intervals_of(mended <= threshold, x)[0]) == 1
 
 
-@pytest.mark.parametrize(("kind", "function"), [("taylor", "_taylor"), ("anchors", "_kernels")])
+@pytest.mark.parametrize(("kind", "function"), [("taylor", "_taylor"), ("anchors", "kernel_of")])
 def test_surrogate_columns_do_not_depend_on_exact_exponentials(kind, function):
     # Libraries may round the exponential of one number differently from place to place
     rng = np.random.default_rng(4)
@@ -162,10 +162,9 @@ def test_surrogate_columns_do_not_depend_on_exact_exponentials(kind, function):
         return values * (1 + torch.from_numpy(rng.integers(-3, 4, values.shape)).double() * 1e-14)
 
     x = torch.from_numpy(rng.integers(-20, 21, 200) / 8)
-    made = options(kind, x[:, None], 6)
     with mock.patch.object(kernel_features, function, rounded):
-        columns = surrogate_columns(x[:, None], kind, 1.0, **made)
-    torch.testing.assert_close(columns, surrogate_columns(x[:, None], kind, 1.0, **made), rtol=1e-12, atol=0)
+        columns = surrogate_columns(x[:, None], kind, 1.0, 6)
+    torch.testing.assert_close(columns, surrogate_columns(x[:, None], kind, 1.0, 6), rtol=1e-12, atol=0)
     for column in columns.T:
         for threshold in column.unique()[::3]:
             intervals, swapped = intervals_of(column <= threshold, x)
@@ -175,7 +174,7 @@ def test_surrogate_columns_do_not_depend_on_exact_exponentials(kind, function):
 @pytest.mark.parametrize("kind", ["taylor", "anchors"])
 def test_surrogate_columns_keep_their_shape_in_float32(kind):
     x = torch.from_numpy(np.random.default_rng(3).normal(size=(100, 1)))
-    columns = surrogate_columns(x, kind, 1.0, **options(kind, x, 8)).float()
+    columns = surrogate_columns(x, kind, 1.0, 8).float()
     for column in columns.T:
         for threshold in column.unique()[::7]:
             intervals, swapped = intervals_of(column <= threshold, x[:, 0])
@@ -219,10 +218,6 @@ def test_intervals_are_the_side_with_fewer(seed, dtype, n):
     left = torch.from_numpy(rng.random(len(distinct)) < 0.5)[place]
     runs = slow_runs(left, values)
     sides = {side: [run for run in runs if run[0] == side] for side in (True, False)}
-    if min(len(of_side) for of_side in sides.values()) > 2:
-        with pytest.raises(ValueError, match="left needs a side with at most two intervals"):
-            intervals_of(left, values)
-        return
     intervals, swapped = intervals_of(left, values)
     assert torch.equal(within(values, intervals), left != swapped)
     assert list(intervals) == sorted(intervals)
@@ -249,7 +244,7 @@ def test_intervals_without_a_point_on_a_side():
         assert low == -math.inf
         assert math.isfinite(high)
         assert torch.equal(within(values, ((low, high),)), left != swapped)
-    assert intervals_of(torch.tensor([], dtype=torch.bool), values[:0]) == (((-math.inf, 0.0),), False)
+    assert intervals_of(torch.tensor([], dtype=torch.bool), values[:0]) == (((-math.inf, 1.0),), False)
 
 
 # --- distances in feature space ----------------------------------------------------------------------------
@@ -275,7 +270,7 @@ def test_distances_are_the_dense_formula(seed, kernel, weighted, block):
     labels = rng.permutation(np.concatenate([np.arange(k), rng.integers(0, k, n - k)]))
     weight = rng.uniform(0.5, 3, n) if weighted else np.ones(n)
     expected = dense(X, labels, k, kernel, gamma, weight)
-    with mock.patch.object(kernel_distances, "BLOCK", block):
+    with mock.patch.object(kernel_features, "BLOCK", block):
         distances = feature_space_distances(
             *map(torch.from_numpy, (X, labels)),
             *(k, kernel, gamma),
@@ -323,25 +318,6 @@ def test_distances_are_those_of_kernel_kmeans(weighted):
     assert (own * (1 if weight is None else weight)).sum() == pytest.approx(model.objective_, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"labels": torch.tensor([0, 0, 0, 0])}, "cluster 1 has no points of positive weight"),
-        ({"weight": torch.tensor([1.0, 0, 1, 0])}, "cluster 1 has no points of positive weight"),
-    ],
-)
-def test_unusable_clusters_are_told(change, message):
-    given_ = {
-        "X": torch.ones(4, 2),
-        "labels": torch.tensor([0, 1, 0, 1]),
-        "k": 2,
-        "kernel": "gaussian",
-        "gamma": 1.0,
-    }
-    with pytest.raises(ValueError, match=message):
-        feature_space_distances(**(given_ | change))
-
-
 # --- the interval scan -------------------------------------------------------------------------------------
 
 
@@ -357,7 +333,7 @@ def node(seed, *, whole=True, mistakes=False):
     elif whole:
         costs = rng.integers(0, 4, (n, m))
     else:
-        costs = rng.random((n, m))
+        costs = rng.integers(0, 1 << 30, (n, m)) / (1 << 30)  # whose sums are exact
     return codes, costs.astype(np.float64), bins
 
 
@@ -368,7 +344,7 @@ def sums(codes, costs, bins):
     return [torch.from_numpy(np.ascontiguousarray(part)) for part in (left, costs.sum(0), present)]
 
 
-def slow_best(codes, costs, bins, slack=0.0):
+def slow_best(codes, costs, bins):
     """All pairs of thresholds and of labels, tried one after the other."""
     tried = []
     for column, row in enumerate(codes):
@@ -381,36 +357,20 @@ def slow_best(codes, costs, bins, slack=0.0):
                     for q in range(costs.shape[1]):
                         if p != q:
                             tried.append((costs[inside, p].sum() + costs[~inside, q].sum(), column, a, b, p, q))
-    least = min((test[0] for test in tried), default=math.inf)
-    return min((test[1:] + test[:1] for test in tried if test[0] <= least + slack), default=None)
+    return min(tried, default=None)
 
 
-def rotated(best):
-    return None if best is None else (*best[1:], best[0])
+def no_floors(costs):
+    return torch.zeros(2 * costs.shape[1:], dtype=torch.float64)
 
 
-@given(seeds, st.booleans(), st.sampled_from([0.0, 1.0, 2.5]), st.sampled_from([1, 6, 1 << 17]), st.booleans())
-def test_the_best_interval_is_that_of_all_pairs_of_thresholds(seed, mistakes, slack, cached, with_floors):
-    codes, costs, bins = node(seed, mistakes=mistakes)
-    floors = pair_floors(torch.from_numpy(costs)) if with_floors else None
-    with (
-        mock.patch.object(kernel_intervals, "CACHED", cached),
-        mock.patch.object(kernel_intervals, "BUDGET", cached),
-    ):
-        best = best_interval(*sums(codes, costs, bins), slack, floors)
-    assert rotated(best) == slow_best(codes, costs, bins, slack)
-
-
-@given(seeds)
-def test_the_best_interval_of_costs_that_are_rounded(seed):
-    codes, costs, bins = node(seed, whole=False)
-    best = best_interval(*sums(codes, costs, bins), 1e-9, pair_floors(torch.from_numpy(costs)))
-    slow = slow_best(codes, costs, bins, 1e-9)
-    if slow is None:
-        assert best is None
-    else:
-        assert rotated(best)[:-1] == slow[:-1]
-        assert best.cost == pytest.approx(slow[-1], abs=1e-9)
+@given(seeds, st.booleans(), st.booleans(), st.sampled_from([1, 6, 1 << 17]), st.booleans())
+def test_the_best_interval_is_that_of_all_pairs_of_thresholds(seed, whole, mistakes, cached, with_floors):
+    codes, costs, bins = node(seed, whole=whole, mistakes=mistakes)
+    floors = pair_floors(torch.from_numpy(costs).T.contiguous()) if with_floors else no_floors(costs)
+    with mock.patch.object(kernel_intervals, "CACHED", cached):
+        best = best_interval(*sums(codes, costs, bins), floors)
+    assert best == slow_best(codes, costs, bins)
 
 
 @given(seeds)
@@ -419,17 +379,18 @@ def test_rounding_at_absent_codes_decides_nothing(seed):
     codes, costs, bins = node(seed)
     left, total, present = sums(codes, costs, bins)
     noise = torch.from_numpy(np.random.default_rng(seed).normal(size=left.shape) * 1e-13)
-    best = best_interval(left + noise.masked_fill(present, 0), total, present)
-    assert rotated(best) == slow_best(codes, costs, bins)
+    best = best_interval(left + noise.masked_fill(present, 0), total, present, no_floors(costs))
+    assert best == slow_best(codes, costs, bins)
 
 
 def test_floors_leave_pairs_out():
     codes, costs, bins = np.arange(40)[None], (np.arange(40)[:, None] // 10 != np.arange(4)) * 1.0, 40
     costs[:18, 0] = costs[18:, 1] = 0  # the two labels that make no mistakes
     left, total, present = sums(codes, costs, bins)
-    floors = pair_floors(torch.from_numpy(costs))
-    with mock.patch.object(kernel_intervals, "_least", wraps=kernel_intervals._least) as scan:
-        assert best_interval(left, total, present, 0.0, floors) == (0.0, 0, -1, 9, 0, 1)
+    floors = pair_floors(torch.from_numpy(costs).T.contiguous())
+    wrapped = mock.patch.object(kernel_intervals, "_least", wraps=kernel_intervals._least)
+    with wrapped as scan, mock.patch.object(kernel_intervals, "CACHED", 1):
+        assert best_interval(left, total, present, floors) == (0.0, 0, -1, 9, 0, 1)
     assert [(int(p), int(q)) for call in scan.call_args_list for p, q in zip(*call.args[3:], strict=True)] == [
         (0, 1)
     ]
@@ -440,7 +401,7 @@ def test_a_floor_is_the_better_of_two_labels_for_every_point(seed):
     _, costs, _ = node(seed, whole=False)
     m = costs.shape[1]
     expected = [[np.minimum(costs[:, p], costs[:, q]).sum() for q in range(m)] for p in range(m)]
-    np.testing.assert_allclose(pair_floors(torch.from_numpy(costs)).numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(pair_floors(torch.from_numpy(costs.T.copy())).numpy(), expected, atol=1e-12)
 
 
 def test_the_floor_of_mistakes_is_the_weight_of_other_labels():
@@ -450,4 +411,4 @@ def test_the_floor_of_mistakes_is_the_weight_of_other_labels():
     mass = torch.from_numpy(np.bincount(labels, weight))
     expected = weight.sum() - mass[:, None] - mass
     off = ~torch.eye(5, dtype=torch.bool)
-    assert torch.equal(pair_floors(costs)[off], expected[off])
+    assert torch.equal(pair_floors(costs.T.contiguous())[off], expected[off])

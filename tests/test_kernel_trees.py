@@ -21,9 +21,9 @@ import neonxc
 from neonxc.models import KernelKMeans
 from neonxc.rules.intervals import contains
 from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM
-from neonxc.trees.kernels import distances as kernel_distances
+from neonxc.trees.kernels import features as kernel_features
 from neonxc.trees.kernels import intervals as kernel_intervals
-from neonxc.trees.kernels.features import anchors_of, surrogate_columns
+from neonxc.trees.kernels.features import KernelTable
 
 EVERY = [KernelIMM, KernelExKMC, KernelExpand]
 EXPANDED = [KernelExKMC, KernelExpand]
@@ -82,8 +82,7 @@ def surrogates_of(case, kind, kernel, gamma, size):
     points = torch.from_numpy(case.values)
     if kind == "taylor":
         points = points - torch.from_numpy(np.average(case.values, axis=0, weights=case.mass))
-    anchors = anchors_of(points, size) if kind == "anchors" else None
-    columns = surrogate_columns(points, kind, gamma, terms=size, anchors=anchors, kernel=kernel).numpy()
+    columns = KernelTable(points, kind, kernel, gamma, size).rows(slice(None)).numpy()
     centers = [
         np.average(columns[case.labels == c], axis=0, weights=case.mass[case.labels == c]) for c in range(case.k)
     ]
@@ -472,7 +471,7 @@ def test_noise_is_left_out(model):
 @every
 def test_fewer_different_points_than_clusters(model):
     X = np.repeat(np.arange(3.0), 4)[:, None]
-    with pytest.warns(ConvergenceWarning, match=r"3 distinct points.*n_clusters=5"):
+    with pytest.warns(ConvergenceWarning, match=r"\(3\) found smaller than n_clusters \(5\)"):
         estimator = model(5, random_state=0).fit(X)
     assert len(np.unique(estimator.labels_)) == 3
 
@@ -544,7 +543,7 @@ def test_saving_and_loading(model, tmp_path):
 def test_blocks_of_kernels_change_no_tree(case, block):
     estimator = KernelExKMC(case.k, base="none", gamma=0.5)
     plain = said_by(fitted(estimator, case).tree_)
-    with mock.patch.object(kernel_distances, "BLOCK", block):
+    with mock.patch.object(kernel_features, "BLOCK", block):
         assert said_by(fitted(estimator, case).tree_) == plain
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 from neonxc.trees import CUBT, CLTree, KDTree
-from neonxc.trees.baselines.cubt import join_leaves, mean_of_smallest, nearest_distances
+from neonxc.trees.baselines.unsupervised import join_leaves, mean_of_smallest, nearest_distances
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.table import Table
 from neonxc.trees.criteria.deviance import Deviance

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
-from matplotlib.offsetbox import AnnotationBbox, DrawingArea
+from matplotlib.transforms import Bbox
 from sklearn.tree import DecisionTreeClassifier
 
 from neonxc.plot.images import cluster_colors
@@ -178,20 +179,36 @@ def test_graphviz_itself_reads_the_source():
         assert sum(line.startswith("node ") for line in done.stdout.splitlines()) == tree.n_nodes
 
 
+def drawn_boxes(ax):
+    """The boxes of a drawing with a box for every node, with their colours, in data units; none for a list."""
+    if any(text.get_text() == "rule" for text in ax.texts):
+        return [], [], []
+    found = ax.collections[-1]
+    return [path.get_extents() for path in found.get_paths()], found.get_edgecolors(), found.get_facecolors()
+
+
+def texts_of(ax):
+    """The texts inside of every box, and all others."""
+    boxes, others = drawn_boxes(ax)[0], []
+    inside = [[] for _ in boxes]
+    for text in ax.texts:
+        place = [own for own, box in zip(inside, boxes, strict=True) if box.contains(*text.get_position())]
+        (place[0] if place else others).append(text)
+    return inside, others
+
+
 def extents(ax):
     """The boxes of the nodes and of the answers as they are drawn, in pixels."""
     canvas = FigureCanvasAgg(ax.figure)
     canvas.draw()
     renderer = canvas.get_renderer()
-    boxes = [artist for artist in ax.artists if isinstance(artist, AnnotationBbox)]
-    for box in boxes:  # the text is inside
-        text, frame = box.offsetbox.get_window_extent(renderer), box.patch.get_window_extent(renderer)
-        assert frame.x0 < text.x0 < text.x1 < frame.x1
-        assert frame.y0 < text.y0 < text.y1 < frame.y1
-    return (
-        [box.patch.get_window_extent(renderer) for box in boxes],
-        [answer.get_window_extent(renderer) for answer in ax.texts],
-    )
+    boxes = [Bbox(np.sort(ax.transData.transform_bbox(box).get_points(), axis=0)) for box in drawn_boxes(ax)[0]]
+    inside, others = texts_of(ax)
+    for frame, own in zip(boxes, inside, strict=True):
+        for text in (one.get_window_extent(renderer) for one in own):
+            assert frame.x0 < text.x0 < text.x1 < frame.x1
+            assert frame.y0 < text.y0 < text.y1 < frame.y1
+    return boxes, [other.get_window_extent(renderer) for other in others if other.get_text()]
 
 
 def lie_apart(ax):
@@ -250,8 +267,7 @@ def test_a_tree_fits_into_given_axes():
 
 
 def said(ax):
-    boxes = [artist for artist in ax.artists if isinstance(artist, AnnotationBbox)]
-    return ["\n".join(part.get_text() for part in box.offsetbox.get_children()) for box in boxes]
+    return ["\n".join(text.get_text() for text in own) for own in texts_of(ax)[0]]
 
 
 def test_what_a_plot_says():
@@ -264,17 +280,17 @@ def test_what_a_plot_says():
         "versicolor\n54 samples\n5 mistakes",
         "virginica\n46 samples\n1 mistake",
     ]
-    assert [text.get_text() for text in ax.texts[:-1]] == ["yes", "no"] * 2
+    assert [text.get_text() for text in texts_of(ax)[1][:-1]] == ["yes", "no"] * 2
     assert " ".join(ax.texts[-1].get_text().split()).startswith(
         "mistakes: at a leaf, samples of other clusters; at a"
     )
-    assert [line.get_linewidth() for line in ax.lines] == pytest.approx([2, 4, 2.16, 1.84])
+    assert ax.collections[0].get_linewidths() == pytest.approx([2, 4, 2.16, 1.84])
 
 
 def test_parents_stand_midway_over_children_and_leaves_evenly():
     tree = shaped(4, 9, 0.3)
-    boxes = [artist for artist in plot_tree(tree).artists if isinstance(artist, AnnotationBbox)]
-    x, y = np.array([box.xy for box in boxes]).T
+    boxes, _, _ = drawn_boxes(plot_tree(tree))
+    x, y = np.array([((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2) for box in boxes]).T
     for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
         left, right = int(tree.left[node]), int(tree.right[node])
         assert x[node] == pytest.approx((x[left] + x[right]) / 2)
@@ -286,12 +302,12 @@ def test_parents_stand_midway_over_children_and_leaves_evenly():
 def test_leaves_have_their_clusters_colours_paler_with_mistakes():
     counts = {1: [0] * 10, 3: [1] * 10, 4: [1] * 5 + [0] * 5}
     tree = grown([(0, 0, 0.0), (2, 0, 1.0)], [-1, 0, -1, 1, 1], counts=counts)
-    patches = [artist.patch for artist in plot_tree(tree).artists if isinstance(artist, AnnotationBbox)]
+    _, lines, faces = drawn_boxes(plot_tree(tree))
     table = cluster_colors(2)
     for node, cluster in ((1, 0), (3, 1), (4, 1)):
-        assert patches[node].get_edgecolor() == pytest.approx(table(cluster), abs=0.01)
-    assert patches[0].get_facecolor() == (1, 1, 1, 1)
-    pure, mixed = (np.array(patches[node].get_facecolor()) for node in (3, 4))
+        assert tuple(lines[node]) == pytest.approx(table(cluster), abs=0.01)
+    assert tuple(faces[0]) == (1, 1, 1, 1)
+    pure, mixed = (faces[node] for node in (3, 4))
     assert (mixed[:3] >= pure[:3]).all()
     assert mixed.sum() > pure.sum() + 0.1
 
@@ -420,14 +436,17 @@ def test_histograms_are_drawn_in_boxes_and_in_lists():
     explainer = CART(3).fit(frame, labels=[0, 0, 0, 1, 2, 1])
     ax = plot_tree(explainer, X=frame)
     lie_apart(ax)
-    boxes = [artist for artist in ax.artists if isinstance(artist, AnnotationBbox)]
-    charts = [any(isinstance(part, DrawingArea) for part in box.offsetbox.get_children()) for box in boxes]
-    assert charts == (explainer.tree_.feature >= 0).tolist()
+    charts = [chart.get_datalim(ax.transData) for chart in ax.collections if isinstance(chart, PatchCollection)][
+        :-1
+    ]
+    boxes, _, _ = drawn_boxes(ax)
+    within = [[box.contains(*chart.min) and box.contains(*chart.max) for chart in charts] for box in boxes]
+    assert [sum(own) for own in within] == (explainer.tree_.feature >= 0).tolist()
     X = np.random.default_rng(0).normal(size=(300, 2))
     tree = CART(30).fit(X, labels=np.arange(300) % 30).tree_
     ax = plot_tree(tree, X=X)
     lie_apart(ax)
-    assert len(ax.collections) == 29 + 3
+    assert len(ax.collections) == 29 + 2
     with pytest.raises(ValueError, match="features"):
         plot_tree(tree, X=X[:, :1])
 

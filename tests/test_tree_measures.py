@@ -25,9 +25,7 @@ from neonxc.trees import (
     RandomThresholds,
     trade_off,
 )
-from neonxc.trees.baselines import random_thresholds
 from neonxc.trees.baselines.random_thresholds import draw
-from neonxc.trees.columns import sums
 
 EVERY = [IMM, EMN, ExGreedy, ExShallow, ExKMC, RandomThresholds, CART, KDTree]
 
@@ -194,25 +192,6 @@ def test_more_trials_cost_no_more_and_seeds_repeat(digits):
     )
     assert surrogate_cost(X, many.tree_.apply(X), centers) < surrogate_cost(X, one.tree_.apply(X), centers)
     assert np.array_equal(many.predict(X), many.labels_)
-
-
-@pytest.mark.parametrize("metric", ["l1", "l2"])
-def test_draws_are_the_same_however_few_nodes_are_drawn_at_once(metric, monkeypatch):
-    centers = np.random.default_rng(0).normal(size=(9, 4))
-    sizes = []
-    gaps = random_thresholds._gaps
-
-    def counted(there, *others):
-        sizes.append(there.size)
-        return gaps(there, *others)
-
-    monkeypatch.setattr(random_thresholds, "_gaps", counted)
-    wanted = draw(centers, 30, metric, np.random.default_rng(3))
-    for nodes in (1, 2, 7):
-        sizes.clear()
-        monkeypatch.setattr(sums, "BUDGET", nodes * random_thresholds.ARRAYS * centers.size)
-        assert draw(centers, 30, metric, np.random.default_rng(3)) == wanted
-        assert max(sizes) == nodes * centers.size
 
 
 def test_the_same_centers_twice_are_an_error(iris):

@@ -2,12 +2,10 @@
 
 from neonxc.rules import Column, Condition, Rule, Rules, render_rules
 from neonxc.trees import reader
-from neonxc.trees.baselines.cltree import CLTree
-from neonxc.trees.baselines.cubt import CUBT
 from neonxc.trees.baselines.random_thresholds import RandomThresholds
 from neonxc.trees.baselines.tradeoff import Candidate, TradeOff, trade_off
-from neonxc.trees.drawing.drawing import plot_tree
-from neonxc.trees.drawing.exports import export_graphviz, export_text
+from neonxc.trees.baselines.unsupervised import CUBT, CLTree
+from neonxc.trees.drawing.drawing import export_graphviz, export_text, plot_tree
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.explainers.expanding import CART, ExKMC, KDTree

@@ -164,7 +164,7 @@ def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
         # Ask "is it a?" rather than "is it not a?", so that no answer is a double negation
         asks_left = leaf or not words[node].sides[0].negated
         yes, no = (left[node], right[node])[:: 1 if asks_left else -1]
-        text = "" if leaf else words[node].branch(asks_left)
+        text = "" if leaf else words[node].branches[not asks_left]
         found.append(TreeNode(parents[node], yes, no, text, cluster, samples, mistakes))
     return found
 

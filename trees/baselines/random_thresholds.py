@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
 from neonxc.trees.coding.midpoints import between
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import Grown, Leaves, Step, grow_with_tests
+from neonxc.trees.growth import Grown, Step, grow_with_tests
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading.reference import common_seed
 
-ARRAYS = 8  # approximate number of arrays [nodes, d, k] that drawing cuts needs at the same time
 Tests = dict[int, tuple[int, float]]
 """Column and threshold of every inner node; the root is 1, and the children of node p are 2 p and 2 p + 1."""
 
@@ -56,82 +53,53 @@ class RandomThresholds(TreeExplainer):
     random_state: Any = None
 
     def _grow(self, problem: Problem) -> Grown:
-        generator = np.random.default_rng(common_seed(self.random_state, problem.ranks))
         spread = problem.variances.sqrt().cpu().numpy()
         scale = np.where(spread > 0, spread, 1.0)
+        generator = np.random.default_rng(common_seed(self.random_state, problem.ranks))
         drawn = draw(problem.centers.cpu().numpy() / scale, self.n_trials, self.metric, generator)
-        trials = [{path: (f, t * float(scale[f])) for path, (f, t) in tests.items()} for tests in drawn]
-        trees = (_build(problem, tests) for tests in trials)  # a generator, because each tree holds all points
-        builder, leaves = min(trees, key=lambda tree: _cost(problem, tree[1]))
-        return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
+        # A generator, because each tree holds all points
+        return min((_build(problem, tests, scale) for tests in drawn), key=lambda grown: _cost(problem, grown))
 
 
 def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator) -> list[Tests]:
-    """Draw the tests of random trees that separate the centers [k, d], level by level for all trees together."""
-    k, d = centers.shape
-    step = max(1, sums.BUDGET // (ARRAYS * k * d))
-    order = np.argsort(centers, axis=0, kind="stable").T  # [d, k]
-    ordered = np.take_along_axis(centers.T, order, 1)
+    """Draw the tests of random trees that separate the centers [k, d]."""
     trials: list[Tests] = [{} for _ in range(n_trials)]
-    open_ = [(trial, 1, np.ones(k, dtype=bool)) for trial in range(n_trials)] if k > 1 else []
-    while open_:
-        member = np.stack([entry[2] for entry in open_])
-        which, inside = generator.random(len(open_)), generator.random(len(open_))
+    open_ = [(tests, 1, centers) for tests in trials if len(centers) > 1]
+    while open_:  # one level of all trees
+        which, inside = generator.random((2, len(open_)))
         if metric == "l2":  # triangular: the middle between the two centers is the most likely threshold
             inside = (inside + generator.random(len(open_))) / 2
-        gaps = [
-            _gaps(member[first : first + step][:, order], ordered, metric, which[first : first + step])
-            for first in range(0, len(open_), step)
-        ]
-        feature, low, high = (np.concatenate(parts) for parts in zip(*gaps, strict=True))
-        next_ = []
-        for node, (trial, path, reach) in enumerate(open_):
-            threshold = between(low[node], high[node], None, inside[node])
-            trials[trial][path] = (int(feature[node]), threshold)
-            left = reach & (centers[:, feature[node]] <= threshold)
-            for child, side in ((2 * path, left), (2 * path + 1, reach & ~left)):
-                if side.sum() > 1:
-                    next_.append((trial, child, side))
-        open_ = next_
+        level, open_ = open_, []
+        for (tests, path, own), share, place in zip(level, which, inside, strict=True):
+            ordered = np.sort(own, axis=0)
+            gaps = (ordered[1:] - ordered[:-1]).T  # between adjacent centers in every column
+            chances = (gaps if metric == "l1" else gaps**2).cumsum()
+            if not chances[-1] > 0:
+                raise ValueError("two centers are the same in every column, so no cut separates them")
+            feature, rank = divmod(int(chances.searchsorted(share * chances[-1])), len(own) - 1)
+            threshold = between(ordered[rank, feature], ordered[rank + 1, feature], None, place)
+            tests[path] = feature, threshold
+            left = own[:, feature] <= threshold
+            sides = (tests, 2 * path, own[left]), (tests, 2 * path + 1, own[~left])
+            open_ += [side for side in sides if len(side[2]) > 1]
     return trials
 
 
-def _gaps(
-    reach: np.ndarray, ordered: np.ndarray, metric: str, which: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw a gap between adjacent centers for every node; return its column and the two centers' values.
+def _build(problem: Problem, tests: Tests, scale: np.ndarray) -> Grown:
+    """Grow a tree from tests of columns that were divided by `scale`."""
 
-    Parameters
-    ----------
-    reach : ndarray [nodes, d, k] of bool
-        Whether a center reaches a node, with the centers sorted by value in every column.
-    ordered : ndarray [d, k]
-        The sorted values of the centers.
-    which : ndarray [nodes]
-        Uniform random numbers.
-    """
-    nodes, k = np.arange(len(reach)), reach.shape[2]
-    before = np.full(reach.shape, -np.inf)  # value of the preceding center among those that reach the node
-    before[..., 1:] = np.maximum.accumulate(np.where(reach, ordered, -np.inf), axis=2)[..., :-1]
-    gap = np.where(reach & np.isfinite(before), ordered - np.where(np.isfinite(before), before, 0), 0)
-    share = (gap if metric == "l1" else gap**2).reshape(len(reach), -1).cumsum(1)
-    if not (share[:, -1] > 0).all():
-        raise ValueError("two centers are the same in every column, so no cut separates them")
-    place = (share < which[:, None] * share[:, -1:]).sum(1)
-    feature, rank = place // k, place % k
-    return feature, before[nodes, feature, rank], ordered[feature, rank]
-
-
-def _build(problem: Problem, tests: Tests) -> Leaves:
     def test(path: int, node: Node) -> Step | None:
-        return (problem.cut_at(node, *tests[path]), 2 * path, 2 * path + 1) if path in tests else None
+        if path not in tests:
+            return None
+        feature, threshold = tests[path]
+        return problem.cut_at(node, feature, threshold * float(scale[feature])), 2 * path, 2 * path + 1
 
     builder, leaves = grow_with_tests(problem, 1, test)
-    return builder, [leaf for _, leaf in leaves]
+    return builder, [leaf for _, leaf in leaves], {leaf.id: int(leaf.centers[0]) for _, leaf in leaves}
 
 
-def _cost(problem: Problem, leaves: list[Node]) -> float:
-    labels: Tensor = torch.empty_like(problem.labels)
-    for leaf in leaves:
+def _cost(problem: Problem, grown: Grown) -> float:
+    labels = torch.empty_like(problem.labels)
+    for leaf in grown[1]:
         labels[leaf.rows] = leaf.centers[0]
     return problem.cost(labels)

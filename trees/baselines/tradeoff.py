@@ -88,26 +88,25 @@ class TradeOff(list[Candidate]):
             from matplotlib import pyplot
 
             ax = pyplot.figure(figsize=(8, 4), layout="constrained").add_subplot()
-        others = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
-        if others:
-            waes, ratios = zip(*others, strict=True)
-            ax.scatter(waes, ratios, color="0.75", s=24, label="not on the front", zorder=2)
         front: dict[tuple[float, float], list[str]] = {}
         for c in sorted(self.front, key=lambda c: c.waes):
             front.setdefault((c.waes, c.cost_ratio), []).append(c.name)
         ax.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=1, zorder=1)
         for i, (place, names) in enumerate(front.items()):
             ax.scatter(*place, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label="\n".join(names))
-        for axis, least, margin in (("x", 0.5, 0.08), ("y", 0.02, 0.1)):  # smaller differences are ignored
-            values = [c.waes if axis == "x" else c.cost_ratio for c in self]
-            middle, half = (min(values) + max(values)) / 2, max(least, max(values) - min(values)) / 2
-            getattr(ax, f"set_{axis}lim")(middle - half * (1 + 2 * margin), middle + half * (1 + 2 * margin))
+        others = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
+        if others:
+            sizes, ratios = zip(*others, strict=True)
+            ax.scatter(sizes, ratios, color="0.75", s=24, label="not on the front", zorder=2)
+        places = np.array([(c.waes, c.cost_ratio) for c in self])
+        middle = (places.min(0) + places.max(0)) / 2
+        half = np.maximum(np.ptp(places, 0), [0.5, 0.02]) * [0.58, 0.6]  # smaller differences are ignored
+        (left, bottom), (right, top) = middle - half, middle + half
+        ax.set(xlim=(left, right), ylim=(bottom, top))
         ax.set(xlabel="weighted average explanation size (tests)", ylabel="k-means cost / reference's cost")
         ax.ticklabel_format(useOffset=False)
         ax.spines[["top", "right"]].set_visible(False)
-        entries = ax.get_legend_handles_labels()
-        handles, labels = (column[bool(others) :] + column[: bool(others)] for column in entries)
-        ax.legend(handles, labels, frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
         return ax
 
 
@@ -183,45 +182,39 @@ def trade_off(
 
     if sum(given is not None for given in (labels, centers, reference)) != 1:
         raise ValueError("trade_off needs one of labels, centers and reference: the clustering that is explained")
-    given, weight = {"labels": labels, "centers": centers}, sample_weight
-    own = centers
+    own, weight = label_array(labels) if labels is not None else centers, sample_weight
     if reference is not None:
         if not hasattr(reference, "fit_predict"):
             raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
-        reference, own = fitted_labels(
-            reference, Given.read(X).for_sklearn, check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
-        )
-    elif labels is not None:
-        own = label_array(labels)
+        checked = check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
+        reference, own = fitted_labels(reference, Given.read(X).for_sklearn, checked)
+    k = len(own)
     if centers is None:
         counts = are_labels(own)
         k = len(np.unique(own[counts]))
         if not counts.all():  # noise is not part of the cost
             weight = np.where(counts, 1.0 if weight is None else np.asarray(weight), 0.0)
     found: list[Candidate] = []
-    candidates = explainers(len(centers) if centers is not None else k) if candidates is None else candidates
+    candidates = explainers(k) if candidates is None else candidates
     for name, explainer in progress_bar(candidates.items(), desc="trees", disable=not progress):
         explainer = clone(explainer)
         if reference is not None:
             explainer.set_params(reference=reference)
-        fitted = explainer.fit(X, **given, sample_weight=sample_weight)
+        fitted = explainer.fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
         space = X if fitted._steps is None else fitted._steps.transform(Given.read(X).for_sklearn)
         tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
         cost, size, depth = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees tie
         found.append(Candidate(name, fitted, cost, size, depth, tree.n_leaves, on_front=False))
-    cheapest = min((candidate.cost_ratio for candidate in found), default=1.0)
-    if cheapest < PRICE:
+    found.sort(key=lambda one: (one.cost_ratio, one.waes))
+    if found and found[0].cost_ratio < PRICE:
         warn(
-            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means "
-            "on the columns of X. If they were found behind a scaler, pass that pipeline as reference="
+            f"a tree costs {found[0].cost_ratio:.2f} times as much as the reference, whose clusters are not those "
+            "of k-means on the columns of X. If they were found behind a scaler, pass that pipeline as reference="
         )
-    return TradeOff(
-        replace(one, on_front=not any(_better(other, one) for other in found))
-        for one in sorted(found, key=lambda candidate: (candidate.cost_ratio, candidate.waes))
-    )
+    return TradeOff(replace(one, on_front=not any(_better(other, one) for other in found)) for one in found)
 
 
 def _better(one: Candidate, other: Candidate) -> bool:
     """Whether one candidate dominates another in cost and WAES."""
-    mine, theirs = (one.cost_ratio, one.waes), (other.cost_ratio, other.waes)
-    return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
+    pairs = (one.cost_ratio, other.cost_ratio), (one.waes, other.waes)
+    return all(mine <= theirs for mine, theirs in pairs) and any(mine < theirs for mine, theirs in pairs)

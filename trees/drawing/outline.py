@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neonxc.common.numbers import text
-from neonxc.trees.drawing.looks import FONT, GREY, node_colors, text_width, wrapped
+from neonxc.trees.drawing.canvas import FONT, GREY, Canvas, node_colors, text_width, wrapped
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.rules.wording import NodeWords
 
@@ -100,25 +99,28 @@ class Outline:
         Width of the drawing, in points.
     """
 
-    def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[int, Histogram]) -> None:
+    def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[Any, Histogram]) -> None:
         self.tree, self.words, self.charts = tree, words, charts
         self.rows = rows_of(tree)
-        leaves = [words[node] for node in tree.leaves.tolist()]
-        self.most = max(word.samples for word in leaves) or 1.0
+        self.most = max(words[node].samples for node in tree.leaves.tolist()) or 1.0
         numbers = [text(n) for word in words for n in (word.samples, word.mistakes)]
-        number = max(text_width(one) for one in [*numbers, "mistakes"]) + 8
+        number = max(map(text_width, [*numbers, "mistakes"])) + 8
         for row in self.rows:
             if words[row.node].cluster is not None:
-                row.name = wrapped(words[row.node].name, partial(_fits, NAME))
+                row.name = wrapped(words[row.node].title[0], NAME)
         name = max(text_width(line) for row in self.rows for line in row.name) + 12
         chart = CHART[0] + 12 if charts else 0.0
         most = PAGE[0] - 2 * MARGIN - chart - name - BAR - 2 * number - 16
+        wide = 0.0
         for row in self.rows:
-            room = most - self._indent(row) - 20
-            row.lines = wrapped(self._text_of(row), partial(_fits, room))
+            said = row.word
+            if row.test is not None:
+                said += " " + words[row.test].branches[words[row.test].children.index(row.node)]
+            indent = INDENT * len(row.above)
+            row.lines = wrapped(said, most - indent - 20)
             least = CHART[1] if charts else 0.0
             row.height = max(LINE * max(len(row.lines), len(row.name)), least) + GAP
-        wide = max(self._indent(row) + text_width(line) for row in self.rows for line in row.lines)
+            wide = max([wide, *(indent + text_width(line) for line in row.lines)])
         self.chart = MARGIN + max(min(wide + 20, most), 120.0)
         self.name = self.chart + chart
         self.bar = self.name + name + 8
@@ -143,143 +145,70 @@ class Outline:
             left -= row.height
         return pages
 
-    def height(self, page: list[int]) -> float:
-        """Return the height of a page, in points."""
-        repeated = self.rows[page[0]].above
-        return HEAD + FOOT + sum(self.rows[i].height for i in (*repeated, *page))
-
-    def draw(self, ax: Axes, scale: float, page: list[int], number: int = 1, pages: int = 1) -> None:
-        """Draw a page, reduced by `scale`. The origin of the axes is the top left corner."""
-        points = 72 / ax.figure.dpi / scale
-        ax.set(xlim=(0, ax.bbox.width * points), ylim=(ax.bbox.height * points, 0))
-        y = HEAD
-        for x, title, side in self._titles():
-            ax.text(x, HEAD - 7, title, size=SMALL * scale, color=GREY, ha=side, va="baseline")
-        draw = _Drawn(self, ax, scale)
-        draw.line((MARGIN, HEAD - 3), (self.mistakes, HEAD - 3))
-        for i in self.rows[page[0]].above:
-            draw.row(self.rows[i], y, again=True)
-            y += self.rows[i].height
-        for i in page:
-            draw.row(self.rows[i], y)
-            y += self.rows[i].height
-        draw.line((MARGIN, y + 2), (self.mistakes, y + 2))
-        draw.finish()
-        ax.text(MARGIN, y + 12, MEANING, size=SMALL * scale, color=GREY)
-        ax.text(MARGIN, y + 22, MISTAKES, size=SMALL * scale, color=GREY)
-        if pages > 1:
-            where = f"page {number} of {pages}"
-            ax.text(self.mistakes, y + 22, where, size=SMALL * scale, color=GREY, ha="right")
-
-    def _titles(self) -> Iterator[tuple[float, str, str]]:
-        yield MARGIN, "rule", "left"
-        if self.charts:
-            yield self.chart + CHART[0] / 2, "distribution", "center"
-        yield self.name, "cluster", "left"
-        yield self.samples, "samples", "right"
-        yield self.mistakes, "mistakes", "right"
-
-    def _indent(self, row: Row) -> float:
-        return INDENT * len(row.above)
-
-    def _text_of(self, row: Row) -> str:
-        if row.test is None:
-            return row.word
-        left = bool(self.tree.left[row.test] == row.node)
-        return f"{row.word} {self.words[row.test].branch(left)}"
-
-
-def _fits(room: float, line: str) -> bool:
-    return text_width(line) <= room
-
-
-class _Drawn:
-    """The axes on which rows are drawn."""
-
-    def __init__(self, outline: Outline, ax: Axes, scale: float) -> None:
-        from neonxc.plot.images import cluster_colors
-
-        self.outline, self.ax, self.scale = outline, ax, scale
-        self.lines: list[tuple[tuple[float, float], tuple[float, float]]] = []
-        self.leaders = list(self.lines)
-        self.patches: list[Any] = []
-        self.colors, self.of_cluster = node_colors(outline.tree), cluster_colors(len(outline.tree.classes))
-
-    def row(self, row: Row, top: float, again: bool = False) -> None:
-        """Draw a row at a height; `again` if it is repeated on a later page."""
-        outline, word = self.outline, self.outline.words[row.node]
-        middle = top + (row.height - GAP) / 2
-        self._rails(row, top, middle)
-        x = MARGIN + outline._indent(row)
-        first = middle - LINE * (len(row.lines) - 1) / 2
-        for i, line in enumerate(row.lines):
-            opening = row.word if i == 0 else ""
-            y = first + LINE * i
-            self._text(x, y, opening, color=GREY)
-            rest, after = line[len(opening) :].lstrip(), x + (text_width(opening) + SPACE if opening else INDENT)
-            self._text(after, y, rest + (" (continued)" if again and i == len(row.lines) - 1 else ""))
-        if again:
-            return
-        end = x + text_width(row.lines[-1]) + 6
-        if row.test is not None and row.test in outline.charts:
-            place = outline.chart, middle + CHART[1] / 2 - 3, CHART[0], 4 - CHART[1]
-            self.ax.add_collection(outline.charts[row.test].draw(*place, self.of_cluster), autolim=False)
-        elif row.name and outline.name - end > 12:
-            self.leaders.append(((end, middle), (outline.name - 6, middle)))
-        shade = "0.1" if row.name else GREY
-        if row.name:
-            self._leaf(row, word, middle)
-        self._text(outline.samples, middle, text(word.samples), ha="right", color=shade)
-        if row.name:
-            self._text(outline.mistakes, middle, text(word.mistakes), ha="right", color=shade)
-
-    def line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Add a text to those that are drawn together at the end."""
-        self.lines.append((start, end))
-
-    def finish(self) -> None:
-        """Draw the collected texts and lines; single artists would take most of the time."""
-        from matplotlib.collections import LineCollection, PatchCollection
-
-        width = 0.7 * self.scale
-        rails = LineCollection(self.lines, colors="0.7", linewidths=width, zorder=1)
-        leaders = LineCollection(self.leaders, colors="0.8", linewidths=width, linestyles=[(0, (1, 3))], zorder=1)
-        for found in (rails, leaders, PatchCollection(self.patches, match_original=True, zorder=1)):
-            self.ax.add_collection(found, autolim=False)
-
-    def _leaf(self, row: Row, word: NodeWords, middle: float) -> None:
-        """Draw the cluster's name in its colour, and a bar of its samples with the mistakes in white."""
-        from matplotlib.patches import FancyBboxPatch, Rectangle
-
-        outline = self.outline
-        line, fill = self.colors(word)
-        width, height = max(map(text_width, row.name)) + 6, LINE * len(row.name) - 0.5
-        box = FancyBboxPatch(
-            (outline.name, middle - height / 2), width, height, boxstyle="round,pad=0,rounding_size=2.5"
+    def draw(self, ax: Axes | None, page: list[int], number: int = 1, pages: int = 1) -> Axes:
+        """Draw a page, on which the lines above its first one are repeated."""
+        again = self.rows[page[0]].above
+        rows = [self.rows[i] for i in (*again, *page)]
+        canvas = Canvas(ax, self.width, HEAD + FOOT + sum(row.height for row in rows))
+        small: dict[str, Any] = {"size": SMALL, "color": GREY, "va": "baseline"}
+        titles = (
+            (MARGIN, "rule", "left"),
+            (self.chart + CHART[0] / 2, "distribution" * bool(self.charts), "center"),
+            (self.name, "cluster", "left"),
+            (self.samples, "samples", "right"),
+            (self.mistakes, "mistakes", "right"),
         )
-        box.set(facecolor=fill, edgecolor=line, linewidth=0.8 * self.scale)
-        self.patches.append(box)
-        for i, name in enumerate(row.name):
-            self._text(outline.name + 3, middle + LINE * (i - (len(row.name) - 1) / 2), name)
-        full = BAR * word.samples / outline.most
-        right = full * (1 - word.mistakes / word.samples) if word.samples > 0 else 0.0
-        for wide, color in ((full, "none"), (right, line)):
-            bar = Rectangle((outline.bar, middle - 3), wide, 6, facecolor=color, edgecolor=line)
-            bar.set_linewidth(0.6 * self.scale)
-            self.patches.append(bar)
+        for x, title, side in titles:
+            canvas.text(x, HEAD - 7, title, ha=side, **small)
+        canvas.line((MARGIN, HEAD - 3), (self.mistakes, HEAD - 3))
+        looks = node_colors(self.tree, self.words)
+        y = HEAD
+        for i, row in enumerate(rows):
+            middle = y + (row.height - GAP) / 2
+            end = self._rule(canvas, row, y, middle, " (continued)" * (i < len(again)))
+            if i >= len(again):
+                if row.test in self.charts:
+                    place = self.chart, middle + CHART[1] / 2 - 3, CHART[0], CHART[1] - 4
+                    self.charts[row.test].draw(canvas.ax, *place)
+                elif row.name and self.name - end > 12:
+                    canvas.line((end, middle), (self.name - 6, middle), color="0.8", dotted=True)
+                self._counts(canvas, row, middle, looks[row.node])
+            y += row.height
+        canvas.line((MARGIN, y + 2), (self.mistakes, y + 2))
+        canvas.text(MARGIN, y + 12, MEANING, **small)
+        canvas.text(MARGIN, y + 22, MISTAKES, **small)
+        canvas.text(self.mistakes, y + 22, f"page {number} of {pages}" * (pages > 1), ha="right", **small)
+        return canvas.finish()
 
-    def _rails(self, row: Row, top: float, middle: float) -> None:
-        """Draw the lines at the left that connect the rows of a group."""
+    def _rule(self, canvas: Canvas, row: Row, top: float, middle: float, after: str) -> float:
+        """Write a line and the rails at its left, which connect the rows of a group; return where it ends."""
         level = len(row.above)
         for one in range(1, level + 1):
             x = MARGIN + INDENT * (one - 1) + 4
+            if one in row.rails or one == level:
+                canvas.line((x, top - GAP), (x, top + row.height if one in row.rails else middle))
             if one == level:
-                self.line((x, top - GAP), (x, top + row.height if one in row.rails else middle))
-                self.line((x, middle), (x + INDENT - 6, middle))
-            elif one in row.rails:
-                self.line((x, top - GAP), (x, top + row.height))
+                canvas.line((x, middle), (x + INDENT - 6, middle))
+        x, y = MARGIN + INDENT * level, middle - LINE * (len(row.lines) - 1) / 2
+        canvas.text(x, y, row.word, color=GREY)
+        lines = [row.lines[0][len(row.word) :].lstrip(), *row.lines[1:]]
+        lines[-1] += after
+        for i, line in enumerate(lines):
+            canvas.text(x + (INDENT if i else text_width(row.word) + SPACE), y + LINE * i, line)
+        return x + text_width(row.lines[-1]) + 6
 
-    def _text(self, x: float, y: float, text: str, **style: Any) -> None:
-        if text:
-            style = {"color": "0.1", "va": "center_baseline"} | style
-            self.ax.text(x, y, text, size=FONT * self.scale, parse_math=False, **style)
+    def _counts(self, canvas: Canvas, row: Row, middle: float, look: tuple[str, str]) -> None:
+        """Write the samples; at a leaf also its cluster, its mistakes, and a bar in which they are white."""
+        word, color = self.words[row.node], "0.1" if row.name else GREY
+        canvas.text(self.samples, middle, text(word.samples), ha="right", color=color)
+        if not row.name:
+            return
+        canvas.text(self.mistakes, middle, text(word.mistakes), ha="right")
+        width, height = max(map(text_width, row.name)) + 6, LINE * len(row.name) - 0.5
+        canvas.box(self.name + width / 2, middle, width, height, look, line=0.8, rounding=2.5)
+        for i, name in enumerate(row.name):
+            canvas.text(self.name + 3, middle + LINE * (i - (len(row.name) - 1) / 2), name)
+        full = BAR * word.samples / self.most
+        right = full * (1 - word.mistakes / word.samples) if word.samples > 0 else 0.0
+        for wide, fill in ((full, "none"), (right, look[0])):
+            canvas.box(self.bar + wide / 2, middle, wide, 6, (look[0], fill), line=0.6, rounding=0)

@@ -20,7 +20,6 @@ from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
 ROUNDING = 1e-5  # relative tolerance for the symmetry of a matrix, which may have been computed in float32
-LISTS = (2, 3)  # number of columns of an edge list without and with weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +117,11 @@ def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | 
     >>> as_graph([[0, 1], [1, 2], [2, 1]], 4).degree
     tensor([1., 3., 2., 0.], dtype=torch.float64)
     """
-    if isinstance(graph, Graph):
-        _check_size(graph.n, n, name)
-        found = graph
-    elif sparse.issparse(graph) or (isinstance(graph, Tensor) and graph.layout != torch.strided):
-        found = _from_matrix(graph, n, name)
-    else:
-        found = _from_array(graph, n, name)
+    found = graph if isinstance(graph, Graph) else _undirected(*_matrix_of(graph, n, name), name)
+    if found.n != n:
+        raise ValueError(
+            f"{name} has {found.n} points, but X has {n}; both need the same points in the same order"
+        )
     if not len(found.weight):
         raise ValueError(f"{name} has no edges of positive weight between two different points")
     if device is None:
@@ -159,79 +156,59 @@ def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
     """
     check_whole("n_neighbors", n_neighbors)
     table = Table.read(X)
-    points = table.data if table.is_sparse else table.tensor.cpu().numpy()
-    device, n = table.device, len(table)
-    n_neighbors = min(n_neighbors, n - 1)
-    if n_neighbors == 0:
-        none = torch.zeros(0, dtype=torch.int64)
-        return Graph(none, none, none.to(torch.float64), n).to(device)
-    return _undirected(kneighbors_graph(points, n_neighbors, include_self=False), "X", both=False).to(device)
+    points, n = table.data if table.is_sparse else table.tensor.cpu().numpy(), len(table)
+    found: Any = sparse.coo_array((n, n))
+    if n > 1:
+        found = kneighbors_graph(points, min(n_neighbors, n - 1), include_self=False)
+    return _undirected(found, False, "X").to(table.device)
 
 
-def _from_array(graph: Any, n: int, name: str) -> Graph:
-    """Read a pair (edges, weights), an edge list if an array has two or three columns, or a square matrix."""
+def _matrix_of(graph: Any, n: int, name: str) -> tuple[Any, bool]:
+    """Read a graph as a sparse matrix of weights; return it, and whether it lists both directions of an edge."""
+    if isinstance(graph, Tensor) and graph.layout != torch.strided:
+        entries = graph.detach().cpu().to_sparse_coo()
+        weight = _numbers(entries._values(), name).astype(np.float64)  # SciPy has no float16
+        graph = sparse.coo_array((weight, entries._indices().numpy()), tuple(graph.shape))
+    parts = [graph]
     if isinstance(graph, tuple):
-        if len(graph) != 2:
-            raise ValueError(
-                f"{name} as a tuple needs (edges, weights), got {len(graph)} items; an edge list is a list or an "
-                "array"
-            )
-        edges, weight = _numbers(graph[0], name), _numbers(graph[1], name)
-        if edges.ndim != 2 or edges.shape[1] != 2 or weight.shape != edges.shape[:1]:
-            raise ValueError(
-                f"{name} as a tuple needs edges of shape [edges, 2] and weights of shape [edges], got "
-                f"{list(edges.shape)} and {list(weight.shape)}; an edge list alone is a list or an array"
-            )
-        return _from_edges(edges, weight, n, name)
-    values = _numbers(graph, name)
-    rows, columns = values.shape if values.ndim == 2 else (-1, -1)
-    if rows == columns == n and n in LISTS:
-        raise ValueError(
-            f"{name} of shape {list(values.shape)} for {n} points may be either a matrix or an edge list; "
-            "pass scipy.sparse.csr_array(matrix), or a tuple (edges, weights)"
-        )
-    if columns in LISTS:
-        return _from_edges(values[:, :2], values[:, 2] if columns == 3 else np.ones(rows), n, name)
-    if rows == columns and values.ndim == 2:
-        return _from_matrix(sparse.coo_array(values), n, name)
+        parts = [_numbers(part, name) for part in graph]
+    elif not sparse.issparse(graph):
+        values = _numbers(graph, name)
+        parts = [values]
+        if values.shape[1:] in ((2,), (3,)):  # an edge list without or with weights
+            if values.shape == (n, n):
+                raise ValueError(
+                    f"{name} of shape {list(values.shape)} for {n} points may be either a matrix or an edge list; "
+                    "pass scipy.sparse.csr_array(matrix), or a tuple (edges, weights)"
+                )
+            parts = [values[:, :2], values[:, 2] if values.shape[1] == 3 else np.ones(len(values))]
+    shapes = [part.shape for part in parts]
+    size = shapes[0] if len(shapes[0]) == 2 else (-1, 0)
+    if len(parts) == 2 and shapes[1] == size[:1] and size[1] == 2:
+        return sparse.coo_array((parts[1].astype(np.float64), _checked_ends(parts[0], n, name).T), (n, n)), False
+    if len(parts) == 1 and size[0] == size[1]:
+        matrix = sparse.coo_array(graph if sparse.issparse(graph) else parts[0])
+        return sparse.coo_array((_numbers(matrix.data, name), (matrix.row, matrix.col)), size), True
     raise ValueError(
-        f"{name} needs a matrix [{n}, {n}] or an edge list [edges, 2] or [edges, 3], got shape "
-        f"{list(values.shape)}{f'; pass {name}.T' if rows in LISTS else ''}"
+        f"{name} needs a square matrix [{n}, {n}], an edge list [edges, 2] or [edges, 3], or a tuple of edges "
+        f"[edges, 2] and weights [edges], got {' and '.join(str(list(shape)) for shape in shapes)}; an edge list "
+        f"alone is a list or an array, and one of shape [2, edges] or [3, edges] has to be transposed"
     )
 
 
-def _from_matrix(graph: Any, n: int, name: str) -> Graph:
-    """Read a matrix; duplicate entries of a sparse one are added."""
-    if len(graph.shape) != 2 or graph.shape[0] != graph.shape[1]:
-        raise ValueError(f"{name} needs a square matrix [{n}, {n}], got shape {list(graph.shape)}")
-    _check_size(graph.shape[0], n, name)
-    if isinstance(graph, Tensor):
-        entries = graph.detach().to_sparse_coo()
-        places, weight = entries._indices().cpu().numpy(), _numbers(entries._values(), name)
-    else:
-        entries = graph.tocoo()
-        places, weight = np.stack([entries.row, entries.col]), _numbers(entries.data, name)
-    return _undirected(sparse.coo_array((weight.astype(np.float64), places), (n, n)), name, both=True)
-
-
-def _from_edges(edges: np.ndarray, weight: np.ndarray, n: int, name: str) -> Graph:
-    """Read pairs of point indices, which are floats if they come from an array that also holds the weights."""
+def _checked_ends(edges: np.ndarray, n: int, name: str) -> np.ndarray:
+    """Convert pairs of point indices, which are floats if they come from an array that also holds the weights."""
     if edges.dtype.kind == "b":
         raise ValueError(f"{name} needs two point indices per edge, got booleans")
     if edges.dtype.kind == "f" and n > 2 ** (np.finfo(edges.dtype).nmant + 1):
         raise ValueError(f"{name} of {edges.dtype} can't hold the indices of {n} points; pass (edges, weights)")
-    broken = edges[edges != np.floor(edges)]
-    if len(broken):
-        raise ValueError(f"{name} needs integer point indices in its first two columns, got {broken[0]:g}")
-    outside = edges[(edges < 0) | (edges >= n)]
-    if len(outside):
-        raise ValueError(f"{name} has an edge with point {outside[0]:g}, but the points are 0 to {n - 1}")
-    return _undirected(
-        sparse.coo_array((weight.astype(np.float64), edges.T.astype(np.int64)), (n, n)), name, both=False
-    )
+    bad = edges[(edges != np.floor(edges)) | (edges < 0) | (edges >= n)]
+    if len(bad):
+        raise ValueError(f"{name} needs integer point indices from 0 to {n - 1}, got {bad[0]:g}")
+    return edges.astype(np.int64)
 
 
-def _undirected(directed: Any, name: str, both: bool) -> Graph:
+def _undirected(directed: Any, both: bool, name: str) -> Graph:
     """Combine the two directions of every edge, of which a matrix lists `both`; drop self-loops."""
     directed = directed.tocoo().astype(np.float64)
     bad = directed.data[~((directed.data >= 0) & (directed.data < np.inf))]
@@ -245,22 +222,17 @@ def _undirected(directed: Any, name: str, both: bool) -> Graph:
     greater = above.maximum(below)
     apart = sparse.coo_array(abs(above - below) > ROUNDING * greater)
     if both and apart.nnz:
-        lower, upper = int(apart.row[0]), int(apart.col[0])
+        one, other = int(apart.row[0]), int(apart.col[0])
         raise ValueError(
-            f"{name} needs a symmetric matrix, but entry [{lower}, {upper}] is {above[lower, upper]:g} and "
-            f"[{upper}, {lower}] is {below[lower, upper]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
+            f"{name} needs a symmetric matrix, but entry [{one}, {other}] is {above[one, other]:g} and "
+            f"[{other}, {one}] is {below[one, other]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
         )
     total = sparse.csr_array(greater if both else above + below)
     total.eliminate_zeros()
     total.sort_indices()
     edges = total.tocoo()
-    lower_, upper_, weight = (torch.from_numpy(own) for own in (edges.row, edges.col, edges.data))
-    return Graph(lower_.to(torch.int64), upper_.to(torch.int64), weight, directed.shape[0])
-
-
-def _check_size(got: int, n: int, name: str) -> None:
-    if got != n:
-        raise ValueError(f"{name} has {got} points, but X has {n}; both need the same points in the same order")
+    lower, upper = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64))
+    return Graph(lower, upper, torch.from_numpy(edges.data), directed.shape[0])
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:

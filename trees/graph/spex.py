@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import KW_ONLY
 from typing import Any
 
@@ -12,7 +11,7 @@ from neonxc.trees.explainers.expanding import BestFirst
 from neonxc.trees.explainers.own_clusters import OwnClusters
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.graph.graph import Graph, as_graph, knn_graph
-from neonxc.trees.growth import best_first, label_leaves
+from neonxc.trees.growth import Grown, best_first, label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
@@ -77,24 +76,17 @@ class GraphTree(OwnClusters):
     max_leaves: int | None = None
     max_bins: int | None = None
 
-    @abstractmethod
-    def _neighbors(self) -> int:
-        """Number of nearest neighbors in the graph that is built if none is given."""
-
     def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
         data = self._prepare(X, labels, centers, None)
-        if graph is None:
-            graph = knn_graph(data.problem.space.data, self._neighbors())
-        else:
+        if graph is not None:
             graph = as_graph(graph, data.points.shape[0], device=data.problem.device)
             graph = graph if data.selected is None else graph.take(data.selected)
-        self._finish(data, *self._cut_graph(data.problem, graph))
+        self._finish(data, *self._grow(data.problem, graph))
         return self
 
-    def _grow(self, problem: Problem) -> Any:
-        return self._cut_graph(problem, knn_graph(problem.space.data, self._neighbors()))
-
-    def _cut_graph(self, problem: Problem, graph: Graph) -> Any:
+    def _grow(self, problem: Problem, graph: Graph | None = None) -> Grown:
+        if graph is None:
+            graph = knn_graph(problem.space.data, getattr(self, "n_neighbors", NEIGHBORS))
         builder, most = TreeBuilder(), self.n_clusters if self.max_leaves is None else self.max_leaves
         search = Search(problem, GraphConductance(problem, graph))
         leaves = best_first(search, builder, [problem.root().without_centers()], most)
@@ -133,9 +125,6 @@ class SpExKNN(GraphTree):
 
     _: KW_ONLY
     n_neighbors: int = NEIGHBORS
-
-    def _neighbors(self) -> int:
-        return self.n_neighbors
 
     def fit(  # type: ignore[override]  # points of a graph have no weights
         self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None
@@ -188,9 +177,6 @@ class SpExGraph(GraphTree):
     >>> SpExGraph(2).fit(X, graph=edges).labels_
     array([0, 0, 0, 1, 1])
     """
-
-    def _neighbors(self) -> int:
-        return NEIGHBORS
 
     def fit(  # type: ignore[override]
         self, X: Any, y: Any = None, *, graph: Any = None, labels: Any = None, centers: Any = None

@@ -7,11 +7,9 @@ from dataclasses import KW_ONLY, replace
 from typing import Any
 
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.common.warnings import warn
 from neonxc.data.table import Table as Given
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.table import Table
@@ -19,8 +17,7 @@ from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves, separate_centers
-from neonxc.trees.kernels.distances import feature_space_distances, median_gamma
-from neonxc.trees.kernels.features import KernelTable, kernel_points
+from neonxc.trees.kernels.features import KernelTable, feature_space_distances, kernel_points, median_gamma
 from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
@@ -78,29 +75,10 @@ class KernelTree(TreeExplainer):
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
     ) -> Reference:
-        if not self._given and isinstance(self.reference, str) and self.reference == "kernel_kmeans":
-            found = self._kernel_kmeans(table, weight)
-        else:
-            found = super()._reference(table, X, labels, centers, weight, ranks)
-        if self.gamma is not None:
-            self.gamma_ = float(self.gamma)
-        elif self.kernel == "gaussian" and found.gamma is not None:
-            self.gamma_ = float(found.gamma)
-        else:
-            self.gamma_ = median_gamma(found.space, self.kernel, weight)
+        found = super()._reference(table, X, labels, centers, weight, ranks)
+        gamma = found.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
+        self.gamma_ = median_gamma(found.space, self.kernel, weight) if gamma is None else float(gamma)
         return found
-
-    def _kernel_kmeans(self, table: Table, weight: Tensor | None) -> Reference:
-        """Fit kernel k-means with at most as many clusters as there are distinct points."""
-        k, different = self.n_clusters, len(torch.unique(table.data, dim=0))
-        if different < k <= table.n:
-            warn(
-                f"X has {different} distinct points, fewer than n_clusters={k}: using {different} clusters",
-                ConvergenceWarning,
-            )
-            k = different
-        options = k, self.metric, weight, self.random_state
-        return references.from_estimator(table, table.data, "kernel_kmeans", *options)
 
     def _kernel_imm(self, problem: Problem) -> Leaves:
         """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
@@ -108,12 +86,9 @@ class KernelTree(TreeExplainer):
         features = KernelTable(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
-        columns = code_columns(table, centers, self.max_bins, problem.weight)
+        columns, builder = code_columns(table, centers, self.max_bins, problem.weight), TreeBuilder()
         surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
-        builder = TreeBuilder()
-        leaves = separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
-        if len(leaves) == 1:
-            return builder, leaves
+        separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
 
         def test(place: int, node: Node) -> Step | None:
             feature, threshold = builder.feature[place], builder.code[place]
@@ -127,11 +102,6 @@ class KernelTree(TreeExplainer):
 
         raw, numbered = grow_with_tests(problem, 0, test)
         return raw, [leaf for _, leaf in numbered]
-
-    def _distances(self, problem: Problem) -> Tensor:
-        """Squared distances of all points to the cluster means in feature space, [n, k]."""
-        points = problem.space.columns(0, problem.space.d).T
-        return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 
 @explainer()
@@ -181,17 +151,14 @@ class ExpandedKernelTree(KernelTree):
         """Cost of every point under each label, [n, k]."""
 
     def _grow(self, problem: Problem) -> Grown:
-        builder, leaves = TreeBuilder(), [problem.root()]
-        if self.base == "imm":
-            builder, leaves = self._kernel_imm(problem)
+        builder, leaves = self._kernel_imm(problem) if self.base == "imm" else (TreeBuilder(), [problem.root()])
         most = 2 * problem.k if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
             needed = f"at least the number of leaves of base, {len(leaves)}"
             raise ValueError(f"max_leaves must be {needed}, got {most}")
-        costs = self._costs(problem)
-        priced = replace(problem, given_distances=costs)
+        priced = replace(problem, given_distances=self._costs(problem))
         nodes = [leaf.without_centers() for leaf in leaves]
-        leaves = best_first(IntervalSearch(priced, costs), builder, nodes, most)
+        leaves = best_first(IntervalSearch(priced), builder, nodes, most)
         return builder, leaves, label_leaves(priced, leaves, "surrogate")
 
 
@@ -216,7 +183,8 @@ class KernelExKMC(ExpandedKernelTree):
     """
 
     def _costs(self, problem: Problem) -> Tensor:
-        return self._distances(problem)
+        points = problem.space.columns(0, problem.space.d).T
+        return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 
 @explainer()

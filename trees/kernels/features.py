@@ -1,4 +1,4 @@
-"""Features of a kernel for Kernel IMM, each a function of one raw column, and their table.
+"""Features of a kernel for Kernel IMM, each a function of one raw column, and distances in its feature space.
 
 A threshold on such a feature corresponds to at most two intervals of its raw column.
 """
@@ -6,55 +6,48 @@ A threshold on such a feature corresponds to at most two intervals of its raw co
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.trees.coding.table import Table
 from neonxc.trees.problem import Problem
 
+BLOCK = 1 << 18  # entries of a block of the kernel matrix on a CPU
+BUDGET = 1 << 26  # the same on other devices
+SAMPLE = 1000  # number of distinct points from whose distances a default gamma is computed
+POWER = {"gaussian": 2.0, "laplace": 1.0}  # of the distance, which is Euclidean or the sum over the columns
 
-def surrogate_columns(
-    table: Tensor,
-    kind: str,
-    gamma: float,
-    *,
-    terms: int = 0,
-    anchors: Tensor | None = None,
-    kernel: str = "gaussian",
-    columns: slice | None = None,
-) -> Tensor:
-    """Compute features of a kernel, each of which depends on one raw column (Kernel IMM [1]_).
 
-    IMM on these features, with the cluster means of the features as centers, explains kernel k-means. The features
-    are the kernel between a value and an anchor, or the first terms ``sqrt((2γ)^m / m!) x^m exp(-γx²)`` of the
-    Gaussian kernel's Taylor expansion. They are corrected for rounding errors: equal raw values have equal
-    features, and the absolute value of a feature is unimodal in the raw values. The values above a threshold
-    therefore form at most two intervals of the raw column.
+def kernel_of(far: Tensor, kernel: str, gamma: float) -> Tensor:
+    """Kernel of two points at the given distances, which are overwritten."""
+    return far.pow_(POWER[kernel]).mul_(-gamma).exp_()
+
+
+class KernelTable:
+    """Table of the kernel features on which Kernel IMM [1]_ makes its cuts.
+
+    The features are the kernel between a column's values and its anchors, or the first terms
+    ``sqrt((2γ)^m / m!) x^m exp(-γx²)`` of the Gaussian kernel's Taylor expansion. They are corrected for rounding
+    errors: equal raw values have equal features, and the absolute value of a feature is unimodal in the raw
+    values. The values above a threshold therefore form at most two intervals of the raw column.
+
+    The class has the methods of :class:`~neonxc.trees.coding.table.Table`, but computes columns when they are
+    asked for, because all of them together may not fit into memory.
 
     Parameters
     ----------
-    table : Tensor [n, d]
-        All points that are compared, because rounding errors are corrected among the points of one call.
-    kind : {"taylor", "anchors"}
-        "taylor" needs centered columns, which make ``2γx²`` smallest, and a number of `terms` that exceeds the
-        largest ``2γx²`` by a few times its square root. Points far beyond cannot be distinguished.
-    gamma : float
-        Positive scale of the kernel.
-    terms : int
-        Number of Taylor features per raw column.
-    anchors : Tensor [d, A]
-        Anchors of every raw column, for example from :func:`anchors_of`. Every anchor gives one feature.
-    kernel : {"gaussian", "laplace"}, default="gaussian"
+    points : Tensor [n, d] of float64
+        The raw columns. Taylor features need columns of mean 0, which make ``2γx²`` smallest, and a `size` that
+        exceeds the largest ``2γx²`` by a few times its square root. Points far beyond cannot be distinguished.
+    kind : {"anchors", "taylor"}
+    kernel : {"gaussian", "laplace"}
         Kernel of the anchor features. Taylor features need the Gaussian kernel.
-    columns : slice, optional
-        Raw columns whose features are computed, if not all of them fit into memory.
-
-    Returns
-    -------
-    Tensor [n, d * M] of float64
-        Column ``i * M + m`` is feature m of the i-th raw column in `columns`.
+    gamma : float
+    size : int
+        Maximum number of features per raw column.
 
     References
     ----------
@@ -64,129 +57,30 @@ def surrogate_columns(
     Examples
     --------
     >>> import torch
-    >>> from neonxc.trees.kernels.features import surrogate_columns
-    >>> x = torch.tensor([[0.0], [2.0]])
-    >>> surrogate_columns(x, "anchors", 0.5, anchors=torch.tensor([[0.0, 2.0]]), kernel="laplace")
+    >>> from neonxc.trees.kernels.features import KernelTable
+    >>> KernelTable(torch.tensor([[0.0], [2.0]]).double(), "anchors", "laplace", 0.5, 2).columns(0, 2)
     tensor([[1.0000, 0.3679],
             [0.3679, 1.0000]], dtype=torch.float64)
-    """
-    columns = slice(None) if columns is None else columns
-    raw = table[:, columns].T.to(torch.float64)
-    ordered, order = (raw.abs() if kind == "taylor" else raw).sort(dim=1)
-    at = ordered[:, None]  # [columns, 1, n]; features are [columns, M, n]
-    if anchors is None or kind == "taylor":
-        m = torch.arange(terms, dtype=torch.float64, device=table.device)[:, None]
-        size, top = _taylor(at, gamma, m), (m / (2 * gamma)).sqrt()
-    else:
-        top = anchors[columns].to(at)[:, :, None]
-        size = _kernels(at, top, kernel, gamma)
-    place = torch.empty_like(order).scatter_(1, order, _first_equal(ordered))
-    features = _unimodal(size, at <= top).gather(2, place[:, None].expand_as(size))
-    if kind == "taylor":
-        features[:, 1::2] *= raw.sign()[:, None]  # odd powers
-    return features.flatten(0, 1).T
-
-
-def anchors_of(table: Tensor, most: int) -> Tensor:
-    """Choose anchors of every column: its distinct values, or quantiles of them if there are more than `most`.
-
-    With all distinct values, the features are those of the paper, in which all points are anchors.
-
-    Parameters
-    ----------
-    table : Tensor [n, d]
-    most : int
-        Maximum number of anchors per column.
-
-    Returns
-    -------
-    Tensor [d, A]
-        Anchors in ascending order. A is the largest number of anchors of a column; a column with fewer anchors
-        repeats its last one.
-    """
-    ordered = table.T.contiguous().sort(dim=1).values
-    rank = torch.zeros(ordered.shape, dtype=torch.int64, device=table.device)
-    torch.cumsum(ordered[:, 1:] != ordered[:, :-1], 1, out=rank[:, 1:])
-    distinct = rank[:, -1:] + 1
-    number = torch.arange(min(most, int(distinct.max())), device=table.device)
-    wanted = torch.where(distinct <= most, number.minimum(distinct - 1), (2 * number + 1) * distinct // (2 * most))
-    return ordered.gather(1, torch.searchsorted(rank, wanted))
-
-
-def _taylor(size: Tensor, gamma: float, m: Tensor) -> Tensor:
-    """Absolute value of Taylor feature m of numbers with the given absolute values; the two are broadcast."""
-    scaled = size * math.sqrt(2 * gamma)
-    return (torch.xlogy(m, scaled) - torch.lgamma(m + 1) / 2 - scaled.square() / 2).exp_()
-
-
-def _kernels(x: Tensor, anchors: Tensor, kernel: str, gamma: float) -> Tensor:
-    """Kernel between numbers and anchors, which are broadcast."""
-    far = (x - anchors).abs_()
-    return (far.square_() if kernel == "gaussian" else far).mul_(-gamma).exp_()
-
-
-def _first_equal(ordered: Tensor) -> Tensor:
-    """For all positions of sorted rows, the first position with the same value."""
-    place = torch.arange(ordered.shape[1], device=ordered.device).expand_as(ordered).clone()
-    place[:, 1:].masked_fill_(ordered[:, 1:] == ordered[:, :-1], 0)
-    return place.cummax(1).values
-
-
-def _unimodal(size: Tensor, rising: Tensor) -> Tensor:
-    """Make sizes along the last axis non-decreasing where `rising`, and non-increasing after that."""
-    up = size.masked_fill(~rising, 0).cummax(-1).values
-    down = size.masked_fill(rising, 0).flip(-1).cummax(-1).values.flip(-1)
-    return torch.where(rising, up, down)
-
-
-class KernelTable:
-    """Table of the kernel features on which Kernel IMM makes its cuts.
-
-    It has the methods of :class:`~neonxc.trees.coding.table.Table`, but computes columns when they are asked for,
-    because all of them together may not fit into memory.
-
-    Parameters
-    ----------
-    points : Tensor [n, d] of float64
-        The raw columns, which have mean 0 for Taylor features.
-    kind : {"anchors", "taylor"}
-    kernel : {"gaussian", "laplace"}
-    gamma : float
-    size : int
-        Maximum number of features per raw column.
     """
 
     dtype = torch.float64
     few_entries = False
 
     def __init__(self, points: Tensor, kind: str, kernel: str, gamma: float, size: int) -> None:
-        self.points, self.kind, self.kernel, self.gamma = points, kind, kernel, gamma
+        self.points, self.kernel, self.gamma, self.device = points, kernel, gamma, points.device
         self.anchors = anchors_of(points, size) if kind == "anchors" else None
         self.size = size if self.anchors is None else self.anchors.shape[1]
         self.n, self.d = len(points), points.shape[1] * self.size
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the points."""
-        return self.points.device
-
-    def chunks(self, ranks: Ranks = ALONE) -> Any:
+    def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
         """Ranges of features that belong to the same raw column."""
         return ((first, first + self.size) for first in range(0, self.d, self.size))
 
     def columns(self, first: int, last: int) -> Tensor:
-        """Features `first` to `last` (exclusive), [last - first, n]."""
-        raw = slice(first // self.size, (last - 1) // self.size + 1)
-        features = surrogate_columns(
-            self.points,
-            self.kind,
-            self.gamma,
-            terms=self.size,
-            anchors=self.anchors,
-            kernel=self.kernel,
-            columns=raw,
-        )
-        return features.T[first - raw.start * self.size : last - raw.start * self.size].contiguous()
+        """Features `first` to `last` (exclusive), [last - first, n]; raw column i has those from `i * size` on."""
+        raw = range(first // self.size, (last - 1) // self.size + 1)
+        features = torch.cat([self._features(column) for column in raw])
+        return features[first - raw.start * self.size : last - raw.start * self.size]
 
     def column(self, feature: int) -> Tensor:
         """One feature, [n]."""
@@ -202,6 +96,51 @@ class KernelTable:
         member = member if weight is None else member * weight[:, None]
         sums = torch.cat([self.columns(*chunk) @ member for chunk in self.chunks()])
         return (sums / member.sum(0)).T.contiguous()
+
+    def _features(self, column: int) -> Tensor:
+        """Features of a raw column, [size, n]."""
+        values = self.points[:, column]
+        if self.anchors is None:
+            at, place = values.abs().unique(return_inverse=True)
+            m = torch.arange(self.size, dtype=torch.float64, device=self.device)[:, None]
+            sizes, top = _taylor(at, self.gamma, m), (m / (2 * self.gamma)).sqrt()
+        else:
+            at, place = values.unique(return_inverse=True)
+            top = self.anchors[column][:, None]
+            sizes = kernel_of((at - top).abs(), self.kernel, self.gamma)
+        rising = at <= top
+        up = sizes.masked_fill(~rising, 0).cummax(1).values
+        down = sizes.masked_fill(rising, 0).flip(1).cummax(1).values.flip(1)
+        features = torch.where(rising, up, down).index_select(1, place)
+        if self.anchors is None:
+            features[1::2] *= values.sign()  # odd powers
+        return features
+
+
+def anchors_of(points: Tensor, most: int) -> Tensor:
+    """Choose anchors of every column of points [n, d]: its distinct values, or `most` quantiles of them.
+
+    With all distinct values, the features are those of the paper, in which all points are anchors.
+
+    Returns
+    -------
+    Tensor [d, A]
+        Anchors in ascending order. A is the largest number of anchors of a column; a column with fewer anchors
+        repeats its last one.
+    """
+    distinct = [column.unique() for column in points.T]
+    number = torch.arange(min(most, max(map(len, distinct))), device=points.device)
+    places = [
+        number.clamp(max=len(own) - 1) if len(own) <= most else (2 * number + 1) * len(own) // (2 * most)
+        for own in distinct
+    ]
+    return torch.stack([own[place] for own, place in zip(distinct, places, strict=True)])
+
+
+def _taylor(size: Tensor, gamma: float, m: Tensor) -> Tensor:
+    """Absolute value of Taylor feature m of numbers with the given absolute values; the two are broadcast."""
+    scaled = size * math.sqrt(2 * gamma)
+    return (torch.xlogy(m, scaled) - torch.lgamma(m + 1) / 2 - scaled.square() / 2).exp_()
 
 
 def kernel_points(problem: Problem, features: str) -> Tensor:
@@ -220,3 +159,77 @@ def kernel_points(problem: Problem, features: str) -> Tensor:
         return points
     spread = (share @ centred.square()).sqrt()
     return points / torch.where(spread > 0, spread, 1)
+
+
+def feature_space_distances(
+    X: Tensor, labels: Tensor, k: int, kernel: str, gamma: float, weight: Tensor | None = None
+) -> Tensor:
+    """Squared distance of every point to the mean of every cluster in the feature space of a kernel.
+
+    ``‖Φ(x) − μ_c‖² = κ(x, x) − 2/|c| Σ_{y∈c} κ(x, y) + 1/|c|² Σ_{y,z∈c} κ(y, z)`` is the cost that kernel k-means
+    minimizes, and that Kernel ExKMC minimizes over interval cuts. With weights, sums and sizes are weighted.
+
+    Parameters
+    ----------
+    X : Tensor [n, d]
+        Converted to float64; the computation runs on the device of X.
+    labels : Tensor [n] of int64
+        Cluster of every point, 0 ... k-1.
+    k : int
+        Number of clusters. Each needs at least one point of positive weight.
+    kernel : {"gaussian", "laplace"}
+        ``exp(-gamma ‖x − y‖²)``, or ``exp(-gamma ‖x − y‖_1)``.
+    gamma : float
+        Positive, in units of 1 / squared distance (Gaussian) or 1 / distance (Laplace).
+    weight : Tensor [n], optional
+        Non-negative weights of the points.
+
+    Returns
+    -------
+    Tensor [n, k] of float64
+        Between 0 and 2.
+
+    Notes
+    -----
+    The time is proportional to ``n² d / 2``, because the kernel is computed once for each pair of points. Memory
+    is needed for about ``n (d + 2k)`` numbers and one block of the kernel matrix.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neonxc.trees.kernels.features import feature_space_distances
+    >>> X = torch.tensor([[0.0], [0.0], [9.0]])
+    >>> feature_space_distances(X, torch.tensor([0, 0, 1]), 2, "gaussian", 1.0)
+    tensor([[0., 2.],
+            [0., 2.],
+            [2., 0.]], dtype=torch.float64)
+    """
+    points = X.to(torch.float64)
+    points = points - points.mean(0)  # reduces the rounding errors of distances
+    member = torch.nn.functional.one_hot(labels, k).to(torch.float64)
+    member = member if weight is None else member * weight[:, None]
+    member = member / member.sum(0)
+    means = torch.zeros_like(member)
+    side = max(1, int((BLOCK if points.device.type == "cpu" else BUDGET) ** 0.5))
+    blocks = [slice(first, first + side) for first in range(0, len(points), side)]
+    for number, rows in enumerate(blocks):
+        for columns in blocks[number:]:  # the kernel matrix is symmetric
+            far = torch.cdist(points[rows], points[columns], p=POWER[kernel])
+            block = kernel_of(far, kernel, gamma)
+            means[rows] += block @ member[columns]
+            if columns != rows:
+                means[columns] += block.T @ member[rows]
+    return means.mul(-2).add_(1).add_((means * member).sum(0)).clamp_(min=0)
+
+
+def median_gamma(table: Table, kernel: str, weight: Tensor | None = None) -> float:
+    """Default gamma: 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
+    points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
+    sample = slice(None, None, max(1, len(points) // SAMPLE))
+    points, mass = points[sample].to(torch.float64), torch.bincount(place, weight)[sample].to(torch.float64)
+    far, order = torch.pdist(points, POWER[kernel]).sort()
+    one, other = torch.triu_indices(len(points), len(points), 1, device=table.device)
+    pairs = (mass[one] * mass[other])[order].masked_fill(far == 0, 0).cumsum(0)
+    if not len(far) or not far[-1] > 0:
+        return 1.0
+    return 1 / float(far[torch.searchsorted(pairs, pairs[-1:] / 2)]) ** POWER[kernel]

@@ -3,27 +3,26 @@
 Let the points inside an interval have label p and those outside label q. Their total cost is the cost of all
 points under q, plus the sum over the interval of the difference between the costs under p and q. Finding the best
 interval is therefore a minimum-subarray problem over the codes of a column. It needs one pass over the codes,
-while trying all pairs of thresholds would need as many passes as there are codes.
+while trying all pairs of thresholds would need as many passes as there are codes. Costs are rounded such that all
+sums are exact, and so are ties.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
+from math import inf, nan
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 import neonxc.trees.columns.sums as sums
 from neonxc.rules.intervals import Intervals
-from neonxc.trees.coding.exact import rounded
 from neonxc.trees.coding.midpoints import between
 from neonxc.trees.problem import Cut, Node, Problem
 
-CACHED = 1 << 16  # entries of a temporary array on a CPU, so that it fits into a core's cache
-BUDGET = 1 << 24  # entries of a temporary array on other devices
+CACHED = 1 << 16  # entries of a temporary array, so that it fits into a core's cache
 
 
 class BestInterval(NamedTuple):
@@ -49,13 +48,8 @@ class BestInterval(NamedTuple):
     q: int
 
 
-def best_interval(
-    left: Tensor, total: Tensor, codes_present: Tensor, slack: float = 0.0, floors: Tensor | None = None
-) -> BestInterval | None:
+def best_interval(left: Tensor, total: Tensor, present: Tensor, floors: Tensor) -> BestInterval | None:
     """Find the interval of a column, and the labels inside and outside of it, with the lowest cost.
-
-    Kernel ExKMC and Kernel Expand [1]_ split nodes by such tests. In Kernel ExKMC, the cost of a point is
-    ``‖Φ(x) − μ_label‖²``; in Kernel Expand, it is the point's weight for every label except its own.
 
     Parameters
     ----------
@@ -64,29 +58,17 @@ def best_interval(
         points.
     total : Tensor [m] of float64
         Cost of all points of the node under each label.
-    codes_present : Tensor [f, bins] of bool
+    present : Tensor [f, bins] of bool
         Codes that occur among the points of the node. Intervals begin and end at these codes, so that every
         division of the points is tried only once.
-    slack : float, default=0
-        Costs up to `slack` above the lowest one are ties.
-    floors : Tensor [m, m] of float64, optional
-        Lower bounds of the costs of all tests with two given labels, with an error of at most `slack`, such as
-        :func:`pair_floors`. They do not change the result, but pairs of labels that cannot win are skipped.
+    floors : Tensor [m, m] of float64
+        Lower bounds of the costs of all tests with two given labels; pairs that cannot win are skipped.
 
     Returns
     -------
     BestInterval or None
         Ties go to the lowest column, then to the lowest a, b, p and q in this order. None if no interval contains
         some but not all of the points, or if there are fewer than two labels.
-
-    Notes
-    -----
-    The time is proportional to ``f bins`` for every pair of labels that is not skipped.
-
-    References
-    ----------
-    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
-       2024.
 
     Examples
     --------
@@ -95,22 +77,52 @@ def best_interval(
     >>> import torch
     >>> from neonxc.trees.kernels.intervals import best_interval
     >>> left = torch.tensor([[[0, 1, 2, 2]], [[2, 2, 2, 3]]], dtype=torch.float64)
-    >>> best_interval(left, left[:, 0, -1], torch.ones(1, 4, dtype=torch.bool))
+    >>> best_interval(left, left[:, 0, -1], torch.ones(1, 4, dtype=torch.bool), torch.zeros(2, 2))
     BestInterval(cost=0.0, column=0, a=0, b=2, p=1, q=0)
     """
     m, f, bins = left.shape
-    if m < 2 or f == 0 or bins < 2:
-        return None
     # An interval up to the last code is equivalent to the interval before it with exchanged labels
-    places = codes_present.cumsum(1)
-    ends = codes_present & (places < places[:, -1:])
-    least = _least_costs(left, total, ends, slack, floors)
-    bound = float(least.min()) + slack
-    if bound == float("inf"):
+    places = present.cumsum(1)
+    ends = present & (places < places[:, -1:])
+    pairs = torch.triu_indices(m, m, 1, device=left.device)
+    floor, order = floors[tuple(pairs)].sort(stable=True)
+    pairs, costs, least = pairs[:, order], left.new_full((len(order), f), inf), inf
+    several = max(1, CACHED // (f * bins))
+    for at in (0, *range(1, len(order), several)) if m > 1 else ():
+        if floor[at] > least:
+            break
+        part = slice(at, at + several if at else 1)  # the cost of the most promising pair excludes many others
+        costs[part] = _least(left, total, ~ends, *pairs[:, part])
+        least = float(costs.min())
+    if least == inf:
         return None
-    column = int((least <= bound).nonzero()[0])
+    tied = costs == least
+    column = int(tied.any(0).to(torch.uint8).argmax())
+    tied_pairs = pairs[:, tied[:, column]]
+    p, q = torch.cat([tied_pairs, tied_pairs.flip(0)], 1)
     codes = ends[column].nonzero()[:, 0]
-    return _first(left[:, column].index_select(1, codes).T, total, codes, column, bound)
+    own = left[:, column].index_select(1, codes)
+    difference = pad(own[p] - own[q], (1, 0))  # [pairs, places]; place 0 is before the first code
+    later = difference[:, 1:].flip(1).cummin(1).values.flip(1)
+    found = (total[q][:, None] + (later - difference[:, :-1]) == least).any(0)
+    a = int(found.to(torch.uint8).argmax())
+    hits = total[q][:, None] + (difference[:, a + 1 :] - difference[:, a : a + 1]) == least
+    pair, ends_at = hits.nonzero().T
+    b, inside, outside = min(torch.stack([a + ends_at, p[pair], q[pair]], 1).tolist())
+    return BestInterval(least, column, int(codes[a - 1]) if a else -1, int(codes[b]), inside, outside)
+
+
+def _least(left: Tensor, total: Tensor, never: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    """Lowest cost [pairs, f] of the tests with the given pairs of labels, with either label inside.
+
+    With prefix sums S of the cost differences, the lowest cost is the minimum over ``a < b`` of ``S_b - S_a``, and
+    with exchanged labels that of ``-S``. The prefix sum before the first code is 0.
+    """
+    sums = left.index_select(0, p) - left.index_select(0, q)  # [pairs, f, bins]
+    low, high = sums.masked_fill(never, inf), sums.masked_fill(never, -inf)
+    fall = (low - pad(high.cummax(-1).values[..., :-1], (1, 0), value=-inf).clamp_(min=0)).amin(-1)
+    rise = (high - pad(low.cummin(-1).values[..., :-1], (1, 0), value=inf).clamp_(max=0)).amax(-1)
+    return torch.minimum(total[q][:, None] + fall, total[p][:, None] - rise)
 
 
 def pair_floors(costs: Tensor) -> Tensor:
@@ -118,191 +130,80 @@ def pair_floors(costs: Tensor) -> Tensor:
 
     Parameters
     ----------
-    costs : Tensor [points, m] of float64
+    costs : Tensor [m, points] of float64
         Cost of every point under every label.
 
     Returns
     -------
     Tensor [m, m] of float64
-        Symmetric. The diagonal has the cost of all points under one label.
     """
-    m = costs.shape[1]
-    total = costs.sum(0)
-    apart = costs.new_zeros(m, m)
-    first, second = torch.triu_indices(m, m, 1, device=costs.device)
-    apart[first, second] = apart[second, first] = torch.pdist(costs.T.contiguous(), p=1)
-    return (total[:, None] + total - apart) / 2  # min(s, t) = (s + t - |s - t|) / 2
-
-
-def _least_costs(left: Tensor, total: Tensor, ends: Tensor, slack: float, floors: Tensor | None) -> Tensor:
-    """Lowest cost of the tests of every column, [f]; infinite for columns without a test that can win."""
-    m, f, bins = left.shape
-    first, second = torch.triu_indices(m, m, 1, device=left.device)
-    floor = left.new_full((m, m), -torch.inf) if floors is None else floors
-    floor, order = floor[first, second].sort(stable=True)
-    first, second = first[order], second[order]
-    least = left.new_full((f,), torch.inf)
-    budget = CACHED if left.device.type == "cpu" else BUDGET
-    width = max(1, min(f, budget // bins))
-    several = max(1, budget // (width * bins))
-    at, stop = 0, len(first)
-    while at < stop:
-        # The most promising pair is evaluated first, because its cost excludes many others
-        pairs = slice(at, min(stop, at + several) if at else 1)
-        for start in range(0, f, width):
-            part = slice(start, start + width)
-            cost = _least(left[:, part], total, ~ends[part], first[pairs], second[pairs])
-            torch.minimum(least[part], cost, out=least[part])
-        at = pairs.stop
-        stop = int((floor <= float(least.min()) + 2 * slack).sum())
-    return least
-
-
-def _least(left: Tensor, total: Tensor, never: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """Lowest cost [f] of the tests with the given pairs of labels, with either label inside.
-
-    With prefix sums S of the cost differences, the lowest cost is the minimum over ``a < b`` of ``S_b - S_a``, and
-    with exchanged labels that of ``-S``.
-    """
-    sums = left.index_select(0, p) - left.index_select(0, q)  # [pairs, f, bins]
-    low, high = sums.masked_fill(never, torch.inf), sums.masked_fill(never, -torch.inf)
-    fall = (low[..., 1:] - high.cummax(-1).values[..., :-1]).amin(-1)
-    rise = (high[..., 1:] - low.cummin(-1).values[..., :-1]).amax(-1)
-    # The prefix sum before the first code is 0
-    fall, rise = torch.minimum(fall, low.amin(-1)), torch.maximum(rise, high.amax(-1))
-    return torch.minimum(total[q][:, None] + fall, total[p][:, None] - rise).amin(0)
-
-
-def _first(sums: Tensor, total: Tensor, codes: Tensor, column: int, bound: float) -> BestInterval:
-    """The first test of a column with a cost of at most `bound`, in the order of a, b, p and q.
-
-    Parameters
-    ----------
-    sums : Tensor [count, m]
-        Prefix sums of the column's costs at the codes where a test may end.
-    codes : Tensor [count] of int64
-        These codes.
-    """
-    sums = torch.cat([sums.new_zeros(1, sums.shape[1]), sums])  # position 0 is before the first code
-    places, m = sums.shape
-    found = []
-    for inside in torch.arange(m, device=sums.device).split(max(1, BUDGET // (places * m))):
-        difference = sums[:, inside, None] - sums[:, None]  # [places, p, q]
-        outside = total.repeat(len(inside), 1)
-        outside[torch.arange(len(inside)), inside] = torch.inf  # the two labels must differ
-        later = difference[1:].flip(0).cummin(0).values.flip(0)
-        begins = (outside + (later - difference[:-1]) <= bound).flatten(1).any(1).nonzero()[:1, 0].tolist()
-        for a in begins:
-            cost = outside + (difference[a + 1 :] - difference[a])
-            b, p, q = (cost <= bound).nonzero()[0].tolist()
-            found.append((a, a + 1 + b, int(inside[p]), q, float(cost[b, p, q])))
-    a, b, p, q, least = min(found)
-    return BestInterval(least, column, int(codes[a - 1]) if a else -1, int(codes[b - 1]), p, q)
-
-
-@dataclass(frozen=True)
-class LabelCosts:
-    """Costs of a node's points under each label [points, k], their sum [k], and the rounding error of sums."""
-
-    costs: Tensor
-    total: Tensor
-    slack: float
+    total = costs.sum(1)
+    return (total[:, None] + total - torch.cdist(costs, costs, p=1)) / 2  # min(s, t) = (s + t - |s - t|) / 2
 
 
 class IntervalSearch:
     """Finds the interval of lowest cost when the points inside it get one label and the points outside another.
 
-    It has the interface :class:`~neonxc.trees.growth.Splits` for best-first growth.
-
-    Parameters
-    ----------
-    problem : Problem
-    costs : Tensor [n, k] of float64
-        Cost of every point under each label.
-
-    References
-    ----------
-    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
-       2024.
+    It has the interface :class:`~neonxc.trees.growth.Splits` for best-first growth. The costs are the problem's
+    distances.
     """
 
-    def __init__(self, problem: Problem, costs: Tensor) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.costs = costs if problem.weight is None else costs * problem.weight[:, None]
+
+    def _costs(self, node: Node) -> Tensor:
+        """Cost of every point of a node under each label, [k, points]."""
+        if node.state is None:
+            distances = self.problem.distances.index_select(0, node.rows).T.contiguous()
+            node.state = self.problem.weighted(distances, node.rows)
+        costs: Tensor = node.state
+        return costs
 
     def bound(self, node: Node) -> float:
         """Gain if every point got its best label, an upper bound."""
-        state = self._state(node)
-        gain = float(state.total.min() - state.costs.amin(1).sum())
-        return gain + state.slack if gain > state.slack else -inf
-
-    def best(self, node: Node) -> BestInterval | None:
-        """The interval of lowest cost; ties go to the lowest column, then to the lowest bounds."""
-        state, columns = self._state(node), self.problem.dense
-        floors, found = pair_floors(state.costs), None
-        values = rounded(state.costs.T.contiguous())
-        for codes, block in zip(columns.codes, columns.blocks, strict=True):
-            step = max(1, sums.BUDGET // max(1, self.problem.k * int(columns.size[block.features].max())))
-            for first in range(0, len(codes), step):
-                part = slice(first, first + step)
-                features = block.features[part]
-                own = codes[part].index_select(1, node.rows)
-                own, _, original = sums.renumber_codes(own, columns.centers[features][:, :0])
-                left = sums.channels(own, original.shape[1], values).movedim(1, 0).cumsum(2)
-                present = sums.histogram(own, original.shape[1], None, 1)[:, 0] > 0
-                best = best_interval(left, state.total, present, state.slack, floors)
-                if best is not None:
-                    ends = [-1 if end < 0 else int(original[best.column, end]) for end in (best.a, best.b)]
-                    best = best._replace(column=int(features[best.column]), a=ends[0], b=ends[1])
-                found = self._better(found, best, state.slack)
-        return found
+        return self._gain(node, float(self._costs(node).amin(0).sum()))
 
     def gain(self, node: Node, best: BestInterval) -> float:
         """Decrease of the node's cost."""
-        state = self._state(node)
-        gain = float(state.total.min()) - best.cost
-        return gain if gain > state.slack else -inf
+        return self._gain(node, best.cost)
+
+    def _gain(self, node: Node, cost: float) -> float:
+        gain = float(self._costs(node).sum(1).min()) - cost
+        return gain if gain > 0 else -inf
+
+    def best(self, node: Node) -> BestInterval | None:
+        """The interval of lowest cost; ties go to the lowest column, then to the lowest bounds."""
+        costs, columns, found = self._costs(node), self.problem.dense, []
+        total, floors = costs.sum(1), pair_floors(costs)
+        for codes, block in zip(columns.codes, columns.blocks, strict=True):
+            step = max(1, sums.BUDGET // max(1, self.problem.k * int(columns.size[block.features].max())))
+            for first in range(0, len(codes), step):
+                features = block.features[first : first + step]
+                own = codes[first : first + step].index_select(1, node.rows)
+                own, _, original = sums.renumber_codes(own, columns.centers[features][:, :0])
+                left = sums.channels(own, original.shape[1], costs).movedim(1, 0).cumsum(2)
+                present = sums.histogram(own, original.shape[1], None, 1)[:, 0] > 0
+                best = best_interval(left, total, present, floors)
+                if best is not None:
+                    a, b = (-1 if end < 0 else int(original[best.column, end]) for end in (best.a, best.b))
+                    found.append(best._replace(column=int(features[best.column]), a=a, b=b))
+        return min(found, default=None)
 
     def cut(self, node: Node, best: BestInterval) -> Cut:
         """The cut of an interval; it is a threshold if the interval has no lower bound."""
         codes = self.problem.columns.column(best.column).index_select(0, node.rows).to(torch.int64)  # signed
-        return cut_from_sides(self.problem, node, best.column, (codes > best.a) & (codes <= best.b))[0]
+        inside = (codes > best.a) & (codes <= best.b)
+        return cut_from_sides(self.problem, node, best.column, inside, node.centers.bool())[0]
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Drop the node's state; nothing is passed on to the children."""
+        """Drop the node's costs; nothing is passed on to the children."""
         node.state = None
-
-    def _state(self, node: Node) -> LabelCosts:
-        if not node.opened:
-            costs = self.costs.index_select(0, node.rows)
-            total = costs.sum(0)
-            slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * float(costs.amax(1).sum() if node.n else 0)
-            node.state, node.opened = LabelCosts(costs, total, slack), True
-        state: LabelCosts = node.state
-        return state
-
-    def _better(self, one: BestInterval | None, other: BestInterval | None, slack: float) -> BestInterval | None:
-        if one is None or other is None:
-            return other if one is None else one
-        if abs(one.cost - other.cost) <= slack:
-            return min(one, other, key=lambda best: best[1:])
-        return min(one, other, key=lambda best: best.cost)
 
 
 def cut_from_sides(
-    problem: Problem, node: Node, feature: int, left: Tensor, centers_left: Tensor | None = None
+    problem: Problem, node: Node, feature: int, left: Tensor, centers_left: Tensor
 ) -> tuple[Cut, bool]:
-    """Express a division of a node's points as a threshold or as intervals of a column.
-
-    Parameters
-    ----------
-    problem : Problem
-    node : Node
-    feature : int
-    left : Tensor [points] of bool
-        Which points go left. Points with equal values go the same way.
-    centers_left : Tensor [centers] of bool, optional
-        Which of the node's centers go left. Default: none.
+    """Express a division of a node's points and centers as a threshold or as intervals of a column.
 
     Returns
     -------
@@ -310,14 +211,11 @@ def cut_from_sides(
     swapped : bool
         Whether left and right were exchanged, because the points on the right are in fewer intervals.
     """
-    if centers_left is None:
-        centers_left = torch.zeros_like(node.centers, dtype=torch.bool)
     intervals, swapped = intervals_of(left, problem.table.column(feature, node.rows))
-    if swapped:
-        left, centers_left = ~left, ~centers_left
-    if len(intervals) == 1 and intervals[0][0] == -inf:
-        return Cut(feature, -1, intervals[0][1], left, centers_left), swapped
-    return Cut(feature, -1, float("nan"), left, centers_left, intervals), swapped
+    sides = (~left, ~centers_left) if swapped else (left, centers_left)
+    if intervals[0][0] == -inf and len(intervals) == 1:
+        return Cut(feature, -1, intervals[0][1], *sides), swapped
+    return Cut(feature, -1, nan, *sides, intervals), swapped
 
 
 def intervals_of(left: Tensor, values: Tensor) -> tuple[Intervals, bool]:
@@ -326,23 +224,18 @@ def intervals_of(left: Tensor, values: Tensor) -> tuple[Intervals, bool]:
     Parameters
     ----------
     left : Tensor [n] of bool
-        Which points go left.
+        Which points go left; points with equal values go the same way.
     values : Tensor [n]
         The raw column.
 
     Returns
     -------
     intervals : tuple of (float, float)
-        One or two intervals in ascending order. They contain the side that needs fewer intervals or, if both need
-        equally many, the side with the smallest value. A threshold is therefore one interval that begins at -inf.
-        Finite bounds are midway between adjacent values.
+        Intervals in ascending order. They contain the side that needs fewer intervals or, if both need equally
+        many, the side with the smallest value. A threshold is therefore one interval that begins at -inf. Finite
+        bounds are midway between adjacent values.
     swapped : bool
         Whether the intervals contain the points that go right.
-
-    Raises
-    ------
-    ValueError
-        If both sides need more than two intervals.
 
     Examples
     --------
@@ -351,19 +244,14 @@ def intervals_of(left: Tensor, values: Tensor) -> tuple[Intervals, bool]:
     >>> intervals_of(torch.tensor([True, False, False, True]), torch.tensor([1, 2, 4, 8]))
     (((1.5, 6.0),), True)
     """
-    if len(values) == 0:
-        return ((-inf, 0.0),), False
     ordered, order = values.sort()
     side = left[order]
     before = (side[1:] != side[:-1]).nonzero()[:, 0]  # where a run of points on one side ends
-    lows, highs = ordered[before].tolist(), ordered[before + 1].tolist()
-    bounds = [between(float(low), float(high), values.dtype) for low, high in zip(lows, highs, strict=True)]
-    if not bounds:  # all points are on one side: place a threshold beyond them
-        end, sign = (ordered[-1], 1) if side[0] else (ordered[0], -1)
-        return ((-inf, float(end) + sign * max(1.0, abs(float(end)))),), False
-    runs = list(pairwise([-inf, *bounds, inf]))
-    least, other = tuple(runs[::2]), tuple(runs[1::2])
-    swapped, intervals = (not bool(side[0]), least) if len(least) <= len(other) else (bool(side[0]), other)
-    if len(intervals) > 2:
-        raise ValueError(f"left needs a side with at most two intervals, got {len(least)} and {len(other)}")
-    return intervals, swapped
+    if not len(before):  # all points are on one side: place a threshold beyond them
+        beyond = 1 + 2 * max(values.double().abs().tolist(), default=0.0)
+        return ((-inf, beyond if bool(left.all()) else -beyond),), False
+    ends = zip(ordered[before].tolist(), ordered[before + 1].tolist(), strict=True)
+    bounds = [between(float(low), float(high), values.dtype) for low, high in ends]
+    runs = tuple(pairwise([-inf, *bounds, inf]))
+    odd = len(runs) % 2 == 1  # then the runs that the second one begins are fewer
+    return runs[odd::2], bool(side[0]) == odd

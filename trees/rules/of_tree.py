@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import nan
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neonxc.rules.collection import Rules
-from neonxc.rules.condition import Column, Condition
 from neonxc.rules.counting import summed
-from neonxc.rules.intervals import complement, intersection, union
+from neonxc.rules.intervals import EVERYTHING, Intervals, complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
-from neonxc.trees.rules.decoding import Categories
-from neonxc.trees.rules.wording import cluster_texts, decoder, tree_columns
+from neonxc.trees.rules.wording import Decoding, cluster_texts, tree_columns
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
@@ -66,40 +64,24 @@ def rules(
         Names that are too few or too many, or units or categories of columns that the tree does not have.
     """
     tree = as_tree(tree)
-    columns, clusters = tree_columns(tree, feature_names, units), cluster_texts(tree, class_names)
-    made = decoder(tree, columns, categories or {})
-    if tree.encoding is not None:
-        columns = [Column(i) for i in range(tree.n_columns)]
-    found: list[Rule] = []
-    classes = tree.classes.tolist()  # Python's own numbers and strings
-    paths: dict[int, dict[int, Condition]] = {0: {}}
-    nodes = (column.tolist() for column in (tree.feature, tree.left, tree.right))
-    for node, (feature, left, right) in enumerate(zip(*nodes, strict=True)):  # parents come first
-        path = paths.pop(node)
-        if feature >= 0:
-            old, test = path.get(feature, Condition(columns[feature])), tree.tests[node]
-            for child, side in ((left, test), (right, complement(test))):
-                paths[child] = {**path, feature: replace(old, intervals=intersection(old.intervals, side))}
-            continue
-        label = int(tree.label[node])
-        n_features = None if isinstance(made, Categories) and made.known else tree.n_features
-        counts = _counts(tree, node, label)
-        found.append(
-            Rule(
-                classes[label],
-                clusters[label],
-                _without_always_met(path.values()),
-                counts,
-                None,
-                (node,),
-                n_features,
-            )
+    decoding = Decoding(tree, tree_columns(tree, feature_names, units), categories or {})
+    classes, clusters = tree.classes.tolist(), cluster_texts(tree, class_names)  # Python's own numbers and strings
+    paths = list(_paths(tree))
+    n_features = None if decoding.encoded else tree.n_features
+    found = tuple(
+        Rule(
+            classes[path.label],
+            clusters[path.label],
+            decoding.all(path.tests),
+            path.counts,
+            leaves=path.leaves,
+            n_features=n_features,
         )
-    found = _merged(found) if merge else found
+        for path in (_merged(paths) if merge else paths)
+    )
     totals = summed((rule.label, rule.counts) for label in classes for rule in found if rule.label == label)
-    found = [replace(rule, conditions=made.decoded(rule.conditions)) for rule in found]
     without = tuple(pair for pair in zip(classes, clusters, strict=True) if pair[0] not in totals)
-    return Rules(tuple(found), totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise, without_rule=without)
+    return Rules(found, totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise, without_rule=without)
 
 
 def with_noise(tree: ThresholdTree, X: Any) -> ThresholdTree:
@@ -110,55 +92,69 @@ def with_noise(tree: ThresholdTree, X: Any) -> ThresholdTree:
     return replace(tree, noise=noise, n_noise=X.shape[0])
 
 
-def _counts(tree: ThresholdTree, leaf: int, label: int) -> Counts:
-    of_cluster = nan if tree.class_samples is None else tree.class_samples[label].item()
-    noise = 0.0 if tree.noise is None else tree.noise[leaf].item()
-    return Counts(tree.samples[leaf].item(), tree.mistakes[leaf].item(), of_cluster, tree.samples[0].item(), noise)
+@dataclass
+class Path:
+    """The tests of one leaf, or of several merged ones: the intervals of every column that is tested."""
+
+    label: int
+    tests: dict[int, Intervals]
+    counts: Counts
+    leaves: tuple[int, ...]
 
 
-def _merged(rules: list[Rule]) -> list[Rule]:
-    """Merge rules of one cluster that differ in one column, if no condition becomes longer."""
-    before = len(rules) + 1
-    while len(rules) < before:
-        before = len(rules)
-        for feature in {condition.feature for rule in rules for condition in rule.conditions}:
-            rules = _merged_along(feature, rules)
-    return sorted(rules, key=lambda rule: rule.leaves)
+def _paths(tree: ThresholdTree) -> Iterator[Path]:
+    """Find the leaves of a tree, from left to right, and the tests that lead to them."""
+    tests: dict[int, dict[int, Intervals]] = {0: {}}
+    noise = torch.zeros_like(tree.samples) if tree.noise is None else tree.noise
+    of_nodes = (tree.feature, tree.left, tree.right, tree.label, tree.samples, tree.mistakes, noise)
+    rows = zip(*(column.tolist() for column in of_nodes), strict=True)
+    for node, (feature, left, right, label, samples, mistakes, among) in enumerate(rows):  # parents come first
+        own = tests.pop(node)
+        if feature >= 0:
+            for child, side in ((left, tree.tests[node]), (right, complement(tree.tests[node]))):
+                tests[child] = {**own, feature: intersection(own.get(feature, EVERYTHING), side)}
+            continue
+        of_cluster = nan if tree.class_samples is None else tree.class_samples[label].item()
+        counts = Counts(samples, mistakes, of_cluster, tree.samples[0].item(), among)
+        yield Path(label, _without_everything(own), counts, (node,))
 
 
-def _merged_along(feature: int, rules: list[Rule]) -> list[Rule]:
-    alike: dict[Any, list[tuple[Condition, Rule]]] = defaultdict(list)
-    kept = []
-    for rule in rules:
-        own = next((condition for condition in rule.conditions if condition.feature == feature), None)
-        if own is None or not own.intervals:  # a condition that no point meets must not be merged
-            kept.append(rule)
+def _merged(paths: list[Path]) -> list[Path]:
+    """Merge the rules of one cluster that differ in one column, if no condition becomes longer."""
+    before = len(paths) + 1
+    while len(paths) < before:
+        before = len(paths)
+        for feature in {feature for path in paths for feature in path.tests}:
+            paths = _merged_along(feature, paths)
+    return sorted(paths, key=lambda path: path.leaves)
+
+
+def _merged_along(feature: int, paths: list[Path]) -> list[Path]:
+    kept: list[Path] = []
+    alike: dict[Any, list[Path]] = defaultdict(list)
+    for path in paths:
+        if path.tests.get(feature):  # a condition that no point meets must not be merged
+            rest = frozenset(path.tests.items()) - {(feature, path.tests[feature])}
+            alike[path.label, rest].append(path)
         else:
-            alike[rule.label, frozenset(rule.conditions) - {own}].append((own, rule))
+            kept.append(path)
     for group in alike.values():
-        group.sort(key=lambda pair: pair[0].low)
-        joined = group[:1]
-        for condition, rule in group[1:]:
-            for i, (other, into) in enumerate(joined):
-                both = replace(other, intervals=union(other.intervals + condition.intervals))
-                if len(both.intervals) <= max(len(other.intervals), len(condition.intervals)):
-                    joined[i] = both, _joined(into, other, both, rule)
+        joined: list[Path] = []
+        for path in sorted(group, key=lambda path: path.tests[feature][0][0]):
+            for i, into in enumerate(joined):
+                one, other = into.tests.get(feature, EVERYTHING), path.tests[feature]
+                both = union(one + other)
+                if len(both) <= max(len(one), len(other)):
+                    leaves = tuple(sorted(into.leaves + path.leaves))
+                    tests = _without_everything(into.tests | {feature: both})
+                    joined[i] = Path(path.label, tests, into.counts + path.counts, leaves)
                     break
             else:
-                joined.append((condition, rule))
-        kept += [rule for _, rule in joined]
+                joined.append(path)
+        kept += joined
     return kept
 
 
-def _joined(into: Rule, old: Condition, new: Condition, rule: Rule) -> Rule:
-    return replace(
-        into,
-        leaves=tuple(sorted(into.leaves + rule.leaves)),
-        conditions=_without_always_met(new if one == old else one for one in into.conditions),
-        counts=into.counts + rule.counts,
-    )
-
-
-def _without_always_met(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Leave out conditions that every point meets."""
-    return tuple(condition for condition in conditions if not condition.is_always_met)
+def _without_everything(tests: dict[int, Intervals]) -> dict[int, Intervals]:
+    """Leave out tests that every number passes."""
+    return {feature: test for feature, test in tests.items() if test != EVERYTHING}
