@@ -184,7 +184,7 @@ class BetaInterpretable(InterpretableClusterer):
                 f"n_clusters={len(frequencies)}, fewer values (foi_bins), or a smaller beta"
             )
         # Sort the points, so that the result does not depend on their order in X
-        order = torch.from_numpy(np.lexsort((codes, points.space.sort_key(points.rows).cpu().numpy())))
+        order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy())))
         order = order.to(points.rows.device)
         points, on_device = points.take(order), torch.from_numpy(codes).to(order.device)[order]
         problem = Problem(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neonxc.common.memory import blocks
 
-from .distances import EncodedPoints
+from .metric import EncodedPoints
 
 EXACT = 2000  # largest cluster of which all points are tried as medoid
 SAMPLE, CANDIDATES = 200, 20  # in larger clusters: size of the sample that selects candidates, and their number
@@ -58,7 +58,7 @@ class Objective:
 
     def costs(self, points: EncodedPoints, rows: Tensor) -> Tensor:
         """Cost of every point at every center, [n, K]."""
-        far = points.space.between(points.rows, rows)
+        far = points.between(points.rows, rows)
         return far.square() if self.power == 2 else far
 
     def value(self, own: Tensor) -> float:

@@ -19,8 +19,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 
 from .centers import Objective
-from .distances import EncodedPoints
-from .metric import Metric, fit_metric
+from .metric import EncodedPoints, Metric, fit_metric
 from .table import Columns
 from .traversal import Starts, best_cover
 

@@ -13,10 +13,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from .capacity import beta_max
-from .distances import EncodedPoints
 from .foi import Interest, find_interest
 from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
-from .metric import Metric, fit_metric
+from .metric import EncodedPoints, Metric, fit_metric
 from .table import Columns
 
 FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
