@@ -11,13 +11,14 @@ import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
+from neonxc.data.table import Table
+
 from .capacity import beta_max, scores
 from .centers import Objective, Problem
 from .kcenter import COMMON_CONSTRAINTS, COUNT
 from .relocation import Solution
 from .search import solve
 from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
-from .table import Columns
 
 
 class BetaInterpretable(InterpretableClusterer):
@@ -101,7 +102,8 @@ class BetaInterpretable(InterpretableClusterer):
     Examples
     --------
     >>> import pandas as pd
-    >>> from neonxc.models import BetaInterpretable
+    >>> from neonxc.data.table import Table
+    from neonxc.models import BetaInterpretable
     >>> X = pd.DataFrame(
     ...     {"age": [20, 21, 22, 60, 61, 23], "job": ["cook", "cook", "nurse", "cook", "nurse", "cook"]}
     ... )
@@ -194,7 +196,7 @@ class BetaInterpretable(InterpretableClusterer):
         self._describe(table, problem, found, order)
         return self
 
-    def _describe(self, table: Columns, problem: Problem, found: Solution, order: Tensor) -> None:
+    def _describe(self, table: Table, problem: Problem, found: Solution, order: Tensor) -> None:
         """Number the clusters and set the attributes."""
         counts = problem.counts(found.labels)
         _, first = np.unique(found.labels.cpu().numpy(), return_index=True)

@@ -44,7 +44,7 @@ class EncodedPoints:
 
     def take(self, index: Tensor) -> EncodedPoints:
         """Select a subset of the points."""
-        # Columns that are contiguous in memory stay so
+        # Table that are contiguous in memory stay so
         rows = self.rows[index] if self.rows.is_contiguous() else self.rows.T[:, index].T
         return EncodedPoints(rows, self.between, self.codes, self.in_matrix)
 

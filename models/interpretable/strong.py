@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from neonxc.data.table import Table
+
 from .capacity import beta_max
 from .foi import Interest, find_interest
 from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
 from .metric import EncodedPoints, Metric, fit_metric
-from .table import Columns
 
 FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
 
@@ -29,7 +30,7 @@ class InterpretableClusterer(CenterClusterer):
     metric_params: dict[str, Any] | None
     _interest: Interest
 
-    def _prepare(self, X: Any, foi: Any) -> tuple[Columns, EncodedPoints, np.ndarray]:
+    def _prepare(self, X: Any, foi: Any) -> tuple[Table, EncodedPoints, np.ndarray]:
         """Read X; return the table, its encoded points, and their values of interest [n]."""
         self._validate_params()
         check_bins(self.foi_bins)
@@ -84,7 +85,8 @@ class StronglyInterpretable(InterpretableClusterer):
     Examples
     --------
     >>> import pandas as pd
-    >>> from neonxc.models import StronglyInterpretable
+    >>> from neonxc.data.table import Table
+    from neonxc.models import StronglyInterpretable
     >>> X = pd.DataFrame({"age": [20, 21, 60, 61, 23], "job": ["cook", "cook", "cook", "nurse", "nurse"]})
     >>> model = StronglyInterpretable(3, metric="gower").fit(X, foi="job")
     >>> model.labels_.tolist(), [model.foi_values_[value] for value in model.majority_]

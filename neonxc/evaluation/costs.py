@@ -71,9 +71,8 @@ def kcenter_cost(
     """
     from neonxc.models.interpretable.centers import Objective
     from neonxc.models.interpretable.metric import fit_metric
-    from neonxc.models.interpretable.table import Columns
 
-    table = Columns.read(X)
+    table = Table.read(X)
     points = fit_metric(table, metric, metric_params).points(table)
     index, number = _numbered(labels, points.rows)
     objective = Objective("kcenter")
