@@ -102,8 +102,7 @@ class BetaInterpretable(InterpretableClusterer):
     Examples
     --------
     >>> import pandas as pd
-    >>> from neonxc.data.table import Table
-    from neonxc.models import BetaInterpretable
+    >>> from neonxc.models import BetaInterpretable
     >>> X = pd.DataFrame(
     ...     {"age": [20, 21, 22, 60, 61, 23], "job": ["cook", "cook", "nurse", "cook", "nurse", "cook"]}
     ... )
@@ -137,17 +136,8 @@ class BetaInterpretable(InterpretableClusterer):
         metric_params: dict[str, Any] | None = None,
         random_state: Any = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.beta = beta
-        self.objective = objective
-        self.metric = metric
-        self.init = init
-        self.n_init = n_init
-        self.foi_bins = foi_bins
-        self.foi_in_distance = foi_in_distance
-        self.max_iter = max_iter
-        self.metric_params = metric_params
-        self.random_state = random_state
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
+        del self.self
 
     def fit(self, X: Any, y: Any = None, *, foi: Any = None) -> BetaInterpretable:
         """Find the clusters.

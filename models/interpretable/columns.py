@@ -127,11 +127,8 @@ def column_positions(table: Table, given: Any, argument: str, otherwise: str = "
         if isinstance(column, str):
             check_columns(f"{argument}: X", [column], table.names or ())
             column = (table.names or []).index(column)
-        if (
-            isinstance(column, bool)
-            or not isinstance(column, Integral)
-            or not -table.width <= column < table.width
-        ):
+        whole = isinstance(column, Integral) and not isinstance(column, bool)
+        if not whole or not -table.width <= int(column) < table.width:
             raise ValueError(
                 f"{argument} needs columns of X (names, or numbers below {table.width}){otherwise}, got {column!r}"
             )

@@ -192,12 +192,8 @@ class KCenter(CenterClusterer):
         metric_params: dict[str, Any] | None = None,
         random_state: Any = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.metric = metric
-        self.init = init
-        self.n_init = n_init
-        self.metric_params = metric_params
-        self.random_state = random_state
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
+        del self.self
 
     def fit(self, X: Any, y: Any = None) -> KCenter:
         """Choose the centers.

@@ -85,8 +85,7 @@ class StronglyInterpretable(InterpretableClusterer):
     Examples
     --------
     >>> import pandas as pd
-    >>> from neonxc.data.table import Table
-    from neonxc.models import StronglyInterpretable
+    >>> from neonxc.models import StronglyInterpretable
     >>> X = pd.DataFrame({"age": [20, 21, 60, 61, 23], "job": ["cook", "cook", "cook", "nurse", "nurse"]})
     >>> model = StronglyInterpretable(3, metric="gower").fit(X, foi="job")
     >>> model.labels_.tolist(), [model.foi_values_[value] for value in model.majority_]
@@ -107,14 +106,8 @@ class StronglyInterpretable(InterpretableClusterer):
         metric_params: dict[str, Any] | None = None,
         random_state: Any = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.metric = metric
-        self.init = init
-        self.n_init = n_init
-        self.foi_bins = foi_bins
-        self.foi_in_distance = foi_in_distance
-        self.metric_params = metric_params
-        self.random_state = random_state
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
+        del self.self
 
     def fit(self, X: Any, y: Any = None, *, foi: Any = None) -> StronglyInterpretable:
         """Choose the centers.
