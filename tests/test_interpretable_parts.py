@@ -19,12 +19,11 @@ import neonxc
 from neonxc.data.table import Table
 from neonxc.evaluation import interpretabilities, interpretability
 from neonxc.models import KCenter
-from neonxc.models.interpretable.capacity import allot, beta_max, max_size
-from neonxc.models.interpretable.centers import medoid, one_center
 from neonxc.models.interpretable.columns import fit_coding
 from neonxc.models.interpretable.foi import find_interest
 from neonxc.models.interpretable.metric import fit_metric
-from neonxc.models.interpretable.moves import assign_points
+from neonxc.models.interpretable.problem import allot, beta_max, max_size, medoid, one_center
+from neonxc.models.interpretable.search import assign_points
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))

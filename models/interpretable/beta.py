@@ -13,9 +13,8 @@ from torch import Tensor
 
 from neonxc.data.table import Table
 
-from .capacity import beta_max, scores
-from .centers import Objective, Problem
 from .kcenter import COMMON_CONSTRAINTS, COUNT
+from .problem import Objective, Problem, beta_max, scores
 from .relocation import Solution
 from .search import solve
 from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits

@@ -19,8 +19,8 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
-from .centers import Objective
 from .metric import EncodedPoints, Metric, fit_metric
+from .problem import Objective
 from .traversal import Starts, best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]

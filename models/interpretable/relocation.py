@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .capacity import scores
-from .centers import Centers, Problem
+from .problem import Centers, Problem, scores
 
 ROUNDS = 20  # maximum number of rounds of moves with fixed centers, and of updates of the centers
 

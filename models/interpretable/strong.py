@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from neonxc.data.table import Table
 
-from .capacity import beta_max
 from .foi import Interest, find_interest
 from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
 from .metric import EncodedPoints, Metric, fit_metric
+from .problem import beta_max
 
 FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
 

@@ -69,8 +69,8 @@ def kcenter_cost(
     >>> kcenter_cost([[0.0], [1], [3], [10]], [0, 0, 0, 1])
     2.0
     """
-    from neonxc.models.interpretable.centers import Objective
     from neonxc.models.interpretable.metric import fit_metric
+    from neonxc.models.interpretable.problem import Objective
 
     table = Table.read(X)
     points = fit_metric(table, metric, metric_params).points(table)
