@@ -195,6 +195,5 @@ class BetaInterpretable(InterpretableClusterer):
         counts = counts[ranks]
         self.majority_, self.interpretabilities_ = counts.argmax(1), scores(counts)
         self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), found.value
-        centers = found.centers
-        indices = None if centers.points is None else order.cpu().numpy()[np.array(centers.points)[ranks]]
-        self._publish(table, labels, centers.rows[ranks.tolist()], indices)
+        indices = None if self.objective == "kmeans" else order.cpu().numpy()[np.array(found.points)[ranks]]
+        self._publish(table, labels, found.rows[ranks.tolist()], indices)

@@ -68,7 +68,9 @@ def find_interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tupl
     if columns is None:
         given, names = [_values(foi, len(table))], [str(getattr(foi, "name", None) or "foi")]
         # Integers are names of groups, like labels, unless edges of bins are given; floats are binned
-        if isinstance(n_bins, Integral) and not _are_floats(given[0]):
+        dtype = given[0].dtype
+        floating = dtype.is_floating_point if isinstance(given[0], Tensor) else dtype.kind == "f"
+        if isinstance(n_bins, Integral) and not floating:
             n_bins = len(table)
     else:
         given, names = (
@@ -105,7 +107,3 @@ def _values(foi: Any, n: int) -> Any:
     if tuple(values.shape) != (n,):
         raise ValueError(f"foi needs one value per point, shape ({n},), got {tuple(values.shape)}")
     return values
-
-
-def _are_floats(values: Any) -> bool:
-    return values.is_floating_point() if isinstance(values, Tensor) else getattr(values.dtype, "kind", "O") == "f"

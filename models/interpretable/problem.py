@@ -19,14 +19,6 @@ SAMPLE, CANDIDATES = 200, 20  # in larger clusters: size of the sample that sele
 
 
 @dataclass(frozen=True)
-class Centers:
-    """Centers as encoded rows [K, m], and the indices of the points that they are; None for means."""
-
-    rows: Tensor
-    points: list[int] | None
-
-
-@dataclass(frozen=True)
 class Objective:
     """The objective that a clustering minimizes.
 
@@ -41,22 +33,22 @@ class Objective:
         """Exponent of the distances."""
         return 2 if self.name == "kmeans" else 1
 
-    def center(self, points: EncodedPoints) -> tuple[Tensor, int | None]:
-        """Best center [1, m] of the points, and its index among them."""
+    def center(self, points: EncodedPoints) -> tuple[Tensor, int]:
+        """Best center [1, m] of the points, and its index among them; means have no index, and get 0."""
         if self.name == "kmeans":
-            return points.rows.mean(0, keepdim=True), None
+            return points.rows.mean(0, keepdim=True), 0
         found = one_center(points) if self.name == "kcenter" else medoid(points)
         return points.rows[found : found + 1], found
 
-    def centers(self, points: EncodedPoints, labels: Tensor, k: int) -> Centers:
-        """Best center of each of k clusters."""
+    def centers(self, points: EncodedPoints, labels: Tensor, k: int) -> tuple[Tensor, list[int]]:
+        """Best centers of k clusters as encoded rows [K, m], and the indices of the points that they are."""
         rows, positions = [], []
         for cluster in range(k):
             own = (labels == cluster).nonzero()[:, 0]
             row, position = self.center(points.take(own))
             rows.append(row)
-            positions.append(-1 if position is None else int(own[position]))
-        return Centers(torch.cat(rows), None if self.name == "kmeans" else positions)
+            positions.append(int(own[position]))
+        return torch.cat(rows), positions
 
     def costs(self, points: EncodedPoints, rows: Tensor) -> Tensor:
         """Cost of every point at every center, [n, K]."""
@@ -89,8 +81,8 @@ class Problem:
         counts = torch.bincount(labels * self.n_values + self.codes, minlength=k * self.n_values)
         return counts.view(k, self.n_values).cpu().numpy()
 
-    def centers(self, labels: Tensor) -> Centers:
-        """Best center of each cluster."""
+    def centers(self, labels: Tensor) -> tuple[Tensor, list[int]]:
+        """Best center of each cluster, and the indices of the points that they are."""
         return self.objective.centers(self.points, labels, int(labels.amax()) + 1)
 
     def costs(self, rows: Tensor, among: Tensor | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from .problem import Problem, allot, beta_max, excess, free_places, max_size, scores
 from .relocation import Solution, open_clusters, reassign, relocate
 from .traversal import Starts, best_cover, draw_by_distance, farthest_first
+
+VALUE = attrgetter("value")
 
 
 def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bool, int]:
@@ -32,10 +35,8 @@ def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bo
     steps : int
         Total number of iterations of Algorithm 1.
     """
-    best = min(
-        (_finish(problem, labels) for labels in constructions(problem, starts)),
-        key=lambda found: found.value,
-    )
+    found = [_finish(problem, labels) for labels in constructions(problem, starts)]
+    best = min(found, key=VALUE)
     converged, steps = False, 0
     for labels, least in _first_labels(problem, starts):
         if steps and not least < best.value:
@@ -44,7 +45,7 @@ def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bo
         steps += taken
         if reached is not None:
             converged = True
-            best = min(best, _finish(problem, reached), key=lambda found: found.value)
+            best = min(best, _finish(problem, reached), key=VALUE)
     return best, converged, steps
 
 
@@ -63,20 +64,17 @@ def improve(problem: Problem, labels: Tensor, max_iter: int) -> tuple[Tensor | N
         if state in seen:
             return None, step
         seen.add(state)
-        new = _step(problem, labels, int(score.argmin()), excess(counts, problem.beta))
+        cluster, too_many = int(score.argmin()), excess(counts, problem.beta)
+        for move in (boost_majority, reduce_minority):
+            new = move(problem, labels, cluster)
+            if new is not None and excess(problem.counts(new), problem.beta) < too_many:
+                break
+        else:  # no move reduces the excess of points
+            new = boost_interpretability(problem, labels, cluster)
         if new is None:
             return None, step
         labels = new
     return None, max_iter
-
-
-def _step(problem: Problem, labels: Tensor, cluster: int, too_many: int) -> Tensor | None:
-    """Apply the first move that reduces the excess of points; otherwise boost another value."""
-    for move in (boost_majority, reduce_minority):
-        new = move(problem, labels, cluster)
-        if new is not None and excess(problem.counts(new), problem.beta) < too_many:
-            return new
-    return boost_interpretability(problem, labels, cluster)
 
 
 def constructions(problem: Problem, starts: Starts) -> Iterator[Tensor]:
@@ -103,8 +101,8 @@ def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Te
     position[torch.from_numpy(top)] = torch.arange(k)
     labels = position.to(codes.device)[codes]
     rest, pure = (labels < 0).nonzero()[:, 0], (labels >= 0).nonzero()[:, 0]
-    centers = problem.objective.centers(problem.points.take(pure), labels[pure], k)
-    far = problem.costs(centers.rows, rest)
+    centers, _ = problem.objective.centers(problem.points.take(pure), labels[pure], k)
+    far = problem.costs(centers, rest)
     left = np.array([max_size(m, problem.beta) - m for m in frequencies[top].tolist()])
     labels[rest], _ = assign_points(far, torch.zeros_like(far, dtype=torch.bool), left)
     return labels
@@ -118,11 +116,9 @@ def _first_labels(problem: Problem, starts: Starts) -> Iterator[tuple[Tensor, fl
     """
     objective = problem.objective
     for first in starts.first_centers(problem.points):
-        choose = (
-            None
-            if starts.init == "farthest" or objective.name == "kcenter"
-            else partial(draw_by_distance, power=objective.power, random=starts.random)
-        )
+        choose = None
+        if starts.init != "farthest" and objective.name != "kcenter":
+            choose = partial(draw_by_distance, power=objective.power, random=starts.random)
         for cover in reversed([*farthest_first(problem.points, problem.n_clusters, first, choose)]):
             if objective.name == "kcenter":
                 yield cover.labels, cover.radius / 2
@@ -159,7 +155,7 @@ def reduce_minority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | 
     main = inside & (problem.codes == int(majority[cluster]))
     movable = (inside & ~main).nonzero()[:, 0]
     movable = movable[_costs(problem, main, movable).argsort(descending=True, stable=True)]
-    far = problem.costs(problem.centers(labels).rows, movable)
+    far = problem.costs(problem.centers(labels)[0], movable)
     far[:, cluster] = torch.inf
     welcome = torch.from_numpy(majority).to(labels.device) == problem.codes[movable][:, None]
     welcome[:, cluster] = False

@@ -76,7 +76,8 @@ def kcenter_cost(
     points = fit_metric(table, metric, metric_params).points(table)
     index, number = _numbered(labels, points.rows)
     objective = Objective("kcenter")
-    own = objective.costs(points, objective.centers(points, index, number).rows).gather(1, index[:, None])
+    centers, _ = objective.centers(points, index, number)
+    own = objective.costs(points, centers).gather(1, index[:, None])
     return objective.value(own)
 
 
