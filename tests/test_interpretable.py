@@ -20,7 +20,7 @@ import neonxc
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
 from neonxc.models.interpretable import search
-from neonxc.models.interpretable.capacity import beta_max
+from neonxc.models.interpretable.problem import beta_max
 from neonxc.models.interpretable.strong import floor_digits
 from neonxc.models.interpretable.traversal import Starts, farthest_first
 

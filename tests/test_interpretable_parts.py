@@ -16,15 +16,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances
 
 import neonxc
+from neonxc.data.table import Table
 from neonxc.evaluation import interpretabilities, interpretability
 from neonxc.models import KCenter
-from neonxc.models.interpretable.capacity import allot, beta_max, max_size
-from neonxc.models.interpretable.centers import medoid, one_center
-from neonxc.models.interpretable.columns import column_items
+from neonxc.models.interpretable.columns import fit_coding
 from neonxc.models.interpretable.foi import find_interest
 from neonxc.models.interpretable.metric import fit_metric
-from neonxc.models.interpretable.moves import assign_points
-from neonxc.models.interpretable.table import Columns
+from neonxc.models.interpretable.problem import allot, beta_max, max_size, medoid, one_center
+from neonxc.models.interpretable.search import assign_points
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
@@ -41,7 +40,7 @@ PEOPLE = pd.DataFrame(
 
 
 def points_of(data, metric="euclidean", params=None):
-    table = Columns(data)
+    table = Table(data)
     return fit_metric(table, metric, params).points(table)
 
 
@@ -288,6 +287,11 @@ def test_interpretability_by_definition():
         interpretability([0, 1], [1, 2, 3])
 
 
+def column_items(column, name, n_bins):
+    coding = fit_coding(column, n_bins, name)
+    return coding.codes(column), coding.conditions(name)
+
+
 def said(column, n_bins, name="age"):
     codes, conditions = column_items(column, name, n_bins)
     return codes.tolist(), [str(condition) for condition in conditions]
@@ -330,7 +334,7 @@ def test_bins_by_their_edges():
 
 
 def test_features_of_interest():
-    table = Columns(PEOPLE)
+    table = Table(PEOPLE)
     found, codes = find_interest(table, ["city", "member"], 4)
     assert found.values == [
         f"city is {city} and member is {flag}" for city in ("Oslo", "Rome") for flag in ("false", "true")
@@ -350,7 +354,7 @@ def test_features_of_interest():
 
 
 def test_given_values_of_interest():
-    table = Columns(X)
+    table = Table(X)
     groups = RNG.integers(0, 9, 60)
     found, codes = find_interest(table, groups, 2)  # whole numbers are not cut
     assert (np.unique(groups)[codes] == groups).all()
@@ -375,4 +379,4 @@ def test_given_values_of_interest():
 )
 def test_unknown_features_of_interest(foi, message):
     with pytest.raises(ValueError, match=message):
-        find_interest(Columns(X), foi, 4)
+        find_interest(Table(X), foi, 4)

@@ -11,13 +11,13 @@ import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
-from .capacity import beta_max, scores
-from .centers import Objective, Problem
+from neonxc.data.table import Table
+
 from .kcenter import COMMON_CONSTRAINTS, COUNT
+from .problem import Objective, Problem, beta_max, scores
 from .relocation import Solution
 from .search import solve
 from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
-from .table import Columns
 
 
 class BetaInterpretable(InterpretableClusterer):
@@ -135,17 +135,8 @@ class BetaInterpretable(InterpretableClusterer):
         metric_params: dict[str, Any] | None = None,
         random_state: Any = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.beta = beta
-        self.objective = objective
-        self.metric = metric
-        self.init = init
-        self.n_init = n_init
-        self.foi_bins = foi_bins
-        self.foi_in_distance = foi_in_distance
-        self.max_iter = max_iter
-        self.metric_params = metric_params
-        self.random_state = random_state
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
+        del self.self
 
     def fit(self, X: Any, y: Any = None, *, foi: Any = None) -> BetaInterpretable:
         """Find the clusters.
@@ -184,7 +175,7 @@ class BetaInterpretable(InterpretableClusterer):
                 f"n_clusters={len(frequencies)}, fewer values (foi_bins), or a smaller beta"
             )
         # Sort the points, so that the result does not depend on their order in X
-        order = torch.from_numpy(np.lexsort((codes, points.space.sort_key(points.rows).cpu().numpy())))
+        order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy())))
         order = order.to(points.rows.device)
         points, on_device = points.take(order), torch.from_numpy(codes).to(order.device)[order]
         problem = Problem(
@@ -194,7 +185,7 @@ class BetaInterpretable(InterpretableClusterer):
         self._describe(table, problem, found, order)
         return self
 
-    def _describe(self, table: Columns, problem: Problem, found: Solution, order: Tensor) -> None:
+    def _describe(self, table: Table, problem: Problem, found: Solution, order: Tensor) -> None:
         """Number the clusters and set the attributes."""
         counts = problem.counts(found.labels)
         _, first = np.unique(found.labels.cpu().numpy(), return_index=True)
@@ -204,6 +195,5 @@ class BetaInterpretable(InterpretableClusterer):
         counts = counts[ranks]
         self.majority_, self.interpretabilities_ = counts.argmax(1), scores(counts)
         self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), found.value
-        centers = found.centers
-        indices = None if centers.points is None else order.cpu().numpy()[np.array(centers.points)[ranks]]
-        self._publish(table, labels, centers.rows[ranks.tolist()], indices)
+        indices = None if self.objective == "kmeans" else order.cpu().numpy()[np.array(found.points)[ranks]]
+        self._publish(table, labels, found.rows[ranks.tolist()], indices)

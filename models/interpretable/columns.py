@@ -1,4 +1,4 @@
-"""Codings of columns as a few values: their categories, or bins of their numbers."""
+"""Table that arguments name, and their codings as a few values: their categories, or bins of their numbers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from neonxc.common.arguments import check_columns
 from neonxc.data.inputs import plain
+from neonxc.data.table import Table
 from neonxc.rules import Column, Condition
+
+PLAIN = (str, bool, int, float)  # types of categories in files and conditions
 
 
 @dataclass(frozen=True)
@@ -50,61 +55,48 @@ class Coding:
     def conditions(self, name: str | int, position: int = 0) -> list[Condition]:
         """The condition on the column that each code stands for."""
         column = Column(position, name, whole=self.whole, gaps=tuple((*gap,) for gap in self.gaps))
-        gone = [Condition(column, values=(None,))] * self.missing
-        if self.values is not None:
-            return [Condition(column, values=(value,)) for value in self.values] + gone
-        return [Condition(column, (pair,)) for pair in pairwise([-inf, *(self.edges or []), inf])] + gone
+        bins = [] if self.edges is None else pairwise([-inf, *self.edges, inf])
+        values = [*(self.values or []), *[None] * self.missing]
+        return [Condition(column, (pair,)) for pair in bins] + [Condition(column, values=(one,)) for one in values]
 
 
-def column_items(
-    column: Any, name: str | int, n_bins: int | Sequence[float], position: int = 0
-) -> tuple[np.ndarray, list[Condition]]:
-    """Encode a column by a few values that conditions describe.
+def fit_coding(column: Any, n_bins: int | Sequence[float], name: str | int, plain_only: bool = False) -> Coding:
+    """Learn the coding of a column, which can then be applied to other data.
 
     Parameters
     ----------
     column : array, series or tensor [n]
         Numbers, or categories of any kind. A missing value (None, NaN, NA) is a value of its own.
-    name : str or int
-        Name of the column in the conditions, or its position if the columns have no names.
     n_bins : int or sequence of float
-        Columns with more distinct numbers than this are divided into this number of bins of about equal frequency;
+        Table with more distinct numbers than this are divided into this number of bins of about equal frequency;
         equal numbers are in the same bin. A sequence gives the inner edges of the bins, which include their upper
         edges.
-    position : int
-        Position of the column, for the conditions.
-
-    Returns
-    -------
-    codes : ndarray [n] of int64
-    conditions : list of Condition
-        One condition for each code, in ascending order of the values.
+    name : str or int
+        Name of the column in errors.
+    plain_only : bool
+        Whether categories have to be strings or truth values.
 
     Raises
     ------
     ValueError
-        If a number is infinite.
-
-    Examples
-    --------
-    >>> from neonxc.models.interpretable.columns import column_items
-    >>> codes, conditions = column_items([17, 20, 31, 31, 44, 60], "age", 2)
-    >>> codes.tolist(), [str(condition) for condition in conditions]
-    ([0, 0, 1, 1, 1, 1], ['age ≤ 20', 'age > 20'])
+        If a number is infinite, or the column holds dates or, with `plain_only`, other objects.
     """
-    coding = fit_coding(column, n_bins, name)
-    return coding.codes(column), coding.conditions(name, position)
-
-
-def fit_coding(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding:
-    """Learn the coding of a column, which can then be applied to other data."""
     values = _array(column)
     if values.dtype.kind in "mM":
         raise ValueError(f"column {name!r} holds dates or durations; convert it to numbers, such as days")
     gone = pd.isna(values)
     missing = bool(gone.any())
     if values.dtype.kind not in "fiu":
-        return Coding(None, _levels(values, gone), missing)
+        different = pd.unique(values[~gone])
+        for value in different if plain_only else []:
+            if not isinstance(plain(value), PLAIN):
+                raise ValueError(
+                    f"column {name!r} holds objects of type {type(value).__name__}; convert them by astype(str)"
+                )
+        levels = sorted({*map(level, different)}, key=lambda level: (isinstance(level, str), level))
+        if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
+            levels = [one for one in map(level, values.dtype.categories) if one in levels]
+        return Coding(None, levels, missing)
     numbers, counts = np.unique(values[~gone], return_counts=True)
     if not np.isfinite(numbers.astype(np.float64)).all():
         raise ValueError(f"column {name!r} has a value that is not finite")
@@ -119,25 +111,31 @@ def fit_coding(column: Any, n_bins: int | Sequence[float], name: str | int) -> C
     return Coding([edge for edge, _, _ in gaps], None, missing, whole, gaps)
 
 
-def check_categories(column: Any, name: str | int) -> None:
-    """Raise a ValueError if a column holds objects that are neither strings nor numbers."""
-    values = _array(column)
-    if values.dtype.kind in "fiubmM":
-        return
-    for value in pd.unique(values[~pd.isna(values)]):
-        own = plain(value)
-        if not isinstance(own, str | bool | int | float):
+def column_key(table: Table, column: int) -> str | int:
+    """Name of a column, or its position if the columns have no names."""
+    return column if table.names is None else table.names[column]
+
+
+def column_positions(table: Table, given: Any, argument: str, otherwise: str = "") -> list[int]:
+    """Positions of the columns in `given`; `otherwise` tells in error messages what else is accepted."""
+    found = []
+    for column in [given] if isinstance(given, str | Integral) else given:
+        if isinstance(column, str) and table.names is None:
             raise ValueError(
-                f"column {name!r} holds objects of type {type(own).__name__}; convert them by astype(str)"
+                f"{argument} has the name {column!r}, but the columns of X have no names; pass a column number"
             )
-
-
-def _levels(values: Any, gone: np.ndarray) -> list[Any]:
-    """Categories that occur, in the order of an ordered categorical or in alphabetical order."""
-    found = {level(value) for value in pd.unique(values[~gone])}
-    if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
-        return [one for one in map(level, values.dtype.categories) if one in found]
-    return sorted(found, key=lambda level: (isinstance(level, str), level))
+        if isinstance(column, str):
+            check_columns(f"{argument}: X", [column], table.names or ())
+            column = (table.names or []).index(column)
+        whole = isinstance(column, Integral) and not isinstance(column, bool)
+        if not whole or not -table.width <= int(column) < table.width:
+            raise ValueError(
+                f"{argument} needs columns of X (names, or numbers below {table.width}){otherwise}, got {column!r}"
+            )
+        found.append(int(column) % table.width)
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"{argument} needs one or more distinct columns, got {given!r}")
+    return found
 
 
 def _array(column: Any) -> Any:
@@ -153,4 +151,4 @@ def _array(column: Any) -> Any:
 def level(value: Any) -> Any:
     """Convert a category to a Python string, number or bool; a missing one to None."""
     value = plain(value)
-    return value if isinstance(value, str | bool | int | float | None) else str(value)
+    return value if value is None or isinstance(value, PLAIN) else str(value)

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from .columns import Coding, fit_coding
-from .table import Columns
+from neonxc.data.table import Table
+
+from .columns import Coding, column_key, column_positions, fit_coding
 
 EVERYTHING = "any value"
 
@@ -24,7 +25,7 @@ class Interest:
     Attributes
     ----------
     columns : list of int
-        Columns of X that are features of interest; empty if the values were passed as an array, or by default.
+        Table of X that are features of interest; empty if the values were passed as an array, or by default.
     codings : list of Coding
         Coding of each feature of interest.
     codes : ndarray [F, features]
@@ -38,7 +39,7 @@ class Interest:
     codes: np.ndarray
     values: list[str]
 
-    def read(self, table: Columns, foi: Any = None) -> np.ndarray | None:
+    def read(self, table: Table, foi: Any = None) -> np.ndarray | None:
         """Values of interest of new points, [n], -1 for unknown ones; None if they can't be determined."""
         if foi is not None:
             given = [_values(foi, len(table))]
@@ -52,7 +53,7 @@ class Interest:
         return known.get_indexer(pd.MultiIndex.from_arrays(_codes(self.codings, given).T))
 
 
-def find_interest(table: Columns, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:
+def find_interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:
     """Find the values of interest, and their codes for all points, [n].
 
     Raises
@@ -63,13 +64,19 @@ def find_interest(table: Columns, foi: Any, n_bins: int | Sequence[float]) -> tu
     if foi is None:
         return Interest([], [], np.zeros((1, 0), np.int64), [EVERYTHING]), np.zeros(len(table), np.int64)
     columns = _columns(table, foi)
+    names: list[str | int]
     if columns is None:
         given, names = [_values(foi, len(table))], [str(getattr(foi, "name", None) or "foi")]
         # Integers are names of groups, like labels, unless edges of bins are given; floats are binned
-        if isinstance(n_bins, Integral) and not _are_floats(given[0]):
+        dtype = given[0].dtype
+        floating = dtype.is_floating_point if isinstance(given[0], Tensor) else dtype.kind == "f"
+        if isinstance(n_bins, Integral) and not floating:
             n_bins = len(table)
     else:
-        given, names = [table.column(column) for column in columns], [table.title(column) for column in columns]
+        given, names = (
+            [table.column(column) for column in columns],
+            [column_key(table, column) for column in columns],
+        )
     codings = [fit_coding(column, n_bins, name) for column, name in zip(given, names, strict=True)]
     occurring, positions = np.unique(_codes(codings, given), axis=0, return_inverse=True)
     texts = [list(map(str, coding.conditions(name))) for coding, name in zip(codings, names, strict=True)]
@@ -83,12 +90,12 @@ def _codes(codings: Sequence[Coding], columns: Sequence[Any]) -> np.ndarray:
     return np.stack([coding.codes(column) for coding, column in zip(codings, columns, strict=True)], axis=1)
 
 
-def _columns(table: Columns, foi: Any) -> list[int] | None:
-    """Columns of X that `foi` names or numbers; None if `foi` is an array of values."""
+def _columns(table: Table, foi: Any) -> list[int] | None:
+    """Table of X that `foi` names or numbers; None if `foi` is an array of values."""
     one = isinstance(foi, str | Integral) and not isinstance(foi, bool)
     several = isinstance(foi, list | tuple) or (np.ndim(foi) == 1 and all(isinstance(item, str) for item in foi))
     if one or (several and len(foi) != len(table)):
-        return table.positions(foi, "foi", f" or an array of {len(table)} values")
+        return column_positions(table, foi, "foi", f" or an array of {len(table)} values")
     return None
 
 
@@ -100,7 +107,3 @@ def _values(foi: Any, n: int) -> Any:
     if tuple(values.shape) != (n,):
         raise ValueError(f"foi needs one value per point, shape ({n},), got {tuple(values.shape)}")
     return values
-
-
-def _are_floats(values: Any) -> bool:
-    return values.is_floating_point() if isinstance(values, Tensor) else getattr(values.dtype, "kind", "O") == "f"

@@ -17,11 +17,10 @@ from torch import Tensor
 
 from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
+from neonxc.data.table import Table
 
-from .centers import Objective
-from .distances import EncodedPoints
-from .metric import Metric, fit_metric
-from .table import Columns
+from .metric import EncodedPoints, Metric, fit_metric
+from .problem import Objective
 from .traversal import Starts, best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -90,8 +89,8 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         return tags
 
     @reads_tables
-    def _read(self, X: Any, reset: bool) -> Columns:
-        table = Columns.of_estimator(
+    def _read(self, X: Any, reset: bool) -> Table:
+        table = Table.of_estimator(
             self, X, reset, ensure_all_finite="allow-nan" if self.metric == "gower" else True
         )
         if reset and len(table) < self.n_clusters:
@@ -101,7 +100,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     def _starts(self) -> Starts:
         return Starts(self.init, self.n_init, check_random_state(self.random_state))
 
-    def _cover(self, table: Columns, points: EncodedPoints, codes: np.ndarray) -> None:
+    def _cover(self, table: Table, points: EncodedPoints, codes: np.ndarray) -> None:
         """Choose centers, each for points with the same code, and set the attributes."""
         on_device = torch.from_numpy(codes).to(points.rows.device)
         cover = best_cover(points, on_device, self.n_clusters, self._starts())
@@ -114,7 +113,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         self.radius_ = cover.radius
         self._publish(table, cover.labels, points.rows[cover.centers], np.array(cover.centers))
 
-    def _publish(self, table: Columns, labels: Tensor, centers: Tensor, indices: np.ndarray | None) -> None:
+    def _publish(self, table: Table, labels: Tensor, centers: Tensor, indices: np.ndarray | None) -> None:
         """Set the attributes of a clustering with encoded centers, and with their rows of X if they are points."""
         self.classes_, self.labels_ = np.arange(len(centers)), table.labels(labels)
         self._centers = centers
@@ -193,12 +192,8 @@ class KCenter(CenterClusterer):
         metric_params: dict[str, Any] | None = None,
         random_state: Any = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.metric = metric
-        self.init = init
-        self.n_init = n_init
-        self.metric_params = metric_params
-        self.random_state = random_state
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
+        del self.self
 
     def fit(self, X: Any, y: Any = None) -> KCenter:
         """Choose the centers.

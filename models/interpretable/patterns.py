@@ -12,11 +12,11 @@ import torch
 from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import as_array, as_labels, label_array
+from neonxc.data.table import Table
 from neonxc.rules import Condition, Rule, Rules
 from neonxc.rules.counting import counts_of
 
-from .columns import check_categories, column_items
-from .table import Columns
+from .columns import column_key, column_positions, fit_coding
 
 Pattern = tuple[int, ...]  # indices of items (values of columns), in ascending order
 
@@ -45,13 +45,13 @@ def patterns(
     labels : array-like [n]
         Labels of any clustering. Points of label -1 (noise) are in no cluster and counted apart.
     columns : name, number or sequence of these, optional
-        Columns that are used in patterns, such as the features of interest. Default: all columns.
+        Table that are used in patterns, such as the features of interest. Default: all columns.
     min_support : float in (0, 1]
         Minimum share of a cluster's points that have a pattern.
     max_length : int
         Maximum number of conditions in a pattern. The time grows with the number of columns to this power.
     n_bins : int
-        Columns with more distinct numbers than this are divided into this number of quantile bins.
+        Table with more distinct numbers than this are divided into this number of quantile bins.
 
     Returns
     -------
@@ -85,17 +85,18 @@ def patterns(
         raise ValueError(f"min_support needs a number in (0, 1], got {min_support}")
     check_whole("max_length", max_length)
     check_whole("n_bins", n_bins, 2)
-    table = Columns.read(X)
+    table = Table.read(X)
     table.check_filled()
     positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
-    chosen = list(range(table.width)) if columns is None else table.positions(columns, "columns")
-    conditions, has = _frequent_items(table, chosen, n_bins, positions, clustered, min_support)
+    positions = np.where(clustered, positions, -1)
+    chosen = list(range(table.width)) if columns is None else column_positions(table, columns, "columns")
+    conditions, has = _frequent_items(table, chosen, n_bins, positions, min_support)
     n_features = table.width if table.names is None else None
     of_labels: list[Any] = []
     chosen_patterns: list[tuple[Condition, ...]] = []
     masks: list[np.ndarray] = []
     for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns")):
-        for pattern in _choose(has, clustered & (positions == position), min_support, max_length):
+        for pattern in _choose(has, positions == position, min_support, max_length):
             of_labels.append(label)
             chosen_patterns.append(tuple(conditions[item] for item in pattern))
             masks.append(np.logical_and.reduce(has[:, pattern], axis=1))
@@ -108,25 +109,20 @@ def patterns(
 
 
 def _frequent_items(
-    table: Columns,
-    columns: Iterable[int],
-    n_bins: int,
-    positions: np.ndarray,
-    clustered: np.ndarray,
-    min_support: float,
+    table: Table, columns: Iterable[int], n_bins: int, positions: np.ndarray, min_support: float
 ) -> tuple[list[Condition], np.ndarray]:
     """Values of columns that are frequent in a cluster, and the points that have them, [n, items] of bool."""
     conditions: list[Condition] = []
     masks = []
-    sizes = np.bincount(positions[clustered])
+    sizes = np.bincount(positions[positions >= 0])
     for column in columns:
-        check_categories(table.column(column), table.title(column))
-        codes, found = column_items(table.column(column), table.key(column), n_bins, column)
-        k = len(sizes)
-        pairs = codes[clustered] * k + positions[clustered]
-        counts = np.bincount(pairs, minlength=len(found) * k).reshape(-1, k)
+        name = column_key(table, column)
+        coding = fit_coding(table.column(column), n_bins, name, plain_only=True)
+        codes = coding.codes(table.column(column))
+        pairs = (codes * len(sizes) + positions)[positions >= 0]
+        counts = np.bincount(pairs, minlength=len(coding) * len(sizes)).reshape(-1, len(sizes))
         frequent = np.flatnonzero((counts / sizes >= min_support).any(1))
-        conditions += [found[code] for code in frequent]
+        conditions += [coding.conditions(name, column)[code] for code in frequent]
         masks.append(codes[:, None] == frequent)
     return conditions, np.concatenate(masks, axis=1)
 

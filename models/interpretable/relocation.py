@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .capacity import scores
-from .centers import Centers, Problem
+from .problem import Problem, scores
 
 ROUNDS = 20  # maximum number of rounds of moves with fixed centers, and of updates of the centers
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A clustering, its best centers, and its objective."""
+    """A clustering, its best centers as encoded rows and as indices of points, and its objective."""
 
     labels: Tensor
-    centers: Centers
+    rows: Tensor
+    points: list[int]
     value: float
 
 
@@ -38,7 +38,7 @@ def open_clusters(problem: Problem, labels: Tensor) -> Tensor:
     used = int(labels.amax()) + 1
     if used == problem.n_clusters:
         return labels
-    far = problem.costs(problem.centers(labels).rows)
+    far = problem.costs(problem.centers(labels)[0])
     for k in range(used, problem.n_clusters):
         counts = problem.counts(labels)
         most, size = counts.max(1), counts.sum(1)
@@ -77,9 +77,9 @@ def _alternate(problem: Problem, labels: Tensor, move: Callable[[Tensor, Tensor]
 
 def _solution(problem: Problem, labels: Tensor) -> tuple[Solution, Tensor]:
     """The best centers of a clustering with its objective, and the costs of all points, [n, K]."""
-    centers = problem.centers(labels)
-    far = problem.costs(centers.rows)
-    return Solution(labels, centers, problem.objective.value(_own(far, labels))), far
+    rows, points = problem.centers(labels)
+    far = problem.costs(rows)
+    return Solution(labels, rows, points, problem.objective.value(_own(far, labels))), far
 
 
 def _nearest(labels: Tensor, far: Tensor) -> Tensor:

@@ -1,19 +1,24 @@
-"""Search for interpretable clusters with a low objective (Algorithm 1 of Saisubramanian et al.)."""
+"""Search for interpretable clusters with a low objective (Saisubramanian et al.).
+
+Algorithm 1 makes the clusters interpretable by the moves of Algorithms 2, 3 and 5. A move takes labels [n] and the
+cluster with the lowest score. It returns new labels, or None if it is not possible.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .capacity import beta_max, excess, max_size, scores
-from .centers import Problem
-from .moves import assign_points, boost_interpretability, boost_majority, reduce_minority
+from .problem import Problem, allot, beta_max, excess, free_places, max_size, scores
 from .relocation import Solution, open_clusters, reassign, relocate
 from .traversal import Starts, best_cover, draw_by_distance, farthest_first
+
+VALUE = attrgetter("value")
 
 
 def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bool, int]:
@@ -30,10 +35,8 @@ def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bo
     steps : int
         Total number of iterations of Algorithm 1.
     """
-    best = min(
-        (_finish(problem, labels) for labels in constructions(problem, starts)),
-        key=lambda found: found.value,
-    )
+    found = [_finish(problem, labels) for labels in constructions(problem, starts)]
+    best = min(found, key=VALUE)
     converged, steps = False, 0
     for labels, least in _first_labels(problem, starts):
         if steps and not least < best.value:
@@ -42,7 +45,7 @@ def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bo
         steps += taken
         if reached is not None:
             converged = True
-            best = min(best, _finish(problem, reached), key=lambda found: found.value)
+            best = min(best, _finish(problem, reached), key=VALUE)
     return best, converged, steps
 
 
@@ -61,20 +64,17 @@ def improve(problem: Problem, labels: Tensor, max_iter: int) -> tuple[Tensor | N
         if state in seen:
             return None, step
         seen.add(state)
-        new = _step(problem, labels, int(score.argmin()), excess(counts, problem.beta))
+        cluster, too_many = int(score.argmin()), excess(counts, problem.beta)
+        for move in (boost_majority, reduce_minority):
+            new = move(problem, labels, cluster)
+            if new is not None and excess(problem.counts(new), problem.beta) < too_many:
+                break
+        else:  # no move reduces the excess of points
+            new = boost_interpretability(problem, labels, cluster)
         if new is None:
             return None, step
         labels = new
     return None, max_iter
-
-
-def _step(problem: Problem, labels: Tensor, cluster: int, too_many: int) -> Tensor | None:
-    """Apply the first move that reduces the excess of points; otherwise boost another value."""
-    for move in (boost_majority, reduce_minority):
-        new = move(problem, labels, cluster)
-        if new is not None and excess(problem.counts(new), problem.beta) < too_many:
-            return new
-    return boost_interpretability(problem, labels, cluster)
 
 
 def constructions(problem: Problem, starts: Starts) -> Iterator[Tensor]:
@@ -101,8 +101,8 @@ def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Te
     position[torch.from_numpy(top)] = torch.arange(k)
     labels = position.to(codes.device)[codes]
     rest, pure = (labels < 0).nonzero()[:, 0], (labels >= 0).nonzero()[:, 0]
-    centers = problem.objective.centers(problem.points.take(pure), labels[pure], k)
-    far = problem.costs(centers.rows, rest)
+    centers, _ = problem.objective.centers(problem.points.take(pure), labels[pure], k)
+    far = problem.costs(centers, rest)
     left = np.array([max_size(m, problem.beta) - m for m in frequencies[top].tolist()])
     labels[rest], _ = assign_points(far, torch.zeros_like(far, dtype=torch.bool), left)
     return labels
@@ -116,11 +116,9 @@ def _first_labels(problem: Problem, starts: Starts) -> Iterator[tuple[Tensor, fl
     """
     objective = problem.objective
     for first in starts.first_centers(problem.points):
-        choose = (
-            None
-            if starts.init == "farthest" or objective.name == "kcenter"
-            else partial(draw_by_distance, power=objective.power, random=starts.random)
-        )
+        choose = None
+        if starts.init != "farthest" and objective.name != "kcenter":
+            choose = partial(draw_by_distance, power=objective.power, random=starts.random)
         for cover in reversed([*farthest_first(problem.points, problem.n_clusters, first, choose)]):
             if objective.name == "kcenter":
                 yield cover.labels, cover.radius / 2
@@ -131,3 +129,142 @@ def _first_labels(problem: Problem, starts: Starts) -> Iterator[tuple[Tensor, fl
 def _finish(problem: Problem, labels: Tensor) -> Solution:
     _, labels = labels.unique(return_inverse=True)
     return relocate(problem, open_clusters(problem, labels))
+
+
+def boost_majority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
+    """Merge a cluster with the nearest one of the same majority value, and split the union by its main values.
+
+    Algorithm 2. The points of other values are divided so that both clusters have about the same score.
+    """
+    inside = labels == cluster
+    value = int(problem.frequencies(inside).argmax())
+    other = _nearest_cluster(problem, labels, inside, value)
+    return None if other is None else _split_union(problem, labels, cluster, other)
+
+
+def reduce_minority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
+    """Move points of other values, the farthest first, from a cluster to the nearest ones that can take them.
+
+    Algorithm 3. A cluster can take points of its majority value, which raise its score, and other points as long
+    as it stays interpretable.
+    """
+    counts = problem.counts(labels)
+    majority, left = counts.argmax(1), free_places(counts, problem.beta)
+    too_many = int(-left[cluster])
+    inside = labels == cluster
+    main = inside & (problem.codes == int(majority[cluster]))
+    movable = (inside & ~main).nonzero()[:, 0]
+    movable = movable[_costs(problem, main, movable).argsort(descending=True, stable=True)]
+    far = problem.costs(problem.centers(labels)[0], movable)
+    far[:, cluster] = torch.inf
+    welcome = torch.from_numpy(majority).to(labels.device) == problem.codes[movable][:, None]
+    welcome[:, cluster] = False
+    labels = labels.clone()
+    moved = 0
+    while moved < too_many:
+        free = (welcome | (torch.from_numpy(left).to(far.device) > 0)).any(1) & (labels[movable] == cluster)
+        chosen = free.nonzero()[: too_many - moved, 0]
+        if not len(chosen):
+            break
+        targets, left = assign_points(far[chosen], welcome[chosen], left)
+        assigned = targets >= 0
+        labels[movable[chosen[assigned]]] = targets[assigned]
+        moved += int(assigned.sum())
+    return labels if moved else None
+
+
+def boost_interpretability(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
+    """Make a frequent value, which is the majority value of no cluster, the majority value of this cluster.
+
+    Algorithm 5. The cluster first takes the points of that value from the nearest cluster that has some. Then its
+    majority is boosted for the value.
+    """
+    counts = problem.counts(labels)
+    top = np.argsort(-counts.sum(0), kind="stable")[: problem.n_clusters]
+    inside = labels == cluster
+    for value in [int(value) for value in top if value not in counts.argmax(1)]:
+        other = _nearest_cluster(problem, labels, inside, value)
+        if other is not None:
+            new = torch.where((labels == other) & (problem.codes == value), cluster, labels)
+            further = _nearest_cluster(problem, new, new == cluster, value)
+            return _split_union(problem, new, cluster, other if further is None else further, value)
+    return None
+
+
+def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """Assign points to near clusters with limited capacities.
+
+    In every round, each point requests the nearest cluster that is open to it. If a cluster gets too many
+    requests, it takes the points for which the second nearest open cluster would increase the cost most.
+
+    Parameters
+    ----------
+    far : Tensor [p, K]
+        Cost of every point in every cluster; infinite if the assignment is forbidden.
+    welcome : Tensor [p, K] of bool
+        Whether a cluster takes the point in any case.
+    left : ndarray [K]
+        Number of other points that each cluster can take.
+
+    Returns
+    -------
+    targets : Tensor [p]
+        Cluster of every point; -1 if no cluster can take it.
+    left : ndarray [K]
+        Remaining capacities.
+    """
+    targets = torch.full((len(far),), -1, dtype=torch.int64, device=far.device)
+    left = left.copy()
+    waiting = torch.arange(len(far), device=far.device)
+    while len(waiting):
+        is_open = welcome[waiting] | (torch.from_numpy(left).to(far.device) > 0)
+        cost = far[waiting].masked_fill(~is_open, torch.inf)
+        waiting, cost = waiting[cost.isfinite().any(1)], cost[cost.isfinite().any(1)]
+        if not len(waiting):
+            break
+        two = cost.topk(min(2, cost.shape[1]), dim=1, largest=False)
+        asked = two.indices[:, 0]
+        free = welcome[waiting].gather(1, asked[:, None])[:, 0]
+        taken = free.clone()
+        order = (two.values[:, -1] - two.values[:, 0]).argsort(descending=True, stable=True)
+        for cluster in asked.unique().tolist():
+            others = order[(asked[order] == cluster) & ~free[order]]
+            most = len(others) if left[cluster] == np.inf else int(left[cluster])
+            taken[others[:most]] = True
+            left[cluster] -= min(len(others), most)
+        targets[waiting[taken]] = asked[taken]
+        waiting = waiting[~taken]
+    return targets, left
+
+
+def _costs(problem: Problem, mask: Tensor, to: Tensor) -> Tensor:
+    """Costs of the points `to` in the cluster given by a mask."""
+    row, _ = problem.objective.center(problem.points.take(mask.nonzero()[:, 0]))
+    return problem.costs(row, to)[:, 0]
+
+
+def _nearest_cluster(problem: Problem, labels: Tensor, inside: Tensor, value: int) -> int | None:
+    """The other cluster that has the point with the given value nearest to a cluster's center."""
+    among = ((problem.codes == value) & ~inside).nonzero()[:, 0]
+    return int(labels[among[_costs(problem, inside, among).argmin()]]) if len(among) else None
+
+
+def _split_union(
+    problem: Problem, labels: Tensor, cluster: int, other: int, value: int | None = None
+) -> Tensor | None:
+    """Split the union of two clusters by its two most frequent values; `value`, if given, is one of them."""
+    union = (labels == cluster) | (labels == other)
+    frequencies = problem.frequencies(union)
+    if value is not None:
+        frequencies[value] = len(labels) + 1
+    first, second = np.argsort(-frequencies, kind="stable")[:2].tolist()
+    if not frequencies[second]:
+        return None
+    pure = [union & (problem.codes == first), union & (problem.codes == second)]
+    rest = (union & ~pure[0] & ~pure[1]).nonzero()[:, 0]
+    quota = int(allot([int(mask.sum()) for mask in pure], len(rest))[0])
+    one, two = (_costs(problem, mask, rest) for mask in pure)
+    rest = rest[(one - two).argsort(stable=True)]
+    labels = torch.where(pure[0], cluster, torch.where(pure[1], other, labels))
+    labels[rest[:quota]], labels[rest[quota:]] = cluster, other
+    return labels

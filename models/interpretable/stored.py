@@ -1,4 +1,4 @@
-"""Saving and loading of the fitted clusterers of this folder."""
+"""Saving and loading of the fitted clusterers of this folder, and the network of a k-center clustering."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
+from sklearn.utils.validation import check_is_fitted
 
+from neonxc.clusterings import ClusterModel, read
+from neonxc.clusterings.readers import centroids
 from neonxc.common.estimators import pack_estimator, unpack_estimator
 from neonxc.common.registry import Values, register
 
@@ -66,3 +69,14 @@ for _estimator in FITTED:
     register(_estimator, _pack, _unpack)
 register(Metric, _pack_metric, _unpack_coded)
 register(Interest, asdict, _unpack_coded)
+
+
+@read.register
+def _(model: KCenter) -> ClusterModel:
+    check_is_fitted(model, "labels_")
+    if model.metric not in ("euclidean", "l2"):
+        raise ValueError(
+            f'only a KCenter with metric="euclidean" can be converted to a network, got {model.metric!r}; '
+            "neonxc.neuralize(labels=model.labels_, X=X) explains its labels"
+        )
+    return centroids(model._centers)

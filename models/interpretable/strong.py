@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from .capacity import beta_max
-from .distances import EncodedPoints
+from neonxc.data.table import Table
+
 from .foi import Interest, find_interest
 from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
-from .metric import Metric, fit_metric
-from .table import Columns
+from .metric import EncodedPoints, Metric, fit_metric
+from .problem import beta_max
 
 FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
 
@@ -30,7 +30,7 @@ class InterpretableClusterer(CenterClusterer):
     metric_params: dict[str, Any] | None
     _interest: Interest
 
-    def _prepare(self, X: Any, foi: Any) -> tuple[Columns, EncodedPoints, np.ndarray]:
+    def _prepare(self, X: Any, foi: Any) -> tuple[Table, EncodedPoints, np.ndarray]:
         """Read X; return the table, its encoded points, and their values of interest [n]."""
         self._validate_params()
         check_bins(self.foi_bins)
@@ -106,14 +106,8 @@ class StronglyInterpretable(InterpretableClusterer):
         metric_params: dict[str, Any] | None = None,
         random_state: Any = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.metric = metric
-        self.init = init
-        self.n_init = n_init
-        self.foi_bins = foi_bins
-        self.foi_in_distance = foi_in_distance
-        self.metric_params = metric_params
-        self.random_state = random_state
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
+        del self.self
 
     def fit(self, X: Any, y: Any = None, *, foi: Any = None) -> StronglyInterpretable:
         """Choose the centers.

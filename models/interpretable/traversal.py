@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .distances import EncodedPoints
+from .metric import EncodedPoints
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Starts:
 
     def first_centers(self, points: EncodedPoints) -> list[int]:
         """First center of each run: an outermost point for the first run of "farthest", else random points."""
-        fixed = [points.space.outermost(points.rows)] if self.init == "farthest" else []
+        fixed = [points.outermost()] if self.init == "farthest" else []
         return fixed + [int(self.random.randint(len(points))) for _ in range(self.n_init - len(fixed))]
 
 

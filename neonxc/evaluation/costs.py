@@ -69,15 +69,15 @@ def kcenter_cost(
     >>> kcenter_cost([[0.0], [1], [3], [10]], [0, 0, 0, 1])
     2.0
     """
-    from neonxc.models.interpretable.centers import Objective
     from neonxc.models.interpretable.metric import fit_metric
-    from neonxc.models.interpretable.table import Columns
+    from neonxc.models.interpretable.problem import Objective
 
-    table = Columns.read(X)
+    table = Table.read(X)
     points = fit_metric(table, metric, metric_params).points(table)
     index, number = _numbered(labels, points.rows)
     objective = Objective("kcenter")
-    own = objective.costs(points, objective.centers(points, index, number).rows).gather(1, index[:, None])
+    centers, _ = objective.centers(points, index, number)
+    own = objective.costs(points, centers).gather(1, index[:, None])
     return objective.value(own)
 
 
