@@ -534,5 +534,5 @@ def test_tables_of_a_network_without_an_encoding():
 def test_an_encoder_behind_a_feature_network():
     X = np.random.default_rng(0).normal(size=(60, 3))
     model = make_pipeline(SimpleImputer(), kmeans()).fit(X)
-    with pytest.raises(ValueError, match="behind a feature network"):
+    with pytest.raises(ValueError, match="behind features="):
         neonxc.neuralize(model, torch.as_tensor(X), torch.nn.Identity())

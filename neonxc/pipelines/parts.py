@@ -99,7 +99,7 @@ class Code:
     @property
     def other(self) -> float:
         """The code of all other values, NaN if they are an error."""
-        return np.nan if self.unknown is None else self.unknown
+        return np.nan if self.unknown is None else float(self.unknown)
 
     @property
     def has_gaps(self) -> bool:
