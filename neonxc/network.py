@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
-from neonxc.carriers.stiffness import typical_stiffness
 from neonxc.carriers.terms import Terms
 from neonxc.common.numbers import percent, text
 from neonxc.common.processes import Ranks
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
+from neonxc.data.distributed import common_type, without_rows
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import NOISE
 from neonxc.data.table import Table
@@ -339,3 +339,36 @@ def check_network(net: object, name: str, advice: str = "") -> None:
     """Raise a TypeError if `net` is not a network from :func:`neonxc.neuralize`, which `name` needs."""
     if not isinstance(net, NeuralizedClustering):
         raise TypeError(f"{name} needs a network from neonxc.neuralize, got {type(net).__name__}{advice}")
+
+
+_MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "harmonic": lambda contrasts, number: number / contrasts.reciprocal().sum(dim=1),
+    "least": lambda contrasts, number: contrasts.amin(dim=1),
+    "median": lambda contrasts, number: contrasts.masked_fill(contrasts.isinf(), torch.nan).nanquantile(
+        0.5, dim=1
+    ),
+}
+"""Means over each point's contrasts [n, L], which are infinite without a competitor, given their number [n]."""
+
+
+def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
+    """The inverse of the mean contrast of the points of all ranks, without noise points if there are others."""
+    carrier, n, kind = net.carrier, 0, torch.float32
+    sums = torch.zeros(2, 2, dtype=torch.float64)  # total and number of points, in clusters and of noise
+    with ranks.agreed():
+        if not isinstance(contrast, str) or contrast not in _MEANS:
+            raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
+        for x, points in () if without_rows(X, ranks) else carrier.points(X):
+            n, kind = n + len(x), x.dtype
+            for part in carrier.of_points(points):
+                values = net.head.values(points[part]).double()
+                own = net.head.competition.assign(values)
+                contrasts = net.head.competition.evidence(values, own)[0].clamp(min=0)
+                found = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
+                noise = net.is_noise(points[part]).long()
+                sums.index_add_(0, noise.cpu(), torch.stack([found, torch.ones_like(found)], 1).cpu())
+    ranks.same(contrast=contrast)
+    common_type(n, kind, ranks)
+    inside, noise = ranks.sum(sums)
+    total, number = (inside if inside[1] else noise).tolist()
+    return number / total if total > 0 else math.inf

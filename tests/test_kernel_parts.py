@@ -163,7 +163,7 @@ def test_mini_batches_start_from_a_sample(monkeypatch):
         sizes.append(len(sample.x))
         return seeded(sample, *args)
 
-    monkeypatch.setattr("neonxc.models.kernel.starts.seeded", spy)
+    monkeypatch.setattr("neonxc.models.kernel.seeding.seeded", spy)
     X = np.random.default_rng(0).normal(size=(2000, 2))
     KernelKMeans(3, 5, batch_size=100, max_iter=1, random_state=0).fit(X)
     KernelKMeans(3, 5, batch_size=100, max_iter=1, init=np.arange(2000) % 3, random_state=0).fit(X)

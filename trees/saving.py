@@ -6,8 +6,7 @@ from inspect import signature
 
 import torch
 
-from neonxc.common.estimators import pack_estimator, pack_fields, unpack_estimator
-from neonxc.common.registry import Values, register
+from neonxc.common.registry import Values, pack_estimator, pack_fields, register, unpack_estimator
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
 from neonxc.trees.reading.mixed import Standardized

@@ -10,8 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from neonxc.clusterings import ClusterModel, read
 from neonxc.clusterings.readers import centroids
-from neonxc.common.estimators import pack_estimator, unpack_estimator
-from neonxc.common.registry import Values, register
+from neonxc.common.registry import Values, pack_estimator, register, unpack_estimator
 
 from .beta import BetaInterpretable
 from .columns import Coding, level

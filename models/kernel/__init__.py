@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import reader, stored
+from . import reader
 from .estimator import KernelKMeans
 
-__all__ = ["KernelKMeans", "reader", "stored"]
+__all__ = ["KernelKMeans", "reader"]

@@ -76,7 +76,7 @@ def given_clusters(
     return torch.from_numpy(np.searchsorted(classes, found)).to(kept.device), kept, classes
 
 
-def clusters_to_tell(points: Tensor, k: int, fixed: bool, ranks: Ranks) -> int:
+def possible_clusters(points: Tensor, k: int, fixed: bool, ranks: Ranks) -> int:
     """Number of clusters, at most k, that points can form, of which those of a rank are distinct."""
     different = min(k, len(torch.cat(ranks.gather(points[:k])).unique(dim=0)))
     if different == k:

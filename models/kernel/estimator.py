@@ -19,10 +19,9 @@ from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_weights
 from neonxc.data.table import Table
 
-from .checks import check_alike, check_options, check_spread, clusters_to_tell, given_clusters, merged
+from .checks import check_alike, check_options, check_spread, possible_clusters, given_clusters, merged
 from .em import em
-from .seeding import Sample
-from .starts import best_run
+from .seeding import Sample, best_run
 from .supports import pruned
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -202,7 +201,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if (n := int(ranks.sum(kept.sum()))) < k:
             raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
         distinct = merged(points, mass, None)
-        found = clusters_to_tell(distinct[0], k, labels is not None, ranks)
+        found = possible_clusters(distinct[0], k, labels is not None, ranks)
         if found < k:
             self.classes_ = self.classes_[:found]
             points, mass, first = distinct
@@ -260,7 +259,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     def _fit(
         self, x: Tensor, mass: Tensor, first: Tensor | None, fixed: bool, names: list[str] | None, ranks: Ranks
     ) -> None:
-        """Fit the model; return it with its objective and history."""
+        """Fit the supports, and set the objective and its history."""
         total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
         unit = total / number  # only ratios of weights matter
         mass = (mass / unit).to(x)

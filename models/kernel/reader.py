@@ -1,20 +1,25 @@
-"""Kernel k-means as a network: its supports, or its members, with the soft minimum over them."""
+"""Kernel k-means as a network, the soft minimum over its supports or members, and how a fitted one is stored."""
 
 from __future__ import annotations
 
 import torch
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from neonxc.clusterings import ClusterModel, read
 from neonxc.clusterings.readers import Fidelity
+from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent
+from neonxc.common.registry import Values, pack_estimator, pack_fields, register, unpack_estimator
 from neonxc.common.warnings import warn
 from neonxc.head import Head, centroid_head
 from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 
+from .checks import check_options
 from .estimator import KernelKMeans
 from .members import Members
+from .supports import Supports
 
 COMPARED = 2000  # members by which the network of the objective "feature" is judged
 
@@ -46,3 +51,27 @@ def _(model: KernelKMeans) -> ClusterModel:
             'long the means are, which decides here; objective="spherical" has means of one length',
         )
     return ClusterModel(head, centers[some], model.classes_, fidelity=Fidelity(fidelity), scale=model.gamma_)
+
+
+FITTED = ("n_features_in_", "feature_names_in_", "objective_", "history_", "n_pruned_", "classes_", "labels_")
+INNER = ("_model", "_shift")
+
+
+def _pack(obj: KernelKMeans) -> Values:
+    return pack_estimator(obj, FITTED + INNER) | {"tensor": isinstance(obj.support_vectors_, Tensor)}
+
+
+def _unpack(cls: type[KernelKMeans], values: Values) -> KernelKMeans:
+    obj = unpack_estimator(cls, values, FITTED + INNER)
+    check_options(obj, labels=False)
+    check_number("gamma", obj._model.gamma)
+    used = obj._distances(obj._shift[None].expand(1, obj.n_features_in_))  # what does not fit together shows now
+    if used.shape != (1, len(obj.classes_)) or not isinstance(obj.history_, list):
+        raise TypeError(f"its model has not one distance for each of {len(obj.classes_)} classes")
+    obj._publish(values["tensor"])
+    return obj
+
+
+register(KernelKMeans, _pack, _unpack)
+for _model in (Supports, Members):
+    register(_model, pack_fields, lambda cls, values: cls(**values))

@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
-from neonxc.common.estimators import pack_estimator, unpack_estimator
-from neonxc.common.registry import Values, can_pack, register
+from neonxc.common.registry import Values, can_pack, pack_estimator, register, unpack_estimator
 from neonxc.data.table import Table
 
 from .stages import STAGES

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+
+from neonxc.common.arguments import check_whole
 
 LEFT_OUT = "custom"  # a file's placeholder for a feature network that can't be saved
 JSON = (bool, int, float, str, list, tuple, dict, type(None))
@@ -158,3 +162,38 @@ def _unpack_array(cls: type, values: Values) -> np.ndarray:
 
 
 register(np.ndarray, _pack_array, _unpack_array)
+
+
+def pack_estimator(obj: Any, fitted: Collection[str]) -> Values:
+    """Return the plain parameters of a fitted estimator, and the fitted attributes that are named and exist."""
+    check_is_fitted(obj)
+    found = {name: getattr(obj, name) for name in fitted if hasattr(obj, name)}
+    return {"params": plain_parameters(obj), "fitted": list(found), **found}
+
+
+def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
+    """Rebuild an estimator; parameters that were not saved get their default values."""
+    obj = cls(**values["params"])
+    for name in set(values["fitted"]) & set(fitted):
+        setattr(obj, name, values[name])
+    n, names = values.get("n_features_in_", 1), values.get("feature_names_in_")
+    check_whole("n_features_in_", n)
+    if names is not None and len(names) != n:
+        raise TypeError(f"it has not one name for each of {n} features")
+    return obj
+
+
+def pack_fields(obj: Any) -> Values:
+    """Return the fields of a dataclass."""
+    return {field.name: getattr(obj, field.name) for field in fields(obj)}
+
+
+def plain_parameters(estimator: Any) -> dict[str, Any]:
+    """Return the parameters that JSON can hold; others, such as estimators and networks, are left out."""
+    plain = (bool, int, float, str, np.generic, type(None))
+    given = estimator.get_params(deep=False)
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in given.items()
+        if isinstance(value, plain)
+    }

@@ -11,8 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.common.estimators import pack_fields
-from neonxc.common.registry import register
+from neonxc.common.registry import pack_fields, register
 from neonxc.data.table import Table as Given
 from neonxc.pipelines.encoding import Encoding, category
 from neonxc.pipelines.parts import Indicator, Number, Part

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.estimators import plain_parameters
 from neonxc.common.processes import Ranks
+from neonxc.common.registry import plain_parameters
 from neonxc.data.distributed import readable, without_rows
 from neonxc.data.inputs import are_labels, as_weights, class_order, label_array
 from neonxc.data.table import Table as Given
