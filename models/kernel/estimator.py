@@ -19,7 +19,7 @@ from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_weights
 from neonxc.data.table import Table
 
-from .checks import check_alike, check_options, check_spread, possible_clusters, given_clusters, merged
+from .checks import check_alike, check_options, check_spread, given_clusters, merged, possible_clusters
 from .em import em
 from .seeding import Sample, best_run
 from .supports import pruned
