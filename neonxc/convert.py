@@ -29,7 +29,7 @@ from neonxc.data.sparse import moments
 from neonxc.data.table import Table, is_texts
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
-from neonxc.pipelines.folding import fold, settle
+from neonxc.pipelines.folding import encoding_and_map, fold
 
 
 @reads_tables
@@ -164,7 +164,7 @@ def neuralize(
             raise ValueError(
                 "X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table"
             )
-        encoding, chain = settle(folding, steps, X if features is None else None, names)
+        encoding, chain = encoding_and_map(folding, steps, X if features is None else None, names)
     # checked before a surrogate is fitted, which takes time
     if sum(part is not None for part in (features, terms, encoding)) > 1:
         raise ValueError(

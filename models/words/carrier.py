@@ -95,7 +95,7 @@ class Words(Carrier):
         """The vocabulary."""
         return self.module.words
 
-    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+    def accumulate(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of every word, summed over its occurrences."""
         relevance = next(self.record(x).relevance([decide], "midpoint")).double().cpu()
         words = x.long().clamp(min=0).cpu()  # the relevance of unknown words is 0
@@ -104,7 +104,7 @@ class Words(Carrier):
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
         """Relevance of the words of every text, [n, words]."""
         found = torch.zeros(len(x), len(self.units), dtype=torch.float64)
-        self.tally(x, x, decide, torch.arange(len(x)), found)
+        self.accumulate(x, x, decide, torch.arange(len(x)), found)
         return found
 
 

@@ -173,7 +173,7 @@ def relevance_of_pair(
         for x, points in carrier.points(Table.read(X).take(members[i]).data):
             column = torch.full((len(points),), target, device=points.device)
             decide = decisions.of_columns(points, column, torch.full_like(column, competitor))
-            carrier.tally(x, points, decide, column, total)
+            carrier.accumulate(x, points, decide, column, total)
             counts[i] += len(points)
     means = total[list(columns)] / counts.clamp(min=1)
     return pd.DataFrame(means.T.numpy(), carrier.units, net.classes_[list(columns)].astype(str))

@@ -69,10 +69,10 @@ def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) 
     if values.shape != (len(texts), terms.width):
         raise ValueError(f"relevance needs shape {(len(texts), terms.width)}, got {values.shape}")
     index = {name: i for i, name in enumerate(terms.names)}
-    return [_laid_out(terms, index, text, row) for text, row in zip(texts, values, strict=True)]
+    return [_of_text(terms, index, text, row) for text, row in zip(texts, values, strict=True)]
 
 
-def _laid_out(terms: Terms, index: dict[str, int], text: str, relevance: np.ndarray) -> list[Highlight]:
+def _of_text(terms: Terms, index: dict[str, int], text: str, relevance: np.ndarray) -> list[Highlight]:
     spans, occurrences = _occurrences(terms, text)
     counts = Counter(term for term, _ in occurrences)
     if counts != Counter(terms.analyze(text)):

@@ -158,7 +158,7 @@ def summarized(carrier: Carrier, decisions: Decisions, X: Any, n: int, ranks: Ra
             points = rows(a)
             own = decisions.columns(a, None)[0]
             column = torch.where(net.is_noise(points), K, own)
-            carrier.tally(x, points, decisions.of_columns(points, own), column, total)
+            carrier.accumulate(x, points, decisions.of_columns(points, own), column, total)
             if table is None:
                 values.add(carrier.values(x, points), column)
             columns.append(column.cpu())

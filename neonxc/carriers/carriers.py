@@ -140,7 +140,7 @@ class Carrier(ABC):
         """Names of the units whose relevance a summary sums up: the head's columns, or words."""
         return self.names or [f"x{i}" for i in range(self.head.n_features)]
 
-    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+    def accumulate(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of the units to `total` [K + 1, units], in the rows given by `column` [n]."""
         total.index_add_(0, column.cpu(), self.of_units(x, points, decide).cpu().double())
 
@@ -197,10 +197,10 @@ class Columns(Carrier):
         per_row = 32 * max(self.head.detection.n_neurons, self.head.n_clusters) + 4 * points.bytes_per_row
         return blocks(len(points), per_row, points.device)
 
-    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+    def accumulate(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of the columns to `total`; for sparse points by a closed form."""
         if not _stays_sparse(points):
-            return super().tally(x, points, decide, column, total)
+            return super().accumulate(x, points, decide, column, total)
         for block in self.of_points(points):
             add_relevance(self.head, decide(block), points[block], column[block], total)
 

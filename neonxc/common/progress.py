@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+DELAY = 2.0  # seconds before a bar appears
 _SHOWN: ContextVar[bool] = ContextVar("progress", default=True)
 
 
@@ -41,8 +42,8 @@ def hide() -> None:
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, *, disable: bool = False, **options: Any) -> tqdm[Any]:
-    """A progress bar that appears after two seconds, and vanishes at the end."""
+    """A progress bar that appears after some time, and vanishes at the end."""
     from tqdm.auto import tqdm  # a widget in notebooks; not needed to start the command
 
-    options = {"delay": 2, "leave": False} | options
+    options = {"delay": DELAY, "leave": False} | options
     return tqdm(iterable, disable=disable or not _SHOWN.get(), **options)

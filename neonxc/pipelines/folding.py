@@ -19,8 +19,8 @@ from neonxc.data.sparse import moments
 from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
 from neonxc.pipelines.encoding import Encoding
-from neonxc.pipelines.parts import Number, Scaled, behind, known_behind
-from neonxc.pipelines.steps import appended, encoded, remembered
+from neonxc.pipelines.parts import Number, Scaled, composed, composed_known
+from neonxc.pipelines.steps import encoded, remembered, with_step
 
 
 def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
@@ -41,7 +41,7 @@ def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
     return folding
 
 
-def settle(
+def encoding_and_map(
     folding: Folding, steps: list[tuple[str, Any]], X: Any = None, names: Sequence[str] | None = None
 ) -> tuple[Encoding | None, Preprocessing]:
     """Convert folded steps to an encoding of the table and a map of the encoded columns.
@@ -75,7 +75,7 @@ def settle(
         # columns that the pipeline drops may hold texts or missing values
         whole = not table.select(sorted({*range(d)} - {*folding.used})).is_mixed
     if not whole:
-        encoding, chain = folding.parted(tuple(names or folding.encoding.columns))
+        encoding, chain = folding.split(tuple(names or folding.encoding.columns))
     width = d if encoding is None else encoding.width
     if table is None:
         while isinstance(first, Pipeline):
@@ -120,7 +120,7 @@ class Folding:
         weight, bias, offset = (values[columns] for values in (weight, map_.bias, map_.offset))
         return Folding(encoding, replace(map_, weight=weight, bias=bias, offset=offset))
 
-    def beside(self, blocks: Sequence[Folding]) -> Folding:
+    def concatenated(self, blocks: Sequence[Folding]) -> Folding:
         """Concatenate the columns of foldings, each of which was made from some columns of this one."""
         known: dict[int, tuple[Any, ...]] = {}
         for block in blocks:
@@ -152,7 +152,7 @@ class Folding:
         for row, part in enumerate(encoder.parts):
             source = sources[part.column]
             if source is not None:
-                columns[row] = behind(part, source)
+                columns[row] = composed(part, source)
             elif isinstance(part, Number) and not part.functions:
                 mixed[row] = part.column  # mixed columns have no missing values to fill
             else:
@@ -162,7 +162,7 @@ class Folding:
         known, alone = dict(self.encoding.known), {*self.encoding.nan_alone}
         for i, source in enumerate(sources):
             if source is not None:
-                allowed = known_behind(encoder.known[i], source) if i in encoder.known else None
+                allowed = composed_known(encoder.known[i], source) if i in encoder.known else None
                 _restrict(known, source.part.column, allowed)
                 if i in encoder.nan_alone and source == Scaled(Number(source.part.column)):
                     alone.add(source.part.column)
@@ -174,10 +174,10 @@ class Folding:
         )
         if not mixed:
             return made
-        both = self.beside([made, self.select([*mixed.values()])])
+        both = self.concatenated([made, self.select([*mixed.values()])])
         return both.select(np.argsort([*columns, *mixed]).tolist())
 
-    def parted(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
+    def split(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
         """Return the encoding as far as it is used, of columns with these names, and the map behind it."""
         used, chain = self.used, self.map
         encoding = replace(self.encoding.of(used), columns=columns)
@@ -229,10 +229,10 @@ def _append(step: Any, folding: Folding) -> Folding:
                     raise ValueError(f"a Normalizer inside a ColumnTransformer ({name!r}) can't be folded")
         if not sum(len(block.map.bias) for block in blocks):
             raise ValueError("the ColumnTransformer keeps no column")
-        return folding.beside(blocks)
+        return folding.concatenated(blocks)
     encoder = encoded(step)
     if encoder is None:
-        return replace(folding, map=appended(step, folding.map))
+        return replace(folding, map=with_step(step, folding.map))
     got, needed = len(folding.map.bias), step.n_features_in_
     if got != needed:
         raise RuntimeError(f"{type(step).__name__} was fitted on {needed} columns and gets {got}")

@@ -138,7 +138,7 @@ class Scaled(NamedTuple):
         return self.slope * number + self.shift
 
 
-def behind(part: Part, column: Scaled) -> Scaled:
+def composed(part: Part, column: Scaled) -> Scaled:
     """Compose two parts: a part of a scaled column, in terms of the column that the scaled part is of.
 
     Raises
@@ -178,7 +178,7 @@ def behind(part: Part, column: Scaled) -> Scaled:
     return Scaled(replace(part, column=source.column))
 
 
-def known_behind(values: tuple[Any, ...], column: Scaled) -> tuple[Any, ...] | None:
+def composed_known(values: tuple[Any, ...], column: Scaled) -> tuple[Any, ...] | None:
     """The values of the scaled part's own column that are mapped to one of some values; None: all are."""
     source = column.part
     if isinstance(source, Number):

@@ -43,7 +43,7 @@ def remembered(step: Any, d: int) -> tuple[Tensor, Tensor]:
     return _tensor(np.zeros(d) if center is None else center), _tensor(np.ones(d) if scale is None else scale)
 
 
-def appended(step: Any, folded: Preprocessing) -> Preprocessing:
+def with_step(step: Any, folded: Preprocessing) -> Preprocessing:
     """Append a fitted step to a map.
 
     Raises
