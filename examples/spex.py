@@ -33,7 +33,7 @@ from tqdm import tqdm
 from neonxc.evaluation import label_agreement
 from neonxc.trees import CART, EMN, ExKMC, KernelIMM, SpExClique, SpExGraph, SpExKNN
 from neonxc.trees.criteria.gini import Gini
-from neonxc.trees.graph.graph import knn_graph
+from neonxc.trees.graph import knn_graph
 
 Record = dict[str, Any]
 Table = dict[str, Any]  # a note, and rows {column: cell}

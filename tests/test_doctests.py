@@ -19,7 +19,7 @@ MODULES = [
     "neonxc.data.files",
     "neonxc.models.interpretable.columns",
     "neonxc.models.scan.augment",
-    "neonxc.trees.graph.graph",
+    "neonxc.trees.graph",
     "neonxc.trees.kernels.intervals",
     "neonxc.trees.kernels.features",
 ]

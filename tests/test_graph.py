@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from neonxc.trees.graph.graph import Graph, as_graph, knn_graph
+from neonxc.trees.graph import Graph, as_graph, knn_graph
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
 N = 5  # neither 2 nor 3: a dense matrix of these sizes could be an edge list

@@ -17,7 +17,7 @@ from turns import in_turns
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
 from neonxc.trees.columns import sums as sums_module
-from neonxc.trees.graph.graph import knn_graph
+from neonxc.trees.graph import knn_graph
 
 WAYS = [path for path in PATHS if "few_centers" not in path]  # SpEx has none
 seeds = st.integers(0, 2**32 - 1)

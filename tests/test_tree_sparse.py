@@ -29,7 +29,7 @@ from neonxc.trees.coding.entries import SparseColumns, code_sparse
 from neonxc.trees.coding.table import Table
 from neonxc.trees.columns.columns import Columns
 from neonxc.trees.columns.sparse import columns_of, split_by_cost
-from neonxc.trees.graph.graph import knn_graph
+from neonxc.trees.graph import knn_graph
 
 EXPLAINERS = [
     IMM(5),

@@ -9,8 +9,8 @@ from neonxc.trees.drawing.drawing import export_graphviz, export_text, plot_tree
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.explainers.expanding import CART, ExKMC, KDTree
+from neonxc.trees.explainers.spex import SpExClique, SpExGraph, SpExKNN
 from neonxc.trees.fitted.tree import ThresholdTree
-from neonxc.trees.graph.spex import SpExClique, SpExGraph, SpExKNN
 from neonxc.trees.kernels.explainers import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.saving import register_explainer
 

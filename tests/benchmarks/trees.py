@@ -42,7 +42,7 @@ from neonxc.trees import (
     SpExClique,
     SpExGraph,
 )
-from neonxc.trees.graph.graph import knn_graph
+from neonxc.trees.graph import knn_graph
 from tests.benchmarks.timing import Report, Table, progress
 
 OWN = ("iris", "wine", "breast_cancer", "digits")

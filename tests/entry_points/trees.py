@@ -13,7 +13,7 @@ import neonxc
 import neonxc.trees
 from neonxc.evaluation import agreement, wad, waes
 from neonxc.trees import ExShallow, export_graphviz, export_text, plot_tree, render_rules, trade_off
-from neonxc.trees.graph.graph import as_graph, knn_graph
+from neonxc.trees.graph import as_graph, knn_graph
 
 from .data import CENTERS, POINTS, WEIGHT, X, Y
 from .table import entry

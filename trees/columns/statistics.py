@@ -20,7 +20,7 @@ from neonxc.trees.coding.ordering import select
 from neonxc.trees.columns.columns import Columns, of_block
 
 if TYPE_CHECKING:
-    from neonxc.trees.graph.graph import Graph
+    from neonxc.trees.graph import Graph
     from neonxc.trees.problem import Node, Problem
 
 SMALL, ROOM = 1 << 17, 3  # sums are kept up to SMALL entries, or ROOM entries per code of the table

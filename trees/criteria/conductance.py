@@ -10,7 +10,7 @@ from torch import Tensor
 from neonxc.trees.coding.exact import rounded
 from neonxc.trees.columns.statistics import Pairs, Points
 from neonxc.trees.criteria.criterion import Criterion, Cuts, floating, positive
-from neonxc.trees.graph.graph import Graph
+from neonxc.trees.graph import Graph
 from neonxc.trees.problem import Node, Problem
 
 

@@ -10,7 +10,7 @@ from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.explainers.expanding import BestFirst
 from neonxc.trees.explainers.own_clusters import OwnClusters
 from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.graph.graph import Graph, as_graph, knn_graph
+from neonxc.trees.graph import Graph, as_graph, knn_graph
 from neonxc.trees.growth import Grown, best_first, label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
@@ -190,7 +190,7 @@ class SpExGraph(GraphTree):
         y : ignored
         graph : sparse matrix [n, n], edge list [edges, 2] or [edges, 3], or tuple (edges, weights), optional
             Weights of the edges between the points, which have the same order as in X; see
-            :func:`neonxc.trees.graph.graph.as_graph`. Default: the graph of the 20 nearest neighbors in X.
+            :func:`neonxc.trees.graph.as_graph`. Default: the graph of the 20 nearest neighbors in X.
         labels : array-like [n], optional
             Names of the leaves: each leaf takes the most frequent label of its points. The labels do not change
             the cuts, except that points of label -1 (noise) are left out.

@@ -113,7 +113,7 @@ def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | 
 
     Examples
     --------
-    >>> from neonxc.trees.graph.graph import as_graph
+    >>> from neonxc.trees.graph import as_graph
     >>> as_graph([[0, 1], [1, 2], [2, 1]], 4).degree
     tensor([1., 3., 2., 0.], dtype=torch.float64)
     """
@@ -150,7 +150,7 @@ def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
 
     Examples
     --------
-    >>> from neonxc.trees.graph.graph import knn_graph
+    >>> from neonxc.trees.graph import knn_graph
     >>> knn_graph([[0.0], [1.0], [3.0]], n_neighbors=1).weight
     tensor([2., 1.], dtype=torch.float64)
     """
