@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from architecture import levels
 from matplotlib.figure import Figure
 from PIL import Image, ImageChops
 from sklearn.cluster import KMeans
@@ -214,6 +215,30 @@ def words() -> None:
     photograph(page, IMAGES / "words.png")
 
 
+def architecture() -> None:
+    """The folders and modules of the three packages on their levels."""
+    found = levels()
+    columns = {"neonxc": (0.0, 0.4, "#dbe7f5"), "neonxc.models": (0.4, 0.66, "#f6e6cf")}
+    columns["neonxc.trees"] = (0.66, 1.02, "#dcefdc")
+    top, figure = max(found.values()), Figure((11, 5.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlim=(-0.06, 1.02), ylim=(-0.5, top + 1.5))
+    axes.axis("off")
+    axes.text(-0.04, top + 1, "level", ha="center", va="center", color="#666666")
+    for level in range(top + 1):
+        axes.text(-0.04, level, str(level), ha="center", va="center", color="#666666")
+    for package, (left, right, color) in columns.items():
+        axes.text((left + right) / 2, top + 1, package, ha="center", va="center", weight="bold")
+        for level in range(top + 1):
+            names = sorted(name for name, at in found.items() if at == level)
+            own = [name.rpartition(".")[2] for name in names if name.rpartition(".")[0] == package]
+            for place, name in enumerate(own):
+                middle = left + (right - left) * (place + 0.5) / len(own)
+                box = {"boxstyle": "round,pad=0.35", "facecolor": color, "edgecolor": "none"}
+                axes.text(middle, level, name, ha="center", va="center", fontsize=9, bbox=box)
+    figure.savefig(IMAGES / "architecture.png", dpi=130)
+
+
 def photograph(page: Any, path: Path, size: str = "860,1400", *more: str) -> None:
     """A page as a browser shows it, cut to what is on it."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -253,3 +278,4 @@ if __name__ == "__main__":
     words()
     report()
     flipping()
+    architecture()

@@ -128,11 +128,11 @@ def test_commands_have_the_options_that_are_named(page, words):
     assert named <= known
 
 
-def test_the_table_of_operations_is_the_engines(monkeypatch):
+@pytest.mark.parametrize("name", ["architecture", "supported"])
+def test_pages_that_describe_the_code_are_as_it_is(monkeypatch, name):
     monkeypatch.syspath_prepend(ROOT / "docs")
-    from supported import PAGE, page
-
-    assert PAGE.read_text(encoding="utf-8") == page()
+    written = import_module(name)
+    assert written.PAGE.read_text(encoding="utf-8") == written.page()
 
 
 def test_the_page_of_figures_is_what_the_benchmarks_measured(monkeypatch):
