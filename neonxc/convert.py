@@ -228,7 +228,7 @@ def _from_labels(
     encoding: Encoding | None,
 ) -> ClusterModel:
     """Fit a surrogate to labels."""
-    from neonxc.clusterings.surrogate import fit_surrogate  # needs neonxc.models
+    from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
 
     check_is_fitted(final)
     if X is None:

@@ -14,11 +14,11 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
+from neonxc.clusterings.supports import uniform
 from neonxc.common.processes import Ranks
 from neonxc.models import KernelKMeans
 from neonxc.models.kernel.em import em
 from neonxc.models.kernel.seeding import Sample, median_gamma, plus_plus
-from neonxc.models.kernel.supports import uniform
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 BLOBS = make_blobs(300, 3, centers=12, cluster_std=2, random_state=0)[0]

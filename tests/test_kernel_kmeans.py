@@ -16,9 +16,9 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 import neonxc
+from neonxc.clusterings.supports import Supports, pruned, squared_distances, uniform
 from neonxc.models import KernelKMeans
 from neonxc.models.kernel.em import em
-from neonxc.models.kernel.supports import Supports, pruned, squared_distances, uniform
 
 MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
 
@@ -155,9 +155,9 @@ def test_in_blocks(monkeypatch, objective):
     model = KernelKMeans(2, 10, objective=objective, random_state=0)
     whole = model.fit(MOONS).transform(MOONS)
     counts = []
-    for module in ("supports", "members"):
+    for module in ("clusterings.supports", "models.kernel.members"):
         monkeypatch.setattr(
-            f"neonxc.models.kernel.{module}.squared_distances",
+            f"neonxc.{module}.squared_distances",
             lambda x, u: counts.append(len(x) * len(u)) or squared_distances(x, u),
         )
     monkeypatch.setattr("neonxc.common.memory.CPU", 6400)

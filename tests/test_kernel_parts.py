@@ -14,10 +14,10 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 import neonxc
+from neonxc.clusterings.supports import Supports, pruned, squared_distances, uniform
 from neonxc.models import KernelKMeans
 from neonxc.models.kernel.em import em, expectation
 from neonxc.models.kernel.seeding import Sample, median_gamma, plus_plus, seeded
-from neonxc.models.kernel.supports import Supports, pruned, squared_distances, uniform
 
 MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
 
@@ -65,7 +65,7 @@ def test_given_labels_need_few_distances(monkeypatch):
         counts.append(len(x) * len(points))
         return squared_distances(x, points)
 
-    monkeypatch.setattr("neonxc.models.kernel.supports.squared_distances", spy)
+    monkeypatch.setattr("neonxc.clusterings.supports.squared_distances", spy)
     expectation(
         torch.tensor(MOONS),
         uniform(torch.randn(8, 3, 2).double(), 1.0),

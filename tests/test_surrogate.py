@@ -18,10 +18,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import neonxc
+from neonxc.clusterings.labelled import MOST, labelled
 from neonxc.clusterings.surrogate import _warn_of_labels, radii
 from neonxc.common.numbers import percent
 from neonxc.head import Noise
-from neonxc.models.kernel.labelled import MOST, labelled
 
 SHAPES = {
     "moons": make_moons(500, noise=0.05, random_state=0),

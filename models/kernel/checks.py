@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.processes import Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes
 from neonxc.data.inputs import are_labels, as_labels, label_array
@@ -28,29 +26,6 @@ def check_options(model: Any, labels: bool, group: bool = False) -> None:
     if model.batch_size is not None and (group or labels):
         where = "to a group: its fits are" if group else "where labels are given: fits to them are"
         raise ValueError(f"batch_size does not apply {where} full-batch")
-
-
-def check_spread(
-    x: Tensor, names: Sequence[str] | None = None, fitting: bool = True, ranks: Ranks = ALONE
-) -> None:
-    """Refuse centred points whose squared distances overflow or underflow.
-
-    Only the points of a fit have to lie apart; others may all be close to the mean. With `ranks` the points are
-    those of all of them.
-    """
-    kind, n = torch.finfo(x.dtype), int(ranks.sum(torch.tensor(x.numel())))
-    if not n:
-        return
-    widths = torch.cat([x.new_zeros(1, x.shape[1]), x.abs().nan_to_num(nan=math.inf, posinf=math.inf)]).amax(0)
-    width, column = (value.item() for value in ranks.max(widths).max(0))
-    over = not width < math.sqrt(kind.max / (4 * n))  # as even their sum must not overflow
-    if over or (fitting and 0 < width < math.sqrt(kind.tiny / kind.eps)):
-        flow = "overflow" if over else "underflow"
-        place = column if names is None else repr(names[int(column)])
-        raise ValueError(
-            f"squared distances {flow} in {kind.dtype}: points of X lie up to {width:.3g} from their mean "
-            f"in column {place}; rescale X"
-        )
 
 
 def given_clusters(

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from neonxc.clusterings.supports import Supports, by_cluster
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.data.distributed import greatest
-
-from .supports import Supports, by_cluster
 
 DEAD = 1e-12  # a support with less than this total responsibility has lost its points
 

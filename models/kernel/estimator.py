@@ -13,16 +13,16 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.clusterings.supports import check_spread, pruned
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_type, readable
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_weights
 from neonxc.data.table import Table
 
-from .checks import check_alike, check_options, check_spread, given_clusters, merged, possible_clusters
+from .checks import check_alike, check_options, given_clusters, merged, possible_clusters
 from .em import em
 from .seeding import Sample, best_run
-from .supports import pruned
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
 

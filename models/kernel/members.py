@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from neonxc.clusterings.supports import squared_distances
 from neonxc.common.memory import blocks
 from neonxc.common.progress import progress_bar
-
-from .supports import squared_distances
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from neonxc.clusterings import ClusterModel, read
 from neonxc.clusterings.readers import Fidelity
+from neonxc.clusterings.supports import Supports
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent
 from neonxc.common.registry import Values, pack_estimator, pack_fields, register, unpack_estimator
@@ -19,7 +20,6 @@ from neonxc.network import NeuralizedClustering
 from .checks import check_options
 from .estimator import KernelKMeans
 from .members import Members
-from .supports import Supports
 
 COMPARED = 2000  # members by which the network of the objective "feature" is judged
 

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neonxc.clusterings.supports import Supports, squared_distances, uniform
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import greatest
 
 from .em import drawn, em, expectation, mini_batch_em
 from .members import feature_kmeans
-from .supports import Supports, squared_distances, uniform
 
 SAMPLE = 2000  # points whose distances the median heuristic looks at
 SEEDS = 10  # points per support from which mini-batches start

@@ -184,7 +184,7 @@ def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: flo
 
     It is returned with its accuracy.
     """
-    from neonxc.trees import CART
+    from neonxc.trees import CART  # depends on this package
 
     weight = compute_sample_weight("balanced", labels)
     tree, most = None, -1.0

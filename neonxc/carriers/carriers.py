@@ -332,7 +332,7 @@ class _Propagation(Record):
     """A forward pass through a feature network, recorded by LRP."""
 
     def __init__(self, carrier: Backbone, x: Tensor, several: bool) -> None:
-        from neonxc.lrp import LRP
+        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
 
         self.carrier = carrier
         self.recording = LRP(carrier.module, carrier.composite).record(x, several)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import carrier_of
+from neonxc.clusterings.labelled import labelled
 from neonxc.clusterings.readers import ClusterModel, Fidelity, device_of
+from neonxc.clusterings.supports import Supports, check_spread
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_labels
@@ -21,9 +23,6 @@ from neonxc.head import Head, Noise, centroid_head
 from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
-
-if TYPE_CHECKING:
-    from neonxc.models.kernel.supports import Supports
 
 WARNING = 0.95
 RECALL = 0.5  # a warning names clusters in which less than this share of the points gets its label, ...
@@ -49,9 +48,6 @@ def fit_surrogate(
 
     The points are first sorted by a hash of their values, so that the order of the rows has no influence.
     """
-    from neonxc.models.kernel.checks import check_spread
-    from neonxc.models.kernel.labelled import labelled
-
     points = _points(X, steps, features, encoding)
     column, classes, there = as_labels(labels, len(points), points.device)
     if len(classes) < 2:
@@ -111,8 +107,6 @@ def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray
 
 def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:
     """Fit a surrogate without the points in `out`; None if there are none, or a cluster would be lost."""
-    from neonxc.models.kernel.labelled import labelled
-
     kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
     kept[out] = False
     if bool(kept.all()) or int(torch.bincount(labels[kept], minlength=k).amin()) == 0:

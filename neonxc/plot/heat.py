@@ -39,7 +39,7 @@ def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
 
 def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
     """Blur heatmaps [..., H, W] by a Gaussian whose width is a share of the shorter side; sums are preserved."""
-    from scipy.ndimage import gaussian_filter
+    from scipy.ndimage import gaussian_filter  # takes long, and only heatmaps need it
 
     if not 0 <= smooth < 1:
         raise ValueError(f"smooth must be a share of the shorter side, at least 0 and below 1; got {smooth!r}")
@@ -60,7 +60,7 @@ def draw_heatmap(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: floa
 
 def draw_contour(axes: Axes, region: np.ndarray, shape: Sequence[int], color: Any) -> None:
     """Draw a rounded line around a region [h, w] of a photo of this shape; isolated locations are left out."""
-    from scipy.ndimage import gaussian_filter
+    from scipy.ndimage import gaussian_filter  # takes long, and only heatmaps need it
 
     height, width = shape[:2]
     fine = np.kron(region.astype(float), np.ones((FINE, FINE)))

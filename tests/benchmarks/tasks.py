@@ -14,9 +14,9 @@ from torch import Tensor
 
 import neonxc
 from neonxc import NEON
+from neonxc.clusterings.supports import uniform
 from neonxc.models import KernelKMeans
 from neonxc.models.kernel.em import em
-from neonxc.models.kernel.supports import uniform
 from neonxc.trees import CART, IMM, ExKMC, ExShallow, SpExClique, ThresholdTree
 from tests.benchmarks import cost_model
 from tests.benchmarks.cost_model import Size, Work

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .supports import Supports, by_cluster, squared_distances
+from neonxc.clusterings.supports import Supports, by_cluster, squared_distances
 
 MOST = 3000  # maximum number of supports in total, to which the cost of an explanation is proportional
 LEAST = 10  # minimum number of supports of a cluster with more points, for any number of clusters

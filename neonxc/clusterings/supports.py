@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -113,3 +113,26 @@ def squared_distances(x: Tensor, points: Tensor) -> Tensor:
 def by_cluster(labels: Tensor, k: int) -> tuple[Tensor, ...]:
     """Indices of the points of each of k clusters."""
     return labels.argsort(stable=True).split(torch.bincount(labels, minlength=k).tolist())
+
+
+def check_spread(
+    x: Tensor, names: Sequence[str] | None = None, fitting: bool = True, ranks: Ranks = ALONE
+) -> None:
+    """Refuse centred points whose squared distances overflow or underflow.
+
+    Only the points of a fit have to lie apart; others may all be close to the mean. With `ranks` the points are
+    those of all of them.
+    """
+    kind, n = torch.finfo(x.dtype), int(ranks.sum(torch.tensor(x.numel())))
+    if not n:
+        return
+    widths = torch.cat([x.new_zeros(1, x.shape[1]), x.abs().nan_to_num(nan=math.inf, posinf=math.inf)]).amax(0)
+    width, column = (value.item() for value in ranks.max(widths).max(0))
+    over = not width < math.sqrt(kind.max / (4 * n))  # as even their sum must not overflow
+    if over or (fitting and 0 < width < math.sqrt(kind.tiny / kind.eps)):
+        flow = "overflow" if over else "underflow"
+        place = column if names is None else repr(names[int(column)])
+        raise ValueError(
+            f"squared distances {flow} in {kind.dtype}: points of X lie up to {width:.3g} from their mean "
+            f"in column {place}; rescale X"
+        )
