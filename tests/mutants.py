@@ -25,8 +25,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 CORE = (
     "neonxc/head neonxc/lrp neonxc/pipelines neonxc/carriers neonxc/attribution neonxc/clusterings models/kernel "
+    "trees/coding trees/columns trees/criteria trees/explainers trees/reading"
 )
-CORE += "trees/coding trees/columns trees/criteria trees/explainers trees/reading"
 FIRST = {  # tests that are likely to notice, by the beginning of a file's name
     "neonxc/lrp": "lrp networks rules",
     "neonxc": "attribution neuralize flipping soft_heads mixed_pipelines sparse_attribution encoding dataset",
@@ -34,8 +34,6 @@ FIRST = {  # tests that are likely to notice, by the beginning of a file's name
     "trees": "recorded_trees tree criterion kernel_trees spex group_trees streams sketch",
 }
 SWAPS: dict[type, type] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
     ast.Gt: ast.GtE,
@@ -61,17 +59,13 @@ class Mutant(NamedTuple):
 
 def changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     """Yield the changes of a node: what is replaced, and by which code."""
-    if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
-        yield (
-            node,
-            f"{ast.unparse(node.left)} {'-' if isinstance(node.op, ast.Add) else '+'} ({ast.unparse(node.right)})",
-        )
-        yield node, ast.unparse(node.left)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        left, sign = ast.unparse(node.left), "-" if isinstance(node.op, ast.Add) else "+"
+        yield node, f"{left} {sign} ({ast.unparse(node.right)})"
+        yield node, left
     elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-        yield (
-            node,
-            ast.unparse(ast.Compare(node.left, [SWAPS[type(node.ops[0])](), *node.ops[1:]], node.comparators)),
-        )
+        swapped = SWAPS[type(node.ops[0])]()
+        yield node, ast.unparse(ast.Compare(node.left, [swapped, *node.ops[1:]], node.comparators))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
         yield node, ast.unparse(node.operand)
     elif isinstance(node, ast.keyword) and node.arg == "dim" and isinstance(node.value, ast.Constant):
