@@ -31,7 +31,7 @@ FIRST = {  # tests that are likely to notice, by the beginning of a file's name
     "neonxc/lrp": "lrp networks rules",
     "neonxc": "attribution neuralize flipping soft_heads mixed_pipelines sparse_attribution encoding dataset",
     "models": "kernel group_kernel surrogate",
-    "trees": "recorded_trees tree criterion kernel_trees spex group_trees streams sketch",
+    "trees": "tree criterion kernel_trees spex group_trees streams sketch",
 }
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE,
@@ -117,7 +117,9 @@ def ordered_tests(copy: Path, file: str, only: list[str]) -> list[str]:
     """Return the test files, those first that are likely to notice a change of `file`."""
     likely = next(names for start, names in FIRST.items() if file.startswith(start)).split()
     files = only or sorted(path.relative_to(copy).as_posix() for path in (copy / "tests").glob("test_*.py"))
-    return sorted(files, key=lambda name: not any(f"test_{word}" in name for word in likely))
+    return sorted(
+        files, key=lambda name: ("recorded" not in name, not any(f"test_{word}" in name for word in likely))
+    )
 
 
 def noticed(copy: Path, mutant: Mutant, only: list[str]) -> str:
@@ -125,7 +127,7 @@ def noticed(copy: Path, mutant: Mutant, only: list[str]) -> str:
     path = copy / mutant.file
     code = path.read_bytes()
     path.write_bytes(code[: mutant.start] + mutant.new.encode() + code[mutant.stop :])
-    env = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = os.environ | {"PYTHONPATH": str(copy)}
     tests = ordered_tests(copy, mutant.file, only)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
     try:
