@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
-from neonxc.counterfactuals.polyhedra import COPIES, most_pieces, normalised, pairs
+from neonxc.counterfactuals.pieces import COPIES, most_pieces, normalised, pairs
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.search import Found, Nodes, roots, search
 from neonxc.counterfactuals.task import Task
