@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,15 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from neonxc.common.arguments import check_whole
-from neonxc.counterfactuals.boxes import Boxes
 from neonxc.counterfactuals.curved import Curved
-from neonxc.counterfactuals.polyhedra import Polyhedra
+from neonxc.counterfactuals.pieces import Boxes, Polyhedra
 from neonxc.counterfactuals.result import Counterfactual
 from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.space import space_of
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import NOISE, as_array
-from neonxc.head import Head
-from neonxc.head.competition import Competition, Path
+from neonxc.head.competition import Path
 from neonxc.network import NeuralizedClustering, check_network
 
 GROWTH, TRIES = 8.0, 14
@@ -174,20 +171,10 @@ def counterfactual(
 
 def region_of(net: NeuralizedClustering) -> Region:
     """Return the geometry of a network's clusters: boxes, polyhedra, or regions with curved boundaries."""
-    slopes = net.head.slopes()
+    head, slopes = net.head, net.head.slopes()
     if slopes is None or net.noise is not None:
-        return Curved(net.head, net.noise)
-    return _region(net.head.competition, net.head, slopes)
-
-
-@singledispatch
-def _region(competition: Competition, head: Head, slopes: Tensor) -> Region:
-    return Polyhedra(head, slopes)
-
-
-@_region.register
-def _(competition: Path, head: Head, slopes: Tensor) -> Region:
-    edges = head.detection.edges()
+        return Curved(head, net.noise)
+    edges = head.detection.edges() if isinstance(head.competition, Path) else None
     return Polyhedra(head, slopes) if edges is None else Boxes(head, edges)
 
 
