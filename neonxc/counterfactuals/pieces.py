@@ -159,7 +159,7 @@ def _above(low: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _leaves(head: Head, edges: tuple[Tensor, Tensor, Tensor]) -> list[tuple[int, dict[int, Intervals]]]:
-    """The cluster of each leaf that is not empty, and the intervals that its path allows for the tested columns."""
+    """The cluster of each leaf that is not empty, and the intervals that its path allows for tested columns."""
     assert isinstance(head.competition, Path)
     columns, *halves = (part.tolist() for part in edges)
     every = list(range(len(columns)))

@@ -56,9 +56,7 @@ def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
     """The root nodes of pairs of points and pieces, where nothing is decided yet."""
     low, high = task.box()
     whole = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # fractional, so they have to change
-    chosen = whole[point]
-    low, high = _no_more(task, low[point], high[point], chosen)
-    return Nodes(point, piece, bound, low, high, chosen)
+    return _no_more(task, Nodes(point, piece, bound, low[point], high[point], whole[point]))
 
 
 def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex: bool) -> Found:
@@ -82,30 +80,27 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex:
     -------
     Found
     """
-    n = len(task.x)
-    best = task.x.new_full((n,), torch.inf)
-    answer, sure = torch.zeros_like(task.x), torch.zeros(n, dtype=torch.bool, device=task.x.device)
-    solved, exact = torch.zeros(n, dtype=torch.int64, device=task.x.device), torch.ones_like(sure)
+    best = torch.full_like(task.x[:, 0], torch.inf)
+    answer, sure = torch.zeros_like(task.x), torch.zeros_like(best, dtype=torch.bool)
+    solved, exact = torch.zeros_like(best), ~sure
     while len(nodes.point):
         now = _next(nodes, room)
         subset, nodes = nodes.take(now), nodes.take(~now)
-        solved.index_add_(0, subset.point, torch.ones_like(subset.point))
+        solved.index_add_(0, subset.point, torch.ones_like(subset.bound))
         u, feasible, converged = solve(subset)
         length = torch.linalg.vector_norm(u, dim=1)
-        remaining = feasible & (length < best[subset.point])
-        subset, u, length, converged = (
-            subset.take(remaining),
-            u[remaining],
-            length[remaining],
-            converged[remaining],
-        )
-        candidates = (subset, u, converged)
+        better = feasible & (length < best[subset.point])
+        subset, u, length, converged = subset.take(better), u[better], length[better], converged[better]
+        tried, end = subset, u
         if task.discrete:
-            candidates = _rounded(task, subset, u, solve)
-        _keep_best(best, answer, sure, *candidates)
-        if task.discrete:
+            tried, end, converged = _rounded(task, subset, u, solve)
             subset = replace(subset, bound=_bound(task, subset, u) if convex else length)
             nodes = nodes + _children(task, subset, u)
+        length = torch.linalg.vector_norm(end, dim=1)
+        better = length < best[tried.point]
+        best.scatter_reduce_(0, tried.point, length, "amin")
+        won = better & (length == best[tried.point])
+        answer[tried.point[won]], sure[tried.point[won]] = end[won], converged[won]
         better, spent = nodes.bound < best[nodes.point] * (1 - UNCHANGED), solved[nodes.point] >= most
         exact[nodes.point[better & spent]] = False
         nodes = nodes.take(better & ~spent)
@@ -121,14 +116,6 @@ def _next(nodes: Nodes, room: int) -> Tensor:
     first = (counts.cumsum(0) - counts).repeat_interleave(counts)
     rank = torch.arange(len(order), device=order.device) - first
     return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < max(1, room // len(counts)))
-
-
-def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tensor, converged: Tensor) -> None:
-    length = torch.linalg.vector_norm(u, dim=1)
-    better = length < best[nodes.point]
-    best.scatter_reduce_(0, nodes.point, length, "amin")
-    won = better & (length == best[nodes.point])
-    answer[nodes.point[won]], sure[nodes.point[won]] = u[won], converged[won]
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
@@ -180,37 +167,27 @@ def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
     """Branch: on whether a column changes, or on whether a whole number is below or above its value."""
     x = task.x[nodes.point]
     value = x + u * task.spread
-    uneven = torch.where(task.integer, (value - value.round()).abs(), 0.0)
-    uneven = torch.where(nodes.low < nodes.high, uneven, 0.0)
+    uneven = torch.where(task.integer & (nodes.low < nodes.high), (value - value.round()).abs(), 0.0)
     changed = (u.abs() > UNCHANGED) & ~nodes.chosen
-    many = torch.zeros_like(nodes.point, dtype=torch.bool)
-    if task.most is not None:
-        many = (changed | nodes.chosen).sum(dim=1) > task.most
-    split = ~many & (uneven.amax(dim=1) > UNCHANGED) if u.shape[1] else many
-    by_column = _by_column(task, nodes.take(many), (u.abs() * changed)[many].argmax(dim=1))
-    at = uneven[split].argmax(dim=1, keepdim=True)
-    below = (value[split].gather(1, at).floor() - x[split].gather(1, at)) / task.spread[at]
+    count = (changed | nodes.chosen).sum(dim=1, keepdim=True)
+    many = torch.zeros_like(count, dtype=torch.bool) if task.most is None else count > task.most
+    most, at = torch.where(many, u.abs() * changed, uneven).max(dim=1, keepdim=True)
+    below = ((value.floor() - x) / task.spread).gather(1, at)
     above = below + 1 / task.spread[at]
-    halves = nodes.take(split)
-    lower = replace(halves, high=halves.high.scatter(1, at, below))
-    upper = replace(halves, low=halves.low.scatter(1, at, above))
-    return by_column + lower + upper
+    chosen = nodes.chosen.scatter(1, at, many | nodes.chosen.gather(1, at))
+    low = nodes.low.scatter(1, at, torch.where(many, nodes.low.gather(1, at), above))
+    upper = _no_more(task, replace(nodes, low=low, chosen=chosen))
+    low = nodes.low.scatter(1, at, torch.where(many, 0.0, nodes.low.gather(1, at)))
+    lower = replace(nodes, low=low, high=nodes.high.scatter(1, at, torch.where(many, 0.0, below)))
+    split = (many | (most > UNCHANGED))[:, 0]
+    return lower.take(split) + upper.take(split)
 
 
-def _by_column(task: Task, nodes: Nodes, column: Tensor) -> Nodes:
-    """Two nodes for each: in one the column may not change, in the other it counts as changed."""
-    at = column[:, None]
-    without = replace(nodes, low=nodes.low.scatter(1, at, 0.0), high=nodes.high.scatter(1, at, 0.0))
-    chosen = nodes.chosen.scatter(1, at, True)
-    low, high = _no_more(task, nodes.low, nodes.high, chosen)
-    return without + replace(nodes, low=low, high=high, chosen=chosen)
-
-
-def _no_more(task: Task, low: Tensor, high: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+def _no_more(task: Task, nodes: Nodes) -> Nodes:
     """Fix the other columns of nodes in which as many columns as allowed are chosen."""
     if task.most is None:
-        return low, high
-    count = chosen.sum(dim=1, keepdim=True)
-    still = (count >= task.most) & ~chosen
-    low, high = torch.where(still, 0.0, low), torch.where(still, 0.0, high)
-    return torch.where(count > task.most, torch.inf, low), high  # too many are chosen: an empty box
+        return nodes
+    count = nodes.chosen.sum(dim=1, keepdim=True)
+    still = (count >= task.most) & ~nodes.chosen
+    low, high = nodes.low.masked_fill(still, 0.0), nodes.high.masked_fill(still, 0.0)
+    return replace(nodes, low=low.masked_fill(count > task.most, torch.inf), high=high)  # too many: an empty box
