@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -127,7 +128,7 @@ def counterfactual(
     given, device = batch.tensor, batch.tensor.device
     own = _columns(net, given)
     goal, wanted = _targets(net, target, given, own)
-    low, high = (end.to(device) for end in bounds_of(bounds, space))
+    low, high = bounds_of(bounds, space).to(device)
     if columns is not None:
         check_whole("columns", columns)
     still = (mask(fixed, space, "fixed") | space.still).to(device)
@@ -245,9 +246,9 @@ def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> 
     labels = as_array(target)
     if labels.shape not in ((), (1,), (len(x),)):
         raise ValueError(f"target needs one label or one per point ({len(x)}), got shape {list(labels.shape)}")
-    places = {label: column for column, label in enumerate(net.classes_.tolist())}
-    unknown = [label for label in labels.ravel().tolist() if label not in places]
-    if unknown:
+    at = pd.Index(net.classes_).get_indexer(labels.ravel())
+    if (at < 0).any():
+        unknown = labels.ravel()[at < 0][:1].tolist()
         raise ValueError(f"target needs labels among the clusters {net.classes_.tolist()}, got {unknown[0]!r}")
-    found = torch.tensor([places[label] for label in labels.ravel().tolist()], device=x.device).expand(len(x))
+    found = torch.as_tensor(at, device=x.device).expand(len(x))
     return found, one_hot(found, K).bool()
