@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
-from neonxc.counterfactuals.pieces import COPIES, most_pieces, normalised, pairs
+from neonxc.counterfactuals.pieces import COPIES, half_spaces
 from neonxc.counterfactuals.projection import shortest
-from neonxc.counterfactuals.search import Found, Nodes, roots, search
+from neonxc.counterfactuals.search import Found, Nodes, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head, Noise
 
@@ -41,8 +40,6 @@ class Curved:
         If given, points of the target may not be noise either.
     """
 
-    first_margin = 1e-9
-
     def __init__(self, head: Head, noise: Noise | None) -> None:
         self.head, self.noise, self.pieces = head, noise, head.pieces()
         points = head.detection.references.double()
@@ -51,13 +48,8 @@ class Curved:
             outside = noise(head, points)
         self.known = points[~outside]
         self.cluster = head.assign(self.known) if len(self.known) else self.known.new_zeros(0, dtype=torch.int64)
-
-    @property
-    def room(self) -> int:
-        """Number of points that fit into memory at once."""
-        width = (self.pieces.signs.shape[1] + KNOWN) * self.head.n_features
-        width += (4 + LINEARIZED) * self.head.detection.width
-        return at_once(8 * COPIES * width, self.head.detection.device)
+        width = (self.pieces.signs.shape[1] + KNOWN) * head.n_features + (4 + LINEARIZED) * head.detection.width
+        self.room = at_once(8 * COPIES * width, points.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
         """Find points inside their targets by a margin [n], at a local minimum of the distance."""
@@ -69,11 +61,10 @@ class Curved:
             known = self._known_points(task, nodes)
             return _least(contrasts, known, nodes.low, nodes.high, margin[nodes.point, None])
 
-        starts = pairs(self.pieces, task.wanted)
-        nodes = roots(task, *starts, torch.zeros_like(task.x[:, 0])[starts[0]])
-        # curved pieces have no lower bounds, so all of them are tried
-        found = search(task, nodes, solve, self.room, MOST_NODES + most_pieces(starts[0]), False)
-        return replace(found, exact=torch.zeros_like(found.exact))
+        point, piece = task.wanted[:, self.pieces.cluster].nonzero(as_tuple=True)
+        bound = torch.zeros_like(task.x[point, 0])  # curved pieces have none, so all of them are tried
+        found = search(task, point, piece, bound, solve, self.room, MOST_NODES, False)
+        return found._replace(exact=torch.zeros_like(found.exact))
 
     def contrasts(self, task: Task, point: Tensor, piece: Tensor, u: Tensor) -> Tensor:
         """Contrasts [m, L] of points after changes [m, d]: positive inside their pieces and not noise."""
@@ -166,7 +157,7 @@ def _step(
     size = step.square().sum(dim=1, keepdim=True)
     bend = ((step - torch.einsum("nhd,nh->nd", slopes, multipliers) + pull) * step).sum(dim=1, keepdim=True)
     curvature = torch.where(size > 0, bend.abs() / size, 1.0).clamp(*CURVATURES)
-    normals, limits = normalised(h, slopes, margin[:, 0])
+    normals, limits = half_spaces(h, slopes, margin[:, 0])
 
     def nearest(back: Tensor, limits: Tensor) -> tuple[Tensor, ...]:
         """The step to the solution that is nearest to ``here - back``."""

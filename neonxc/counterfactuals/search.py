@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +18,7 @@ UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of whole numbers in their own units), count as none."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """Nearest points [n, d], and whether they were found, are exact, and have converged, [n] each."""
 
     points: Tensor
@@ -28,8 +27,7 @@ class Found:
     converged: Tensor
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(NamedTuple):
     """Nodes of the search tree: the problem of reaching a piece within a box of changes, in units of `spread`."""
 
     point: Tensor  # [m]
@@ -41,38 +39,33 @@ class Nodes:
 
     def take(self, subset: Tensor) -> Nodes:
         """Select nodes."""
-        return Nodes(*(getattr(self, field.name)[subset] for field in fields(self)))
+        return Nodes(*(part[subset] for part in self))
 
-    def __add__(self, other: Nodes) -> Nodes:
-        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
-        return Nodes(*(torch.cat(pair) for pair in pairs))
+    def and_also(self, other: Nodes) -> Nodes:
+        """Join two sets of nodes."""
+        return Nodes(*map(torch.cat, zip(self, other, strict=True)))
 
 
 Solve = Callable[[Nodes], tuple[Tensor, Tensor, Tensor]]
 """Solves nodes: returns the smallest changes [m, d], whether there are any, and whether they converged."""
 
 
-def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
-    """The root nodes of pairs of points and pieces, where nothing is decided yet."""
-    low, high = task.box()
-    whole = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # fractional, so they have to change
-    return _no_more(task, Nodes(point, piece, bound, low[point], high[point], whole[point]))
-
-
-def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex: bool) -> Found:
+def search(
+    task: Task, point: Tensor, piece: Tensor, bound: Tensor, solve: Solve, room: int, most: int, convex: bool
+) -> Found:
     """Find the least change of every point.
 
     Parameters
     ----------
     task : Task
-    nodes : Nodes
-        The root nodes.
+    point, piece, bound : Tensor [m]
+        The pairs of points and pieces, and lower bounds of their distances.
     solve : callable
         Solves nodes.
     room : int
         Number of nodes that fit into memory at once.
     most : int
-        Number of nodes that may be solved per point.
+        Number of nodes that may be solved per point, in addition to its pieces.
     convex : bool
         Whether the pieces are convex, so that each solution bounds those with fewer columns from below.
 
@@ -80,6 +73,10 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex:
     -------
     Found
     """
+    low, high = task.box()
+    whole = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # fractional, so they have to change
+    nodes = _no_more(task, Nodes(point, piece, bound, low[point], high[point], whole[point]))
+    most += int(point.bincount(minlength=1).max())
     best = torch.full_like(task.x[:, 0], torch.inf)
     answer, sure = torch.zeros_like(task.x), torch.zeros_like(best, dtype=torch.bool)
     solved, exact = torch.zeros_like(best), ~sure
@@ -94,8 +91,8 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex:
         tried, end = subset, u
         if task.discrete:
             tried, end, converged = _rounded(task, subset, u, solve)
-            subset = replace(subset, bound=_bound(task, subset, u) if convex else length)
-            nodes = nodes + _children(task, subset, u)
+            subset = subset._replace(bound=_bound(task, subset, u) if convex else length)
+            nodes = nodes.and_also(_children(task, subset, u))
         length = torch.linalg.vector_norm(end, dim=1)
         better = length < best[tried.point]
         best.scatter_reduce_(0, tried.point, length, "amin")
@@ -132,11 +129,11 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
 
     def at(whole: Tensor) -> Nodes:
         end = (whole - x) / task.spread
-        return replace(nodes, low=torch.where(movable, end, low), high=torch.where(movable, end, high))
+        return nodes._replace(low=torch.where(movable, end, low), high=torch.where(movable, end, high))
 
     tried = at(value.round())
     if bool(movable.any()):  # rounded away from x, points are more likely to reach the target
-        tried = tried + at(torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor()))
+        tried = tried.and_also(at(torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor())))
     found, feasible, converged = solve(tried)
     return tried.take(feasible), found[feasible], converged[feasible]
 
@@ -176,11 +173,11 @@ def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
     above = below + 1 / task.spread[at]
     chosen = nodes.chosen.scatter(1, at, many | nodes.chosen.gather(1, at))
     low = nodes.low.scatter(1, at, torch.where(many, nodes.low.gather(1, at), above))
-    upper = _no_more(task, replace(nodes, low=low, chosen=chosen))
+    upper = _no_more(task, nodes._replace(low=low, chosen=chosen))
     low = nodes.low.scatter(1, at, torch.where(many, 0.0, nodes.low.gather(1, at)))
-    lower = replace(nodes, low=low, high=nodes.high.scatter(1, at, torch.where(many, 0.0, below)))
+    lower = nodes._replace(low=low, high=nodes.high.scatter(1, at, torch.where(many, 0.0, below)))
     split = (many | (most > UNCHANGED))[:, 0]
-    return lower.take(split) + upper.take(split)
+    return lower.take(split).and_also(upper.take(split))
 
 
 def _no_more(task: Task, nodes: Nodes) -> Nodes:
@@ -190,4 +187,4 @@ def _no_more(task: Task, nodes: Nodes) -> Nodes:
     count = nodes.chosen.sum(dim=1, keepdim=True)
     still = (count >= task.most) & ~nodes.chosen
     low, high = nodes.low.masked_fill(still, 0.0), nodes.high.masked_fill(still, 0.0)
-    return replace(nodes, low=low.masked_fill(count > task.most, torch.inf), high=high)  # too many: an empty box
+    return nodes._replace(low=low.masked_fill(count > task.most, torch.inf), high=high)  # too many: an empty box

@@ -28,7 +28,7 @@ class Task:
         The points.
     dtype : torch.dtype
         The dtype in which the points were given and are returned.
-    wanted : Tensor [n, K] of bool
+    wanted : Tensor [n, K + 1] of bool
         The clusters that are targets of each point; it has to reach one of them.
     spread : Tensor [d] of float64
         Units of the changes.
