@@ -43,11 +43,8 @@ class Curved:
     def __init__(self, head: Head, noise: Noise | None) -> None:
         self.head, self.noise, self.pieces = head, noise, head.pieces()
         points = head.detection.references.double()
-        outside = torch.zeros(len(points), dtype=torch.bool, device=points.device)
-        if noise is not None and len(points):
-            outside = noise(head, points)
-        self.known = points[~outside]
-        self.cluster = head.assign(self.known) if len(self.known) else self.known.new_zeros(0, dtype=torch.int64)
+        self.known = points if noise is None else points[~noise(head, points)]
+        self.cluster = head.assign(self.known)
         width = (self.pieces.signs.shape[1] + KNOWN) * head.n_features + (4 + LINEARIZED) * head.detection.width
         self.room = at_once(8 * COPIES * width, points.device)
 

@@ -202,7 +202,9 @@ def _nearest(
     for attempt in range(TRIES):
         if not len(remaining):
             break
-        found = _all_blocks(region, task.take(remaining), margin[remaining])
+        blocks = remaining.split(max(1, region.room))  # as many points at once as fit into memory
+        parts = [region.nearest(task.take(rows), margin[rows]) for rows in blocks]
+        found = Found(*map(torch.cat, zip(*parts, strict=True)))
         after = result.points.index_copy(0, remaining, found.points)
         right = found.found & task.wanted.gather(1, reached(after)[:, None])[remaining, 0]
         won = remaining[right]
@@ -213,13 +215,6 @@ def _nearest(
         remaining = remaining[found.found & ~right]
         margin = (margin * GROWTH).clamp(min=size)
     return result
-
-
-def _all_blocks(region: Region, task: Task, margin: Tensor) -> Found:
-    """Find the nearest points block by block, as many at once as fit into memory."""
-    rows = torch.arange(len(margin), device=margin.device)
-    parts = [region.nearest(task.take(part), margin[part]) for part in rows.split(max(1, region.room))]
-    return Found(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def _columns(net: NeuralizedClustering, x: Tensor) -> Tensor:
