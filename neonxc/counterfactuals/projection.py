@@ -48,17 +48,15 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     nothing = torch.full((n,), -1, device=low.device)
     rows = torch.arange(n, device=low.device)
     state = [rows, normals, torch.cat([limits, -low, high], dim=1), answer, weight, nothing, low.new_zeros(n)]
-    state, answer = [part[found] for part in state], answer.clone()
+    state, answer = _take(state, found), answer.clone()
     for _ in range(10 * (H + d) + 100):
         if not len(state[0]):
             break
         state, feasible, solved = _step(*state)
-        row, *_ = state
+        row = state[0]
         found[row[~feasible]] = False
         answer[row[solved]], multipliers[row[solved]] = state[3][solved], state[4][solved, :H]
-        going = feasible & ~solved
-        if not bool(going.all()):
-            state = [part[going] for part in state]
+        state = _take(state, feasible & ~solved)
     found[state[0]] = False
     return answer, found, multipliers
 
@@ -86,6 +84,10 @@ def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[
     at = ((gained < excess).sum(dim=1, keepdim=True) - 1).clamp(min=0)
     best = t.gather(1, at) + (excess - gained.gather(1, at)) / slope.gather(1, at)
     return multipliers.scatter(1, worst, torch.where((excess > 0) & best.isfinite(), best, 0.0)), found
+
+
+def _take(state: list[Tensor], subset: Tensor) -> list[Tensor]:
+    return state if bool(subset.all()) else [part[subset] for part in state]
 
 
 def _step(
