@@ -108,11 +108,10 @@ def _next(nodes: Nodes, room: int) -> Tensor:
     """Mask of the nodes to solve next: the best ones of every point, as many as fit into memory."""
     order = nodes.bound.argsort(stable=True)
     order = order[nodes.point[order].argsort(stable=True)]
-    point = nodes.point[order]
-    _, counts = point.unique_consecutive(return_counts=True)
-    first = (counts.cumsum(0) - counts).repeat_interleave(counts)
-    rank = torch.arange(len(order), device=order.device) - first
-    return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < max(1, room // len(counts)))
+    counts = nodes.point.bincount()
+    rank = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[nodes.point[order]]
+    each = max(1, room // int(counts.count_nonzero()))
+    return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < each)
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
