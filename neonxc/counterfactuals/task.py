@@ -106,8 +106,8 @@ def bounds_of(bounds: Any, space: Space) -> Tensor:
     ValueError
         Unknown columns, or values that are no ordered pairs of numbers.
     """
-    every, ends = range(len(space.still)), (-np.inf, np.inf)
-    result = torch.tensor([[space.apply(place, end) for place in every] for end in ends], dtype=torch.float64)
+    ends = -np.inf, np.inf
+    result = [[space.apply(place, end) for end in ends] for place in range(len(space.still))]
     if bounds is not None and not isinstance(bounds, Mapping):
         raise ValueError(f"bounds needs a dict of columns to (low, high), got {type(bounds).__name__}")
     for column, pair in (bounds or {}).items():
@@ -122,9 +122,9 @@ def bounds_of(bounds: Any, space: Space) -> Tensor:
                 f"bounds of column {space.names[at]!r} need a pair (low, high) of numbers with low <= high, "
                 f"got {pair!r}"
             )
-        result[:, place] = result.new_tensor([space.apply(place, end) for end in (low, high)])
+        result[place] = [space.apply(place, end) for end in (low, high)]
         space.bounds[at] = low, high
-    return result
+    return torch.tensor(result, dtype=torch.float64).T
 
 
 def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
