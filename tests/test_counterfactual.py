@@ -148,7 +148,7 @@ def test_trees_of_intervals():
 @given(st.integers(0, 10**6))
 def test_quadratic_programs(seed):
     g = np.random.default_rng(seed)
-    d, H, n = g.integers(1, 7), g.integers(0, 9), 3
+    d, H, n = g.integers(1, 7), g.integers(1, 9), 3
     normals = g.normal(size=(n, H, d))
     normals /= np.linalg.norm(normals, axis=2, keepdims=True)
     limits = g.normal(size=(n, H))
@@ -170,7 +170,7 @@ def test_quadratic_programs(seed):
         assert (normals[i] @ z <= limits[i] + 1e-9).all()
         assert (low[i] - 1e-9 <= z).all()
         assert (z <= high[i] + 1e-9).all()
-        inside = [LinearConstraint(normals[i], ub=limits[i])] if H else []
+        inside = [LinearConstraint(normals[i], ub=limits[i])]
         best = minimize(
             lambda z: (z @ z) / 2, feasible.x, jac=lambda z: z, bounds=bounds, constraints=inside, method="SLSQP",
             options={"ftol": 1e-14, "maxiter": 500},

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import one_hot, pad
 
 from neonxc.common.arguments import check_whole
-from neonxc.counterfactuals.boxes import Boxes
 from neonxc.counterfactuals.curved import Curved
-from neonxc.counterfactuals.polyhedra import Polyhedra
+from neonxc.counterfactuals.pieces import Boxes, Polyhedra
 from neonxc.counterfactuals.result import Counterfactual
 from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.space import space_of
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import NOISE, as_array
-from neonxc.head import Head
-from neonxc.head.competition import Competition, Path
+from neonxc.head.competition import Path
 from neonxc.network import NeuralizedClustering, check_network
 
 GROWTH, TRIES = 8.0, 14
@@ -130,7 +127,7 @@ def counterfactual(
     given, device = batch.tensor, batch.tensor.device
     own = _columns(net, given)
     goal, wanted = _targets(net, target, given, own)
-    low, high = (end.to(device) for end in bounds_of(bounds, space))
+    low, high = bounds_of(bounds, space).to(device)
     if columns is not None:
         check_whole("columns", columns)
     still = (mask(fixed, space, "fixed") | space.still).to(device)
@@ -174,20 +171,10 @@ def counterfactual(
 
 def region_of(net: NeuralizedClustering) -> Region:
     """Return the geometry of a network's clusters: boxes, polyhedra, or regions with curved boundaries."""
-    slopes = net.head.slopes()
+    head, slopes = net.head, net.head.slopes()
     if slopes is None or net.noise is not None:
-        return Curved(net.head, net.noise)
-    return _region(net.head.competition, net.head, slopes)
-
-
-@singledispatch
-def _region(competition: Competition, head: Head, slopes: Tensor) -> Region:
-    return Polyhedra(head, slopes)
-
-
-@_region.register
-def _(competition: Path, head: Head, slopes: Tensor) -> Region:
-    edges = head.detection.edges()
+        return Curved(head, net.noise)
+    edges = head.detection.edges() if isinstance(head.competition, Path) else None
     return Polyhedra(head, slopes) if edges is None else Boxes(head, edges)
 
 
@@ -206,19 +193,20 @@ def _nearest(
         Computes the columns [n] of the clusters of changed points [n, d], after they are rounded and decoded.
     """
     region = region_of(net)
-    wanted = torch.cat([task.wanted, torch.zeros_like(outside)[:, None]], dim=1)  # and a column for noise
     whole = ((task.x == task.x.round()) | ~task.integer).all(dim=1)
-    settled = wanted.gather(1, own[:, None])[:, 0] & whole & ~outside
+    settled = task.wanted.gather(1, own[:, None])[:, 0] & whole & ~outside
     result = Found(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
     remaining = (~settled & ~outside).nonzero()[:, 0]
     size = 4 * torch.finfo(task.dtype).eps * (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
-    margin = region.first_margin + (size if region.first_margin else 0 * size)
+    margin = (1e-9 + size) * (not isinstance(region, Boxes))  # whose points may be on their edges
     for attempt in range(TRIES):
         if not len(remaining):
             break
-        found = _all_blocks(region, task.take(remaining), margin[remaining])
+        blocks = remaining.split(max(1, region.room))  # as many points at once as fit into memory
+        parts = [region.nearest(task.take(rows), margin[rows]) for rows in blocks]
+        found = Found(*map(torch.cat, zip(*parts, strict=True)))
         after = result.points.index_copy(0, remaining, found.points)
-        right = found.found & wanted.gather(1, reached(after)[:, None])[remaining, 0]
+        right = found.found & task.wanted.gather(1, reached(after)[:, None])[remaining, 0]
         won = remaining[right]
         result.points[won] = after[won].to(task.dtype).double()
         result.found[won] = True
@@ -229,13 +217,6 @@ def _nearest(
     return result
 
 
-def _all_blocks(region: Region, task: Task, margin: Tensor) -> Found:
-    """Find the nearest points block by block, as many at once as fit into memory."""
-    rows = torch.arange(len(margin), device=margin.device)
-    parts = [region.nearest(task.take(part), margin[part]) for part in rows.split(max(1, region.room))]
-    return Found(*(torch.cat([getattr(part, item.name) for part in parts]) for item in fields(Found)))
-
-
 def _columns(net: NeuralizedClustering, x: Tensor) -> Tensor:
     """The column [n] of each point's cluster; K for noise."""
     column = net.assign(x)
@@ -243,24 +224,24 @@ def _columns(net: NeuralizedClustering, x: Tensor) -> Tensor:
 
 
 def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """The columns [n] of the target labels, by default the runner-up, and the mask [n, K] of all targets.
+    """The columns [n] of the target labels, by default the runner-up, and the mask [n, K + 1] of targets.
 
     By default, these are all other clusters if the network is a tree, where the logits of runners-up are equal.
     """
     K = net.head.n_clusters
     if target is None:
+        other = own[:, None] != torch.arange(K, device=own.device)
         logits = net.carrier.each(x, lambda _, part: net.head(part))
-        logits = torch.cat([logits, logits[:, :1]], dim=1)  # a column for noise, so that K can be masked below
-        found = logits.scatter(1, own[:, None], -torch.inf)[:, :-1].argmax(dim=1)
+        found = torch.where(other, logits, -torch.inf).argmax(dim=1)
         if isinstance(net.head.competition, Path):
-            return found, own[:, None] != torch.arange(K, device=own.device)
-        return found, one_hot(found, K).bool()
+            return found, pad(other, (0, 1))
+        return found, one_hot(found, K + 1).bool()
     labels = as_array(target)
     if labels.shape not in ((), (1,), (len(x),)):
         raise ValueError(f"target needs one label or one per point ({len(x)}), got shape {list(labels.shape)}")
-    places = {label: column for column, label in enumerate(net.classes_.tolist())}
-    unknown = [label for label in labels.ravel().tolist() if label not in places]
-    if unknown:
+    at = pd.Index(net.classes_).get_indexer(labels.ravel())
+    if (at < 0).any():
+        unknown = labels.ravel()[at < 0][:1].tolist()
         raise ValueError(f"target needs labels among the clusters {net.classes_.tolist()}, got {unknown[0]!r}")
-    found = torch.tensor([places[label] for label in labels.ravel().tolist()], device=x.device).expand(len(x))
-    return found, one_hot(found, K).bool()
+    found = torch.as_tensor(at, device=x.device).expand(len(x))
+    return found, one_hot(found, K + 1).bool()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 import torch
 from torch import Tensor
 
@@ -43,26 +41,24 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     low, high = low.expand(n, d), high.expand(n, d)
     multipliers, found = _first(normals, limits, low, high)
     goal = -torch.einsum("nhd,nh->nd", normals, multipliers)
-    u = goal.clamp(low, high)
-    side = torch.where(low == high, 0, (goal - u).sign()).to(u)  # the bounds that are active
-    state = _State(
-        torch.arange(n, device=u.device), normals, limits, low, high, (low == high), u, multipliers.clone(),
-        multipliers > 0, (goal - u).abs() * (side != 0), side,
-        torch.full((n,), -1, device=u.device), u.new_zeros(n),
-    )  # fmt: skip
-    u = u.clone()
-    state = state.take(found)
+    answer = goal.clamp(low, high)
+    beyond = torch.cat([low - goal, goal - high], dim=1).clamp(min=0) * (low < high).repeat(1, 2)
+    # constraints: the half-spaces, the lower bounds, the upper bounds; those with a positive multiplier are active
+    weight = torch.cat([multipliers, beyond], dim=1)
+    nothing = torch.full((n,), -1, device=low.device)
+    rows = torch.arange(n, device=low.device)
+    state = [rows, normals, torch.cat([limits, -low, high], dim=1), answer, weight, nothing, low.new_zeros(n)]
+    state, answer = _take(state, found), answer.clone()
     for _ in range(10 * (H + d) + 100):
-        if not len(state.point):
+        if not len(state[0]):
             break
-        feasible, finished = _step(state)
-        found[state.point[~feasible]] = False
-        ended = state.point[finished]
-        u[ended], multipliers[ended] = state.u[finished], state.multiplier[finished]
-        if bool((finished | ~feasible).any()):
-            state = state.take(feasible & ~finished)
-    found[state.point] = False
-    return u, found, multipliers
+        state, feasible, solved = _step(*state)
+        row = state[0]
+        found[row[~feasible]] = False
+        answer[row[solved]], multipliers[row[solved]] = state[3][solved], state[4][solved, :H]
+        state = _take(state, feasible & ~solved)
+    found[state[0]] = False
+    return answer, found, multipliers
 
 
 def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,13 +67,10 @@ def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[
     The solution for a multiplier t is ``clamp(t way)`` with way = -normal, so that its way along the normal grows
     piecewise linearly in t, from t = 0 with slopes that change where a column leaves one bound or reaches another.
     """
-    H, d = normals.shape[1:]
     found, multipliers = (low <= high).all(dim=1), torch.zeros_like(limits)
-    if not H or not d:
-        return multipliers, found
     start = torch.zeros_like(low).clamp(low, high)
     excess, worst = (torch.einsum("nhd,nd->nh", normals, start) - limits).max(dim=1, keepdim=True)
-    way = -normals.gather(1, worst[:, :, None].expand(-1, -1, d))[:, 0]
+    way = -normals.gather(1, worst[:, :, None].expand(-1, -1, low.shape[1]))[:, 0]
     way = torch.where(low < high, way, 0.0)
     near = torch.where(way > 0, low.clamp(min=0), high.clamp(max=0))
     far = torch.where(way > 0, high.clamp(min=0), low.clamp(max=0))
@@ -93,97 +86,66 @@ def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[
     return multipliers.scatter(1, worst, torch.where((excess > 0) & best.isfinite(), best, 0.0)), found
 
 
-@dataclass
-class _State:
-    """The state of the points that are not solved yet; modified in place."""
-
-    point: Tensor
-    normals: Tensor
-    limits: Tensor
-    low: Tensor
-    high: Tensor
-    fixed: Tensor
-    u: Tensor
-    multiplier: Tensor  # [n, H], multipliers of the half-spaces
-    active: Tensor  # [n, H]
-    pull: Tensor  # [n, d], multipliers of the bounds
-    side: Tensor  # [n, d]: 1 at the upper bound, -1 at the lower one, 0 at neither
-    entering: Tensor  # [n]: half-space, or H + column for a lower bound, H + d + column for an upper one; or -1
-    weight: Tensor  # [n], multiplier of the entering constraint
-
-    def take(self, subset: Tensor) -> _State:
-        return self if bool(subset.all()) else _State(*(getattr(self, f.name)[subset] for f in fields(self)))
+def _take(state: list[Tensor], subset: Tensor) -> list[Tensor]:
+    return state if bool(subset.all()) else [part[subset] for part in state]
 
 
-def _step(s: _State) -> tuple[Tensor, Tensor]:
-    """Add or drop one constraint per point; return which points may have a solution, and which are solved."""
-    H, d, rows = s.limits.shape[1], s.u.shape[1], torch.arange(len(s.u), device=s.u.device)
-    beyond = torch.einsum("nhd,nd->nh", s.normals, s.u) - s.limits
-    beyond = torch.cat([beyond.masked_fill(s.active, -torch.inf), s.low - s.u, s.u - s.high], dim=1)
-    worst = beyond.argmax(dim=1)
-    entering = torch.where(s.entering < 0, worst, s.entering)
-    excess = beyond[rows, entering]
-    finished = (s.entering < 0) & (excess <= ROUNDING * (1 + s.u.abs().amax(dim=1)))
-    bound = (entering - H).clamp(min=0)
-    column, sign = bound % d, torch.where(bound < d, -1.0, 1.0)
-    normal = torch.zeros_like(s.u).scatter(1, column[:, None], sign.to(s.u)[:, None])
-    normal = (
-        torch.where((entering < H)[:, None], s.normals[rows, entering.clamp(max=H - 1)], normal) if H else normal
-    )
-    free = ((s.side == 0) & ~s.fixed).to(s.u)
-    change = _change(s, normal, free)
-    along = torch.where((change > 0) & s.active, s.multiplier / change, torch.inf)  # step until a multiplier is 0
-    rest = normal - torch.einsum("nhd,nh->nd", s.normals, change)
-    loss = s.side * rest
-    until = torch.where((loss > 0) & (s.side != 0), s.pull / loss, torch.inf)
-    least, leaving = torch.cat([along, until], dim=1).min(dim=1)
-    length = (rest * free).square().sum(dim=1)
-    depends = length <= ROUNDING
-    full = torch.where(depends, torch.inf, excess.clamp(min=0) / length.clamp(min=ROUNDING))
+def _step(
+    row: Tensor, normals: Tensor, limits: Tensor, u: Tensor, weight: Tensor, entering: Tensor, gained: Tensor
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Add or drop one constraint; return the new state, which problems may have a solution, and which are solved.
+
+    Parameters
+    ----------
+    weight : Tensor [n, H + 2 d]
+        Multipliers of the constraints.
+    entering : Tensor [n]
+        The constraint that is being added, or -1.
+    gained : Tensor [n]
+        Its multiplier so far.
+    """
+    H, d, every = *normals.shape[1:], torch.arange(len(u), device=u.device)
+    active = weight > 0
+    half, below, above = active.split([H, d, d], dim=1)
+    low, high = -limits[:, H : H + d], limits[:, H + d :]
+    free = ~below & ~above & (low != high)
+    beyond = torch.cat([torch.einsum("nhd,nd->nh", normals, u), -u, u], dim=1) - limits
+    worst, which = beyond.masked_fill(active, -torch.inf).max(dim=1)
+    solved = (entering < 0) & (worst <= ROUNDING * (1 + u.abs().amax(dim=1)))
+    entering = torch.where(entering < 0, which, entering)
+    unit = torch.zeros_like(weight).scatter(1, entering[:, None], 1.0)
+    rest = unit[:, H + d :] - unit[:, H : H + d]
+    rest = torch.where((entering < H)[:, None], normals[every, entering.clamp(max=H - 1)], rest)
+    change = _change(normals, half, rest, free.to(u))
+    rest = rest - torch.einsum("nhd,nh->nd", normals, change)
+    change = torch.cat([change, -rest, rest], dim=1)
+    # the step until the multiplier of an active constraint is 0, and until the entering one is satisfied
+    least, leaving = torch.where(active & (change > 0), weight / change, torch.inf).min(dim=1)
+    rest = rest * free
+    length = rest.square().sum(dim=1)
+    independent = length > ROUNDING
+    full = torch.where(independent, beyond[every, entering].clamp(min=0) / length, torch.inf)
     t = torch.minimum(full, least)
-    feasible = t.isfinite() | finished
-    t = torch.where(t.isfinite() & ~finished, t, 0.0)[:, None]
-    s.u -= torch.where(depends[:, None], 0.0, t) * rest * free
-    s.multiplier = ((s.multiplier - t * change).clamp(min=0)) * s.active
-    s.pull = ((s.pull - t * loss).clamp(min=0)) * (s.side != 0)
-    s.weight = torch.where(s.entering < 0, 0.0, s.weight) + t[:, 0]
-    moving = feasible & ~finished
-    _add_constraint(s, rows, entering, moving & (full <= least), column, sign)
-    dropped = moving & (full > least)
-    _drop_constraint(s, rows, leaving, dropped)
-    s.entering = torch.where(dropped, entering, -1)
-    return feasible, finished
+    feasible = t.isfinite() | solved
+    t = torch.where(t.isfinite() & ~solved, t, 0.0)
+    u = u - (t * independent)[:, None] * rest
+    weight = (weight - t[:, None] * change).clamp(min=0) * active
+    gained = gained + t
+    drops, enters = (full > least) & ~solved, (full <= least) & ~solved
+    weight[every[drops], leaving[drops]] = 0.0
+    weight[every[enters], entering[enters]] = gained[enters]
+    _, below, above = (weight > 0).split([H, d, d], dim=1)
+    u = torch.where(below, low, torch.where(above, high, u))
+    entering, gained = torch.where(drops, entering, -1), torch.where(drops, gained, 0.0)
+    return [row, normals, limits, u, weight, entering, gained], feasible, solved
 
 
-def _change(s: _State, normal: Tensor, free: Tensor) -> Tensor:
+def _change(normals: Tensor, active: Tensor, normal: Tensor, free: Tensor) -> Tensor:
     """The rate [n, H] at which the multipliers of active half-spaces decrease while a constraint enters."""
-    width = int(s.active.sum(dim=1).max()) if s.active.numel() else 0
-    change = torch.zeros_like(s.multiplier)
-    if width == 0:
-        return change
-    used, index = s.active.to(torch.uint8).topk(width, dim=1)
-    subset = s.normals.gather(1, index[:, :, None].expand(-1, -1, s.u.shape[1])) * free[:, None] * used[:, :, None]
-    gram = subset @ subset.mT + torch.diag_embed(1.0 - used.to(subset))
+    width = int(active.sum(dim=1).max())
+    used, index = active.to(normals).topk(width, dim=1)
+    subset = normals.gather(1, index[:, :, None].expand(-1, -1, normals.shape[2]))
+    subset = subset * free[:, None] * used[:, :, None]
+    gram = subset @ subset.mT + torch.diag_embed(1.0 - used)
     solved = torch.linalg.solve_ex(gram, subset @ normal[:, :, None])[0][:, :, 0]
-    return change.scatter(1, index, solved * used)
-
-
-def _add_constraint(
-    s: _State, rows: Tensor, entering: Tensor, subset: Tensor, column: Tensor, sign: Tensor
-) -> None:
-    H = s.limits.shape[1]
-    half, bound = subset & (entering < H), subset & (entering >= H)
-    s.active[rows[half], entering[half]] = True
-    s.multiplier[rows[half], entering[half]] = s.weight[half]
-    r, c, side = rows[bound], column[bound], sign[bound].to(s.u)
-    s.side[r, c], s.pull[r, c] = side, s.weight[bound]
-    s.u[r, c] = torch.where(side < 0, s.low[r, c], s.high[r, c])
-
-
-def _drop_constraint(s: _State, rows: Tensor, leaving: Tensor, subset: Tensor) -> None:
-    H = s.limits.shape[1]
-    half, bound = subset & (leaving < H), subset & (leaving >= H)
-    s.active[rows[half], leaving[half]] = False
-    s.multiplier[rows[half], leaving[half]] = 0.0
-    s.side[rows[bound], leaving[bound] - H] = 0.0
-    s.pull[rows[bound], leaving[bound] - H] = 0.0
+    return torch.zeros_like(active, dtype=normals.dtype).scatter(1, index, solved * used)

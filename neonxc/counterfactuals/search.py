@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +18,7 @@ UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of whole numbers in their own units), count as none."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """Nearest points [n, d], and whether they were found, are exact, and have converged, [n] each."""
 
     points: Tensor
@@ -28,8 +27,7 @@ class Found:
     converged: Tensor
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(NamedTuple):
     """Nodes of the search tree: the problem of reaching a piece within a box of changes, in units of `spread`."""
 
     point: Tensor  # [m]
@@ -41,40 +39,33 @@ class Nodes:
 
     def take(self, subset: Tensor) -> Nodes:
         """Select nodes."""
-        return Nodes(*(getattr(self, field.name)[subset] for field in fields(self)))
+        return Nodes(*(part[subset] for part in self))
 
-    def __add__(self, other: Nodes) -> Nodes:
-        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
-        return Nodes(*(torch.cat(pair) for pair in pairs))
+    def and_also(self, other: Nodes) -> Nodes:
+        """Join two sets of nodes."""
+        return Nodes(*map(torch.cat, zip(self, other, strict=True)))
 
 
 Solve = Callable[[Nodes], tuple[Tensor, Tensor, Tensor]]
 """Solves nodes: returns the smallest changes [m, d], whether there are any, and whether they converged."""
 
 
-def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
-    """The root nodes of pairs of points and pieces, where nothing is decided yet."""
-    low, high = task.box()
-    whole = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # fractional, so they have to change
-    chosen = whole[point]
-    low, high = _no_more(task, low[point], high[point], chosen)
-    return Nodes(point, piece, bound, low, high, chosen)
-
-
-def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex: bool) -> Found:
+def search(
+    task: Task, point: Tensor, piece: Tensor, bound: Tensor, solve: Solve, room: int, most: int, convex: bool
+) -> Found:
     """Find the least change of every point.
 
     Parameters
     ----------
     task : Task
-    nodes : Nodes
-        The root nodes.
+    point, piece, bound : Tensor [m]
+        The pairs of points and pieces, and lower bounds of their distances.
     solve : callable
         Solves nodes.
     room : int
         Number of nodes that fit into memory at once.
     most : int
-        Number of nodes that may be solved per point.
+        Number of nodes that may be solved per point, in addition to its pieces.
     convex : bool
         Whether the pieces are convex, so that each solution bounds those with fewer columns from below.
 
@@ -82,30 +73,31 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex:
     -------
     Found
     """
-    n = len(task.x)
-    best = task.x.new_full((n,), torch.inf)
-    answer, sure = torch.zeros_like(task.x), torch.zeros(n, dtype=torch.bool, device=task.x.device)
-    solved, exact = torch.zeros(n, dtype=torch.int64, device=task.x.device), torch.ones_like(sure)
+    low, high = task.box()
+    whole = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # fractional, so they have to change
+    nodes = _no_more(task, Nodes(point, piece, bound, low[point], high[point], whole[point]))
+    most += int(point.bincount(minlength=1).max())
+    best = torch.full_like(task.x[:, 0], torch.inf)
+    answer, sure = torch.zeros_like(task.x), torch.zeros_like(best, dtype=torch.bool)
+    solved, exact = torch.zeros_like(best), ~sure
     while len(nodes.point):
         now = _next(nodes, room)
         subset, nodes = nodes.take(now), nodes.take(~now)
-        solved.index_add_(0, subset.point, torch.ones_like(subset.point))
+        solved.index_add_(0, subset.point, torch.ones_like(subset.bound))
         u, feasible, converged = solve(subset)
         length = torch.linalg.vector_norm(u, dim=1)
-        remaining = feasible & (length < best[subset.point])
-        subset, u, length, converged = (
-            subset.take(remaining),
-            u[remaining],
-            length[remaining],
-            converged[remaining],
-        )
-        candidates = (subset, u, converged)
+        better = feasible & (length < best[subset.point])
+        subset, u, length, converged = subset.take(better), u[better], length[better], converged[better]
+        tried, end = subset, u
         if task.discrete:
-            candidates = _rounded(task, subset, u, solve)
-        _keep_best(best, answer, sure, *candidates)
-        if task.discrete:
-            subset = replace(subset, bound=_bound(task, subset, u) if convex else length)
-            nodes = nodes + _children(task, subset, u)
+            tried, end, converged = _rounded(task, subset, u, solve)
+            subset = subset._replace(bound=_bound(task, subset, u) if convex else length)
+            nodes = nodes.and_also(_children(task, subset, u))
+        length = torch.linalg.vector_norm(end, dim=1)
+        better = length < best[tried.point]
+        best.scatter_reduce_(0, tried.point, length, "amin")
+        won = better & (length == best[tried.point])
+        answer[tried.point[won]], sure[tried.point[won]] = end[won], converged[won]
         better, spent = nodes.bound < best[nodes.point] * (1 - UNCHANGED), solved[nodes.point] >= most
         exact[nodes.point[better & spent]] = False
         nodes = nodes.take(better & ~spent)
@@ -116,19 +108,10 @@ def _next(nodes: Nodes, room: int) -> Tensor:
     """Mask of the nodes to solve next: the best ones of every point, as many as fit into memory."""
     order = nodes.bound.argsort(stable=True)
     order = order[nodes.point[order].argsort(stable=True)]
-    point = nodes.point[order]
-    _, counts = point.unique_consecutive(return_counts=True)
-    first = (counts.cumsum(0) - counts).repeat_interleave(counts)
-    rank = torch.arange(len(order), device=order.device) - first
-    return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < max(1, room // len(counts)))
-
-
-def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tensor, converged: Tensor) -> None:
-    length = torch.linalg.vector_norm(u, dim=1)
-    better = length < best[nodes.point]
-    best.scatter_reduce_(0, nodes.point, length, "amin")
-    won = better & (length == best[nodes.point])
-    answer[nodes.point[won]], sure[nodes.point[won]] = u[won], converged[won]
+    counts = nodes.point.bincount()
+    rank = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[nodes.point[order]]
+    each = max(1, room // int(counts.count_nonzero()))
+    return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < each)
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
@@ -145,11 +128,11 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
 
     def at(whole: Tensor) -> Nodes:
         end = (whole - x) / task.spread
-        return replace(nodes, low=torch.where(movable, end, low), high=torch.where(movable, end, high))
+        return nodes._replace(low=torch.where(movable, end, low), high=torch.where(movable, end, high))
 
     tried = at(value.round())
     if bool(movable.any()):  # rounded away from x, points are more likely to reach the target
-        tried = tried + at(torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor()))
+        tried = tried.and_also(at(torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor())))
     found, feasible, converged = solve(tried)
     return tried.take(feasible), found[feasible], converged[feasible]
 
@@ -180,37 +163,27 @@ def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
     """Branch: on whether a column changes, or on whether a whole number is below or above its value."""
     x = task.x[nodes.point]
     value = x + u * task.spread
-    uneven = torch.where(task.integer, (value - value.round()).abs(), 0.0)
-    uneven = torch.where(nodes.low < nodes.high, uneven, 0.0)
+    uneven = torch.where(task.integer & (nodes.low < nodes.high), (value - value.round()).abs(), 0.0)
     changed = (u.abs() > UNCHANGED) & ~nodes.chosen
-    many = torch.zeros_like(nodes.point, dtype=torch.bool)
-    if task.most is not None:
-        many = (changed | nodes.chosen).sum(dim=1) > task.most
-    split = ~many & (uneven.amax(dim=1) > UNCHANGED) if u.shape[1] else many
-    by_column = _by_column(task, nodes.take(many), (u.abs() * changed)[many].argmax(dim=1))
-    at = uneven[split].argmax(dim=1, keepdim=True)
-    below = (value[split].gather(1, at).floor() - x[split].gather(1, at)) / task.spread[at]
+    count = (changed | nodes.chosen).sum(dim=1, keepdim=True)
+    many = torch.zeros_like(count, dtype=torch.bool) if task.most is None else count > task.most
+    most, at = torch.where(many, u.abs() * changed, uneven).max(dim=1, keepdim=True)
+    below = ((value.floor() - x) / task.spread).gather(1, at)
     above = below + 1 / task.spread[at]
-    halves = nodes.take(split)
-    lower = replace(halves, high=halves.high.scatter(1, at, below))
-    upper = replace(halves, low=halves.low.scatter(1, at, above))
-    return by_column + lower + upper
+    chosen = nodes.chosen.scatter(1, at, many | nodes.chosen.gather(1, at))
+    low = nodes.low.scatter(1, at, torch.where(many, nodes.low.gather(1, at), above))
+    upper = _no_more(task, nodes._replace(low=low, chosen=chosen))
+    low = nodes.low.scatter(1, at, torch.where(many, 0.0, nodes.low.gather(1, at)))
+    lower = nodes._replace(low=low, high=nodes.high.scatter(1, at, torch.where(many, 0.0, below)))
+    split = (many | (most > UNCHANGED))[:, 0]
+    return lower.take(split).and_also(upper.take(split))
 
 
-def _by_column(task: Task, nodes: Nodes, column: Tensor) -> Nodes:
-    """Two nodes for each: in one the column may not change, in the other it counts as changed."""
-    at = column[:, None]
-    without = replace(nodes, low=nodes.low.scatter(1, at, 0.0), high=nodes.high.scatter(1, at, 0.0))
-    chosen = nodes.chosen.scatter(1, at, True)
-    low, high = _no_more(task, nodes.low, nodes.high, chosen)
-    return without + replace(nodes, low=low, high=high, chosen=chosen)
-
-
-def _no_more(task: Task, low: Tensor, high: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+def _no_more(task: Task, nodes: Nodes) -> Nodes:
     """Fix the other columns of nodes in which as many columns as allowed are chosen."""
     if task.most is None:
-        return low, high
-    count = chosen.sum(dim=1, keepdim=True)
-    still = (count >= task.most) & ~chosen
-    low, high = torch.where(still, 0.0, low), torch.where(still, 0.0, high)
-    return torch.where(count > task.most, torch.inf, low), high  # too many are chosen: an empty box
+        return nodes
+    count = nodes.chosen.sum(dim=1, keepdim=True)
+    still = (count >= task.most) & ~nodes.chosen
+    low, high = nodes.low.masked_fill(still, 0.0), nodes.high.masked_fill(still, 0.0)
+    return nodes._replace(low=low.masked_fill(count > task.most, torch.inf), high=high)  # too many: an empty box

@@ -25,21 +25,18 @@ class Space:
         The user's points, and the same points as a tensor of the head's columns.
     names : sequence of str
         Names of the user's columns.
+    still : Tensor [D] of bool
+        The head's columns that can't change.
     """
 
-    def __init__(self, batch: Table, names: Sequence[str]) -> None:
-        self.batch, self.names = batch, names
+    def __init__(self, batch: Table, names: Sequence[str], still: Tensor) -> None:
+        self.batch, self.names, self.still = batch, names, still
         self.encoded_names = names
         self.bounds: dict[int, tuple[float, float]] = {}  # of the user's columns
 
-    @property
-    def still(self) -> Tensor:
-        """Mask [D] of the head's columns that can't change."""
-        return torch.zeros(self.batch.tensor.shape[1], dtype=torch.bool)
-
-    def place(self, column: int, name: str) -> int:
-        """Return the position of a user's column among the head's columns."""
-        return column
+    def places(self, column: int, name: str) -> list[int]:
+        """Return the positions of a user's column among the head's columns."""
+        return [column]
 
     def apply(self, place: int, value: float) -> float:
         """Convert a value of a user's column to one of the head's column."""
@@ -58,61 +55,46 @@ class Space:
         return self.batch.restore(points - self.batch.tensor)
 
 
-class Codes(Space):
-    """Encoded columns given as a tensor; those of categories can't change."""
-
-    def __init__(self, batch: Table, encoding: Encoding) -> None:
-        super().__init__(batch, encoding.names)
-        self.encoding = encoding
-
-    @property
-    def still(self) -> Tensor:
-        """Mask [D] of the columns of categories, and of columns that encode the same table column."""
-        alone = self.encoding.owner.bincount()[self.encoding.owner] == 1
-        return ~(self.encoding.is_number & alone)
-
-
-class EncodedColumns(Codes):
+class EncodedColumns(Space):
     """A table that is encoded: its numbers can change, and its categories can't."""
 
-    def __init__(self, batch: Table, encoding: Encoding) -> None:
-        super().__init__(batch, encoding)
-        self.names = encoding.columns
+    def __init__(self, batch: Table, encoding: Encoding, still: Tensor) -> None:
+        super().__init__(batch, encoding.columns, still)
+        self.encoding, self.encoded_names = encoding, encoding.names
+        self.numbers = {i: part for i, part in enumerate(encoding.parts) if isinstance(part, Number)}
 
-    def place(self, column: int, name: str) -> int:
-        """Return the position of a column among the encoded ones, if it can change."""
-        own = (self.encoding.owner == column).nonzero()[:, 0].tolist()
-        if len(own) != 1 or bool(self.still[own[0]]):
-            if name == "fixed":
-                return -1
+    def places(self, column: int, name: str) -> list[int]:
+        """Return the positions of a column among the encoded ones; all but `fixed` need one that can change."""
+        own: list[int] = (self.encoding.owner == column).nonzero()[:, 0].tolist()
+        if name == "fixed":
+            return own
+        if not own or bool(self.still[own].any()):
             raise ValueError(f"{name} needs numeric columns, column {self.names[column]!r} is encoded otherwise")
-        part = self.encoding.parts[own[0]]
-        if name == "integer" and isinstance(part, Number) and part.functions:
+        functions = self.numbers[own[0]].functions
+        if name == "integer" and functions:
             raise ValueError(
                 f"integer can't hold column {self.names[column]!r}: the pipeline takes its "
-                f"{' and '.join(part.functions)}"
+                f"{' and '.join(functions)}"
             )
-        return own[0]
+        return own
 
     def apply(self, place: int, value: float) -> float:
         """Apply the encoding's functions to a number."""
-        part = self.encoding.parts[place]
-        return part.clipped(value) if isinstance(part, Number) else value
+        return self.numbers[place].clipped(value) if place in self.numbers else value
 
     def raw(self, points: Tensor) -> np.ndarray:
         """Invert the encoding's functions."""
-        values = points.double().cpu().numpy().copy()
-        for i, part in enumerate(self.encoding.parts):
-            if isinstance(part, Number):
-                values[:, i] = part.undo(values[:, i])
+        values = super().raw(points).copy()
+        for i, part in self.numbers.items():
+            values[:, i] = part.undo(values[:, i])
         return values
 
     def points(self, points: Tensor) -> Any:
         """Return the table with the changed numbers."""
         table = self.batch.frame(self.encoding.columns).copy()
         raw, moved = self.raw(points), (points != self.batch.tensor).cpu().numpy()
-        for i, part in enumerate(self.encoding.parts):
-            if isinstance(part, Number) and moved[:, i].any():
+        for i, part in self.numbers.items():
+            if moved[:, i].any():
                 column = table.iloc[:, part.column]
                 dtype = column.dtype if column.dtype.kind == "f" else np.dtype(float)
                 values = column.to_numpy(dtype=dtype, na_value=np.nan, copy=True)
@@ -120,19 +102,16 @@ class EncodedColumns(Codes):
                 valid = moved[:, i] & np.isfinite(part.apply(after))  # a function's inverse may be infinite
                 values[valid] = after[valid]
                 table.isetitem(part.column, pd.Series(values, index=table.index))
-        return self._like_x(table)
+        if self.batch.names is not None:
+            return table.set_axis(self.batch.columns, axis=1)
+        given = self.batch.data.dtype
+        return table.to_numpy(dtype=np.float64 if given.kind in "iub" else given)
 
     def changes(self, points: Tensor) -> Any:
         """Compute the differences of the numbers; 0 for categories."""
         difference = self.raw(points) - self.raw(self.batch.tensor)
         difference = np.where((points == self.batch.tensor).cpu().numpy(), 0.0, difference)
         return self.batch.restore(self.encoding.collected(torch.as_tensor(difference)))
-
-    def _like_x(self, table: pd.DataFrame) -> Any:
-        if self.batch.names is not None:
-            return table.set_axis(self.batch.columns, axis=1)
-        dtype = self.batch.data.dtype
-        return table.to_numpy(dtype=np.float64 if dtype.kind in "iub" else dtype)
 
 
 def space_of(net: NeuralizedClustering, batch: Table) -> Space:
@@ -143,9 +122,11 @@ def space_of(net: NeuralizedClustering, batch: Table) -> Space:
     ValueError
         The inputs of the network are texts.
     """
-    if net.encoding is None:
-        names = net.feature_names_ or batch.names or [f"x{i}" for i in range(batch.tensor.shape[1])]
-        return Space(batch, names)
-    if not isinstance(net.encoding, Encoding):
+    encoding, still = net.encoding, torch.zeros(batch.tensor.shape[1], dtype=torch.bool)
+    if encoding is None:
+        return Space(batch, net.feature_names_ or batch.names or [f"x{i}" for i in range(len(still))], still)
+    if not isinstance(encoding, Encoding):
         raise ValueError("counterfactual needs a network on tables, the inputs of this one are texts")
-    return (Codes if batch.is_tensor else EncodedColumns)(batch, net.encoding)
+    # categories, and columns that encode the same table column
+    still = ~encoding.is_number | (encoding.owner.bincount()[encoding.owner] > 1)
+    return Space(batch, encoding.names, still) if batch.is_tensor else EncodedColumns(batch, encoding, still)

@@ -15,6 +15,8 @@ from neonxc.counterfactuals.space import Space
 from neonxc.data.inputs import as_array, spreads
 from neonxc.network import NeuralizedClustering
 
+SOME = 20  # number of column names in a message
+
 
 @dataclass(frozen=True)
 class Task:
@@ -26,7 +28,7 @@ class Task:
         The points.
     dtype : torch.dtype
         The dtype in which the points were given and are returned.
-    wanted : Tensor [n, K] of bool
+    wanted : Tensor [n, K + 1] of bool
         The clusters that are targets of each point; it has to reach one of them.
     spread : Tensor [d] of float64
         Units of the changes.
@@ -72,71 +74,57 @@ class Task:
         return torch.linalg.vector_norm((y - self.x) / self.spread, dim=1)
 
 
-def positions(value: Any, names: Sequence[str], name: str) -> list[int]:
-    """Return the positions of one or several columns, given by name or position.
+def position(column: Any, names: Sequence[str], name: str) -> int:
+    """Return the position of a column, given by name or position.
 
     Raises
     ------
     ValueError
         There is no such column.
     """
-    several = [value] if isinstance(value, (str, int, np.integer)) else list(value)
-    found = []
-    for column in several:
-        if isinstance(column, str) and column in names:
-            found.append(list(names).index(column))
-        elif isinstance(column, (int, np.integer)) and not isinstance(column, bool) and 0 <= column < len(names):
-            found.append(int(column))
-        else:
-            raise ValueError(
-                f"{name} has an unknown column {column!r}{similar([column], names)}; columns are {_some(names)}"
-            )
-    return found
+    if isinstance(column, str) and column in names:
+        return list(names).index(column)
+    if isinstance(column, (int, np.integer)) and not isinstance(column, bool) and 0 <= column < len(names):
+        return int(column)
+    some = ", ".join(map(repr, names[:SOME])) + (f" and {len(names) - SOME} more" if len(names) > SOME else "")
+    raise ValueError(f"{name} has an unknown column {column!r}{similar([column], names)}; columns are {some}")
 
 
 def mask(value: Any, space: Space, name: str) -> Tensor:
-    """Return the mask [D] of the head's columns that a user's argument selects."""
-    places = [space.place(column, name) for column in positions(value, space.names, name)]
+    """Return the mask [D] of the head's columns that a user's argument, one or several columns, selects."""
     result = torch.zeros_like(space.still)
-    result[[place for place in places if place >= 0]] = True
+    for column in [value] if isinstance(value, (str, int, np.integer)) else value:
+        result[space.places(position(column, space.names, name), name)] = True
     return result
 
 
-def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, Tensor]:
-    """Return the lower and upper bounds [D] of the head's columns in float64; infinite where there are none.
+def bounds_of(bounds: Any, space: Space) -> Tensor:
+    """Return the lower and upper bounds [2, D] of the head's columns in float64; infinite where there are none.
 
     Raises
     ------
     ValueError
         Unknown columns, or values that are no ordered pairs of numbers.
     """
-    names = space.names
-    low, high = (
-        torch.tensor([space.apply(place, end) for place in range(len(space.still))], dtype=torch.float64)
-        for end in (-np.inf, np.inf)
-    )
-    if bounds is None:
-        return low, high
-    if not isinstance(bounds, Mapping):
+    ends = -np.inf, np.inf
+    result = [[space.apply(place, end) for end in ends] for place in range(len(space.still))]
+    if bounds is not None and not isinstance(bounds, Mapping):
         raise ValueError(f"bounds needs a dict of columns to (low, high), got {type(bounds).__name__}")
-    for column, pair in bounds.items():
-        (at,) = positions([column], names, "bounds")
-        place = space.place(at, "bounds")
-        least, most = _pair(pair, names[at])
-        low[place], high[place] = space.apply(place, least), space.apply(place, most)
-        space.bounds[at] = least, most
-    return low, high
-
-
-def _pair(pair: Any, column: str) -> tuple[float, float]:
-    try:
-        low, high = pair
-        least, most = -np.inf if low is None else float(low), np.inf if high is None else float(high)
-    except (TypeError, ValueError):
-        raise ValueError(f"bounds of column {column!r} need a pair (low, high) of numbers, got {pair!r}") from None
-    if not least <= most:
-        raise ValueError(f"bounds of column {column!r} need low <= high, got {pair!r}")
-    return least, most
+    for column, pair in (bounds or {}).items():
+        at = position(column, space.names, "bounds")
+        (place,) = space.places(at, "bounds")
+        try:
+            low, high = (end if given is None else float(given) for end, given in zip(ends, pair, strict=True))
+        except (TypeError, ValueError):
+            low = high = np.nan
+        if not low <= high:
+            raise ValueError(
+                f"bounds of column {space.names[at]!r} need a pair (low, high) of numbers with low <= high, "
+                f"got {pair!r}"
+            )
+        result[place] = [space.apply(place, end) for end in (low, high)]
+        space.bounds[at] = low, high
+    return torch.tensor(result, dtype=torch.float64).T
 
 
 def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
@@ -159,7 +147,3 @@ def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
     if found.shape != (D,) or not (np.isfinite(found) & (found > 0)).all():
         raise ValueError(f"spread needs a number > 0 for each of {D} columns, or data, got {spread!r}")
     return torch.as_tensor(found)
-
-
-def _some(names: Sequence[str], most: int = 20) -> str:
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
