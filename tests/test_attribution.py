@@ -579,22 +579,27 @@ def test_cuda(call):
 IRIS = load_iris().data
 
 
+def iris_net():
+    return neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8])
 def test_targets_of_any_whole_type(kind):
-    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(IRIS), IRIS)
+    net = iris_net()
     target = (np.arange(len(IRIS)) % 3).astype(kind)
-    expected = neonxc.NEON(net).attribute(IRIS, target=target.astype(int).tolist())
+    expected = NEON(net).attribute(IRIS, target=target.astype(int).tolist())
     for some in (target, torch.from_numpy(target)):
-        assert np.array_equal(neonxc.NEON(net).attribute(IRIS, target=some), expected)
+        assert np.array_equal(NEON(net).attribute(IRIS, target=some), expected)
 
 
-def test_a_series_of_targets_is_read_by_position(monkeypatch):
-    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(IRIS), IRIS)
+def test_targets_are_read_by_position_however_many_parts(monkeypatch):
+    net = iris_net()
     target = np.arange(len(IRIS)) % 3
-    expected = neonxc.NEON(net).attribute(IRIS, target=target)
-    monkeypatch.setattr("neonxc.common.memory.CPU", 4 * 8 * 3 * 64)  # several parts
+    expected = NEON(net).attribute(IRIS, target=target)
+    monkeypatch.setattr("neonxc.common.memory.CPU", 16 * 4 * 8 * 4)  # several parts
     shuffled = pd.Series(target, index=np.random.default_rng(0).permutation(len(IRIS)) + 7)
-    assert np.array_equal(neonxc.NEON(net).attribute(IRIS, target=shuffled), expected)
+    for some in (shuffled, tuple(target.tolist()), target.tolist()):
+        assert np.array_equal(NEON(net).attribute(IRIS, target=some), expected)
 
 
 def test_a_network_in_training_mode_is_refused_and_left_as_it_is():
@@ -608,21 +613,21 @@ def test_a_network_in_training_mode_is_refused_and_left_as_it_is():
     assert torch.equal(encoder[1].running_mean, before)
     net = neonxc.neuralize(np.eye(4)[:3], images, features=encoder.eval())
     encoder.train()
-    for call in (net.predict, neonxc.NEON(net).attribute, neonxc.NEON(net).summary):
+    for call in (net.predict, NEON(net).attribute, NEON(net).summary):
         with pytest.raises(ValueError, match="in training mode"):
             call(images)
     assert torch.equal(encoder[1].running_mean, before)
 
 
 def test_another_beta_leaves_the_network_as_it_is():
-    net = neonxc.neuralize(KMeans(4, n_init=1, random_state=0).fit(IRIS), IRIS)
+    net = iris_net()
     own = net.beta
-    hard = neonxc.NEON(net, beta=np.inf).attribute(IRIS)
+    hard = NEON(net, beta=np.inf).attribute(IRIS)
     assert net.beta == own
     net.beta = np.inf
-    assert np.array_equal(neonxc.NEON(net).attribute(IRIS), hard)
+    assert np.array_equal(NEON(net).attribute(IRIS), hard)
     with pytest.raises(ValueError, match="beta needs a number from 0 to inf, got -1"):
-        neonxc.NEON(net, beta=-1)
+        NEON(net, beta=-1)
 
 
 @pytest.mark.parametrize(
@@ -639,19 +644,14 @@ def test_columns_whose_squares_are_no_numbers(scale, kind):
 )
 def test_columns_of_any_other_size(scale, kind):
     data = (IRIS * scale).astype(kind)
-    plain = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
+    plain = iris_net()
     net = neonxc.neuralize(data[[0, 60, 120]], data)
     assert (net.predict(data) == plain.predict(IRIS)).all()
-    relevance = neonxc.NEON(net).attribute(data) / scale / scale
-    assert np.allclose(relevance, neonxc.NEON(plain).attribute(IRIS), rtol=1e-3, atol=1e-4)
+    relevance = NEON(net).attribute(data) / scale / scale
+    assert np.allclose(relevance, NEON(plain).attribute(IRIS), rtol=1e-3, atol=1e-4)
 
 
 # --- along the way from a baseline --------------------------------------------------------------------------
-
-
-def softmin_of(h, beta):
-    weights = np.exp(-beta * (h - h.min()))
-    return weights / weights.sum()
 
 
 @pytest.mark.parametrize("rule", ["linear", "midpoint"])
@@ -675,12 +675,12 @@ def test_rivals_on_the_way_by_loops(rule, steps):
             mean = np.zeros(4)
             for point in way:
                 h = contrasts(point)
-                weights = softmin_of(h, net.beta)
+                weights = softmin(h, net.beta)
                 share = weights * (h < 0) if h.min() < 0 else weights * h.min() / h
                 mean += share / share.sum() @ slope / steps
             assert np.allclose(found[n], (x - b) * mean, rtol=1e-8, atol=1e-10)
         else:
-            weights = np.mean([softmin_of(contrasts(point), net.beta) for point in way], axis=0)
+            weights = np.mean([softmin(contrasts(point), net.beta) for point in way], axis=0)
             h = contrasts(x)
             middle = (centers[c] + centers[others]) / 2
             expected = (weights * h.min() / h) @ (slope * (x - middle))
@@ -710,7 +710,7 @@ def test_the_way_through_a_network_is_that_of_gradients():
 
 
 def test_baselines_that_fit_nothing():
-    net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
+    net = iris_net()
     cases = (("mean", "a number or a baseline"), (np.nan, "finite"), (True, "finite"), (1j, "finite"))
     for along, message in cases:
         with pytest.raises(ValueError, match=f"along needs {message}"):
@@ -750,13 +750,6 @@ def test_wide_tables_are_explained_in_parts(monkeypatch):
     assert max(seen) == 50
 
 
-def test_a_tuple_of_targets_is_one_per_point_however_many_parts(monkeypatch):
-    net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
-    monkeypatch.setattr("neonxc.common.memory.CPU", 16 * 4 * 8 * 4)
-    target = tuple(i % 3 for i in range(len(IRIS)))
-    assert np.array_equal(NEON(net).attribute(IRIS, target=target), NEON(net).attribute(IRIS, target=list(target)))
-
-
 def test_trees_take_numbers_that_can_not_be_squared():
     tree = ExKMC(n_clusters=3, random_state=0).fit(IRIS)
     data = IRIS.copy()
@@ -772,7 +765,7 @@ def test_trees_take_numbers_that_can_not_be_squared():
 
 def test_a_baseline_may_be_a_series():
     frame = load_iris(as_frame=True).data
-    net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
+    net = iris_net()
     found = NEON(net, along=frame.mean()).attribute(IRIS)
     assert np.array_equal(found, NEON(net, along=IRIS.mean(0)).attribute(IRIS))
 
