@@ -113,13 +113,14 @@ def chosen(count: int, seed: int, only: str) -> list[Mutant]:
     return found
 
 
-def ordered_tests(copy: Path, file: str, only: list[str]) -> list[str]:
-    """Return the test files, those first that are likely to notice a change of `file`."""
+def stages(copy: Path, file: str, only: list[str]) -> list[list[str]]:
+    """Return the test files in the order in which they run: recorded answers, likely ones, and the others."""
     likely = next(names for start, names in FIRST.items() if file.startswith(start)).split()
-    files = only or sorted(path.relative_to(copy).as_posix() for path in (copy / "tests").glob("test_*.py"))
-    return sorted(
-        files, key=lambda name: ("recorded" not in name, not any(f"test_{word}" in name for word in likely))
-    )
+    found: list[list[str]] = [[], [], []]
+    for name in only or sorted(path.relative_to(copy).as_posix() for path in (copy / "tests").glob("test_*.py")):
+        is_likely = any(f"test_{word}" in name for word in likely)
+        found[0 if "recorded" in name else 2 - is_likely].append(name)
+    return list(filter(None, found))
 
 
 def noticed(copy: Path, mutant: Mutant, only: list[str]) -> str:
@@ -128,16 +129,20 @@ def noticed(copy: Path, mutant: Mutant, only: list[str]) -> str:
     code = path.read_bytes()
     path.write_bytes(code[: mutant.start] + mutant.new.encode() + code[mutant.stop :])
     env = os.environ | {"PYTHONPATH": str(copy)}
-    tests = ordered_tests(copy, mutant.file, only)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
     try:
-        done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=900)
+        for tests in stages(copy, mutant.file, only):
+            done = subprocess.run(
+                [*command, *tests], cwd=copy, env=env, capture_output=True, text=True, timeout=900
+            )
+            if done.returncode:
+                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+                return failed[1] if failed else f"exit status {done.returncode}"
     except subprocess.TimeoutExpired:
         return "no end"
     finally:
         path.write_bytes(code)
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return "" if done.returncode == 0 else failed[1] if failed else f"exit status {done.returncode}"
+    return ""
 
 
 def main() -> None:
