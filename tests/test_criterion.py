@@ -22,7 +22,7 @@ from neonxc.common.processes import Ranks
 from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact import rounded
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.columns import statistics as statistics_module
 from neonxc.trees.columns.statistics import Channels, Clusters, Parted, Points, Statistic
 from neonxc.trees.criteria import surrogate as surrogate_module
@@ -59,7 +59,7 @@ def tables(draw, most=18):
 
 
 def problem_of(case, weight=None):
-    table, centers = Table(torch.from_numpy(case.X)), torch.from_numpy(case.centers)
+    table, centers = DataMatrix(torch.from_numpy(case.X)), torch.from_numpy(case.centers)
     weight = case.weight if weight is None else weight
     weight = None if weight is None else torch.from_numpy(weight).double()
     labels = torch.from_numpy(case.labels)

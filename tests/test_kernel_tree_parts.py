@@ -13,7 +13,7 @@ from scipy.stats import poisson
 from neonxc.models import KernelKMeans
 from neonxc.trees.kernels import features as kernel_features
 from neonxc.trees.kernels import intervals as kernel_intervals
-from neonxc.trees.kernels.features import KernelTable, anchors_of, feature_space_distances, kernel_of
+from neonxc.trees.kernels.features import KernelFeatures, anchors_of, feature_space_distances, kernel_of
 from neonxc.trees.kernels.intervals import best_interval, intervals_of, pair_floors
 
 seeds = st.integers(0, 2**32 - 1)
@@ -33,7 +33,7 @@ def anchor_features(x, anchors, kernel, gamma):
 
 
 def surrogate_columns(table, kind, gamma, size, kernel="gaussian"):
-    return KernelTable(table.double(), kind, kernel, gamma, size).rows(slice(None))
+    return KernelFeatures(table.double(), kind, kernel, gamma, size).rows(slice(None))
 
 
 # --- surrogate columns -------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_kernels_of_anchors_multiply_to_the_kernel(kernel, power):
 @pytest.mark.parametrize("kind", ["taylor", "anchors"])
 def test_surrogate_columns_are_the_features_column_by_column(kind):
     X = torch.from_numpy(np.random.default_rng(1).normal(size=(40, 5)))
-    table = KernelTable(X, kind, "laplace", 0.8, 7)
+    table = KernelFeatures(X, kind, "laplace", 0.8, 7)
     columns = table.rows(slice(None))
     assert columns.shape == (40, 35)
     assert columns.dtype == torch.float64

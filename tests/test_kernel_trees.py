@@ -23,7 +23,7 @@ from neonxc.rules.intervals import contains
 from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.kernels import features as kernel_features
 from neonxc.trees.kernels import intervals as kernel_intervals
-from neonxc.trees.kernels.features import KernelTable
+from neonxc.trees.kernels.features import KernelFeatures
 
 EVERY = [KernelIMM, KernelExKMC, KernelExpand]
 EXPANDED = [KernelExKMC, KernelExpand]
@@ -82,7 +82,7 @@ def surrogates_of(case, kind, kernel, gamma, size):
     points = torch.from_numpy(case.values)
     if kind == "taylor":
         points = points - torch.from_numpy(np.average(case.values, axis=0, weights=case.mass))
-    columns = KernelTable(points, kind, kernel, gamma, size).rows(slice(None)).numpy()
+    columns = KernelFeatures(points, kind, kernel, gamma, size).rows(slice(None)).numpy()
     centers = [
         np.average(columns[case.labels == c], axis=0, weights=case.mass[case.labels == c]) for c in range(case.k)
     ]

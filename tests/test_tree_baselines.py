@@ -17,7 +17,7 @@ from turns import in_turns
 from neonxc.trees import CUBT, CLTree, KDTree
 from neonxc.trees.baselines.unsupervised import join_leaves, mean_of_smallest, nearest_distances
 from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.criteria.empty_space import EmptySpace
 from neonxc.trees.problem import Problem
@@ -28,7 +28,7 @@ EXPLAINERS = [CUBT, CLTree]
 
 
 def problem_of(X, weight=None):
-    table = Table(torch.as_tensor(X))
+    table = DataMatrix(torch.as_tensor(X))
     weight = None if weight is None else torch.as_tensor(weight, dtype=torch.float64)
     found = reference.from_labels(table, np.zeros(table.n, dtype=int), "l2", weight)
     columns = code_columns(table, found.centers)

@@ -49,7 +49,7 @@ PATHS = {
     "chunks": {
         "columns.sums.BUFFER": 3,
         "columns.sums.BUDGET": 40,
-        "coding.table.CHUNK": 30,
+        "coding.matrix.CHUNK": 30,
         "coding.value_ranks.INDICES": 3,
     },
     "small_cache": SORTED | {"columns.sums.CACHED": 20},

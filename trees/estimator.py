@@ -19,9 +19,9 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array
-from neonxc.data.table import Table as Given
+from neonxc.data.table import Table
 from neonxc.trees.coding.exact import tally
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.fitted.training_bounds import bounds_from_table, spread_and_bounds
 from neonxc.trees.fitted.tree import ThresholdTree
@@ -200,8 +200,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if batch_source(X) is not None:
             raise ValueError("score needs X in memory; inertia_ is the cost of the training points")
         data, _, _ = self._read(X, reset=False)
-        given = Given.read(X).for_sklearn if self.tree_.encoding is None else data
-        table = Table(data) if self._steps is None else Table(references.to_tensor(self._steps.transform(given)))
+        given = Table.read(X).for_sklearn if self.tree_.encoding is None else data
+        table = DataMatrix(data if self._steps is None else references.to_tensor(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
         return -table.cost(self._space_means.to(table.device), own)
 
@@ -256,7 +256,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         return None
 
     def _reference(
-        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
+        self, table: DataMatrix, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
     ) -> Reference:
         """The reference clustering of a table, which consists of the points of X."""
         if centers is not None:

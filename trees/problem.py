@@ -16,9 +16,9 @@ from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.coding.codes import CodedColumns
 from neonxc.trees.coding.entries import SparseColumns
 from neonxc.trees.coding.exact import exact_total, rounded, rounded_, tally
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.coding.midpoints import around, between, open_ends
 from neonxc.trees.coding.ordering import select
-from neonxc.trees.coding.table import Table
 from neonxc.trees.fitted.tree import canonical_columns
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Problem:
 
     Attributes
     ----------
-    table : Table
+    table : DataMatrix
         The columns that are cut.
     columns : CodedColumns or SparseColumns
         The codes of the columns.
@@ -104,7 +104,7 @@ class Problem:
         Reference clusters, 0 to k - 1.
     weight : Tensor [n] of float64 or None
         Weights of the points, rounded so that sums are exact.
-    space, space_centers : Table, Tensor [k, p]
+    space, space_centers : DataMatrix, Tensor [k, p]
         Points and centers in the space in which costs are measured, which is `table` itself unless the reference
         is a pipeline or the table has categories or missing values.
     metric : {"l2", "l1"}
@@ -119,12 +119,12 @@ class Problem:
         Number of points of all processes.
     """
 
-    table: Table
+    table: DataMatrix
     columns: CodedColumns | SparseColumns
     centers: Tensor
     labels: Tensor
     weight: Tensor | None
-    space: Table
+    space: DataMatrix
     space_centers: Tensor
     metric: str = "l2"
     given_distances: Tensor | None = None
@@ -167,7 +167,7 @@ class Problem:
         return self.labels.device
 
     @property
-    def filled(self) -> Table:
+    def filled(self) -> DataMatrix:
         """The table with missing values filled in; centers are means of its points."""
         return self.table if self.mixed is None else self.mixed.filled
 

@@ -13,7 +13,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import are_labels, label_array
-from neonxc.data.table import Table as Given
+from neonxc.data.table import Table
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
@@ -187,7 +187,7 @@ def trade_off(
         if not hasattr(reference, "fit_predict"):
             raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
         checked = check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
-        reference, own = fitted_labels(reference, Given.read(X).for_sklearn, checked)
+        reference, own = fitted_labels(reference, Table.read(X).for_sklearn, checked)
     k = len(own)
     if centers is None:
         counts = are_labels(own)
@@ -201,7 +201,7 @@ def trade_off(
         if reference is not None:
             explainer.set_params(reference=reference)
         fitted = explainer.fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
-        space = X if fitted._steps is None else fitted._steps.transform(Given.read(X).for_sklearn)
+        space = X if fitted._steps is None else fitted._steps.transform(Table.read(X).for_sklearn)
         tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
         cost, size, depth = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees tie
         found.append(Candidate(name, fitted, cost, size, depth, tree.n_leaves, on_front=False))

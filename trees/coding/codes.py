@@ -18,7 +18,7 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.coding.bins import Bins, Sketch
 from neonxc.trees.coding.entries import SparseColumns, code_sparse
 from neonxc.trees.coding.exact import exact_total, rounded
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.coding.value_ranks import code_type, value_ranks
 
 BINS = 512  # up to this number of codes, a column is searched code by code
@@ -117,7 +117,7 @@ class CodedColumns:
 
 
 def code_columns(
-    table: Table,
+    table: DataMatrix,
     centers: Tensor,
     max_bins: int | None = None,
     weight: Tensor | None = None,
@@ -127,7 +127,7 @@ def code_columns(
 
     Parameters
     ----------
-    table : Table
+    table : DataMatrix
     centers : Tensor [k, d] of float64
     max_bins : int, optional
         Columns with more distinct values than this are divided into at most this number of bins of about equally
@@ -149,7 +149,9 @@ def code_columns(
     return _columns(list(codes), torch.cat(middles), torch.cat(sizes))
 
 
-def _binned(table: Table, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks) -> CodedColumns:
+def _binned(
+    table: DataMatrix, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks
+) -> CodedColumns:
     """Codes with at most `max_bins` bins per column."""
     sketch = Sketch(table.d, max_bins, table.device)
     weight = None if weight is None else rounded(weight, exact_total(weight, ranks))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.coding.exact import whole
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 
 
 @dataclass
@@ -158,7 +158,7 @@ class SparseColumns:
 
 
 def code_sparse(
-    table: Table, centers: Tensor, max_bins: int | None = None, weight: Tensor | None = None
+    table: DataMatrix, centers: Tensor, max_bins: int | None = None, weight: Tensor | None = None
 ) -> SparseColumns:
     """Compute the codes of a sparse table; parameters as for :func:`neonxc.trees.coding.codes.code_columns`."""
     (k, d), data = centers.shape, table.data

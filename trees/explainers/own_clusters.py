@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.problem import Node
@@ -27,7 +27,7 @@ class OwnClusters(TreeExplainer):
     n_clusters: int | None  # type: ignore[assignment]
 
     def _reference(
-        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
+        self, table: DataMatrix, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
     ) -> Reference:
         if self._given:
             return super()._reference(table, X, labels, centers, weight, ranks)

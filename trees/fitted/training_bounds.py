@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.common.processes import Ranks
-from neonxc.trees.coding.table import CHUNK, Table
+from neonxc.trees.coding.matrix import CHUNK, DataMatrix
 from neonxc.trees.fitted.tree import ThresholdTree
 
 
 def bounds_from_table(
-    table: Table, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
+    table: DataMatrix, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor, Tensor]:
     """`spread` and `bounds` of a :class:`ThresholdTree`, from the points of all processes."""
     variances = torch.zeros(table.d, dtype=torch.float64)
@@ -24,7 +24,7 @@ def bounds_from_table(
     for columns in tested.split(max(1, CHUNK // most)) if len(tested) else ():
         values = torch.stack([table.column(column).to(torch.float64) for column in columns.tolist()])
         every = torch.arange(table.n, device=table.device)
-        variances[columns] = Table(values.T).variances(every, weight, ranks).cpu()
+        variances[columns] = DataMatrix(values.T).variances(every, weight, ranks).cpu()
         rows.append(nearest_values(tree, columns, values))
     return spread_and_bounds(variances, torch.cat(rows)[None], ranks)
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.data.table import Table as Given
+from neonxc.data.table import Table
 from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves, separate_centers
-from neonxc.trees.kernels.features import KernelTable, feature_space_distances, kernel_points, median_gamma
+from neonxc.trees.kernels.features import KernelFeatures, feature_space_distances, kernel_points, median_gamma
 from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
@@ -70,10 +70,10 @@ class KernelTree(TreeExplainer):
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
         points, names, give = super()._read(X, reset)
-        return (references.to_tensor(points) if Given(points).is_sparse else points), names, give
+        return (references.to_tensor(points) if Table(points).is_sparse else points), names, give
 
     def _reference(
-        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
+        self, table: DataMatrix, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
     ) -> Reference:
         found = super()._reference(table, X, labels, centers, weight, ranks)
         gamma = found.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
@@ -83,7 +83,7 @@ class KernelTree(TreeExplainer):
     def _kernel_imm(self, problem: Problem) -> Leaves:
         """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
         points = kernel_points(problem, self.features)
-        features = KernelTable(points, self.features, self.kernel, self.gamma_, self.n_features)
+        features = KernelFeatures(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
         columns, builder = code_columns(table, centers, self.max_bins, problem.weight), TreeBuilder()

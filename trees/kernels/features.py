@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.problem import Problem
 
 BLOCK = 1 << 18  # entries of a block of the kernel matrix on a CPU
@@ -26,16 +26,16 @@ def kernel_of(far: Tensor, kernel: str, gamma: float) -> Tensor:
     return far.pow_(POWER[kernel]).mul_(-gamma).exp_()
 
 
-class KernelTable:
-    """Table of the kernel features on which Kernel IMM [1]_ makes its cuts.
+class KernelFeatures:
+    """Matrix of the kernel features on which Kernel IMM [1]_ makes its cuts.
 
     The features are the kernel between a column's values and its anchors, or the first terms
     ``sqrt((2γ)^m / m!) x^m exp(-γx²)`` of the Gaussian kernel's Taylor expansion. They are corrected for rounding
     errors: equal raw values have equal features, and the absolute value of a feature is unimodal in the raw
     values. The values above a threshold therefore form at most two intervals of the raw column.
 
-    The class has the methods of :class:`~neonxc.trees.coding.table.Table`, but computes columns when they are
-    asked for, because all of them together may not fit into memory.
+    The class has the methods of :class:`~neonxc.trees.coding.matrix.DataMatrix`, but computes columns when they
+    are asked for, because all of them together may not fit into memory.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ class KernelTable:
     Examples
     --------
     >>> import torch
-    >>> from neonxc.trees.kernels.features import KernelTable
-    >>> KernelTable(torch.tensor([[0.0], [2.0]]).double(), "anchors", "laplace", 0.5, 2).columns(0, 2)
+    >>> from neonxc.trees.kernels.features import KernelFeatures
+    >>> KernelFeatures(torch.tensor([[0.0], [2.0]]).double(), "anchors", "laplace", 0.5, 2).columns(0, 2)
     tensor([[1.0000, 0.3679],
             [0.3679, 1.0000]], dtype=torch.float64)
     """
@@ -222,7 +222,7 @@ def feature_space_distances(
     return means.mul(-2).add_(1).add_((means * member).sum(0)).clamp_(min=0)
 
 
-def median_gamma(table: Table, kernel: str, weight: Tensor | None = None) -> float:
+def median_gamma(table: DataMatrix, kernel: str, weight: Tensor | None = None) -> float:
     """Default gamma: 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
     points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
     sample = slice(None, None, max(1, len(points) // SAMPLE))

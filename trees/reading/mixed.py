@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import pack_fields, register
-from neonxc.data.table import Table as Given
+from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding, category
 from neonxc.pipelines.parts import Indicator, Number, Part
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.reading.reference import Reference, cluster_centers, medians
 
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # types inferred by pandas
@@ -54,20 +54,20 @@ class MixedTable:
         Encoding of the columns that are cut. Every category has a one-hot column. A numeric column with missing
         values has two columns: in one, missing values are replaced by the minimum, so that cuts send them left,
         and in the other by the maximum. A third column tells whether the value is missing.
-    cut : Table
+    cut : DataMatrix
         The selected points in these columns.
-    filled : Table
+    filled : DataMatrix
         The same with missing numbers replaced by the median; centers are means of these points.
-    space : Table
+    space : DataMatrix
         The selected points in the space of the costs.
     steps : Standardized
         The transformation to that space.
     """
 
     encoding: Encoding
-    cut: Table
-    filled: Table
-    space: Table
+    cut: DataMatrix
+    filled: DataMatrix
+    space: DataMatrix
     steps: Standardized
 
 
@@ -88,7 +88,7 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
     ValueError
         If a column holds dates or other objects, or infinite numbers.
     """
-    frame = Given.read(X).frame()
+    frame = Table.read(X).frame()
     columns = tuple(frame.columns)
     rows = slice(None) if kept is None else kept.cpu().numpy()
     made = [_parts(frame.iloc[:, i], i, rows, weight) for i in range(len(columns))]
@@ -99,8 +99,8 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
     places = {part: place for place, part in enumerate(dict.fromkeys([*cut, *filled, *space]))}
     every = Encoding(columns, tuple(places)).encode(frame.iloc[rows])
 
-    def table(parts: list[Part]) -> Table:
-        return Table(every[:, [places[part] for part in parts]])
+    def table(parts: list[Part]) -> DataMatrix:
+        return DataMatrix(every[:, [places[part] for part in parts]])
 
     points = table(space)
     steps = _standardized(points, Encoding(columns, tuple(space)), weight)
@@ -158,7 +158,7 @@ def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> t
     return float(values.min()), float(medians(values[None], weight)), float(values.max())
 
 
-def _standardized(table: Table, encoding: Encoding, weight: Tensor | None) -> Standardized:
+def _standardized(table: DataMatrix, encoding: Encoding, weight: Tensor | None) -> Standardized:
     """Means and standard deviations of the numeric columns."""
     table.check_size(encoding.names)
     number = encoding.is_number

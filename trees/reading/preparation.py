@@ -15,10 +15,10 @@ from neonxc.common.processes import Ranks
 from neonxc.common.registry import plain_parameters
 from neonxc.data.distributed import readable, without_rows
 from neonxc.data.inputs import are_labels, as_weights, class_order, label_array
-from neonxc.data.table import Table as Given
+from neonxc.data.table import Table
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact import digest
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.fitted.tree import tree_of
 from neonxc.trees.problem import Problem
 from neonxc.trees.reading.batches import BatchSource, batch_source
@@ -88,7 +88,7 @@ def prepare_table(
             raise ValueError(f"{type(model).__name__} takes no group: {model._no_group_reason}")
         readable_X, rows = readable(X, ranks)
         points, names, give = model._read(readable_X, reset=True)
-        mixed = Given(points).names is not None
+        mixed = Table(points).names is not None
         if not ranks.alone:
             if not isinstance(points, Tensor):
                 raise ValueError("X in a group needs a dense table of numbers without missing values")
@@ -106,15 +106,15 @@ def prepare_table(
             kept = selected.cpu().numpy()
             own = None if weight is None else weight[selected]
             labels = None if labels is None else labels[kept]
-            X = Given.read(X).take(kept).data
+            X = Table.read(X).take(kept).data
         made = read_mixed(points, selected, own) if mixed else None
-        table = made.cut if made else Table(points) if selected is None else Table(points).take(selected)
+        table = made.cut if made else DataMatrix(points) if selected is None else DataMatrix(points).take(selected)
         if made is None:
             table.check_size(names)
     if not ranks.alone:
         check_fit(ranks, model, centers=centers, labels=labels, sample_weight=sample_weight)
         dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
-        table = table if table.n else Table(table.data.to(dtype))
+        table = table if table.n else DataMatrix(table.data.to(dtype))
     model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
     found = model._reference(made.space if made else table, X, labels, centers, own, ranks)
     found = found if made is None else centers_in_columns(found, made, model.metric, own)
@@ -207,7 +207,7 @@ def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequenc
     encoded = not reset and model.tree_.encoding is not None
     of_numbers: dict[str, Any] = {"accept_sparse": ["csc", "csr"]}
     checks = {"dtype": None, "ensure_all_finite": False} if encoded else of_numbers
-    given = Given.of_estimator(model, X, reset, **checks)
+    given = Table.of_estimator(model, X, reset, **checks)
     if encoded or given.is_sparse or (reset and given.is_mixed):
         return given.data, given.names, given.labels
     converted = given.names is not None or given.is_tensor
@@ -230,7 +230,7 @@ def check_sample_weight(sample_weight: Any, data: Any) -> Tensor | None:
     """
     if sample_weight is None:
         return None
-    return as_weights(sample_weight, data.shape[0], Given(data).device)
+    return as_weights(sample_weight, data.shape[0], Table(data).device)
 
 
 def selected_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
@@ -241,7 +241,7 @@ def selected_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | N
     ValueError
         If the number of labels is wrong.
     """
-    selected = torch.ones(data.shape[0], dtype=torch.bool, device=Given(data).device)
+    selected = torch.ones(data.shape[0], dtype=torch.bool, device=Table(data).device)
     if labels is not None:
         if labels.shape != (data.shape[0],):
             raise ValueError(f"labels needs one label per point, shape ({data.shape[0]},), got {labels.shape}")
@@ -269,5 +269,5 @@ def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:
     if given["centers"] is None:
         return
     with ranks.agreed():
-        centers = Given.read(given["centers"], name="centers").tensor
+        centers = Table.read(given["centers"], name="centers").tensor
     ranks.same(centers=f"{list(centers.shape)} with digest {digest(centers)}")

@@ -20,10 +20,10 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
 from neonxc.data.inputs import check_names, label_array
-from neonxc.data.table import Table as Given
+from neonxc.data.table import Table
 from neonxc.trees.coding.exact import exact_total, tally
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.coding.sparse_table import native
-from neonxc.trees.coding.table import Table
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Reference:
         Centers in the units of the columns.
     classes : ndarray [k]
         Original labels of the clusters.
-    space : Table
+    space : DataMatrix
         Points in the space of the costs: the table itself, or its image under the first steps of a pipeline.
     space_centers : Tensor [k, p] of float64
         Centers in that space.
@@ -55,7 +55,7 @@ class Reference:
     labels: Tensor
     centers: Tensor
     classes: np.ndarray
-    space: Table
+    space: DataMatrix
     space_centers: Tensor
     steps: Pipeline | None = None
     distances: Tensor | None = None
@@ -70,7 +70,7 @@ class Reference:
         self.distances = None if self.distances is None else self.distances[:, place]
 
 
-def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
+def from_centers(table: DataMatrix, centers: Any, metric: str, names: Any = None) -> Reference:
     """Reference with given centers; every point belongs to the nearest one."""
     centers = centers_of(centers, table.d, names).to(table.device)
     distances = table.distances(centers, metric)
@@ -82,7 +82,7 @@ def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> 
 
 def centers_of(centers: Any, d: int, names: Any) -> Tensor:
     """Given centers [k, d] in float64, for points with `d` columns that may have names."""
-    given = Given.read(centers, name="centers")
+    given = Table.read(centers, name="centers")
     values = given.tensor.to(torch.float64)
     check_names(given.names, names, name="centers")
     if values.ndim != 2 or values.shape[1] != d:
@@ -90,7 +90,9 @@ def centers_of(centers: Any, d: int, names: Any) -> Tensor:
     return values
 
 
-def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None, ranks: Ranks = ALONE) -> Reference:
+def from_labels(
+    table: DataMatrix, labels: Any, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
+) -> Reference:
     """Reference with given labels; centers are the clusters' means (medians for "l1") over all processes."""
     if not ranks.alone and metric != "l2":
         raise ValueError('labels in a group need metric="l2": medians need all rows; pass centers')
@@ -109,7 +111,7 @@ def classes_of(labels: Any, ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
 
 
 def from_estimator(
-    table: Table,
+    table: DataMatrix,
     X: Any,
     reference: Any,
     n_clusters: int,
@@ -154,7 +156,7 @@ def from_estimator(
                 f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
             )
         X, rows = readable(X, ranks)
-        X = Given.read(X).for_sklearn
+        X = Table.read(X).for_sklearn
         model, labels = fitted_labels(_flat(reference), X, weight, ranks)
     found = from_labels(table, labels[rows], metric, weight, ranks)
     return in_own_space(found, model, X, metric, weight, ranks, rows)
@@ -183,7 +185,7 @@ def in_own_space(
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         found.steps = model[:-1]
         with ranks.agreed():
-            found.space = Table(to_tensor(found.steps.transform(X)[rows]).to(table.device))
+            found.space = DataMatrix(to_tensor(found.steps.transform(X)[rows]).to(table.device))
         found.space_centers = cluster_centers(found.space, found.labels, len(found.classes), metric, weight, ranks)
     final = model[-1] if isinstance(model, Pipeline) else model
     found.gamma = getattr(final, "gamma_", None)
@@ -197,7 +199,7 @@ def in_own_space(
 
 
 def kmeans(
-    table: Table, k: int, weight: Tensor | None, random_state: Any, n_init: int = 10
+    table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, n_init: int = 10
 ) -> tuple[Tensor, Tensor]:
     """Fit k-means; return its centers [k, d] and labels [n].
 
@@ -219,7 +221,7 @@ def kmeans(
     return centers, torch.from_numpy(model.labels_[inverse].astype(np.int64)).to(table.device)
 
 
-def kmeans_of_group(table: Table, k: int, weight: Tensor | None, seed: int, ranks: Ranks) -> Tensor:
+def kmeans_of_group(table: DataMatrix, k: int, weight: Tensor | None, seed: int, ranks: Ranks) -> Tensor:
     """Fit k-means to the rows of all processes; return its centers [k, d]."""
     from neonxc.models import KernelKMeans
 
@@ -234,7 +236,7 @@ def common_seed(random_state: Any, ranks: Ranks) -> int:
     return int(ranks.max(torch.tensor(check_random_state(random_state).randint(1 << 31))))
 
 
-def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
+def _distinct(table: DataMatrix) -> tuple[Any, np.ndarray, np.ndarray]:
     """Distinct rows, the index of every row among them, and their numbers of occurrences.
 
     They are sorted by a random projection, so that k-means has the same start for sparse and dense tables.
@@ -269,7 +271,7 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
 
 
 def cluster_centers(
-    table: Table, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
+    table: DataMatrix, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
 ) -> Tensor:
     """Means of the clusters over all processes, [k, d]; medians for "l1", which needs a single process."""
     if metric == "l2":
@@ -355,5 +357,5 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
 
 def to_tensor(values: Any) -> Tensor:
     """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
-    array = np.asarray(Given.read(values).dense())
+    array = np.asarray(Table.read(values).dense())
     return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))

@@ -17,7 +17,7 @@ from neonxc.data.inputs import are_labels, label_array
 from neonxc.trees.coding.bins import Sketch
 from neonxc.trees.coding.codes import CodedColumns, stored_columns
 from neonxc.trees.coding.exact import tally
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.coding.value_ranks import code_type
 from neonxc.trees.fitted.training_bounds import nearest_values
 from neonxc.trees.fitted.tree import ThresholdTree
@@ -31,7 +31,7 @@ LARGEST = 1 << 32  # bytes of an array; larger ones are stored in a temporary fi
 class Stream:
     """A table that is read batch by batch: for its sketch, for its codes, and once more under the fitted tree.
 
-    It replaces :class:`~neonxc.trees.coding.table.Table` in a problem, where only the codes are looked at.
+    It replaces :class:`~neonxc.trees.coding.matrix.DataMatrix` in a problem, where only the codes are looked at.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Stream:
                 bins.code(batch.T, codes[part].T)
                 if labels is not None and far is None:
                     continue
-                costs = Table(batch).distances(centers, metric)
+                costs = DataMatrix(batch).distances(centers, metric)
                 if not bool(costs.isfinite().all()):
                     raise ValueError("centers are too far from X for squared distances in float64; scale both")
                 if labels is None:
@@ -139,7 +139,7 @@ class Stream:
         nearest = [] if tree is None else [nearest_values(tree, tested, empty)]
         with self.ranks.agreed():
             for part, batch in self:
-                values = Table(batch)
+                values = DataMatrix(batch)
                 for power, most in enumerate((self._extent, self._extent.square())):
                     sums[power] += values.sums(labels[part], k, None, self._middle, most, n, ALONE, bool(power))
                 if tree is not None:
@@ -178,7 +178,7 @@ def read_stream(
         centers = table.moments(own, len(classes))[0]
     else:
         _, count, rows = table.sketch.sample()
-        sample = Table(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
+        sample = DataMatrix(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
         if centers is None:
             centers = kmeans(sample, model.n_clusters, count, common_seed(model.random_state, ranks))[0]
         else:

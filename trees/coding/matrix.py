@@ -22,8 +22,8 @@ ROWS = 1 << 17  # entries of the rows that are processed at a time, so that they
 FIXED = 1 << 12  # rows of every matrix product; a fixed number, because the rounding of a row depends on it
 
 
-class Table:
-    """Table of n points and d columns.
+class DataMatrix:
+    """The n points of a fit, with d columns of numbers: the table without names, categories and gaps.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ class Table:
         return self.sparse and FEW * self.data.nnz <= self.n * self.d
 
     @cached_property
-    def halves(self) -> tuple[Tensor, Table, Tensor, SparseMatrix]:
+    def halves(self) -> tuple[Tensor, DataMatrix, Tensor, SparseMatrix]:
         """Mask and dense table of the mostly nonzero columns, and mask and matrix of the other columns."""
         full = np.diff(self.data.indptr) > self.n / 2
-        dense = Table(torch.from_numpy(self.data[:, full].toarray()))
+        dense = DataMatrix(torch.from_numpy(self.data[:, full].toarray()))
         rest = SparseMatrix(self.data[:, ~full])
         return torch.from_numpy(full), dense, torch.from_numpy(~full), rest
 
@@ -89,9 +89,9 @@ class Table:
         """A range of the points, [points, d]."""
         return torch.from_numpy(self.by_row[part].toarray()) if self.sparse else self.data[part]
 
-    def take(self, rows: Tensor) -> Table:
-        """Table of a subset of the points."""
-        return Table(self.by_row[rows.numpy()] if self.sparse else self.data[rows])
+    def take(self, rows: Tensor) -> DataMatrix:
+        """The matrix of a subset of the points."""
+        return DataMatrix(self.by_row[rows.numpy()] if self.sparse else self.data[rows])
 
     def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
         """Ranges of columns that are processed together, the same in all processes."""
