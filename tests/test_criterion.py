@@ -21,7 +21,7 @@ import neonxc.trees.columns.sums as sums
 from neonxc.common.processes import Ranks
 from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.exact import rounded
+from neonxc.trees.coding.exact_sums import rounded
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.columns import statistics as statistics_module
 from neonxc.trees.columns.statistics import Channels, Clusters, Parted, Points, Statistic

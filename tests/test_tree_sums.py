@@ -14,9 +14,9 @@ from neonxc.trees.coding import codes as codes_module
 from neonxc.trees.coding import matrix as matrix_module
 from neonxc.trees.coding import value_ranks as value_ranks_module
 from neonxc.trees.coding.codes import code_columns, transposed
-from neonxc.trees.coding.exact import rounded
+from neonxc.trees.coding.exact_sums import rounded
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.coding.midpoints import between
+from neonxc.trees.coding.value_ranks import between
 from neonxc.trees.columns import sums
 from neonxc.trees.criteria.induced_cost import estimated_depth
 

@@ -20,7 +20,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array
 from neonxc.data.table import Table
-from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.fitted.training_bounds import bounds_from_table, spread_and_bounds
@@ -324,7 +324,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         elif data.selected is not None and data.points.shape[0]:
             every = tree.leaf_of(data.points)
         if data.noise is not None:
-            tree = replace(tree, noise=problem.ranks.sum(tally(every, tree.n_nodes, data.noise)))
+            tree = replace(tree, noise=problem.ranks.sum(counts_by_label(every, tree.n_nodes, data.noise)))
         self._steps = found.steps
         price = data.reference_cost if self._has_price else None
         self.tree_ = replace(tree, cost_ratio=round(self.inertia_ / price, 9) if price else None)

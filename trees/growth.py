@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.search import Search
@@ -158,4 +158,4 @@ def cheapest(problem: Problem, node: Node) -> int:
 def majority(problem: Problem, node: Node) -> int:
     """Find the most frequent reference cluster of a node's points."""
     own = problem.labels.index_select(0, node.rows)
-    return int(problem.reduce(tally(own, problem.k, problem.weights(node.rows))).argmax())
+    return int(problem.reduce(counts_by_label(own, problem.k, problem.weights(node.rows))).argmax())

@@ -15,10 +15,9 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.coding.codes import CodedColumns
 from neonxc.trees.coding.entries import SparseColumns
-from neonxc.trees.coding.exact import exact_total, rounded, rounded_, tally
+from neonxc.trees.coding.exact_sums import counts_by_label, exact_total, rounded, rounded_
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.coding.midpoints import around, between, open_ends
-from neonxc.trees.coding.ordering import select
+from neonxc.trees.coding.value_ranks import around, between, open_ends, select
 from neonxc.trees.fitted.tree import canonical_columns
 
 if TYPE_CHECKING:
@@ -262,7 +261,7 @@ class Problem:
         """The reference clusters of a node's points, and the mass of each."""
         if node.clusters is None:
             own = self.labels.index_select(0, node.rows)
-            mass = self.reduce(tally(own, self.k, self.weights(node.rows)))
+            mass = self.reduce(counts_by_label(own, self.k, self.weights(node.rows)))
             present = mass.nonzero()[:, 0]
             node.clusters = present, mass[present]
         return node.clusters

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from neonxc.trees.coding.midpoints import between
+from neonxc.trees.coding.value_ranks import between
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Grown, Step, grow_with_tests
 from neonxc.trees.parameters import explainer

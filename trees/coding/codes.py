@@ -17,7 +17,7 @@ from neonxc.common.memory import blocks
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.coding.bins import Bins, Sketch
 from neonxc.trees.coding.entries import SparseColumns, code_sparse
-from neonxc.trees.coding.exact import exact_total, rounded
+from neonxc.trees.coding.exact_sums import exact_total, rounded
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.coding.value_ranks import code_type, value_ranks
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neonxc.trees.coding.exact import whole
+from neonxc.trees.coding.exact_sums import whole
 from neonxc.trees.coding.matrix import DataMatrix
 
 

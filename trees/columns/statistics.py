@@ -16,7 +16,7 @@ from torch import Tensor
 
 import neonxc.trees.columns.sums as sums
 from neonxc.trees.coding.codes import ColumnBlock, transposed
-from neonxc.trees.coding.ordering import select
+from neonxc.trees.coding.value_ranks import select
 from neonxc.trees.columns.columns import Columns, of_block
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ class Channels(Statistic):
     node : Node
     values : Tensor [m, points] of float64
         Values of the node's points. Their sums are exact if they are ``problem.distances``, differences between
-        them, or integers; other values need :func:`neonxc.trees.coding.exact.rounded` first.
+        them, or integers; other values need :func:`neonxc.trees.coding.exact_sums.rounded` first.
     """
 
     def __init__(self, problem: Problem, node: Node, values: Tensor) -> None:

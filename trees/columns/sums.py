@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from neonxc.trees.coding.ordering import is_first, sorted_rows
+from neonxc.trees.coding.value_ranks import is_first, sorted_rows
 
 BUFFER = 280_000  # number of indices that fit into a core's cache
 CACHED = 1 << 19  # entries of a histogram over which several passes are made

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from neonxc.trees.coding.exact import rounded
+from neonxc.trees.coding.exact_sums import rounded
 from neonxc.trees.columns.statistics import Pairs, Points
 from neonxc.trees.criteria.criterion import Criterion, Cuts, floating, positive
 from neonxc.trees.graph import Graph

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.coding.exact import rounded
+from neonxc.trees.coding.exact_sums import rounded
 from neonxc.trees.columns.statistics import Channels
 from neonxc.trees.criteria.criterion import Criterion, Cuts
 from neonxc.trees.problem import Node, Problem

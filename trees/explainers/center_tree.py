@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 
 from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
@@ -127,7 +127,7 @@ def match_labels(leaves: list[Node], problem: Problem) -> list[Node]:
     shared = torch.zeros(k, k, dtype=torch.float64, device=problem.device)
     for leaf in leaves:
         labels, weight = problem.labels[leaf.rows], problem.weights(leaf.rows)
-        shared[leaf.centers[0]] += tally(labels, k, weight)
+        shared[leaf.centers[0]] += counts_by_label(labels, k, weight)
     shared = problem.reduce(shared)
     ours, theirs = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
     number = torch.empty(k, dtype=torch.int64, device=problem.device)

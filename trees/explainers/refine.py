@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.criteria.cost_change import CostChange
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Leaves, Step, grow_with_tests
@@ -179,7 +179,7 @@ class _MutableTests:
 
     def _reached(self, leaf: Tensor) -> Tensor:
         """Distinct leaves that points of any process reach."""
-        return self.problem.reduce(tally(leaf, len(self.feature))).nonzero()[:, 0]
+        return self.problem.reduce(counts_by_label(leaf, len(self.feature))).nonzero()[:, 0]
 
     def rebuild(self) -> Leaves:
         """Build the tree with the current tests."""

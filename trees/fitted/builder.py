@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals
-from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.fitted.tree import ThresholdTree
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class TreeBuilder:
         left, right = (torch.where(feature < 0, -1, new[side.clamp(min=0)]) for side in (left, right))
         labels = torch.where(feature < 0, torch.tensor(label)[order], -1)
         k = max(len(classes), int(labels.max()) + 1)
-        counts = ranks.sum(tally(leaf * k + reference, len(feature) * k, weight).view(-1, k))
+        counts = ranks.sum(counts_by_label(leaf * k + reference, len(feature) * k, weight).view(-1, k))
         samples, mistakes = _count(feature, left, right, labels, counts)
         tree = ThresholdTree(
             feature,

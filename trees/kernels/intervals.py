@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 import neonxc.trees.columns.sums as sums
 from neonxc.rules.intervals import Intervals
-from neonxc.trees.coding.midpoints import between
+from neonxc.trees.coding.value_ranks import between
 from neonxc.trees.problem import Cut, Node, Problem
 
 CACHED = 1 << 16  # entries of a temporary array, so that it fits into a core's cache

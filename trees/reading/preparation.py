@@ -17,7 +17,7 @@ from neonxc.data.distributed import readable, without_rows
 from neonxc.data.inputs import are_labels, as_weights, class_order, label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.exact import digest
+from neonxc.trees.coding.exact_sums import digest
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.fitted.tree import tree_of
 from neonxc.trees.problem import Problem

@@ -21,9 +21,8 @@ from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
 from neonxc.data.inputs import check_names, label_array
 from neonxc.data.table import Table
-from neonxc.trees.coding.exact import exact_total, tally
-from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.coding.sparse_table import native
+from neonxc.trees.coding.exact_sums import counts_by_label, exact_total
+from neonxc.trees.coding.matrix import DataMatrix, native
 
 
 @dataclass
@@ -302,7 +301,7 @@ def inertia(
     """k-means cost of clusters with the given means; known distances to the reference centers are reused."""
     distances = found.distances
     if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
-        mass = ranks.sum(tally(own, len(means), weight))
+        mass = ranks.sum(counts_by_label(own, len(means), weight))
         costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
         cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
         result = float(cost - mass @ (means - found.space_centers).square().sum(1))

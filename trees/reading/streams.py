@@ -16,7 +16,7 @@ from neonxc.data.distributed import common_type
 from neonxc.data.inputs import are_labels, label_array
 from neonxc.trees.coding.bins import Sketch
 from neonxc.trees.coding.codes import CodedColumns, stored_columns
-from neonxc.trees.coding.exact import tally
+from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.coding.value_ranks import code_type
 from neonxc.trees.fitted.training_bounds import nearest_values
@@ -131,7 +131,7 @@ class Stream:
         nearest : list of Tensor [bounds, 5]
             What :func:`nearest_values` tells about the batches of this process.
         """
-        mass = self.ranks.sum(tally(labels, k))
+        mass = self.ranks.sum(counts_by_label(labels, k))
         n = mass.sum()
         sums = torch.zeros(2, k, self.d, dtype=torch.float64)
         tested = torch.empty(0, dtype=torch.int64) if tree is None else tree.feature[tree.feature >= 0].unique()

@@ -58,7 +58,7 @@ def exact_total(values: Tensor, ranks: Ranks) -> Tensor:
     return ranks.sum(rounded_(sizes, (n * most)[..., None]).sum(-1))
 
 
-def tally(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
+def counts_by_label(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
     """Number (or weight) of points with every label, [k] of float64; there may be no points."""
     return torch.bincount(labels, weight, minlength=k).to(torch.float64)
 
