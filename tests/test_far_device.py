@@ -31,7 +31,7 @@ NOT_CALLED = {
     ),
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",
     "every tree explainer consists of them": (
-        "trees.explainers.center_tree.CenterTree trees.criteria.criterion.Criterion "
+        "trees.explainers.center_based.CenterTree trees.criteria.criterion.Criterion "
         "trees.criteria.criterion.Cuts trees.explainers.expanding.BestFirst trees.growth.Splits "
         "trees.problem.Node trees.problem.Problem trees.explainers.refine.refined trees.search.Search "
         "trees.columns.statistics.Channels trees.columns.statistics.Clusters "

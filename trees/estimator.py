@@ -22,8 +22,7 @@ from neonxc.data.inputs import NOISE, are_labels, label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.fitted.training_bounds import bounds_from_table, spread_and_bounds
+from neonxc.trees.fitted.builder import TreeBuilder, bounds_from_table, spread_and_bounds
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.growth import Grown, leaf_of_points, majority
 from neonxc.trees.parameters import check_parameters

@@ -10,8 +10,7 @@ from torch import Tensor
 
 import neonxc.trees.columns.sums as sums
 from neonxc.trees.coding.entries import SparseColumns
-from neonxc.trees.columns.columns import ROWS, Columns, by_code, renumbered
-from neonxc.trees.columns.cuts import Cuts, all_cuts, concatenated
+from neonxc.trees.columns.columns import ROWS, Columns, Cuts, all_cuts, by_code, concatenated, renumbered
 from neonxc.trees.columns.sparse import of_entries
 from neonxc.trees.columns.statistics import block_of
 from neonxc.trees.criteria.criterion import Criterion

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from neonxc.trees.columns.cuts import Cuts as Cuts
+from neonxc.trees.columns.columns import Cuts as Cuts
 from neonxc.trees.columns.statistics import Clusters, Statistic
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.explainers.center_tree import one_leaf_per_center
+from neonxc.trees.explainers.center_based import one_leaf_per_center
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.fitted.tree import as_tree, tree_of
 from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves

@@ -19,7 +19,7 @@ from neonxc.trees.coding.codes import CodedColumns, stored_columns
 from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.coding.value_ranks import code_type
-from neonxc.trees.fitted.training_bounds import nearest_values
+from neonxc.trees.fitted.builder import nearest_values
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.reading.batches import BatchSource
 from neonxc.trees.reading.reference import Reference, classes_of, common_seed, from_centers, kmeans
