@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from neonxc.plot.images import cluster_colors
 from neonxc.trees import CART, export_graphviz, export_text, plot_tree
-from neonxc.trees.drawing.histograms import histograms
+from neonxc.trees.drawing.canvas import histograms
 from neonxc.trees.drawing.outline import PAGE, rows_of
 from neonxc.trees.fitted.builder import TreeBuilder
 

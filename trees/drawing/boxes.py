@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from neonxc.trees.drawing.canvas import FONT, GREY, LONGEST, Canvas, node_colors, text_width, wrapped
+from neonxc.trees.drawing.canvas import FONT, GREY, LONGEST, Canvas, Histogram, text_width, wrapped
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.rules.wording import NodeWords, caption
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from neonxc.trees.drawing.histograms import Histogram
 
 # In points
 LINE = 11.0  # height of a line of text
 PAD, APART = 5.0, 9.0  # padding of the text of a box, distance of boxes
 BETWEEN = 30.0  # distance of rows, in which edges are drawn
-CHART, FOOT = (
-    (92.0, 34.0),
-    6.8,
-)  # size of a histogram in a box, and of the space below it for the mark of a threshold
+CHART = 92.0, 34.0  # size of a histogram in a box
+FOOT = 6.8  # space below it for the mark of a threshold
 SMALL = 0.8  # size of the caption relative to the text of the boxes
 
 
@@ -43,7 +37,7 @@ class Boxes:
     """
 
     def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[int, Histogram]) -> None:
-        self.tree, self.words, self.charts = tree, words, charts
+        self.words, self.charts = words, charts
         self.titles = [[line for part in word.title for line in wrapped(part, LONGEST, len)] for word in words]
         self.sizes = np.array([self._size(node) for node in range(tree.n_nodes)])
         wide, high = self.sizes.T
@@ -67,7 +61,6 @@ class Boxes:
     def draw(self, ax: Axes | None) -> Axes:
         """Draw all boxes and edges, with more space between them if the axes are larger."""
         canvas = Canvas(ax, self.width, self.height)
-        looks = node_colors(self.tree, self.words)
         stretched = np.array([canvas.width / self.width, canvas.height / self.height])
         places, bends = (self.places * stretched).tolist(), (self.bends * stretched[1]).tolist()
         style: dict[str, Any] = {"ha": "center", "va": "center", "multialignment": "center"}
@@ -79,13 +72,13 @@ class Boxes:
                 canvas.line((x, y), (x, bend), (to, bend), (to, below), color="0.6", width=self.words[child].edge)
                 near = max(-BETWEEN, min(BETWEEN, (to - x) / 2))  # the answer is near the test if the edge is long
                 canvas.text(x + near, bend, answer, 0.85 * FONT, bbox=hole, **style)
-            canvas.box(x, y, width, height, looks[node], line=1.2, rounding=3.4)
+            canvas.box(x, y, width, height, word.look, line=1.2, rounding=3.4)
             top = y - height / 2 + PAD
             title = LINE * len(self.titles[node])
             canvas.text(x, top + title / 2, "\n".join(self.titles[node]), weight="bold", **style)
             if node in self.charts:
                 place = x - CHART[0] / 2, top + title + 2 + CHART[1] - FOOT
-                self.charts[node].draw(canvas.ax, *place, CHART[0], CHART[1] - FOOT)
+                self.charts[node].draw(canvas, *place, CHART[0], CHART[1] - FOOT)
             details = y + height / 2 - PAD - LINE * len(word.details) / 2
             canvas.text(x, details, "\n".join(word.details), color="0.2", **style)
         text = "\n".join(self.caption)

@@ -1,22 +1,29 @@
-"""Axes on which trees are drawn in points, line breaks of their texts, and colours of their nodes."""
+"""Axes on which trees are drawn in points, line breaks of their texts, and histograms of tested columns."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PatchCollection
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import FancyBboxPatch, Patch, Polygon, Rectangle
+from matplotlib.textpath import text_to_path
 
 from neonxc.common.colours import colors
-from neonxc.trees.fitted.tree import ThresholdTree
-from neonxc.trees.rules.wording import NodeWords
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from neonxc.trees.fitted.tree import ThresholdTree, paths_of
 
 FONT = 8.5  # in points
 GREY = "0.45"
 LONGEST = 20  # maximum number of characters of a name in a line
+BINS = 24  # of a histogram
 
 
 class Canvas:
@@ -38,16 +45,14 @@ class Canvas:
     """
 
     def __init__(self, ax: Axes | None, width: float, height: float) -> None:
-        from matplotlib import pyplot
-
         if ax is None:
             ax = pyplot.figure(figsize=(width / 72, height / 72)).add_axes((0, 0, 1, 1))
-        points = 72 / ax.figure.dpi
-        self.ax, self.scale = ax, min(1.0, ax.bbox.width * points / width, ax.bbox.height * points / height)
-        self.width, self.height = (side * points / self.scale for side in (ax.bbox.width, ax.bbox.height))
+        sides = np.array([ax.bbox.width, ax.bbox.height]) * 72 / ax.figure.dpi
+        self.ax, self.scale = ax, min(1.0, *(sides / (width, height)).tolist())
+        self.width, self.height = (sides / self.scale).tolist()
         ax.set_axis_off()
         ax.set(xlim=(0, self.width), ylim=(self.height, 0))
-        self.patches: list[Any] = []
+        self.patches: list[Patch] = []
         self.lines: list[tuple[Any, ...]] = []
 
     def text(self, x: float, y: float, text: str, size: float = FONT, **style: Any) -> None:
@@ -63,27 +68,15 @@ class Canvas:
         self.lines.append((corners, color, width * self.scale, (0, (1, 3)) if dotted else "solid"))
 
     def box(
-        self,
-        x: float,
-        y: float,
-        width: float,
-        height: float,
-        colors: tuple[str, str],
-        line: float,
-        rounding: float,
+        self, x: float, y: float, width: float, height: float, look: tuple[str, str], line: float, rounding: float
     ) -> None:
         """Draw a box with rounded corners, centred at (x, y), in the colours of its edge and its face."""
-        from matplotlib.patches import FancyBboxPatch
-
         corner, style = (x - width / 2, y - height / 2), f"round,pad=0,rounding_size={rounding}"
-        patch = FancyBboxPatch(corner, width, height, boxstyle=style, ec=colors[0], fc=colors[1])
-        patch.set_linewidth(line * self.scale)
-        self.patches.append(patch)
+        lines = {"ec": look[0], "lw": line * self.scale}
+        self.patches.append(FancyBboxPatch(corner, width, height, boxstyle=style, fc=look[1], **lines))
 
     def finish(self) -> Axes:
         """Draw the collected lines and patches; single artists would take most of the time."""
-        from matplotlib.collections import LineCollection, PatchCollection
-
         if self.lines:
             corners, colors, widths, styles = map(list, zip(*self.lines, strict=True))
             lines = LineCollection(corners, colors=colors, linewidths=widths, linestyles=styles, zorder=1)
@@ -92,29 +85,10 @@ class Canvas:
         return self.ax
 
 
-def node_colors(tree: ThresholdTree, words: list[NodeWords]) -> list[tuple[str, str]]:
-    """Return the colours of the lines and the faces of all nodes; leaves are paler the more mistakes they make."""
-    table = colors(len(tree.classes))
-    found = []
-    for word in words:
-        if word.cluster is None:
-            found.append(("#737373", "#ffffff"))
-            continue
-        line = table[word.cluster]
-        purity = 1 - word.mistakes / word.samples if word.samples > 0 else 1.0
-        strength = 0.08 + 0.42 * purity**2  # pale enough for black text
-        parts = [round(255 * (1 - strength * (1 - int(line[at : at + 2], 16) / 255))) for at in (1, 3, 5)]
-        found.append((line, "#{:02x}{:02x}{:02x}".format(*parts)))
-    return found
-
-
 @lru_cache(maxsize=10_000)
-def text_width(text: str, size: float = FONT, weight: str = "normal") -> float:
+def text_width(text: str, weight: str = "normal") -> float:
     """Return the width of a line of text, in points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    font = FontProperties(size=size, weight=weight)
+    font = FontProperties(size=FONT, weight=weight)
     return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
 
 
@@ -127,3 +101,72 @@ def wrapped(text: str, room: float, width: Callable[[str], float] = text_width) 
             lines.append("")
         lines[-1] += part
     return [line.rstrip() for line in lines]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Histogram of the points at a test by the tested column.
+
+    Attributes
+    ----------
+    edges : ndarray [bins + 1]
+    counts : ndarray [bins, clusters]
+    bounds : list of float
+        The bounds of the test. A single bound is an edge of the histogram.
+    """
+
+    edges: np.ndarray
+    counts: np.ndarray
+    bounds: list[float]
+
+    def draw(self, canvas: Canvas, x: float, y: float, width: float, height: float) -> None:
+        """Draw stacked bars in the clusters' colours, and mark the bounds; the lower left corner is at (x, y)."""
+        low, high = self.edges[[0, -1]]
+        at, marks = (x + (np.array(of) - low) / (high - low) * width for of in (self.edges, self.bounds))
+        tops = y - height * np.cumsum(self.counts, 1) / max(self.counts.sum(1).max(), 1)
+        table, size = colors(self.counts.shape[1]), height / 12
+        patches: list[Patch] = [Rectangle((x, y), width, -0.4, fc="0.6")]
+        for i, k in zip(*self.counts.nonzero(), strict=True):
+            bottom, wide = tops[i, k - 1] if k else y, at[i + 1] - at[i]
+            corner = at[i] + 0.04 * wide, bottom
+            patches.append(Rectangle(corner, 0.92 * wide, tops[i, k] - bottom, fc=table[k]))
+        for place in marks:
+            foot = [(place - size, y + 2 * size), (place + size, y + 2 * size), (place, y)]
+            patches += [Polygon(foot, fc="0.1"), Rectangle((place - 0.35, y), 0.7, -height, fc="0.1")]
+        for patch in patches:
+            patch.set_linewidth(0)
+        canvas.ax.add_collection(PatchCollection(patches, match_original=True, zorder=3), autolim=False)
+
+
+def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:
+    """Count the points of X at every test, by the tested column and the cluster of their leaf.
+
+    Missing numbers are counted beside the smallest or the largest value, depending on the side to which the tree
+    sends them. A category is 1, and all others are 0.
+    """
+    used, values, way, _ = paths_of(tree, X)
+    label, found = tree.label[way[-1]].numpy(), {}
+    columns = dict(zip(used.tolist(), values.detach().double().cpu().numpy().T, strict=True))
+    clusters = np.arange(len(tree.classes) + 1) - 0.5
+    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
+        here = (way[int(tree.depths[node])] == node).numpy()
+        bounds = [bound for pair in tree.tests[node] for bound in pair if isfinite(bound)]
+        own = columns[int(tree.feature[node])][here]
+        edges = _edges(own, bounds)
+        found[node] = Histogram(edges, np.histogram2d(own, label[here], [edges, clusters])[0], bounds)
+    return found
+
+
+def _edges(values: np.ndarray, bounds: list[float]) -> np.ndarray:
+    """Return the edges of equal bins over all values, one of which is the first bound."""
+    every = np.append(values, bounds)
+    low, high = every.min(), every.max()
+    width = (high - low) / BINS or 1.0
+    if (values == np.round(values)).all():
+        width = max(1.0, np.ceil(width))
+    middle = bounds[0] if bounds else low
+    below, above = (max(int(np.ceil(side / width)), 1) for side in (middle - low, high - middle))
+    edges = middle + width * np.arange(-below, above + 1)
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
+    edges = np.unique(edges)
+    return edges if len(edges) > 1 else np.array([low - 0.5, low + 0.5])

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from neonxc.rules.wording import counts
-from neonxc.trees.drawing.boxes import Boxes
-from neonxc.trees.drawing.canvas import node_colors
-from neonxc.trees.drawing.outline import Outline
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
 from neonxc.trees.rules.wording import caption, node_words
 
@@ -101,11 +98,12 @@ def plot_tree(
     tree = as_tree(tree)
     if pages and ax is not None:
         raise ValueError("ax is a single page; leave it out with pages=True")
-    words, charts = node_words(tree, feature_names, class_names, precision), {}
-    if X is not None:
-        from neonxc.trees.drawing.histograms import histograms
+    from neonxc.trees.drawing.boxes import Boxes  # which imports matplotlib, as the next two; it is optional
+    from neonxc.trees.drawing.canvas import histograms
+    from neonxc.trees.drawing.outline import Outline
 
-        charts = histograms(tree, X)
+    words = node_words(tree, feature_names, class_names, precision)
+    charts = {} if X is None else histograms(tree, X)
     boxes = Boxes(tree, words, charts)
     if boxes.width <= WIDEST and boxes.height <= HIGHEST:
         drawn = [boxes.draw(ax)]
@@ -159,7 +157,7 @@ def export_text(
         reached_by |= zip(word.children, word.branches, strict=True)
     lines = []
     for node, (word, depth) in enumerate(zip(words, tree.depths.tolist(), strict=True)):
-        leaf = word.cluster is not None
+        leaf = not word.children
         said = ": ".join(filter(None, [reached_by[node], word.title[0] * leaf]))
         amounts = f" ({counts(word.samples, word.mistakes if leaf else None)})" * show_samples
         if said:  # the root's test is part of its branches
@@ -205,9 +203,9 @@ def export_graphviz(
         style = f'labelloc=b, fontsize=10, fontcolor="#737373", fontname=Helvetica, label="{text}"'
         lines[1] = lines[1].replace("];", f", {style}];")
     edges = []
-    for node, (word, (line, fill)) in enumerate(zip(words, node_colors(tree, words), strict=True)):
+    for node, word in enumerate(words):
         label = "\\n".join(_quoted(line) for line in word.title + word.details)
-        looks = f', color="{line}", fillcolor="{fill}"' * (word.cluster is not None)
+        looks = "" if word.children else ', color="{}", fillcolor="{}"'.format(*word.look)
         lines.append(f'    {node} [label="{label}"{looks}];')
         for child, answer in zip(word.children, ("yes", "no"), strict=False):
             edges.append(f'    {node} -> {child} [label=" {answer} ", penwidth={words[child].edge:.2f}];')

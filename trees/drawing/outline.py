@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
 
 from neonxc.common.numbers import text
-from neonxc.trees.drawing.canvas import FONT, GREY, Canvas, node_colors, text_width, wrapped
+from neonxc.trees.drawing.canvas import FONT, GREY, Canvas, Histogram, text_width, wrapped
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.rules.wording import NodeWords
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from neonxc.trees.drawing.histograms import Histogram
 
 # In points
 PAGE = 540.0, 720.0  # 7.5 x 10 inches, which fit on A4 and on letter paper
@@ -100,13 +97,13 @@ class Outline:
     """
 
     def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[Any, Histogram]) -> None:
-        self.tree, self.words, self.charts = tree, words, charts
+        self.words, self.charts = words, charts
         self.rows = rows_of(tree)
         self.most = max(words[node].samples for node in tree.leaves.tolist()) or 1.0
         numbers = [text(n) for word in words for n in (word.samples, word.mistakes)]
         number = max(map(text_width, [*numbers, "mistakes"])) + 8
         for row in self.rows:
-            if words[row.node].cluster is not None:
+            if not words[row.node].children:
                 row.name = wrapped(words[row.node].title[0], NAME)
         name = max(text_width(line) for row in self.rows for line in row.name) + 12
         chart = CHART[0] + 12 if charts else 0.0
@@ -135,7 +132,7 @@ class Outline:
         left = room
         for i, row in enumerate(self.rows):
             need, last = row.height, i
-            while self.words[self.rows[last].node].cluster is None:  # a group comes with its first leaf
+            while self.words[self.rows[last].node].children:  # a group comes with its first leaf
                 last += 1
                 need += self.rows[last].height
             if need > left and pages[-1]:
@@ -161,7 +158,6 @@ class Outline:
         for x, title, side in titles:
             canvas.text(x, HEAD - 7, title, ha=side, **small)
         canvas.line((MARGIN, HEAD - 3), (self.mistakes, HEAD - 3))
-        looks = node_colors(self.tree, self.words)
         y = HEAD
         for i, row in enumerate(rows):
             middle = y + (row.height - GAP) / 2
@@ -169,10 +165,10 @@ class Outline:
             if i >= len(again):
                 if row.test in self.charts:
                     place = self.chart, middle + CHART[1] / 2 - 3, CHART[0], CHART[1] - 4
-                    self.charts[row.test].draw(canvas.ax, *place)
+                    self.charts[row.test].draw(canvas, *place)
                 elif row.name and self.name - end > 12:
                     canvas.line((end, middle), (self.name - 6, middle), color="0.8", dotted=True)
-                self._counts(canvas, row, middle, looks[row.node])
+                self._counts(canvas, row, middle)
             y += row.height
         canvas.line((MARGIN, y + 2), (self.mistakes, y + 2))
         canvas.text(MARGIN, y + 12, MEANING, **small)
@@ -197,7 +193,7 @@ class Outline:
             canvas.text(x + (INDENT if i else text_width(row.word) + SPACE), y + LINE * i, line)
         return x + text_width(row.lines[-1]) + 6
 
-    def _counts(self, canvas: Canvas, row: Row, middle: float, look: tuple[str, str]) -> None:
+    def _counts(self, canvas: Canvas, row: Row, middle: float) -> None:
         """Write the samples; at a leaf also its cluster, its mistakes, and a bar in which they are white."""
         word, color = self.words[row.node], "0.1" if row.name else GREY
         canvas.text(self.samples, middle, text(word.samples), ha="right", color=color)
@@ -205,10 +201,10 @@ class Outline:
             return
         canvas.text(self.mistakes, middle, text(word.mistakes), ha="right")
         width, height = max(map(text_width, row.name)) + 6, LINE * len(row.name) - 0.5
-        canvas.box(self.name + width / 2, middle, width, height, look, line=0.8, rounding=2.5)
+        canvas.box(self.name + width / 2, middle, width, height, word.look, line=0.8, rounding=2.5)
         for i, name in enumerate(row.name):
             canvas.text(self.name + 3, middle + LINE * (i - (len(row.name) - 1) / 2), name)
         full = BAR * word.samples / self.most
         right = full * (1 - word.mistakes / word.samples) if word.samples > 0 else 0.0
-        for wide, fill in ((full, "none"), (right, look[0])):
-            canvas.box(self.bar + wide / 2, middle, wide, 6, (look[0], fill), line=0.6, rounding=0)
+        for wide, fill in ((full, "none"), (right, word.look[0])):
+            canvas.box(self.bar + wide / 2, middle, wide, 6, (word.look[0], fill), line=0.6, rounding=0)

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import check_names
+from neonxc.data.table import Table
 from neonxc.pipelines.parts import Number
 from neonxc.rules.intervals import Intervals, union
-from neonxc.trees.fitted.routing import leaves_of, tested_columns, ways
 
 if TYPE_CHECKING:
     from sklearn.tree import DecisionTreeClassifier
@@ -195,6 +197,7 @@ class ThresholdTree:
         sums.scatter_add_(0, tested, self.samples[inner])
         return sums / sums.sum().clamp(min=torch.finfo(torch.float64).tiny)
 
+    @reads_tables
     def apply(self, X: Any) -> Any:
         """Return the leaf (its node) of every point, [N], as an array or, for a tensor, a tensor.
 
@@ -203,9 +206,10 @@ class ThresholdTree:
         X : array, data frame, sparse matrix or Tensor [N, d]
             Points.
         """
-        leaf, labels = leaves_of(self, X)
-        return labels(leaf)
+        table = Table.read(X)
+        return table.labels(self.leaf_of(table))
 
+    @reads_tables
     def predict(self, X: Any) -> Any:
         """Return the label of every point's leaf, [N], as an array or, for a tensor, a tensor.
 
@@ -221,8 +225,8 @@ class ThresholdTree:
             If the number or the names of the columns differ, if values are not finite, or if a number is missing
             in a tested column without missing numbers in the training data.
         """
-        leaf, labels = leaves_of(self, X)
-        return labels(self.classes[self.label[leaf].numpy()])
+        table = Table.read(X)
+        return table.labels(self.classes[self.label[self.leaf_of(table)].numpy()])
 
     def decision_path(self, X: Any) -> Any:
         """Return whether a point passes through a node, [N, nodes] of bool.
@@ -232,12 +236,13 @@ class ThresholdTree:
         X : array, data frame, sparse matrix or Tensor [N, d]
             Points.
         """
-        used, values, labels = tested_columns(self, X)
+        _, values, way, labels = paths_of(self, X)
         passed = torch.zeros(len(values), self.n_nodes, dtype=torch.bool)
-        for nodes in ways(self, used, values):
+        for nodes in way:
             passed[torch.arange(len(values)), nodes] = True
         return labels(passed)
 
+    @reads_tables
     def leaf_of(self, X: Any) -> Tensor:
         """Return the leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`.
 
@@ -246,7 +251,9 @@ class ThresholdTree:
         X : array, data frame, sparse matrix or Tensor [N, d]
             Points.
         """
-        return leaves_of(self, X)[0]
+        table = Table.read(X)
+        parts = table.blocks(32 * self.n_leaves) if table.is_sparse else [table]  # the tests on a path, and copies
+        return torch.cat([paths_of(self, part)[2][-1] for part in parts])
 
     def rules(self, **options: Any) -> Rules:
         """Return one rule per leaf, without redundant conditions.
@@ -326,6 +333,52 @@ class ThresholdTree:
 
     def __getstate__(self) -> dict[str, Any]:  # cached properties come back by themselves
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@reads_tables
+def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor], Any]:
+    """Follow points from the root to their leaves.
+
+    Returns
+    -------
+    used : Tensor [used]
+        The columns that the tree tests.
+    values : Tensor [N, used]
+        Their values.
+    way : list of Tensor [N]
+        The node of every point at every depth, on the CPU; points stay at their leaf.
+    labels : callable
+        Converts results to the type of X.
+    """
+    used, table = tree.feature[tree.feature >= 0].unique(), Table.read(X)
+    if tree.encoding is not None:
+        values = tree.encoding.of(used.tolist()).encode(table)
+    elif table.is_sparse:
+        Table.read(table, tree.n_features)
+        values = table.select(used.numpy()).dense()
+        values = Table(values).tensor if len(used) else torch.empty(len(table), 0)
+    else:
+        values = table.tensor
+        Table.read(table, tree.n_features)
+        check_names(table.names, tree.feature_names)
+        values = values[:, used.to(values.device)]
+    device = values.device
+    column = torch.searchsorted(used, tree.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
+    feature, left, right, threshold = (
+        of_nodes.to(device) for of_nodes in (tree.feature, tree.left, tree.right, tree.threshold)
+    )
+    intervals = None if tree.intervals is None else tree.intervals.to(device)
+    node = torch.zeros(len(values), dtype=torch.int64, device=device)
+    way = [node]
+    for _ in range(tree.depth):
+        value = values.gather(1, column[node][:, None])
+        goes_left = value[:, 0] <= threshold[node]
+        if intervals is not None:
+            low, high = intervals[node].unbind(-1)  # no number is less or greater than NaN
+            goes_left |= ((value > low) & (value <= high)).any(1)
+        node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
+        way.append(node)
+    return used, values, [nodes.cpu() for nodes in way], table.labels
 
 
 def canonical_columns(encoding: Encoding) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from neonxc.common.colours import colors
 from neonxc.data.inputs import is_missing
 from neonxc.pipelines.parts import Number
 from neonxc.rules.condition import Column, Condition, printed_bounds
@@ -191,11 +192,11 @@ class NodeWords:
     details: list[str]  # the counts; the mistakes of a test only if there are any
     branches: tuple[str, ...]  # the conditions of the points that a test sends left, and right
     sides: tuple[Condition, ...]  # the same as conditions
-    cluster: int | None  # of a leaf
     samples: float
     mistakes: float
-    children: tuple[int, ...]  # the nodes on the left and on the right of a test
+    children: tuple[int, ...]  # the nodes on the left and on the right of a test; none of a leaf
     edge: float  # width of the edge that leads to the node, in points
+    look: tuple[str, str]  # colours of the line and the face; leaves are paler the more mistakes they make
 
 
 def node_words(
@@ -211,7 +212,7 @@ def node_words(
         () if feature < 0 else tuple(decoding.one(feature, side) for side in (test, complement(test)))
         for feature, test in zip(features, tree.tests, strict=True)
     ]
-    numbers = printed_bounds(chain(*sides), precision)
+    numbers, table = printed_bounds(chain(*sides), precision), colors(len(clusters))
     words, root = [], max(float(tree.samples[0]), 1e-300)
     nodes = (tree.label, tree.samples, tree.mistakes, tree.left, tree.right)
     rows = zip(sides, *(column.tolist() for column in nodes), strict=True)
@@ -225,16 +226,23 @@ def node_words(
                 details[:1] if asked and not mistakes else details,
                 tuple(side.render(printed) for side in asked),
                 asked,
-                None if asked else label,
                 samples,
                 mistakes,
                 tuple(children) if asked else (),
                 max(THINNEST, THICKEST * samples / root),
+                ("#737373", "#ffffff") if asked else _pale(table[label], mistakes / samples if samples else 0),
             )
         )
     return words
 
 
+def _pale(line: str, impurity: float) -> tuple[str, str]:
+    """A colour, and the same so pale that black text can be read on it."""
+    strength = 0.08 + 0.42 * (1 - impurity) ** 2
+    parts = [round(255 * (1 - strength * (1 - int(line[at : at + 2], 16) / 255))) for at in (1, 3, 5)]
+    return line, "#{:02x}{:02x}{:02x}".format(*parts)
+
+
 def caption(words: list[NodeWords]) -> str:
     """Return what the mistakes of a node are, if there are any at a test."""
-    return MISTAKES if any(word.cluster is None and word.mistakes for word in words) else ""
+    return MISTAKES if any(word.children and word.mistakes for word in words) else ""
