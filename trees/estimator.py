@@ -27,19 +27,24 @@ from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.growth import Grown, leaf_of_points, majority
 from neonxc.trees.parameters import check_parameters
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading import reference as references
 from neonxc.trees.reading.batches import BatchSource, batch_source
 from neonxc.trees.reading.preparation import (
     PreparedData,
     agree_on_source,
-    boolean_columns,
     check_sample_weight,
     prepare_stream,
     prepare_table,
-    read_points,
     stream_source,
 )
-from neonxc.trees.reading.reference import Reference, filled, inertia
+from neonxc.trees.reading.reference import (
+    Reference,
+    filled,
+    from_centers,
+    from_estimator,
+    from_labels,
+    inertia,
+    to_tensor,
+)
 from neonxc.trees.reading.streams import Stream
 
 
@@ -200,7 +205,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             raise ValueError("score needs X in memory; inertia_ is the cost of the training points")
         data, _, _ = self._read(X, reset=False)
         given = Table.read(X).for_sklearn if self.tree_.encoding is None else data
-        table = DataMatrix(data if self._steps is None else references.to_tensor(self._steps.transform(given)))
+        table = DataMatrix(data if self._steps is None else to_tensor(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
         return -table.cost(self._space_means.to(table.device), own)
 
@@ -233,7 +238,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             data = prepare_stream(self, source, labels, centers, sample_weight, ranks)
         else:
             data = prepare_table(self, X, labels, centers, sample_weight, ranks)
-        data.boolean = boolean_columns(X) if ranks.alone else None
+        truths = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
+        data.boolean = truths if ranks.alone and bool(truths.any()) else None
         if labels is not None:
             noise = torch.from_numpy(~are_labels(label_array(labels)))
             data.n_noise = int(ranks.sum(noise.sum()))
@@ -247,8 +253,18 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         return data
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-        """Return X as a tensor, its column names, and a function that converts one value per point."""
-        return read_points(self, X, reset)
+        """Check X; return it as a tensor, its column names, and a function that converts results to its type.
+
+        Sparse matrices, and data frames with categories or missing values, are returned unchanged.
+        """
+        encoded = not reset and self.tree_.encoding is not None
+        of_numbers: dict[str, Any] = {"accept_sparse": ["csc", "csr"]}
+        checks = {"dtype": None, "ensure_all_finite": False} if encoded else of_numbers
+        given = Table.of_estimator(self, X, reset, **checks)
+        if encoded or given.is_sparse or (reset and given.is_mixed):
+            return given.data, given.names, given.labels
+        converted = given.names is not None or given.is_tensor
+        return given.numbers if converted else to_tensor(given.data), given.names, given.labels
 
     def _streams(self) -> bool | None:
         """Whether distances of all points to the centers are kept of a stream; None where it can't be streamed."""
@@ -261,12 +277,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if centers is not None:
             with ranks.agreed():
                 names = getattr(self, "feature_names_in_", None)
-                return references.from_centers(table, centers, self.metric, names)
+                return from_centers(table, centers, self.metric, names)
         if labels is not None:
-            return references.from_labels(table, labels, self.metric, weight, ranks)
-        found = references.from_estimator(
-            table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state, ranks
-        )
+            return from_labels(table, labels, self.metric, weight, ranks)
+        found = from_estimator(self, table, X, weight, ranks)
         if len(found.classes) and found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
             raise ValueError("reference leaves points out as noise (label -1); fit it first, and pass its labels_")
         if not isinstance(self.reference, str):
@@ -288,7 +302,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         for leaf in leaves:
             label[leaf.id] = majority(problem, leaf) if clusters is None else clusters[leaf.id]
         table: Any = problem.table
-        weight = problem.weight
+        weight, ranks = problem.weight, problem.ranks
         tree, leaf_of = builder.finish(
             leaf_of_points(leaves, table.n),
             label,
@@ -297,7 +311,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             table.d if problem.mixed is None else data.points.shape[1],
             found.classes,
             data.names,
-            problem.ranks,
+            ranks,
         )
         if clusters is None:
             numbers = torch.full((tree.n_nodes,), -1)
@@ -307,31 +321,30 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         k = len(tree.classes)
         if isinstance(table, Stream):
             means, self.inertia_, variances, nearest = table.moments(own, k, tree)
-            spread, bounds = spread_and_bounds(variances, torch.stack(nearest), problem.ranks)
+            spread, bounds = spread_and_bounds(variances, torch.stack(nearest), ranks)
             self._space_means = filled(means, found.space_centers)
         else:
-            spread, bounds = bounds_from_table(table, tree, weight, problem.ranks)
-            self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
-            self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
+            spread, bounds = bounds_from_table(table, tree, weight, ranks)
+            self._space_means = filled(found.space.means(own, k, weight, ranks), found.space_centers)
+            self.inertia_ = inertia(found, own, self._space_means, problem)
         source = data.points if isinstance(data.points, BatchSource) else None
         encoding = None if problem.mixed is None else problem.mixed.encoding
-        tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
-        tree = replace(tree, n_noise=data.n_noise, boolean=data.boolean if encoding is None else None)
+        boolean = data.boolean if encoding is None else None
+        tree = replace(
+            tree, spread=spread, bounds=bounds, encoding=encoding, n_noise=data.n_noise, boolean=boolean
+        )
         every = leaf_of
         if data.selected is not None and source is not None:
             every = source.leaf_of(tree)
         elif data.selected is not None and data.points.shape[0]:
             every = tree.leaf_of(data.points)
         if data.noise is not None:
-            tree = replace(tree, noise=problem.ranks.sum(counts_by_label(every, tree.n_nodes, data.noise)))
+            tree = replace(tree, noise=ranks.sum(counts_by_label(every, tree.n_nodes, data.noise)))
         self._steps = found.steps
         price = data.reference_cost if self._has_price else None
         self.tree_ = replace(tree, cost_ratio=round(self.inertia_ / price, 9) if price else None)
-        same = found.space is table
-        means = (
-            self._space_means
-            if same
-            else filled(problem.filled.means(own, k, weight, problem.ranks), found.centers)
-        )
+        means = self._space_means
+        if found.space is not table:
+            means = filled(problem.filled.means(own, k, weight, ranks), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])

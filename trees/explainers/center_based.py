@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
-from sklearn.utils import check_random_state
 
 from neonxc.common.numbers import text
 from neonxc.common.warnings import warn
@@ -28,7 +27,7 @@ from neonxc.trees.growth import Grown, Leaves, best_first, label_leaves, separat
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading.preparation import PreparedData
-from neonxc.trees.reading.reference import common_seed, kmeans, kmeans_of_group
+from neonxc.trees.reading.reference import common_seed, kmeans
 from neonxc.trees.search import Search
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
@@ -103,17 +102,12 @@ class CenterTree(TreeExplainer):
         """The problem with k-means fitted from another seed; unchanged if the reference is not k-means."""
         if self._given or self.reference != "kmeans" or self.metric != "l2":
             return problem
-        ranks = problem.ranks
-        if ranks.alone:
-            seed = check_random_state(self.random_state).randint(1 << 30) + start
-            centers, labels = kmeans(problem.table, problem.k, problem.weight, seed, n_init=1)
-        else:
-            seed = common_seed(self.random_state, ranks) + start
-            centers = kmeans_of_group(problem.table, problem.k, problem.weight, seed, ranks)
-            labels = problem.table.distances(centers).argmin(1)
-        columns = code_columns(problem.table, centers, self.max_bins, problem.weight, ranks)
-        moved = replace(problem, columns=columns, centers=centers, space_centers=centers)
-        return replace(moved, labels=labels, given_distances=None)
+        ranks, weight = problem.ranks, problem.weight
+        seed = common_seed(self.random_state, ranks, 1 << 30) + start
+        found = kmeans(problem.table, problem.k, weight, seed, n_init=1, ranks=ranks)
+        columns = code_columns(problem.table, found.centers, self.max_bins, weight, ranks)
+        moved = replace(problem, columns=columns, centers=found.centers, space_centers=found.centers)
+        return replace(moved, labels=found.labels, given_distances=found.distances)
 
 
 def one_leaf_per_center(problem: Problem, criterion: Criterion) -> Leaves:

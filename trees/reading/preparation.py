@@ -23,7 +23,7 @@ from neonxc.trees.fitted.tree import tree_of
 from neonxc.trees.problem import Problem
 from neonxc.trees.reading.batches import BatchSource, batch_source
 from neonxc.trees.reading.mixed import centers_in_columns, read_mixed
-from neonxc.trees.reading.reference import Reference, filled, inertia, to_tensor
+from neonxc.trees.reading.reference import Reference, filled, inertia
 from neonxc.trees.reading.streams import check_columns, read_stream
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class PreparedData:
         if not found.by_means:
             own = found.space.means(found.labels, problem.k, problem.weight, problem.ranks)
             means = filled(own, means)
-        return inertia(found, found.labels, means, problem.weight, problem.metric, problem.ranks)
+        return inertia(found, found.labels, means, problem)
 
 
 def prepare_table(
@@ -97,7 +97,15 @@ def prepare_table(
             raise ValueError("centers needs an X without categories and missing values; pass labels instead")
         weight = own = check_sample_weight(sample_weight, points)
         labels = None if labels is None else label_array(labels) if points.shape[0] else np.empty(0)
-        selected = selected_points(labels, weight, points)
+        counted = torch.ones(points.shape[0], dtype=torch.bool, device=Table(points).device)
+        if labels is not None:
+            if labels.shape != counted.shape:
+                needed = f"shape ({len(counted)},)"
+                raise ValueError(f"labels needs one label per point, {needed}, got {labels.shape}")
+            counted &= torch.from_numpy(are_labels(labels)).to(counted.device)
+        if weight is not None:
+            counted &= weight > 0
+        selected = None if bool(counted.all()) else counted.nonzero()[:, 0]
         if selected is not None:
             if ranks.alone and not len(selected):
                 raise ValueError(
@@ -199,27 +207,6 @@ def agree_on_source(X: Any, source: BatchSource | None, ranks: Ranks) -> BatchSo
     return BatchSource(lambda: iter(())) if empty and "in batches" in kinds else source
 
 
-def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-    """Check X; return it as a tensor, its column names, and a function that converts results to its type.
-
-    Sparse matrices, and data frames with categories or missing values, are returned unchanged.
-    """
-    encoded = not reset and model.tree_.encoding is not None
-    of_numbers: dict[str, Any] = {"accept_sparse": ["csc", "csr"]}
-    checks = {"dtype": None, "ensure_all_finite": False} if encoded else of_numbers
-    given = Table.of_estimator(model, X, reset, **checks)
-    if encoded or given.is_sparse or (reset and given.is_mixed):
-        return given.data, given.names, given.labels
-    converted = given.names is not None or given.is_tensor
-    return given.numbers if converted else to_tensor(given.data), given.names, given.labels
-
-
-def boolean_columns(X: Any) -> Tensor | None:
-    """Tell which columns of a frame hold truth values; None if none does, or for other data."""
-    found = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
-    return found if bool(found.any()) else None
-
-
 def check_sample_weight(sample_weight: Any, data: Any) -> Tensor | None:
     """Check the weights of the points; return them as [n] of float64 on the device of the points.
 
@@ -231,26 +218,6 @@ def check_sample_weight(sample_weight: Any, data: Any) -> Tensor | None:
     if sample_weight is None:
         return None
     return as_weights(sample_weight, data.shape[0], Table(data).device)
-
-
-def selected_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
-    """Indices of the points that are neither noise nor of weight 0; None if these are all points.
-
-    Raises
-    ------
-    ValueError
-        If the number of labels is wrong.
-    """
-    selected = torch.ones(data.shape[0], dtype=torch.bool, device=Table(data).device)
-    if labels is not None:
-        if labels.shape != (data.shape[0],):
-            raise ValueError(f"labels needs one label per point, shape ({data.shape[0]},), got {labels.shape}")
-        selected &= torch.from_numpy(are_labels(labels)).to(selected.device)
-    if weight is not None:
-        selected &= weight > 0
-    if bool(selected.all()):
-        return None
-    return selected.nonzero()[:, 0]
 
 
 def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from neonxc.data.inputs import check_names, label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.exact_sums import counts_by_label, exact_total
 from neonxc.trees.coding.matrix import DataMatrix, native
+
+if TYPE_CHECKING:
+    from neonxc.trees.problem import Problem
 
 
 @dataclass
@@ -71,22 +74,16 @@ class Reference:
 
 def from_centers(table: DataMatrix, centers: Any, metric: str, names: Any = None) -> Reference:
     """Reference with given centers; every point belongs to the nearest one."""
-    centers = centers_of(centers, table.d, names).to(table.device)
+    given = Table.read(centers, name="centers")
+    centers = given.tensor.to(table.device, torch.float64)
+    check_names(given.names, names, name="centers")
+    if centers.ndim != 2 or centers.shape[1] != table.d:
+        raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
     distances = table.distances(centers, metric)
     if not bool(distances.isfinite().all()):
         raise ValueError("centers are too far from X for squared distances in float64; scale both")
     classes = np.arange(len(centers))
     return Reference(distances.argmin(1), centers, classes, table, centers, distances=distances, by_means=False)
-
-
-def centers_of(centers: Any, d: int, names: Any) -> Tensor:
-    """Given centers [k, d] in float64, for points with `d` columns that may have names."""
-    given = Table.read(centers, name="centers")
-    values = given.tensor.to(torch.float64)
-    check_names(given.names, names, name="centers")
-    if values.ndim != 2 or values.shape[1] != d:
-        raise ValueError(f"centers needs shape [clusters, {d}], got {list(values.shape)}")
-    return values
 
 
 def from_labels(
@@ -95,31 +92,25 @@ def from_labels(
     """Reference with given labels; centers are the clusters' means (medians for "l1") over all processes."""
     if not ranks.alone and metric != "l2":
         raise ValueError('labels in a group need metric="l2": medians need all rows; pass centers')
-    values, classes = classes_of(labels, ranks)
-    index = torch.from_numpy(np.searchsorted(classes, values)).to(table.device)
+    index, classes = classes_of(labels, ranks)
+    index = index.to(table.device)
     centers = cluster_centers(table, index, len(classes), metric, weight, ranks)
     return Reference(index, centers, classes, table, centers)
 
 
-def classes_of(labels: Any, ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
-    """The labels of this process [n], and the sorted distinct labels of all processes, with a common data type."""
+def classes_of(labels: Any, ranks: Ranks) -> tuple[Tensor, np.ndarray]:
+    """Positions of the labels [n] among the sorted distinct labels of all processes, and these."""
     with ranks.agreed():
         values = label_array(labels) if len(labels) else np.empty(0, dtype=np.int64)
     classes = common_classes(values, ranks)
-    return values.astype(classes.dtype), classes
+    return torch.from_numpy(np.searchsorted(classes, values.astype(classes.dtype))), classes
 
 
-def from_estimator(
-    table: DataMatrix,
-    X: Any,
-    reference: Any,
-    n_clusters: int,
-    metric: str,
-    weight: Tensor | None,
-    random_state: Any,
-    ranks: Ranks = ALONE,
-) -> Reference:
-    """Reference from an estimator or its name; estimators that are not fitted are fitted here, outside of a group.
+def from_estimator(model: Any, table: DataMatrix, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
+    """Reference from a tree explainer's `reference`, an estimator or its name.
+
+    Estimators that are not fitted are fitted here, outside of a group. Costs are measured to the clusterer's own
+    centers, in the space behind the first steps of a pipeline.
 
     Raises
     ------
@@ -127,28 +118,25 @@ def from_estimator(
         The reference is no clusterer, or can't label the points of X. In a group, in all processes, if it needs
         all rows.
     """
+    reference, k, metric = model.reference, model.n_clusters, model.metric
+    seed: Any = {"random_state": model.random_state}
     if isinstance(reference, str):
         X = table.data
-        if not ranks.alone:
-            if reference != "kmeans" or metric != "l2":
-                raise ValueError(
-                    'reference in a group needs "kmeans" with metric="l2", or a fitted clusterer; or pass centers '
-                    f"or labels; got {reference!r} with metric={metric!r}"
-                )
-            centers = kmeans_of_group(table, n_clusters, weight, common_seed(random_state, ranks), ranks)
-            return from_centers(table, centers, metric)
-    if isinstance(reference, str) and reference == "kmeans":
-        centers, labels = kmeans(table, n_clusters, weight, random_state)
-        found = Reference(labels, centers, np.arange(len(centers)), table, centers, by_means=False)
-        return k_medians(found, weight) if metric == "l1" else found
-    if isinstance(reference, str) and reference == "spectral":
-        if table.n < n_clusters:
-            raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={n_clusters}")
-        reference = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
-    elif isinstance(reference, str) and reference == "kernel_kmeans":
-        from neonxc.models import KernelKMeans
+        if not ranks.alone and (reference, metric) != ("kmeans", "l2"):
+            raise ValueError(
+                'reference in a group needs "kmeans" with metric="l2", or a fitted clusterer; or pass centers '
+                f"or labels; got {reference!r} with metric={metric!r}"
+            )
+        if reference == "kmeans":
+            found = kmeans(table, k, weight, model.random_state, ranks=ranks)
+            return k_medians(found, weight) if metric == "l1" else found
+        if reference == "spectral":
+            _check_size(table, k)
+            reference = SpectralClustering(k, affinity="nearest_neighbors", **seed)
+        elif reference == "kernel_kmeans":
+            from neonxc.models import KernelKMeans
 
-        reference = KernelKMeans(n_clusters, objective="feature", random_state=random_state)
+            reference = KernelKMeans(k, objective="feature", **seed)
     with ranks.agreed():
         if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
             raise ValueError(
@@ -156,37 +144,14 @@ def from_estimator(
             )
         X, rows = readable(X, ranks)
         X = Table.read(X).for_sklearn
-        model, labels = fitted_labels(_flat(reference), X, weight, ranks)
+        clusterer, labels = fitted_labels(_flat(reference), X, weight, ranks)
     found = from_labels(table, labels[rows], metric, weight, ranks)
-    return in_own_space(found, model, X, metric, weight, ranks, rows)
-
-
-def in_own_space(
-    found: Reference,
-    model: Any,
-    X: Any,
-    metric: str,
-    weight: Tensor | None,
-    ranks: Ranks = ALONE,
-    rows: slice = slice(None),
-) -> Reference:
-    """Measure costs to the clusterer's own centers, in the space behind the first steps of a pipeline.
-
-    Parameters
-    ----------
-    found : Reference
-        Reference made from the clusterer's labels, which is changed.
-    model : fitted clusterer or Pipeline
-    X
-        Input of the pipeline; its `rows` are the points of the table.
-    """
-    table = found.space
-    if isinstance(model, Pipeline) and len(model.steps) > 1:
-        found.steps = model[:-1]
+    final = clusterer[-1] if isinstance(clusterer, Pipeline) else clusterer
+    if final is not clusterer and len(clusterer.steps) > 1:
+        found.steps = clusterer[:-1]
         with ranks.agreed():
             found.space = DataMatrix(to_tensor(found.steps.transform(X)[rows]).to(table.device))
         found.space_centers = cluster_centers(found.space, found.labels, len(found.classes), metric, weight, ranks)
-    final = model[-1] if isinstance(model, Pipeline) else model
     found.gamma = getattr(final, "gamma_", None)
     own = getattr(final, "cluster_centers_", None)
     if own is not None and np.shape(own) == tuple(found.space_centers.shape) and metric == "l2":
@@ -198,41 +163,43 @@ def in_own_space(
 
 
 def kmeans(
-    table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, n_init: int = 10
-) -> tuple[Tensor, Tensor]:
-    """Fit k-means; return its centers [k, d] and labels [n].
+    table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, n_init: int = 10, ranks: Ranks = ALONE
+) -> Reference:
+    """Fit k-means to the rows of all processes.
 
     Equal points are merged to one point with the sum of their weights, so that a point of weight 2 gives the same
     result as two equal points.
     """
+    if not ranks.alone:
+        from neonxc.models import KernelKMeans
+
+        model = KernelKMeans(k, n_support=1, n_init=10, random_state=common_seed(random_state, ranks))
+        weights = None if weight is None else weight.cpu().numpy()
+        model.fit(table.data.to(torch.float64), sample_weight=weights, group=ranks.group)
+        return from_centers(table, model.support_vectors_, "l2")
     rows, inverse, count = _distinct(table)
     mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
-    if table.n < k:
-        raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
+    _check_size(table, k)
     if rows.shape[0] < k:
         warn(
             f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: using {rows.shape[0]} clusters",
             ConvergenceWarning,
         )
         k = rows.shape[0]
-    model = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
-    centers = torch.from_numpy(model.cluster_centers_.astype(np.float64)).to(table.device)
-    return centers, torch.from_numpy(model.labels_[inverse].astype(np.int64)).to(table.device)
+    fitted = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
+    centers = torch.from_numpy(fitted.cluster_centers_.astype(np.float64)).to(table.device)
+    labels = torch.from_numpy(fitted.labels_[inverse].astype(np.int64)).to(table.device)
+    return Reference(labels, centers, np.arange(k), table, centers, by_means=False)
 
 
-def kmeans_of_group(table: DataMatrix, k: int, weight: Tensor | None, seed: int, ranks: Ranks) -> Tensor:
-    """Fit k-means to the rows of all processes; return its centers [k, d]."""
-    from neonxc.models import KernelKMeans
-
-    model = KernelKMeans(k, n_support=1, n_init=10, random_state=seed % (1 << 31))
-    weights = None if weight is None else weight.cpu().numpy()
-    model.fit(table.data.to(torch.float64), sample_weight=weights, group=ranks.group)
-    return torch.as_tensor(model.support_vectors_).to(table.device, torch.float64)
+def _check_size(table: DataMatrix, k: int) -> None:
+    if table.n < k:
+        raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
 
 
-def common_seed(random_state: Any, ranks: Ranks) -> int:
+def common_seed(random_state: Any, ranks: Ranks, below: int = 1 << 31) -> int:
     """A seed that is the same in all processes, even if `random_state` is None."""
-    return int(ranks.max(torch.tensor(check_random_state(random_state).randint(1 << 31))))
+    return int(ranks.max(torch.tensor(check_random_state(random_state).randint(below))))
 
 
 def _distinct(table: DataMatrix) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -295,12 +262,10 @@ def medians(values: Tensor, weight: Tensor | None) -> Tensor:
     return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
 
 
-def inertia(
-    found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str, ranks: Ranks = ALONE
-) -> float:
+def inertia(found: Reference, own: Tensor, means: Tensor, problem: Problem) -> float:
     """k-means cost of clusters with the given means; known distances to the reference centers are reused."""
-    distances = found.distances
-    if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
+    distances, weight, ranks = found.distances, problem.weight, problem.ranks
+    if distances is not None and problem.metric == "l2" and means.shape == found.space_centers.shape:
         mass = ranks.sum(counts_by_label(own, len(means), weight))
         costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
         cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
@@ -331,8 +296,13 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = 
     except NotFittedError:
         if not ranks.alone:
             raise ValueError("reference in a group needs to be fitted; otherwise pass centers or labels") from None
-        model = clone(reference)
-        return model, model.fit_predict(X, **_weighted(reference, final, weight))
+        model, named = clone(reference), {}
+        if weight is not None and has_fit_parameter(final, "sample_weight"):
+            prefix = "" if final is reference else f"{reference.steps[-1][0]}__"
+            named = {f"{prefix}sample_weight": weight.cpu().numpy()}
+        elif weight is not None:
+            warn(f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights")
+        return model, model.fit_predict(X, **named)
     if hasattr(final, "predict"):
         return reference, reference.predict(X)
     labels = getattr(final, "labels_", None)
@@ -341,17 +311,6 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = 
             f"reference is a fitted {type(final).__name__} that can't predict; pass labels= or an unfitted one"
         )
     return reference, labels
-
-
-def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np.ndarray]:
-    """The keyword argument that passes weights to the clusterer, if it accepts any."""
-    if weight is None:
-        return {}
-    if not has_fit_parameter(final, "sample_weight"):
-        warn(f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights")
-        return {}
-    prefix = f"{reference.steps[-1][0]}__" if isinstance(reference, Pipeline) else ""
-    return {f"{prefix}sample_weight": weight.cpu().numpy()}
 
 
 def to_tensor(values: Any) -> Tensor:

@@ -173,14 +173,13 @@ def read_stream(
     table: Any = Stream(source, values, model.max_bins or MAX_BINS, ranks)
     if values is not None:
         clustered = values if table.selected is None else values[table.selected.numpy()]
-        clustered, classes = classes_of(clustered, ranks)
-        own = torch.from_numpy(np.searchsorted(classes, clustered))
+        own, classes = classes_of(clustered, ranks)
         centers = table.moments(own, len(classes))[0]
     else:
         _, count, rows = table.sketch.sample()
         sample = DataMatrix(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
         if centers is None:
-            centers = kmeans(sample, model.n_clusters, count, common_seed(model.random_state, ranks))[0]
+            centers = kmeans(sample, model.n_clusters, count, common_seed(model.random_state, ranks)).centers
         else:
             centers = from_centers(sample, centers, model.metric, source.names).centers
         classes = np.arange(len(centers))
