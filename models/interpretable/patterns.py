@@ -14,7 +14,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import as_array, as_labels, label_array
 from neonxc.data.table import Table
 from neonxc.rules import Condition, Rule, Rules
-from neonxc.rules.counting import counts_of
+from neonxc.rules.rule import counts_of
 
 from .columns import column_key, column_positions, fit_coding
 

@@ -27,9 +27,11 @@ from neonxc.cli.options import (
     creatable,
     existing_path,
     existing_weights,
+    own_device,
     photo_files,
+    torchrun_group,
+    torchrun_rank,
 )
-from neonxc.cli.torchrun import own_device, torchrun_group, torchrun_rank
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:

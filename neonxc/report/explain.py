@@ -18,12 +18,11 @@ from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import as_pandas
 from neonxc.data.table import Table
-from neonxc.report.cards import cards
+from neonxc.report.cards import cards, pairs
 from neonxc.report.clustering import Clustering, is_table, read, with_names
 from neonxc.report.clusters import of_data
 from neonxc.report.contents import Contents, Trust
 from neonxc.report.items import items, regions
-from neonxc.report.pairs import pairs
 from neonxc.report.points import Projection, points, searched
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.report import Report
