@@ -180,7 +180,7 @@ def torchrun_group() -> Iterator[Any]:
     if int(os.environ.get("WORLD_SIZE", 1)) < 2:
         yield None
         return
-    import torch.distributed as dist
+    import torch.distributed as dist  # only processes of torchrun need it
 
     dist.init_process_group("gloo", timeout=WAIT)
     try:

@@ -124,7 +124,7 @@ class Comparison:
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
-        from neonxc.plot import flipping_curves
+        from neonxc.plot import flipping_curves  # loads matplotlib
 
         return flipping_curves(self.results)
 

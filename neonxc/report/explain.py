@@ -137,7 +137,7 @@ def explain(
         step("clustering")
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
-            from neonxc.data.files import read_table
+            from neonxc.data.files import read_table  # only data in files need it
 
             file = isinstance(model_or_labels, str | PathLike)
             table = with_names(read_table(model_or_labels) if file else model_or_labels, names)
