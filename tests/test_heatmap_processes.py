@@ -13,8 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from neonxc.cli import workflows
-from neonxc.cli.options import photo_files
-from neonxc.cli.torchrun import own_device, torchrun_group
+from neonxc.cli.options import own_device, photo_files, torchrun_group
 from neonxc.cli.workflows import images
 from neonxc.cli.workflows.photos import patch, typical_places
 from neonxc.common.processes import Ranks

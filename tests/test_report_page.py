@@ -13,11 +13,10 @@ import pytest
 import report_contents as reports
 
 from neonxc.common import colours as colors
-from neonxc.report import charts, printing
+from neonxc.report import charts
 from neonxc.report.charts import curves
 from neonxc.report.contents import Column, Contents, Curve, Points, Reproduce, Statement, TreeNode, Trust
-from neonxc.report.page import HERE, embedded, render
-from neonxc.report.page_data import as_json, page_data
+from neonxc.report.page import HERE, as_json, embedded, page_data, render
 from neonxc.report.tree import outline
 
 VOID = {"meta", "img", "input", "br", "link"}
@@ -287,7 +286,7 @@ def _under(tree, at, above):
     ],
 )
 def test_numbers(value, text):
-    assert printing.number(value) == text
+    assert charts.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -304,24 +303,24 @@ def test_numbers(value, text):
     ],
 )
 def test_shares(value, text):
-    assert printing.share(value) == text
+    assert charts.share(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.2, "+20%"), (-0.2, "−20%"), (0.0, "0%"), (1e-3, "+0.1%"), (math.nan, "–")]
 )
 def test_signed_shares(value, text):
-    assert printing.signed(value) == text
+    assert charts.signed(value) == text
 
 
 def test_standardised_values():
     column = Column("a", mean=10.0, spread=2.0, unit="mg")
-    assert printing.standardised(column, "1,013 mg") == "+501.50"
-    assert printing.standardised(column, "−7") == "−8.50"
-    assert printing.standardised(column, 11) == "+0.50"
-    assert printing.standardised(column, "missing") is None
-    assert printing.standardised(Column("a", "category"), "3") is None
-    assert printing.standardised(Column("a", mean=1.0, spread=0.0), "3") is None
+    assert charts.standardised(column, "1,013 mg") == "+501.50"
+    assert charts.standardised(column, "−7") == "−8.50"
+    assert charts.standardised(column, 11) == "+0.50"
+    assert charts.standardised(column, "missing") is None
+    assert charts.standardised(Column("a", "category"), "3") is None
+    assert charts.standardised(Column("a", mean=1.0, spread=0.0), "3") is None
 
 
 # Machado, Oliveira and Fernandes (2009): protanopia and deuteranopia of severity 1, for linear RGB

@@ -19,7 +19,7 @@ from witnesses import contrast_relevance
 
 import neonxc
 from neonxc.models import KernelKMeans, WordVectors
-from neonxc.models.words.corpus import cooccurrences, positive_pmi
+from neonxc.models.words.vectors import cooccurrences, positive_pmi
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOPICS = ["salt soup spoon pepper bread", "star planet moon orbit comet", "violin sonata chord tempo melody"]

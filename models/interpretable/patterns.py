@@ -14,7 +14,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import as_array, as_labels, label_array
 from neonxc.data.table import Table
 from neonxc.rules import Condition, Rule, Rules
-from neonxc.rules.counting import counts_of
+from neonxc.rules.rule import counts_of
 
 from .columns import column_key, column_positions, fit_coding
 
@@ -129,8 +129,8 @@ def _frequent_items(
 
 def _frequent(has: np.ndarray, min_support: float, max_length: int) -> list[tuple[Pattern, float]]:
     """Frequent patterns of points [m, items], and the number of points that have them."""
-    import pandas as pd
-    from mlxtend.frequent_patterns import apriori
+    import pandas as pd  # takes long
+    from mlxtend.frequent_patterns import apriori  # takes long
 
     frequent = np.flatnonzero(has.mean(0) >= min_support)
     # fpgrowth finds the same patterns, but is 7 to 30 times slower if every point has a value in every column

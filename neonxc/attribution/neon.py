@@ -12,8 +12,7 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from neonxc.attribution.along import as_baseline, relevance_from_baseline
-from neonxc.attribution.decisions import Decisions, restricted, tree_tests
+from neonxc.attribution.decisions import Decisions, as_baseline, relevance_from_baseline, restricted, tree_tests
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
 from neonxc.common.arguments import check_whole

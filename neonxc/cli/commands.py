@@ -27,9 +27,11 @@ from neonxc.cli.options import (
     creatable,
     existing_path,
     existing_weights,
+    own_device,
     photo_files,
+    torchrun_group,
+    torchrun_rank,
 )
-from neonxc.cli.torchrun import own_device, torchrun_group, torchrun_rank
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def common(
 @app.command()
 def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
-    from neonxc.cli import workflows
+    from neonxc.cli import workflows  # loads PyTorch
 
     photo = workflows.demo_photo()
     typer.echo("Clustering the locations of the photo by their features in EfficientNet-Lite0 ...")
@@ -158,7 +160,7 @@ def table(
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
     prepared, found, choice = _clustered(file, clusters, labels, scale, ignore, keep)
-    from neonxc.cli import workflows
+    from neonxc.cli import workflows  # loads PyTorch
 
     workflows.show(workflows.table_attributions(prepared, found, out, choice))
 
@@ -189,7 +191,7 @@ def explain(
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
         files = photo_files([source]) if source.is_dir() else []
-        from neonxc.cli import workflows
+        from neonxc.cli import workflows  # loads PyTorch
 
         if files:
             features = workflows.extractor(backbone, None, "default", "cpu", mode)
@@ -199,7 +201,7 @@ def explain(
             report = workflows.text_report(source, clusters[0], fast)
     else:
         prepared, found, _ = _clustered(source, clusters, labels, scale, ignore, keep)
-        from neonxc.cli import workflows
+        from neonxc.cli import workflows  # loads PyTorch
 
         report = workflows.table_report(prepared, found, fast)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +244,7 @@ def rules(
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
     prepared, found, _ = _clustered(file, clusters, labels, scale, ignore, keep, stderr=True)
-    from neonxc.cli import workflows
+    from neonxc.cli import workflows  # loads PyTorch
 
     result = workflows.cluster_rules(prepared, found, leaves)
     if left := [str(label) for label, _ in result.without_rule]:
@@ -266,7 +268,7 @@ def apply(
 ) -> None:
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
-    from neonxc.cli import workflows
+    from neonxc.cli import workflows  # loads PyTorch
 
     rows = workflows.applied(model, file)
     for note in rows.attrs.get("notes", []):
@@ -291,7 +293,7 @@ def _clustered(
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.common.arguments import check_columns
-    from neonxc.data.files import read_table
+    from neonxc.data.files import read_table  # only data in files need it
     from neonxc.data.preparation import prepare
 
     frame = read_table(file, ignore=ignore or [])
@@ -303,7 +305,7 @@ def _clustered(
         _note(note)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
-    from neonxc.cli import workflows
+    from neonxc.cli import workflows  # loads PyTorch
 
     if labels is not None:
         found = workflows.by_column(prepared, frame[labels], name)

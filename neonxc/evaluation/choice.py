@@ -54,7 +54,7 @@ class Choice:
 
     def plot(self) -> Figure:
         """Draw a curve of every measure, and mark the suggested number."""
-        from neonxc.plot.curves import choice_curves
+        from neonxc.plot.curves import choice_curves  # loads matplotlib
 
         return choice_curves(self)
 
@@ -151,7 +151,7 @@ def choose_k(
 
 
 def _measured(k: int, X: Any, points: np.ndarray, preprocessing: Any, random_state: Any) -> dict[str, float]:
-    from neonxc.trees import ExShallow
+    from neonxc.trees import ExShallow  # depends on this package
 
     model = KMeans(k, n_init=10, random_state=random_state).fit(points)
     again = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))

@@ -246,7 +246,7 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     >>> bool(found.same.min() > 0.8)
     True
     """
-    from neonxc.attribution.neon import NEON
+    from neonxc.attribution.neon import NEON  # loads captum
     from neonxc.convert import neuralize
 
     check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")

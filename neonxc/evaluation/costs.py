@@ -69,7 +69,7 @@ def kcenter_cost(
     >>> kcenter_cost([[0.0], [1], [3], [10]], [0, 0, 0, 1])
     2.0
     """
-    from neonxc.models.interpretable.metric import fit_metric
+    from neonxc.models.interpretable.metric import fit_metric  # depends on this package
     from neonxc.models.interpretable.problem import Objective
 
     table = Table.read(X)

@@ -68,9 +68,9 @@ def to_tensorboard(
     3 clusters/size/0
     3 clusters/size/1
     """
-    import torch
+    import torch  # plots of arrays do without it
 
-    from neonxc.attribution.neon import NEON
+    from neonxc.attribution.neon import NEON  # loads captum
 
     neon = net if isinstance(net, NEON) else NEON(net)
     net = neon.net

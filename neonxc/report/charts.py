@@ -1,15 +1,17 @@
-"""Bars, distributions and curves as inline SVG, coloured by the style sheet."""
+"""Bars, distributions and curves as inline SVG, coloured by the style sheet, and numbers as they are printed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import isfinite
+from typing import Any
 
 from markupsafe import Markup
 
-from neonxc.report.contents import Curve, Statement
-from neonxc.report.printing import number, share
+from neonxc.common.numbers import percent, text
+from neonxc.report.contents import Column, Curve, Statement
 
 WIDTH, HEIGHT = 120, 32  # size of the plot of a distribution, in pixels
 SHOWN = 10  # maximum number of categories in a distribution
@@ -155,3 +157,32 @@ def _apart(places: list[float]) -> list[float]:
     for at in reversed(order):
         below = moved[at] = min(moved[at], below - STEP)
     return moved
+
+
+def number(value: Any) -> str:
+    """Format a number for the page, with a minus sign; keep other values."""
+    if not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    return text(value).replace("-", "−") if math.isfinite(value) else "–"
+
+
+def share(value: float | None) -> str:
+    """Format a share in percent, with a minus sign."""
+    return percent(value).replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """Format a share in percent with its sign."""
+    return percent(value, signed=True).replace("-", "−")
+
+
+def standardised(column: Column, value: Any) -> str | None:
+    """Standardise a value, given as a number or as printed; None if that is not possible."""
+    if column.kind != "number" or column.mean is None or not column.spread:
+        return None
+    printed = str(value).removesuffix(column.unit).strip().replace(",", "").replace("−", "-")
+    try:
+        scaled = (float(printed) - column.mean) / column.spread
+    except ValueError:
+        return None
+    return f"{scaled:+.2f}".replace("-", "−") if math.isfinite(scaled) else None

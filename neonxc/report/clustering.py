@@ -222,7 +222,7 @@ def read(
 
 def _is_known_alone(model: Any) -> bool:
     """Whether a network or a tree was given, which do not contain the preprocessing of the clustering."""
-    from neonxc.trees import ThresholdTree
+    from neonxc.trees import ThresholdTree  # depends on this package
 
     return isinstance(model, NeuralizedClustering | ThresholdTree) or hasattr(model, "tree_")
 

@@ -18,12 +18,11 @@ from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import as_pandas
 from neonxc.data.table import Table
-from neonxc.report.cards import cards
+from neonxc.report.cards import cards, pairs
 from neonxc.report.clustering import Clustering, is_table, read, with_names
 from neonxc.report.clusters import of_data
 from neonxc.report.contents import Contents, Trust
 from neonxc.report.items import items, regions
-from neonxc.report.pairs import pairs
 from neonxc.report.points import Projection, points, searched
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.report import Report
@@ -138,7 +137,7 @@ def explain(
         step("clustering")
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
-            from neonxc.data.files import read_table
+            from neonxc.data.files import read_table  # only data in files need it
 
             file = isinstance(model_or_labels, str | PathLike)
             table = with_names(read_table(model_or_labels) if file else model_or_labels, names)

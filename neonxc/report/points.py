@@ -73,7 +73,7 @@ def points(
 def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
     """Project points into the plane; return them with the name of the projection."""
     if projection == "tsne":
-        from sklearn.manifold import TSNE
+        from sklearn.manifold import TSNE  # takes long
 
         perplexity = min(30.0, max(1.0, (space.shape[0] - 1) / 3))
         return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(_dense(space)), "t-SNE"

@@ -60,12 +60,12 @@ class Report:
 
     def html(self) -> str:
         """Return the page as HTML source."""
-        from neonxc.report.page import render
+        from neonxc.report.page import render  # loads the templates
 
         return render(self.contents)
 
     def _repr_html_(self) -> str:
-        from neonxc.report.page import embedded
+        from neonxc.report.page import embedded  # as above
 
         return embedded(self.contents)
 

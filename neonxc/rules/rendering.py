@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from neonxc.common.numbers import percent, text
 from neonxc.rules.condition import Column, printed_bounds
-from neonxc.rules.counting import overall, summed
-from neonxc.rules.rule import Counts, Rule, RuleSet
+from neonxc.rules.rule import Counts, Rule, RuleSet, overall, summed
 from neonxc.rules.wording import Numbers, counts
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ FORMAT, VERSION = "neonxc.rules", 1
 
 def frame(rules: RuleSet) -> pd.DataFrame:
     """Return rules as a table; see :meth:`Rules.to_frame`."""
-    import pandas as pd
+    import pandas as pd  # takes long
 
     none = Counts(0, 0, 1, 1)
     held_out = None if rules.held_out_totals is None else none

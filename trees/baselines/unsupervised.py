@@ -14,7 +14,7 @@ from neonxc.trees.columns.sums import BUDGET
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.criteria.empty_space import EmptySpace
-from neonxc.trees.explainers.own_clusters import OwnClusters
+from neonxc.trees.explainers.expanding import OwnClusters
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Step, best_first, grow_with_tests, label_leaves
 from neonxc.trees.parameters import explainer

@@ -7,8 +7,7 @@ from typing import Any
 
 from neonxc.trees.criteria.conductance import CliqueConductance, GraphConductance
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.explainers.expanding import BestFirst
-from neonxc.trees.explainers.own_clusters import OwnClusters
+from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.graph import Graph, as_graph, knn_graph
 from neonxc.trees.growth import Grown, best_first, label_leaves

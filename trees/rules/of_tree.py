@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neonxc.rules.collection import Rules
-from neonxc.rules.counting import summed
 from neonxc.rules.intervals import EVERYTHING, Intervals, complement, intersection, union
-from neonxc.rules.rule import Counts, Rule
+from neonxc.rules.rule import Counts, Rule, summed
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
 from neonxc.trees.rules.wording import Decoding, cluster_texts, tree_columns
 

@@ -2,9 +2,8 @@
 
 from neonxc.cli.workflows.images import composite, demo_photo, extractor, heatmaps
 from neonxc.cli.workflows.photos import PhotoFiles, fitted
-from neonxc.cli.workflows.reports import photo_report, table_report, text_report
+from neonxc.cli.workflows.reports import cluster_rules, photo_report, table_report, text_report, write_rules
 from neonxc.cli.workflows.result import show, show_choice
-from neonxc.cli.workflows.rules import cluster_rules, write_rules
 from neonxc.cli.workflows.tables import applied, table_attributions
 from neonxc.report.clusters import by_choice, by_column, kmeans
 

@@ -40,14 +40,14 @@ def demo_photo() -> Tensor:
         from skimage import data
     except ImportError:
         raise ImportError('the demo needs its photo: pip install "neonxc[demo]"') from None
-    from neonxc.models import to_tensor
+    from neonxc.models import to_tensor  # depends on this package
 
     return to_tensor(data.chelsea(), 320)
 
 
 def extractor(backbone: str, layer: str | None, weights: str, device: str, mode: str) -> FeatureExtractor:
     """Make a feature extractor: unit-norm locations for spatial clusters, pooled features for whole photos."""
-    from neonxc.models import backbone as build
+    from neonxc.models import backbone as build  # depends on this package
     from neonxc.models.backbones.network import NoWeights
 
     try:

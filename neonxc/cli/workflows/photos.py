@@ -40,7 +40,7 @@ class PhotoFiles(Dataset[tuple[str, Tensor]]):
         return len(self.paths)
 
     def __getitem__(self, i: int) -> tuple[str, Tensor]:
-        from neonxc.models import load_image
+        from neonxc.models import load_image  # depends on this package
 
         photo = load_image(self.paths[i], self.size)
         if self.square:

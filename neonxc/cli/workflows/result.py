@@ -40,7 +40,7 @@ def mark(file: str) -> dict[str, str]:
 
 def remove_earlier(out: Path, kept: list[str]) -> None:
     """Remove pictures that an earlier run has left in a folder; all other files are kept."""
-    from PIL import Image
+    from PIL import Image  # only results of photos need it
 
     for path in sorted(out.glob("*.png")):
         if path.name in kept:
