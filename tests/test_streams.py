@@ -21,7 +21,7 @@ from neonxc.trees import (
     SpExClique,
 )
 from neonxc.trees.columns import columns as columns_module
-from neonxc.trees.reading import batches, streams
+from neonxc.trees.reading import streams
 
 N, D, K = 700, 4, 5
 EXPLAINERS = [
@@ -102,7 +102,7 @@ def test_every_kind_of_stream(tmp_path, monkeypatch):
     (tmp_path / "parts" / "_metadata.parquet").write_bytes(b"not a table")
     frame[:300].to_parquet(tmp_path / "parts" / "a.parquet")
     frame[300:].to_parquet(tmp_path / "parts" / "year=1" / "a.parquet")
-    monkeypatch.setattr(batches, "LARGE", 0)
+    monkeypatch.setattr(streams, "LARGE", 0)
     memmap = np.load(tmp_path / "X.npy", mmap_mode="r")
     expected = CART(K, max_bins=32).fit(X, centers=centers)
     kinds = {

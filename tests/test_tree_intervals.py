@@ -19,7 +19,7 @@ from neonxc.rules import Column, Condition, render_rules
 from neonxc.rules.intervals import EVERYTHING, complement, contains, intersection, union
 from neonxc.trees import export_graphviz, export_text, plot_tree
 from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.rules.of_tree import rules
+from neonxc.trees.rules import rules
 
 GRID = np.arange(-10, 11) / 4  # the bounds of all random tests, -2 ... 2 in halves, and numbers between and beyond
 HALVES = st.sampled_from([-inf, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, inf])

@@ -18,7 +18,7 @@ from neonxc.rules import Column, Condition, Counts, Rule, render_rules
 from neonxc.rules.wording import counts, readable
 from neonxc.trees import CART
 from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.rules.of_tree import rules
+from neonxc.trees.rules import rules
 
 
 def grown(splits, label, X, reference=None, *, classes=None, names=None, weight=None):

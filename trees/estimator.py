@@ -27,7 +27,6 @@ from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.growth import Grown, leaf_of_points, majority
 from neonxc.trees.parameters import check_parameters
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading.batches import BatchSource, batch_source
 from neonxc.trees.reading.preparation import (
     PreparedData,
     agree_on_source,
@@ -45,7 +44,7 @@ from neonxc.trees.reading.reference import (
     inertia,
     to_tensor,
 )
-from neonxc.trees.reading.streams import Stream
+from neonxc.trees.reading.streams import BatchSource, Stream, batch_source
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):

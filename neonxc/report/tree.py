@@ -71,7 +71,7 @@ class Tried:
 
 def grow(clustering: Clustering) -> TreePart:
     """Grow the smallest of several trees whose fidelity is close to that of the best."""
-    from neonxc.trees.rules.of_tree import with_noise  # depends on this package
+    from neonxc.trees.rules import with_noise  # depends on this package
 
     clustered = np.flatnonzero(clustering.own >= 0)
     index = clustered if len(clustered) <= SAMPLE else np.intersect1d(clustering.sample, clustered)
@@ -144,7 +144,7 @@ def _curves(tried: list[Tried]) -> list[Curve]:
 
 def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
     """Convert the nodes of the tree for the page."""
-    from neonxc.trees.rules.wording import node_words  # depends on this package
+    from neonxc.trees.rules import node_words  # depends on this package
 
     tree = part.tree
     position = {label: i for i, label in enumerate(clustering.net.classes_.tolist())}

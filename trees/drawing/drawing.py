@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from neonxc.rules.wording import counts
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
-from neonxc.trees.rules.wording import caption, node_words
+from neonxc.trees.rules import caption, node_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from neonxc.common.numbers import text
 from neonxc.trees.drawing.canvas import FONT, GREY, Canvas, Histogram, text_width, wrapped
 from neonxc.trees.fitted.tree import ThresholdTree
-from neonxc.trees.rules.wording import NodeWords
+from neonxc.trees.rules import NodeWords
 
 # In points
 PAGE = 540.0, 720.0  # 7.5 x 10 inches, which fit on A4 and on letter paper

@@ -269,7 +269,7 @@ class ThresholdTree:
         -------
         Rules
         """
-        from neonxc.trees.rules.of_tree import rules
+        from neonxc.trees.rules import rules
 
         return rules(self, **options)
 

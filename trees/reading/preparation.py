@@ -21,10 +21,9 @@ from neonxc.trees.coding.exact_sums import digest
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.fitted.tree import tree_of
 from neonxc.trees.problem import Problem
-from neonxc.trees.reading.batches import BatchSource, batch_source
 from neonxc.trees.reading.mixed import centers_in_columns, read_mixed
 from neonxc.trees.reading.reference import Reference, filled, inertia
-from neonxc.trees.reading.streams import check_columns, read_stream
+from neonxc.trees.reading.streams import BatchSource, batch_source, check_columns, read_stream
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer

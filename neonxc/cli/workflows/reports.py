@@ -94,7 +94,7 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
         Maximum number of rules. The default is one per cluster of k-means, and two per label.
     """
     from neonxc.trees import CART, ExShallow  # depends on this package
-    from neonxc.trees.rules.of_tree import with_noise  # depends on this package
+    from neonxc.trees.rules import with_noise  # depends on this package
 
     table, labels = prepared.frame, clusters.labels
     seen, held_out = (clusters.clustered[rows] for rows in _split(labels[clusters.clustered]))

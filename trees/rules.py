@@ -1,24 +1,30 @@
-"""Conditions and texts of a tree: what its tests ask of the table that it encodes, and names of clusters."""
+"""Rules and texts of trees: what their tests ask of the table that they were fitted on."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from math import inf, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from neonxc.common.colours import colors
 from neonxc.data.inputs import is_missing
 from neonxc.pipelines.parts import Number
+from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition, printed_bounds
-from neonxc.rules.intervals import EVERYTHING, Intervals, complement
+from neonxc.rules.intervals import EVERYTHING, Intervals, complement, intersection, union
+from neonxc.rules.rule import Counts, Rule, summed
 from neonxc.rules.wording import counts, one_line
-from neonxc.trees.fitted.tree import ThresholdTree
+from neonxc.trees.fitted.tree import ThresholdTree, as_tree
+
+if TYPE_CHECKING:
+    from neonxc.trees.estimator import TreeExplainer
 
 MISTAKES = (
     "mistakes: at a leaf, samples of other clusters; at a test, samples that it sends where no leaf has their "
@@ -27,6 +33,144 @@ MISTAKES = (
 THINNEST, THICKEST = 0.8, 6.0  # width of edges that no point takes, and that all points take
 Decode = Callable[[Intervals], Condition]
 """Translates a test of one column of a tree."""
+
+
+def rules(
+    tree: ThresholdTree | TreeExplainer,
+    *,
+    feature_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    units: Mapping[str, str] | None = None,
+    categories: Mapping[str, Sequence[Any]] | None = None,
+    merge: bool = False,
+) -> Rules:
+    """Convert a tree to one rule per leaf, from left to right.
+
+    All tests of a column are combined into one condition, so that a rule has at most one condition per column.
+
+    Parameters
+    ----------
+    tree : ThresholdTree or fitted tree explainer
+    feature_names : sequence of str, one per column, optional
+        Names of the columns in texts, and in SQL and code if the tree has no names. Default: the tree's names, or
+        x[0], x[1], ...
+    class_names : sequence of str, one per cluster, optional
+        Names of the clusters in the order of ``tree.classes``, which are the default.
+    units : mapping from columns to units, optional
+        Units that are printed after numbers: ``{"age": "years"}``.
+    categories : mapping from columns to their categories, optional
+        Categories of columns that were encoded before the tree was fitted. A column of codes 0, 1, ... has the
+        categories in this order (``OrdinalEncoder``, ``Series.cat.codes``); a missing category, None or NaN, has
+        the code -1. Columns such as ``workclass_Private`` are replaced by ``workclass`` (``OneHotEncoder``,
+        ``pandas.get_dummies``). Rules, SQL and code then refer to the table before it was encoded, ``workclass is
+        Private``. A tree that was fitted on strings knows its categories.
+    merge : bool
+        Whether to merge two rules of a cluster that differ in a single column, if one condition with no more
+        intervals can replace both. The rules still cover every point once.
+
+    Returns
+    -------
+    Rules
+
+    Raises
+    ------
+    ValueError
+        Names that are too few or too many, or units or categories of columns that the tree does not have.
+    """
+    tree = as_tree(tree)
+    decode = decodings(tree, tree_columns(tree, feature_names, units), categories or {})
+    classes, clusters = tree.classes.tolist(), cluster_texts(tree, class_names)  # Python's own numbers and strings
+    paths = list(_paths(tree))
+    found = tuple(
+        Rule(
+            classes[path.label],
+            clusters[path.label],
+            tuple(one for one in conditions(decode, path.tests) if not one.is_always_met),
+            path.counts,
+            leaves=path.leaves,
+            n_features=None if categories else tree.n_features,
+        )
+        for path in (_merged(paths) if merge else paths)
+    )
+    totals = summed((rule.label, rule.counts) for label in classes for rule in found if rule.label == label)
+    without = tuple(pair for pair in zip(classes, clusters, strict=True) if pair[0] not in totals)
+    return Rules(found, totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise, without_rule=without)
+
+
+def with_noise(tree: ThresholdTree, X: Any) -> ThresholdTree:
+    """Count points of noise, X [n, d], in the leaves of a tree that was fitted without them."""
+    noise = torch.zeros_like(tree.samples)
+    for rule in rules(tree):  # which, unlike `apply`, take any missing value
+        noise[list(rule.leaves)] = float(rule.matches(X).sum())
+    return replace(tree, noise=noise, n_noise=X.shape[0])
+
+
+@dataclass
+class Path:
+    """The tests of one leaf, or of several merged ones: the intervals of every column that is tested."""
+
+    label: int
+    tests: dict[int, Intervals]
+    counts: Counts
+    leaves: tuple[int, ...]
+
+
+def _paths(tree: ThresholdTree) -> Iterator[Path]:
+    """Find the leaves of a tree, from left to right, and the tests that lead to them."""
+    tests: dict[int, dict[int, Intervals]] = {0: {}}
+    noise = torch.zeros_like(tree.samples) if tree.noise is None else tree.noise
+    of_nodes = (tree.feature, tree.left, tree.right, tree.label, tree.samples, tree.mistakes, noise)
+    rows = zip(*(column.tolist() for column in of_nodes), strict=True)
+    for node, (feature, left, right, label, samples, mistakes, among) in enumerate(rows):  # parents come first
+        own = tests.pop(node)
+        if feature >= 0:
+            for child, side in ((left, tree.tests[node]), (right, complement(tree.tests[node]))):
+                tests[child] = {**own, feature: intersection(own.get(feature, EVERYTHING), side)}
+            continue
+        of_cluster = nan if tree.class_samples is None else tree.class_samples[label].item()
+        counts = Counts(samples, mistakes, of_cluster, tree.samples[0].item(), among)
+        yield Path(label, _without_everything(own), counts, (node,))
+
+
+def _merged(paths: list[Path]) -> list[Path]:
+    """Merge the rules of one cluster that differ in one column, if no condition becomes longer."""
+    before = len(paths) + 1
+    while len(paths) < before:
+        before = len(paths)
+        for feature in {feature for path in paths for feature in path.tests}:
+            paths = _merged_along(feature, paths)
+    return sorted(paths, key=lambda path: path.leaves)
+
+
+def _merged_along(feature: int, paths: list[Path]) -> list[Path]:
+    kept: list[Path] = []
+    alike: dict[Any, list[Path]] = defaultdict(list)
+    for path in paths:
+        if path.tests.get(feature):  # a condition that no point meets must not be merged
+            rest = frozenset(path.tests.items()) - {(feature, path.tests[feature])}
+            alike[path.label, rest].append(path)
+        else:
+            kept.append(path)
+    for group in alike.values():
+        joined: list[Path] = []
+        for path in sorted(group, key=lambda path: path.tests[feature][0][0]):
+            for i, into in enumerate(joined):
+                one, other = into.tests.get(feature, EVERYTHING), path.tests[feature]
+                both = union(one + other)
+                if len(both) <= max(len(one), len(other)):
+                    leaves = tuple(sorted(into.leaves + path.leaves))
+                    tests = _without_everything(into.tests | {feature: both})
+                    joined[i] = Path(path.label, tests, into.counts + path.counts, leaves)
+                    break
+            else:
+                joined.append(path)
+        kept += joined
+    return kept
+
+
+def _without_everything(tests: dict[int, Intervals]) -> dict[int, Intervals]:
+    """Leave out tests that every number passes."""
+    return {feature: test for feature, test in tests.items() if test != EVERYTHING}
 
 
 def tree_columns(
@@ -69,8 +213,10 @@ def _as_many(names: Sequence[str], needed: int, argument: str, things: str) -> l
     return list(map(str, names))
 
 
-class Decoding:
-    """Translates the tests of a tree to conditions on its table.
+def decodings(
+    tree: ThresholdTree, columns: Sequence[Column], categories: Mapping[str, Sequence[Any]]
+) -> list[Decode]:
+    """For every column that a tree tests, a function that translates its tests to conditions on the table.
 
     Parameters
     ----------
@@ -86,46 +232,35 @@ class Decoding:
         If the tree knows its categories, or if no column of the tree holds the codes or the one-hot encoding of a
         column in `categories`.
     """
+    if tree.encoding is None:
+        return _of_categories(columns, categories, tree.boolean)
+    if categories:
+        raise ValueError("categories are known to a tree of a table with categories; leave them out")
+    numbers = {part.column for part in tree.encoding.parts if isinstance(part, Number)}
+    decode: list[Decode] = []
+    for part in tree.encoding.parts:
+        column = columns[part.column]
+        if isinstance(part, Number):
+            decode.append(partial(_number, column, part.fill))
+        elif part.column in numbers:  # the indicator is 1 where the number is missing
+            decode.append(partial(_gap, column))
+        else:
+            decode.append(partial(_listed, column, part.numbers, part.other))
+    return decode
 
-    def __init__(
-        self, tree: ThresholdTree, columns: Sequence[Column], categories: Mapping[str, Sequence[Any]]
-    ) -> None:
-        self.encoded = bool(categories)  # whether the conditions are on another table than the tree's
-        self.numbers: set[int] = set()  # columns of a table with gaps
-        if tree.encoding is None:
-            self.decode = _of_categories(columns, categories, tree.boolean)
-            return
-        if categories:
-            raise ValueError("categories are known to a tree of a table with categories; leave them out")
-        self.numbers = {part.column for part in tree.encoding.parts if isinstance(part, Number)}
-        self.decode = []
-        for part in tree.encoding.parts:
-            column = columns[part.column]
-            if isinstance(part, Number):
-                self.decode.append(partial(_number, column, part.fill))
-            elif part.column in self.numbers:  # the indicator is 1 where the number is missing
-                self.decode.append(partial(_gap, column))
-            else:
-                self.decode.append(partial(_listed, column, part.numbers, part.other))
 
-    def one(self, feature: int, test: Intervals) -> Condition:
-        """Translate a single test."""
-        return self._on_missing(self.decode[feature](test))
-
-    def all(self, tests: Mapping[int, Intervals]) -> tuple[Condition, ...]:
-        """Translate the tests of a rule, at most one per column of the tree, to one condition per column."""
-        found: dict[Column, Condition] = {}
-        for feature, test in tests.items():
-            new = self.decode[feature](test)
-            found[new.column] = found[new.column].intersect(new) if new.column in found else new
-        return tuple(one for one in map(self._on_missing, found.values()) if not one.is_always_met)
-
-    def _on_missing(self, condition: Condition) -> Condition:
-        """Rewrite a condition that only depends on whether a number is missing."""
-        missing, intervals = condition.missing, condition.intervals
-        if condition.feature in self.numbers and intervals in ((), EVERYTHING) and missing != bool(intervals):
-            return Condition(condition.column, values=(None,), negated=not missing)
-        return condition
+def conditions(decode: list[Decode], tests: Mapping[int, Intervals]) -> list[Condition]:
+    """Translate the tests of a rule, at most one per column of the tree, to one condition per column."""
+    found: dict[Column, Condition] = {}
+    for feature, test in tests.items():
+        new = decode[feature](test)
+        found[new.column] = found[new.column].intersect(new) if new.column in found else new
+    return [
+        Condition(one.column, values=(None,), negated=not one.missing)  # it only depends on whether it is missing
+        if one.values is None and one.intervals in ((), EVERYTHING) and one.missing != bool(one.intervals)
+        else one
+        for one in found.values()
+    ]
 
 
 def _of_categories(
@@ -207,10 +342,10 @@ def node_words(
 ) -> list[NodeWords]:
     """Return the texts of every node, with enough digits to distinguish all bounds of a column."""
     columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
-    decoding, features = Decoding(tree, columns, {}), tree.feature.tolist()
+    decode = decodings(tree, columns, {})
     sides = [
-        () if feature < 0 else tuple(decoding.one(feature, side) for side in (test, complement(test)))
-        for feature, test in zip(features, tree.tests, strict=True)
+        () if feature < 0 else tuple(conditions(decode, {feature: side})[0] for side in (test, complement(test)))
+        for feature, test in zip(tree.feature.tolist(), tree.tests, strict=True)
     ]
     numbers, table = printed_bounds(chain(*sides), precision), colors(len(clusters))
     words, root = [], max(float(tree.samples[0]), 1e-300)

@@ -1,1 +1,0 @@
-"""Rules and texts of trees."""
