@@ -21,7 +21,7 @@ from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.explainers.refine import Grow, refined, score_tree
+from neonxc.trees.explainers.refine import refined, score_tree
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Leaves, best_first, label_leaves, separate_centers
 from neonxc.trees.parameters import explainer
@@ -84,23 +84,18 @@ class CenterTree(TreeExplainer):
         """Grow the explainer's tree; of several starts, the tree with the lowest cost is kept."""
         self.criterion_ = type(self).__name__
         if not self.refine and self.n_init == 1:
-            return one_leaf_per_center(problem, self._criterion(problem))
-        starts: list[tuple[str, Problem, Grow]] = [
-            (self.criterion_, problem, partial(grow_with_criterion, self._criterion))
-        ]
-        for start in range(1, self.n_init):
-            name, criterion = STARTS[(start - 1) % len(STARTS)]
-            starts.append((name, self._other_reference(problem, start), partial(grow_with_criterion, criterion)))
-        trees = [
-            (name, refined(at, grow, self.max_bins) if self.refine else score_tree(at, *grow(at)))
-            for name, at, grow in starts
-        ]
+            return one_leaf_per_center(self._criterion, problem)
+        trees = []
+        for start in range(self.n_init):
+            name, criterion = STARTS[(start - 1) % len(STARTS)] if start else (self.criterion_, self._criterion)
+            at, grow = self._other_reference(problem, start), partial(one_leaf_per_center, criterion)
+            trees.append((name, refined(at, grow, self.max_bins) if self.refine else score_tree(at, *grow(at))))
         self.criterion_, best = min(trees, key=lambda tree: tree[1].cost)
         return best.builder, match_labels(best.leaves, problem)
 
     def _other_reference(self, problem: Problem, start: int) -> Problem:
-        """The problem with k-means fitted from another seed; unchanged if the reference is not k-means."""
-        if self._given or self.reference != "kmeans" or self.metric != "l2":
+        """The problem with k-means fitted from another seed; unchanged at the first start, or without k-means."""
+        if not start or self._given or self.reference != "kmeans" or self.metric != "l2":
             return problem
         ranks, weight = problem.ranks, problem.weight
         seed = common_seed(self.random_state, ranks, 1 << 30) + start
@@ -110,15 +105,10 @@ class CenterTree(TreeExplainer):
         return replace(moved, labels=found.labels, given_distances=found.distances)
 
 
-def one_leaf_per_center(problem: Problem, criterion: Criterion) -> Leaves:
-    """Grow a tree by a criterion until every leaf has one center."""
+def one_leaf_per_center(criterion: Callable[[Problem], Criterion], problem: Problem) -> Leaves:
+    """Create the criterion for a problem, and grow a tree by it until every leaf has one center."""
     builder = TreeBuilder()
-    return builder, separate_centers(Search(problem, criterion), builder)
-
-
-def grow_with_criterion(criterion: Callable[[Problem], Criterion], problem: Problem) -> Leaves:
-    """Create the criterion for a problem, and grow a tree with one leaf per center."""
-    return one_leaf_per_center(problem, criterion(problem))
+    return builder, separate_centers(Search(problem, criterion(problem)), builder)
 
 
 def match_labels(leaves: list[Node], problem: Problem) -> list[Node]:

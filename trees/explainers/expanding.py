@@ -135,9 +135,7 @@ class ExKMC(BestFirst):
 
     def _base(self, problem: Problem) -> Leaves:
         if isinstance(self.base, str):
-            return (
-                one_leaf_per_center(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
-            )
+            return one_leaf_per_center(Mistakes, problem) if self.base == "imm" else super()._base(problem)
         tree = as_tree(self.base)
         if tree.encoding != (None if problem.mixed is None else problem.mixed.encoding):
             raise ValueError("base was fitted on another table than X: their categories or gaps differ")

@@ -114,10 +114,8 @@ class _MutableTests:
 
     def __init__(self, tree: ScoredTree) -> None:
         self.problem, builder = tree.problem, tree.builder
-        device = self.problem.device
-        self.feature = torch.tensor(builder.feature, device=device)
-        self.left, self.right = (torch.tensor(side, device=device) for side in (builder.left, builder.right))
-        self.code = torch.tensor(builder.code, device=device)
+        of_nodes = (builder.feature, builder.code, builder.left, builder.right)
+        self.feature, self.code, self.left, self.right = torch.tensor(of_nodes, device=self.problem.device)
         self.center = torch.full_like(self.feature, -1)
         for leaf in tree.leaves:
             self.center[leaf.id] = leaf.centers[0]
@@ -154,11 +152,9 @@ class _MutableTests:
         then = self._goes_left(rows, best.feature, best.code)
         leaves = [self._reached(torch.where(side, reached[0], reached[1])) for side in (goes_left, then)]
         if len(leaves[1]) < len(leaves[0]):
-            left, right = (
-                self._reached(leaf[side]) for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
-            )
-            to_left, to_right = (leaf == own[:, None] for leaf, own in zip(reached, (left, right), strict=True))
-            best = Search(problem, CostChange(problem, change, extent, to_left, to_right)).best(node_)
+            sides = zip(reached, (goes_left, ~goes_left), strict=True)
+            own = [leaf == self._reached(leaf[side])[:, None] for leaf, side in sides]
+            best = Search(problem, CostChange(problem, change, extent, *own)).best(node_)
             if best is None or best.score >= limit:
                 return False
         self.feature[node], self.code[node] = best.feature, best.code
@@ -208,23 +204,14 @@ class CostChange(Criterion):
         The difference between the two costs for every point of the node, rounded so that sums are exact.
     extent : float
         Sum of the absolute differences over all processes.
-    to_left, to_right : Tensor [leaves, points] of bool, optional
-        Whether a point reaches a leaf if it is sent to the left (right). Cuts that leave one of these leaves
-        without points are forbidden.
+    *reached : two Tensors [leaves, points] of bool, optional
+        Whether a point reaches a leaf if it is sent to the left, and if it is sent to the right. Cuts that leave
+        one of these leaves without points are forbidden.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        change: Tensor,
-        extent: float,
-        to_left: Tensor | None = None,
-        to_right: Tensor | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem, change: Tensor, extent: float, *reached: Tensor) -> None:
         super().__init__(problem)
-        self.extent = extent
-        self.left = 1 if to_left is None else 1 + len(to_left)
-        reached = [own.to(torch.float64) for own in (to_left, to_right) if own is not None]
+        self.extent, self.left = extent, 1 + sum(map(len, reached[:1]))
         self.values = torch.cat([change[None], *reached])
 
     def statistics(self, node: Node) -> tuple[Channels]:
