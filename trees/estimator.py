@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,9 +37,7 @@ from neonxc.trees.reading.preparation import (
 from neonxc.trees.reading.reference import (
     Reference,
     filled,
-    from_centers,
     from_estimator,
-    from_labels,
     inertia,
     to_tensor,
 )
@@ -269,28 +266,15 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """Whether distances of all points to the centers are kept of a stream; None where it can't be streamed."""
         return None
 
-    def _reference(
-        self, table: DataMatrix, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
-    ) -> Reference:
-        """The reference clustering of a table, which consists of the points of X."""
-        if centers is not None:
-            with ranks.agreed():
-                names = getattr(self, "feature_names_in_", None)
-                return from_centers(table, centers, self.metric, names)
-        if labels is not None:
-            return from_labels(table, labels, self.metric, weight, ranks)
+    def _own_reference(self, table: DataMatrix, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
+        """The reference clustering of a table, which consists of the points of X, if `fit` is given none."""
         found = from_estimator(self, table, X, weight, ranks)
-        if len(found.classes) and found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
+        k = len(found.classes)
+        if k and found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
             raise ValueError("reference leaves points out as noise (label -1); fit it first, and pass its labels_")
-        if not isinstance(self.reference, str):
-            self._compare_clusters(len(found.classes))
+        if not isinstance(self.reference, str) and self.n_clusters not in (type(self).n_clusters, k):
+            warn(f"n_clusters={self.n_clusters} is ignored: reference has {k} clusters")
         return found
-
-    def _compare_clusters(self, found: int) -> None:
-        """Warn if `n_clusters` was set and differs from the number of the reference."""
-        default = signature(type(self)).parameters["n_clusters"].default
-        if self.n_clusters not in (default, found):
-            warn(f"n_clusters={self.n_clusters} is ignored: reference has {found} clusters")
 
     def _finish(
         self, data: PreparedData, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.processes import Ranks
 from neonxc.data.inputs import check_names
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.criteria.criterion import Criterion
@@ -25,10 +25,9 @@ from neonxc.trees.fitted.tree import as_tree, tree_of
 from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading import reference as references
 from neonxc.trees.reading.mixed import centers_in_columns
 from neonxc.trees.reading.preparation import PreparedData
-from neonxc.trees.reading.reference import Reference
+from neonxc.trees.reading.reference import Reference, from_labels
 from neonxc.trees.search import Search
 
 
@@ -39,26 +38,22 @@ class OwnClusters(TreeExplainer):
     _has_price = False
     n_clusters: int | None  # type: ignore[assignment]
 
-    def _reference(
-        self, table: DataMatrix, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
-    ) -> Reference:
-        if self._given:
-            return super()._reference(table, X, labels, centers, weight, ranks)
+    def _own_reference(self, table: DataMatrix, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
         if self.n_clusters is not None and table.n < self.n_clusters:
             raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={self.n_clusters}")
-        return references.from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)
+        return from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)
 
     def _finish(
         self, data: PreparedData, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
     ) -> None:
         if not self._given and clusters is not None:  # the tree's own clusters become the reference
-            label = np.empty(data.problem.table.n, dtype=np.int64)
+            label = np.empty(data.problem.n, dtype=np.int64)
             for leaf in leaves:
                 label[leaf.rows.cpu().numpy()] = clusters[leaf.id]
-            own = references.from_labels(data.problem.space, label, self.metric, data.problem.weight)
-            data = replace(
-                data, reference=centers_in_columns(own, data.problem.mixed, self.metric, data.problem.weight)
-            )
+            problem = data.problem
+            own = from_labels(problem.space, label, self.metric, problem.weight)
+            own = centers_in_columns(own, problem.mixed, self.metric, problem.weight)
+            data = replace(data, reference=own)
         super()._finish(data, builder, leaves, clusters)
 
 

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.table import Table
 from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
@@ -21,8 +19,8 @@ from neonxc.trees.kernels.features import KernelFeatures, feature_space_distance
 from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading import reference as references
-from neonxc.trees.reading.reference import Reference
+from neonxc.trees.reading.preparation import PreparedData
+from neonxc.trees.reading.reference import to_tensor
 from neonxc.trees.search import Search
 
 PARAMETERS = {
@@ -70,15 +68,15 @@ class KernelTree(TreeExplainer):
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
         points, names, give = super()._read(X, reset)
-        return (references.to_tensor(points) if Table(points).is_sparse else points), names, give
+        return (to_tensor(points) if Table(points).is_sparse else points), names, give
 
-    def _reference(
-        self, table: DataMatrix, X: Any, labels: Any, centers: Any, weight: Tensor | None, ranks: Ranks = ALONE
-    ) -> Reference:
-        found = super()._reference(table, X, labels, centers, weight, ranks)
-        gamma = found.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
-        self.gamma_ = median_gamma(found.space, self.kernel, weight) if gamma is None else float(gamma)
-        return found
+    def _prepare(self, *given: Any, **named: Any) -> PreparedData:
+        data = super()._prepare(*given, **named)
+        gamma = data.reference.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
+        if gamma is None:
+            gamma = median_gamma(data.problem.space, self.kernel, data.problem.weight)
+        self.gamma_ = float(gamma)
+        return data
 
     def _kernel_imm(self, problem: Problem) -> Leaves:
         """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""

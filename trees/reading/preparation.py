@@ -22,7 +22,7 @@ from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.fitted.tree import tree_of
 from neonxc.trees.problem import Problem
 from neonxc.trees.reading.mixed import centers_in_columns, read_mixed
-from neonxc.trees.reading.reference import Reference, filled, inertia
+from neonxc.trees.reading.reference import Reference, filled, from_centers, from_labels, inertia
 from neonxc.trees.reading.streams import BatchSource, batch_source, check_columns, read_stream
 
 if TYPE_CHECKING:
@@ -123,7 +123,14 @@ def prepare_table(
         dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
         table = table if table.n else DataMatrix(table.data.to(dtype))
     model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
-    found = model._reference(made.space if made else table, X, labels, centers, own, ranks)
+    space = made.space if made else table
+    if centers is not None:
+        with ranks.agreed():
+            found = from_centers(space, centers, model.metric, getattr(model, "feature_names_in_", None))
+    elif labels is not None:
+        found = from_labels(space, labels, model.metric, own, ranks)
+    else:
+        found = model._own_reference(space, X, own, ranks)
     found = found if made is None else centers_in_columns(found, made, model.metric, own)
     if ranks.alone:
         found.reorder(class_order(given, found.classes))
