@@ -185,7 +185,17 @@ def _matrix_of(graph: Any, n: int, name: str) -> tuple[Any, bool]:
     shapes = [part.shape for part in parts]
     size = shapes[0] if len(shapes[0]) == 2 else (-1, 0)
     if len(parts) == 2 and shapes[1] == size[:1] and size[1] == 2:
-        return sparse.coo_array((parts[1].astype(np.float64), _checked_ends(parts[0], n, name).T), (n, n)), False
+        edges = parts[0]
+        if edges.dtype.kind == "b":
+            raise ValueError(f"{name} needs two point indices per edge, got booleans")
+        if edges.dtype.kind == "f" and n > 2 ** (np.finfo(edges.dtype).nmant + 1):
+            raise ValueError(
+                f"{name} of {edges.dtype} can't hold the indices of {n} points; pass (edges, weights)"
+            )
+        bad = edges[(edges != np.floor(edges)) | (edges < 0) | (edges >= n)]
+        if len(bad):
+            raise ValueError(f"{name} needs integer point indices from 0 to {n - 1}, got {bad[0]:g}")
+        return sparse.coo_array((parts[1].astype(np.float64), edges.astype(np.int64).T), (n, n)), False
     if len(parts) == 1 and size[0] == size[1]:
         matrix = sparse.coo_array(graph if sparse.issparse(graph) else parts[0])
         return sparse.coo_array((_numbers(matrix.data, name), (matrix.row, matrix.col)), size), True
@@ -194,18 +204,6 @@ def _matrix_of(graph: Any, n: int, name: str) -> tuple[Any, bool]:
         f"[edges, 2] and weights [edges], got {' and '.join(str(list(shape)) for shape in shapes)}; an edge list "
         f"alone is a list or an array, and one of shape [2, edges] or [3, edges] has to be transposed"
     )
-
-
-def _checked_ends(edges: np.ndarray, n: int, name: str) -> np.ndarray:
-    """Convert pairs of point indices, which are floats if they come from an array that also holds the weights."""
-    if edges.dtype.kind == "b":
-        raise ValueError(f"{name} needs two point indices per edge, got booleans")
-    if edges.dtype.kind == "f" and n > 2 ** (np.finfo(edges.dtype).nmant + 1):
-        raise ValueError(f"{name} of {edges.dtype} can't hold the indices of {n} points; pass (edges, weights)")
-    bad = edges[(edges != np.floor(edges)) | (edges < 0) | (edges >= n)]
-    if len(bad):
-        raise ValueError(f"{name} needs integer point indices from 0 to {n - 1}, got {bad[0]:g}")
-    return edges.astype(np.int64)
 
 
 def _undirected(directed: Any, both: bool, name: str) -> Graph:

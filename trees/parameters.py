@@ -93,13 +93,9 @@ def explainer(**own: str) -> Callable[[Explainer], Explainer]:
         cls._described = described  # type: ignore[attr-defined]
         texts = {name: cleandoc(described[name]) for name in names}
         first, *sections = re.split(r"\n(?=\w+\n-{3,}\n)", cleandoc(cls.__doc__ or ""))
-        entries = [f"{name} : {text.partition(chr(10))[0]}\n{_body(text)}" for name, text in texts.items()]
-        parameters = "Parameters\n----------\n" + "\n".join(entries) + "\n"
+        entries = [f"{name} : {indent(text, '    ').lstrip()}\n" for name, text in texts.items()]
+        parameters = "Parameters\n----------\n" + "".join(entries)
         cls.__doc__ = "\n".join([first.rstrip() + "\n", parameters, *sections])
         return cls
 
     return decorate
-
-
-def _body(text: str) -> str:
-    return indent(text.partition("\n")[2], "    ")

@@ -23,28 +23,22 @@ from neonxc.trees.reading.preparation import PreparedData
 from neonxc.trees.reading.reference import to_tensor
 from neonxc.trees.search import Search
 
-PARAMETERS = {
-    "reference": """{"kernel_kmeans", "kmeans", "spectral"} or estimator
+
+@explainer(
+    reference="""{"kernel_kmeans", "kmeans", "spectral"} or estimator
     The clustering to explain, unless labels or centers are passed to `fit`.""",
-    "kernel": """{"gaussian", "laplace"}
+    kernel="""{"gaussian", "laplace"}
     ``exp(-gamma |x - y|^2)``, or ``exp(-gamma |x - y|_1)``.""",
-    "gamma": """float > 0, optional
+    gamma="""float > 0, optional
     Scale of the kernel. Default: the gamma of the reference if that is a Gaussian kernel k-means, otherwise 1 /
     the median distance between points (squared for the Gaussian kernel).""",
-    "features": """{"anchors", "taylor"}
+    features="""{"anchors", "taylor"}
     The features that Kernel IMM cuts, each of which is a function of one column: "anchors", the kernel between the
     column's values and anchors chosen among them, or "taylor", the first terms of the Gaussian kernel's Taylor
     expansion.""",
-    "n_features": """int
+    n_features="""int
     Number of anchors or Taylor terms per column.""",
-}
-MAX_LEAVES = """int, optional
-Maximum number of leaves. Default: two per cluster."""
-BASE = """{"imm", "none"}
-The tree that is expanded: the one of :class:`KernelIMM`, or a single leaf."""
-
-
-@explainer(**PARAMETERS)
+)
 class KernelTree(TreeExplainer):
     """Base class: the kernel's parameters, and the tree of Kernel IMM."""
 
@@ -136,7 +130,12 @@ class KernelIMM(KernelTree):
         return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
 
 
-@explainer(max_leaves=MAX_LEAVES, base=BASE)
+@explainer(
+    max_leaves="""int, optional
+    Maximum number of leaves. Default: two per cluster.""",
+    base="""{"imm", "none"}
+    The tree that is expanded: the one of :class:`KernelIMM`, or a single leaf.""",
+)
 class ExpandedKernelTree(KernelTree):
     """Base class: best-first growth by interval tests, from the tree of Kernel IMM or from a single leaf."""
 

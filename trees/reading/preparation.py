@@ -22,8 +22,17 @@ from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.fitted.tree import tree_of
 from neonxc.trees.problem import Problem
 from neonxc.trees.reading.mixed import centers_in_columns, read_mixed
-from neonxc.trees.reading.reference import Reference, filled, from_centers, from_labels, inertia
-from neonxc.trees.reading.streams import BatchSource, batch_source, check_columns, read_stream
+from neonxc.trees.reading.reference import (
+    Reference,
+    classes_of,
+    common_seed,
+    filled,
+    from_centers,
+    from_labels,
+    inertia,
+    kmeans,
+)
+from neonxc.trees.reading.streams import MAX_BINS, BatchSource, Stream, batch_source, check_columns
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
@@ -153,7 +162,10 @@ def prepare_table(
 def prepare_stream(
     model: TreeExplainer, source: BatchSource, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
 ) -> PreparedData:
-    """Prepare a table that is read batch by batch."""
+    """Prepare a table that is read batch by batch: for its bins, for the means of the labels, and for its codes.
+
+    With neither labels nor centers, k-means is fitted to a sample.
+    """
     model._given, model._is_tensor = labels is not None or centers is not None, False
     with ranks.agreed():
         if sample_weight is not None:
@@ -165,23 +177,28 @@ def prepare_stream(
             )
     if not ranks.alone:
         check_fit(ranks, model, centers=centers, labels=labels)
-    table, columns, found = read_stream(model, source, labels, centers, ranks)
+    values, own = None if labels is None else label_array(labels), None
+    if values is not None and model.metric != "l2":
+        raise ValueError(f'labels of a stream need metric="l2", got {model.metric!r}; pass centers')
+    table: Any = Stream(source, values, model.max_bins or MAX_BINS, ranks)
+    if values is not None:
+        own, classes = classes_of(values if table.selected is None else values[table.selected.numpy()], ranks)
+        centers = table.moments(own, len(classes))[0]
+    else:
+        _, count, rows = table.sketch.sample()
+        sample = DataMatrix(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
+        if centers is None:
+            centers = kmeans(sample, model.n_clusters, count, common_seed(model.random_state, ranks)).centers
+        else:
+            centers = from_centers(sample, centers, model.metric, source.names).centers
+        classes = np.arange(len(centers))
+    columns, own, far = table.code(centers, own, model.metric, bool(model._streams()))
+    found = Reference(own, centers, classes, table, centers, distances=far)
     model.n_features_in_ = table.d
     model.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
     if source.names is not None:
         model.feature_names_in_ = np.array(source.names, dtype=object)
-    problem = Problem(
-        table,
-        columns,
-        found.centers,
-        found.labels,
-        None,
-        table,
-        found.space_centers,
-        model.metric,
-        found.distances,
-        ranks=ranks,
-    )
+    problem = Problem(table, columns, centers, own, None, table, centers, model.metric, far, ranks=ranks)
     return PreparedData(problem, found, source, table.selected, source.names, lambda values: values)
 
 

@@ -21,7 +21,7 @@ from neonxc.common.memory import CPU, at_once
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import common_type
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import are_labels, check_names, label_array
+from neonxc.data.inputs import are_labels, check_names
 from neonxc.data.table import Table
 from neonxc.trees.coding.bins import Sketch
 from neonxc.trees.coding.codes import CodedColumns, stored_columns
@@ -30,7 +30,6 @@ from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.coding.value_ranks import code_type
 from neonxc.trees.fitted.builder import nearest_values
 from neonxc.trees.fitted.tree import ThresholdTree
-from neonxc.trees.reading.reference import Reference, classes_of, common_seed, from_centers, kmeans
 
 LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch
 COPIES = 32  # bytes of working memory per number of a batch
@@ -281,41 +280,6 @@ class Stream:
         variances = torch.zeros(self.d, dtype=torch.float64)
         variances[tested] = (second.sum(0) / n - (first.sum(0) / n).square())[tested]
         return means + self._middle, cost, variances, nearest
-
-
-def read_stream(
-    model: Any, source: BatchSource, labels: Any, centers: Any, ranks: Ranks
-) -> tuple[Any, CodedColumns, Reference]:
-    """Read a table for its bins, for the means of the `labels` (if any), and for its codes.
-
-    Parameters
-    ----------
-    model : TreeExplainer
-    source : BatchSource
-    labels : array-like [n], optional
-        Reference clustering.
-    centers : array-like [k, d], optional
-        Centers of the reference clustering. With neither labels nor centers, k-means is fitted to a sample.
-    ranks : Ranks
-    """
-    values, own = None if labels is None else label_array(labels), None
-    if values is not None and model.metric != "l2":
-        raise ValueError(f'labels of a stream need metric="l2", got {model.metric!r}; pass centers')
-    table: Any = Stream(source, values, model.max_bins or MAX_BINS, ranks)
-    if values is not None:
-        clustered = values if table.selected is None else values[table.selected.numpy()]
-        own, classes = classes_of(clustered, ranks)
-        centers = table.moments(own, len(classes))[0]
-    else:
-        _, count, rows = table.sketch.sample()
-        sample = DataMatrix(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
-        if centers is None:
-            centers = kmeans(sample, model.n_clusters, count, common_seed(model.random_state, ranks)).centers
-        else:
-            centers = from_centers(sample, centers, model.metric, source.names).centers
-        classes = np.arange(len(centers))
-    columns, own, far = table.code(centers, own, model.metric, bool(model._streams()))
-    return table, columns, Reference(own, centers, classes, table, centers, distances=far)
 
 
 def allocate(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
