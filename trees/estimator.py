@@ -55,6 +55,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     _no_group_reason: ClassVar[str | None] = None  # the reason why rows cannot be distributed over processes
     _has_price: ClassVar[bool] = True  # whether the k-means cost of the clusters is meaningful
     _separates_centers: ClassVar[bool] = False  # whether every center gets a leaf, which may have no points
+    _cuts_sparse: ClassVar[bool] = True  # whether sparse matrices stay sparse
 
     tree_: ThresholdTree
     labels_: Any
@@ -229,7 +230,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             self._check_parameters()
             X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
             source = stream_source(self, X)
-        source = source if ranks.alone else agree_on_source(X, source, ranks)
+        source = agree_on_source(X, source, ranks)
+        self._given, self._is_tensor = labels is not None or centers is not None, isinstance(X, Tensor)
         if source is not None:
             data = prepare_stream(self, source, labels, centers, sample_weight, ranks)
         else:
@@ -257,7 +259,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         of_numbers: dict[str, Any] = {"accept_sparse": ["csc", "csr"]}
         checks = {"dtype": None, "ensure_all_finite": False} if encoded else of_numbers
         given = Table.of_estimator(self, X, reset, **checks)
-        if encoded or given.is_sparse or (reset and given.is_mixed):
+        if encoded or (given.is_sparse and self._cuts_sparse) or (reset and given.is_mixed):
             return given.data, given.names, given.labels
         converted = given.names is not None or given.is_tensor
         return given.numbers if converted else to_tensor(given.data), given.names, given.labels

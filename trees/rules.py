@@ -85,7 +85,7 @@ def rules(
         Rule(
             classes[path.label],
             clusters[path.label],
-            tuple(one for one in conditions(decode, path.tests) if not one.is_always_met),
+            tuple(one for one in conditions(tree, decode, path.tests) if not one.is_always_met),
             path.counts,
             leaves=path.leaves,
             n_features=None if categories else tree.n_features,
@@ -249,18 +249,16 @@ def decodings(
     return decode
 
 
-def conditions(decode: list[Decode], tests: Mapping[int, Intervals]) -> list[Condition]:
+def conditions(tree: ThresholdTree, decode: list[Decode], tests: Mapping[int, Intervals]) -> list[Condition]:
     """Translate the tests of a rule, at most one per column of the tree, to one condition per column."""
     found: dict[Column, Condition] = {}
     for feature, test in tests.items():
         new = decode[feature](test)
         found[new.column] = found[new.column].intersect(new) if new.column in found else new
-    return [
-        Condition(one.column, values=(None,), negated=not one.missing)  # it only depends on whether it is missing
-        if one.values is None and one.intervals in ((), EVERYTHING) and one.missing != bool(one.intervals)
-        else one
-        for one in found.values()
-    ]
+    for column, one in found.items() if tree.encoding else ():
+        if one.values is None and one.intervals in ((), EVERYTHING) and one.missing != bool(one.intervals):
+            found[column] = Condition(column, values=(None,), negated=not one.missing)  # no number matters
+    return list(found.values())
 
 
 def _of_categories(
@@ -344,7 +342,9 @@ def node_words(
     columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
     decode = decodings(tree, columns, {})
     sides = [
-        () if feature < 0 else tuple(conditions(decode, {feature: side})[0] for side in (test, complement(test)))
+        ()
+        if feature < 0
+        else tuple(conditions(tree, decode, {feature: side})[0] for side in (test, complement(test)))
         for feature, test in zip(tree.feature.tolist(), tree.tests, strict=True)
     ]
     numbers, table = printed_bounds(chain(*sides), precision), colors(len(clusters))

@@ -55,8 +55,8 @@ class Boxes:
         self.places = np.stack([x, (ends - BETWEEN - rows / 2)[depths]], 1)
         self.bends = ((rows + BETWEEN) / 2)[depths]  # from a node to where its edges turn
         self.height = float(ends[-1]) - BETWEEN + APART
-        self.caption = list(filter(None, wrapped(caption(words), (self.width - 2 * APART) / SMALL)))
-        self.height += LINE * len(self.caption)
+        self.caption = "\n".join(wrapped(caption(words), (self.width - 2 * APART) / SMALL))
+        self.height += LINE * len(self.caption.splitlines())
 
     def draw(self, ax: Axes | None) -> Axes:
         """Draw all boxes and edges, with more space between them if the axes are larger."""
@@ -81,8 +81,7 @@ class Boxes:
                 self.charts[node].draw(canvas, *place, CHART[0], CHART[1] - FOOT)
             details = y + height / 2 - PAD - LINE * len(word.details) / 2
             canvas.text(x, details, "\n".join(word.details), color="0.2", **style)
-        text = "\n".join(self.caption)
-        canvas.text(APART, canvas.height - APART / 2, text, SMALL * FONT, color=GREY, va="bottom")
+        canvas.text(APART, canvas.height - APART / 2, self.caption, SMALL * FONT, color=GREY, va="bottom")
         return canvas.finish()
 
     def _size(self, node: int) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,21 +25,18 @@ class TreeBuilder:
     """A growing tree: lists with one entry per node, in the order in which the nodes were created."""
 
     def __init__(self) -> None:
-        self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [float("nan")], [-1], [-1]
+        self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [nan], [-1], [-1]
         self.intervals: list[Intervals] = [()]
 
     def split(self, node: int, cut: Cut) -> tuple[int, int]:
         """Turn a leaf into an inner node with the test of `cut`; return the numbers of its children."""
         first = len(self.feature)
         self.feature[node], self.code[node], self.threshold[node] = cut.feature, cut.code, cut.threshold
-        self.intervals[node] = cut.intervals
-        self.left[node], self.right[node] = first, first + 1
-        self.feature += [-1, -1]
-        self.code += [-1, -1]
-        self.threshold += [float("nan")] * 2
+        self.intervals[node], self.left[node], self.right[node] = cut.intervals, first, first + 1
+        for numbers in (self.feature, self.code, self.left, self.right):
+            numbers += [-1, -1]
+        self.threshold += [nan, nan]
         self.intervals += [(), ()]
-        self.left += [-1, -1]
-        self.right += [-1, -1]
         return first, first + 1
 
     def preorder(self) -> list[int]:
@@ -92,6 +89,10 @@ class TreeBuilder:
         k = max(len(classes), int(labels.max()) + 1)
         counts = ranks.sum(counts_by_label(leaf * k + reference, len(feature) * k, weight).view(-1, k))
         samples, mistakes = _count(feature, left, right, labels, counts)
+        intervals, none = None, (nan, nan)
+        if any(self.intervals):
+            every = [(*pairs, none, none)[:2] for pairs in self.intervals]
+            intervals = torch.tensor(every, dtype=torch.float64)[order]
         tree = ThresholdTree(
             feature,
             torch.tensor(self.threshold, dtype=torch.float64)[order],
@@ -103,17 +104,10 @@ class TreeBuilder:
             n_features,
             classes,
             None if feature_names is None else tuple(feature_names),
-            self._intervals(order),
+            intervals,
             class_samples=counts.sum(0)[: len(classes)],
         )
         return tree, leaf
-
-    def _intervals(self, order: Tensor) -> Tensor | None:
-        """The intervals of all tests, [nodes, 2, 2]; None if every test is a threshold."""
-        if not any(self.intervals):
-            return None
-        none = (float("nan"), float("nan"))
-        return torch.tensor([(*pairs, none, none)[:2] for pairs in self.intervals], dtype=torch.float64)[order]
 
 
 def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

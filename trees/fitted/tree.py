@@ -132,7 +132,7 @@ class ThresholdTree:
     @property
     def n_leaves(self) -> int:
         """Number of leaves."""
-        return int((self.feature < 0).sum())
+        return len(self.leaves)
 
     @cached_property
     def leaves(self) -> Tensor:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.data.table import Table
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
@@ -20,7 +19,6 @@ from neonxc.trees.kernels.intervals import IntervalSearch, cut_from_sides
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading.preparation import PreparedData
-from neonxc.trees.reading.reference import to_tensor
 from neonxc.trees.search import Search
 
 
@@ -44,6 +42,7 @@ class KernelTree(TreeExplainer):
 
     _no_group_reason = "kernel distances take all points"
     _has_price = False
+    _cuts_sparse = False
 
     n_clusters: int = 8
     _: KW_ONLY
@@ -59,10 +58,6 @@ class KernelTree(TreeExplainer):
         super()._check_parameters()
         if self.features == "taylor" and self.kernel != "gaussian":
             raise ValueError(f'features="taylor" needs kernel="gaussian", got {self.kernel!r}')
-
-    def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
-        points, names, give = super()._read(X, reset)
-        return (to_tensor(points) if Table(points).is_sparse else points), names, give
 
     def _prepare(self, *given: Any, **named: Any) -> PreparedData:
         data = super()._prepare(*given, **named)

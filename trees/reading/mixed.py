@@ -103,7 +103,11 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
         return DataMatrix(every[:, [places[part] for part in parts]])
 
     points = table(space)
-    steps = _standardized(points, Encoding(columns, tuple(space)), weight)
+    encoding = Encoding(columns, tuple(space))
+    points.check_size(encoding.names)
+    mean = points.means(torch.zeros(points.n, dtype=torch.int64), 1, weight)[0].where(encoding.is_number, 0)
+    scale = points.variances(torch.arange(points.n), weight).sqrt()
+    steps = Standardized(encoding, mean, scale.where(encoding.is_number & (scale > 0), 1))
     points.data.sub_(steps.mean).div_(steps.scale)
     tested = table(cut)
     middles = tested if cut == filled else table(filled)
@@ -156,16 +160,6 @@ def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> t
     values = torch.from_numpy(selected[known])
     weight = None if weight is None else weight.cpu()[torch.from_numpy(known)]
     return float(values.min()), float(medians(values[None], weight)), float(values.max())
-
-
-def _standardized(table: DataMatrix, encoding: Encoding, weight: Tensor | None) -> Standardized:
-    """Means and standard deviations of the numeric columns."""
-    table.check_size(encoding.names)
-    number = encoding.is_number
-    every = torch.zeros(table.n, dtype=torch.int64)
-    mean = table.means(every, 1, weight)[0].where(number, 0)
-    scale = table.variances(torch.arange(table.n), weight).sqrt()
-    return Standardized(encoding, mean, scale.where(number & (scale > 0), 1))
 
 
 register(Standardized, pack_fields, lambda cls, values: cls(**values))

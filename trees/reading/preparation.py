@@ -131,7 +131,6 @@ def prepare_table(
         check_fit(ranks, model, centers=centers, labels=labels, sample_weight=sample_weight)
         dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
         table = table if table.n else DataMatrix(table.data.to(dtype))
-    model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
     space = made.space if made else table
     if centers is not None:
         with ranks.agreed():
@@ -166,7 +165,6 @@ def prepare_stream(
 
     With neither labels nor centers, k-means is fitted to a sample.
     """
-    model._given, model._is_tensor = labels is not None or centers is not None, False
     with ranks.agreed():
         if sample_weight is not None:
             raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
