@@ -21,7 +21,7 @@ from neonxc.data.inputs import NOISE, are_labels, label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.fitted.builder import TreeBuilder, bounds_from_table, spread_and_bounds
+from neonxc.trees.fitted.builder import TreeBuilder, tested_values
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.growth import Grown, leaf_of_points, majority
 from neonxc.trees.parameters import check_parameters
@@ -306,12 +306,14 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         k = len(tree.classes)
         if isinstance(table, Stream):
             means, self.inertia_, variances, nearest = table.moments(own, k, tree)
-            spread, bounds = spread_and_bounds(variances, torch.stack(nearest), ranks)
             self._space_means = filled(means, found.space_centers)
         else:
-            spread, bounds = bounds_from_table(table, tree, weight, ranks)
+            variances, nearest = tested_values(table, tree, weight, ranks)
             self._space_means = filled(found.space.means(own, k, weight, ranks), found.space_centers)
             self.inertia_ = inertia(found, own, self._space_means, problem)
+        bounds = ranks.min(nearest)
+        bounds[:, 2].neg_()  # the greatest value below
+        spread = variances.sqrt().where(variances > 0, 1)
         source = data.points if isinstance(data.points, BatchSource) else None
         encoding = None if problem.mixed is None else problem.mixed.encoding
         boolean = data.boolean if encoding is None else None

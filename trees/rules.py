@@ -255,7 +255,7 @@ def conditions(tree: ThresholdTree, decode: list[Decode], tests: Mapping[int, In
     for feature, test in tests.items():
         new = decode[feature](test)
         found[new.column] = found[new.column].intersect(new) if new.column in found else new
-    for column, one in found.items() if tree.encoding else ():
+    for column, one in found.items() if tree.encoding is not None else ():
         if one.values is None and one.intervals in ((), EVERYTHING) and one.missing != bool(one.intervals):
             found[column] = Condition(column, values=(None,), negated=not one.missing)  # no number matters
     return list(found.values())
@@ -342,9 +342,7 @@ def node_words(
     columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
     decode = decodings(tree, columns, {})
     sides = [
-        ()
-        if feature < 0
-        else tuple(conditions(tree, decode, {feature: side})[0] for side in (test, complement(test)))
+        tuple(conditions(tree, decode, {feature: side})[0] for side in (test, complement(test)) if feature >= 0)
         for feature, test in zip(tree.feature.tolist(), tree.tests, strict=True)
     ]
     numbers, table = printed_bounds(chain(*sides), precision), colors(len(clusters))

@@ -129,10 +129,10 @@ def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: 
     return torch.from_numpy(reach.sum(1)), torch.from_numpy(mistakes)
 
 
-def bounds_from_table(
+def tested_values(
     table: DataMatrix, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor, Tensor]:
-    """`spread` and `bounds` of a :class:`ThresholdTree`, from the points of all processes."""
+    """Variances [d] over all processes of the columns that a tree tests (0 for others), and nearest values."""
     variances = torch.zeros(table.d, dtype=torch.float64)
     rows = [torch.empty(0, 5, dtype=torch.float64)]
     tested = tree.feature[tree.feature >= 0].unique()
@@ -142,18 +142,7 @@ def bounds_from_table(
         every = torch.arange(table.n, device=table.device)
         variances[columns] = DataMatrix(values.T).variances(every, weight, ranks).cpu()
         rows.append(nearest_values(tree, columns, values))
-    return spread_and_bounds(variances, torch.cat(rows)[None], ranks)
-
-
-def spread_and_bounds(variances: Tensor, nearest: Tensor, ranks: Ranks) -> tuple[Tensor, Tensor]:
-    """The same from variances [d] over all processes, and the nearest values [parts, bounds, 5] of own points.
-
-    Columns that the tree does not test have a variance of 0.
-    """
-    spread = variances.sqrt().where(variances > 0, 1)
-    bounds = ranks.min(nearest.amin(0))
-    bounds[:, 2].neg_()
-    return spread, bounds
+    return variances, torch.cat(rows)
 
 
 def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.common.processes import Ranks
 from neonxc.common.registry import plain_parameters
-from neonxc.data.distributed import readable, without_rows
+from neonxc.data.distributed import common_type, readable, without_rows
 from neonxc.data.inputs import are_labels, as_weights, class_order, label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.codes import code_columns
@@ -32,7 +32,7 @@ from neonxc.trees.reading.reference import (
     inertia,
     kmeans,
 )
-from neonxc.trees.reading.streams import MAX_BINS, BatchSource, Stream, batch_source, check_columns
+from neonxc.trees.reading.streams import MAX_BINS, BatchSource, Stream, batch_source
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
@@ -129,7 +129,8 @@ def prepare_table(
             table.check_size(names)
     if not ranks.alone:
         check_fit(ranks, model, centers=centers, labels=labels, sample_weight=sample_weight)
-        dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
+        ranks.same(columns=table.d, **{"the names of columns": names})
+        dtype = common_type(table.n, table.dtype, ranks)
         table = table if table.n else DataMatrix(table.data.to(dtype))
     space = made.space if made else table
     if centers is not None:

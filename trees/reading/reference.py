@@ -131,7 +131,8 @@ def from_estimator(model: Any, table: DataMatrix, X: Any, weight: Tensor | None,
             found = kmeans(table, k, weight, model.random_state, ranks=ranks)
             return k_medians(found, weight) if metric == "l1" else found
         if reference == "spectral":
-            _check_size(table, k)
+            if table.n < k:
+                raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
             reference = SpectralClustering(k, affinity="nearest_neighbors", **seed)
         elif reference == "kernel_kmeans":
             from neonxc.models import KernelKMeans
@@ -179,7 +180,8 @@ def kmeans(
         return from_centers(table, model.support_vectors_, "l2")
     rows, inverse, count = _distinct(table)
     mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
-    _check_size(table, k)
+    if table.n < k:
+        raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
     if rows.shape[0] < k:
         warn(
             f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: using {rows.shape[0]} clusters",
@@ -190,11 +192,6 @@ def kmeans(
     centers = torch.from_numpy(fitted.cluster_centers_.astype(np.float64)).to(table.device)
     labels = torch.from_numpy(fitted.labels_[inverse].astype(np.int64)).to(table.device)
     return Reference(labels, centers, np.arange(k), table, centers, by_means=False)
-
-
-def _check_size(table: DataMatrix, k: int) -> None:
-    if table.n < k:
-        raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
 
 
 def common_seed(random_state: Any, ranks: Ranks, below: int = 1 << 31) -> int:

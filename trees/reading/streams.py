@@ -206,7 +206,8 @@ class Stream:
         self.d = sketch.d
         names = filter(None, map(json.loads, ranks.texts(json.dumps(source.names))))
         source.names = source.names or next(names, None)
-        self.dtype = check_columns(ranks, self.n, self.d, dtype, source.names)
+        ranks.same(columns=self.d, **{"the names of columns": source.names})
+        self.dtype = common_type(self.n, dtype, ranks)
         self.sketch = sketch.merged(ranks)
         low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
         self._middle, self._extent = (low - high) / 2, -(low + high) / 2
@@ -247,7 +248,7 @@ class Stream:
 
     def moments(
         self, labels: Tensor, k: int, tree: ThresholdTree | None = None
-    ) -> tuple[Tensor, float, Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, float, Tensor, Tensor]:
         """What one pass tells about clusters of all processes, and about a tree.
 
         Returns
@@ -258,22 +259,22 @@ class Stream:
             Sum of the squared distances to these means.
         variances : Tensor [d]
             Variances of the columns that the tree tests; 0 for others.
-        nearest : list of Tensor [bounds, 5]
-            What :func:`nearest_values` tells about the batches of this process.
+        nearest : Tensor [bounds, 5]
+            What :func:`nearest_values` tells about the points of this process.
         """
         mass = self.ranks.sum(counts_by_label(labels, k))
         n = mass.sum()
         sums = torch.zeros(2, k, self.d, dtype=torch.float64)
         tested = torch.empty(0, dtype=torch.int64) if tree is None else tree.feature[tree.feature >= 0].unique()
         empty = torch.empty(len(tested), 0, dtype=torch.float64)
-        nearest = [] if tree is None else [nearest_values(tree, tested, empty)]
+        nearest = empty if tree is None else nearest_values(tree, tested, empty)
         with self.ranks.agreed():
             for part, batch in self:
                 values = DataMatrix(batch)
                 for power, most in enumerate((self._extent, self._extent.square())):
                     sums[power] += values.sums(labels[part], k, None, self._middle, most, n, ALONE, bool(power))
                 if tree is not None:
-                    nearest.append(nearest_values(tree, tested, batch.T[tested].double()))
+                    nearest = torch.minimum(nearest, nearest_values(tree, tested, batch.T[tested].double()))
         first, second = self.ranks.sum(sums)
         means = first / mass[:, None]
         cost = float((second - first * means.nan_to_num()).sum().clamp(min=0))
@@ -289,15 +290,3 @@ def allocate(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype)
     with tempfile.NamedTemporaryFile() as file:  # the file is deleted together with the array
         return torch.from_file(file.name, True, size, dtype=dtype).view(shape)
-
-
-def check_columns(ranks: Ranks, n: int, d: int, dtype: torch.dtype, names: Any) -> torch.dtype:
-    """Check that all processes have the same columns; return the common data type of those with rows.
-
-    Raises
-    ------
-    ValueError
-        In all processes, naming what differs, or if no process has rows.
-    """
-    ranks.same(columns=d, **{"the names of columns": names})
-    return common_type(n, dtype, ranks)
