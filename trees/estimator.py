@@ -293,7 +293,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             label,
             found.labels.cpu(),
             None if weight is None else weight.cpu(),
-            table.d if problem.mixed is None else data.points.shape[1],
+            self.n_features_in_,
             found.classes,
             data.names,
             ranks,
@@ -314,15 +314,14 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         bounds = ranks.min(nearest)
         bounds[:, 2].neg_()  # the greatest value below
         spread = variances.sqrt().where(variances > 0, 1)
-        source = data.points if isinstance(data.points, BatchSource) else None
         encoding = None if problem.mixed is None else problem.mixed.encoding
         boolean = data.boolean if encoding is None else None
         tree = replace(
             tree, spread=spread, bounds=bounds, encoding=encoding, n_noise=data.n_noise, boolean=boolean
         )
         every = leaf_of
-        if data.selected is not None and source is not None:
-            every = source.leaf_of(tree)
+        if data.selected is not None and isinstance(data.points, BatchSource):
+            every = data.points.leaf_of(tree)
         elif data.selected is not None and data.points.shape[0]:
             every = tree.leaf_of(data.points)
         if data.noise is not None:
