@@ -329,7 +329,17 @@ class NodeWords:
     mistakes: float
     children: tuple[int, ...]  # the nodes on the left and on the right of a test; none of a leaf
     edge: float  # width of the edge that leads to the node, in points
-    look: tuple[str, str]  # colours of the line and the face; leaves are paler the more mistakes they make
+    color: str
+
+    @property
+    def look(self) -> tuple[str, str]:
+        """Colours of the line and the face; leaves are paler the more mistakes they make."""
+        if self.children:
+            return self.color, "#ffffff"
+        purity = 1 - self.mistakes / self.samples if self.samples > 0 else 1.0
+        strength = 0.08 + 0.42 * purity**2  # pale enough for black text
+        parts = [round(255 * (1 - strength * (1 - int(self.color[at : at + 2], 16) / 255))) for at in (1, 3, 5)]
+        return self.color, "#{:02x}{:02x}{:02x}".format(*parts)
 
 
 def node_words(
@@ -363,17 +373,10 @@ def node_words(
                 mistakes,
                 tuple(children) if asked else (),
                 max(THINNEST, THICKEST * samples / root),
-                ("#737373", "#ffffff") if asked else _pale(table[label], mistakes / samples if samples else 0),
+                "#737373" if asked else table[label],
             )
         )
     return words
-
-
-def _pale(line: str, impurity: float) -> tuple[str, str]:
-    """A colour, and the same so pale that black text can be read on it."""
-    strength = 0.08 + 0.42 * (1 - impurity) ** 2
-    parts = [round(255 * (1 - strength * (1 - int(line[at : at + 2], 16) / 255))) for at in (1, 3, 5)]
-    return line, "#{:02x}{:02x}{:02x}".format(*parts)
 
 
 def caption(words: list[NodeWords]) -> str:
