@@ -15,6 +15,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ FIRST = {  # tests that are likely to notice, by the beginning of a file's name
     "models": "kernel group_kernel surrogate",
     "trees": "tree criterion kernel_trees spex group_trees streams sketch",
 }
+LIMIT = 600  # seconds; the default tests take some minutes
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -132,17 +134,25 @@ def noticed(copy: Path, mutant: Mutant, only: list[str]) -> str:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
     try:
         for tests in stages(copy, mutant.file, only):
-            done = subprocess.run(
-                [*command, *tests], cwd=copy, env=env, capture_output=True, text=True, timeout=900
-            )
-            if done.returncode:
-                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-                return failed[1] if failed else f"exit status {done.returncode}"
-    except subprocess.TimeoutExpired:
-        return "no end"
+            code_of_exit, text = run([*command, *tests], copy, env)
+            if code_of_exit:
+                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+                return failed[1] if failed else f"exit status {code_of_exit}"
     finally:
         path.write_bytes(code)
     return ""
+
+
+def run(command: list[str], folder: Path, env: dict[str, str]) -> tuple[int, str]:
+    """Run tests and return their exit status and output; a change may make a loop without end, which is ended."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, text=True, start_new_session=True)
+    try:
+        text = process.communicate(timeout=LIMIT)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # the workers, too
+        text = process.communicate()[0]
+    return process.returncode, text
 
 
 def main() -> None:

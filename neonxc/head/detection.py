@@ -134,8 +134,7 @@ class Detection(Stage):
 
     @property
     def _first(self) -> Tensor:
-        # `buffers` walks over all modules, which takes a while
-        return next(buffer for buffer in self._buffers.values() if buffer is not None)
+        return next(iter(self._buffers.values()))  # type: ignore[return-value]  # `buffers` takes a while
 
     @property
     def width(self) -> int:
