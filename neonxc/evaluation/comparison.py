@@ -17,10 +17,17 @@ from neonxc.common.arguments import similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
-from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
+from neonxc.evaluation.flipping import (
+    Flipping,
+    fixed_seed,
+    groups_of,
+    inputs_of,
+    pixel_flipping,
+    spread,
+    targets_of,
+)
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer, missing_as
 from neonxc.evaluation.methods import Method, default_methods, nca, neon, word_methods
-from neonxc.evaluation.units import groups_of, spread
 from neonxc.network import check_network
 
 
