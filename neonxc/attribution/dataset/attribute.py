@@ -255,7 +255,12 @@ def _explain(
             "data needs word indices of one width, as the relevance of texts has a value per word; pass "
             "net.features.encode(texts)"
         )
-    target, competitor = (_of_rows(value, numbers) for value in (target, competitor))
+    for value in (target, competitor):
+        if isinstance(value, Tensor) and numbers[-1] >= len(value):
+            raise ValueError(
+                f"target or competitor has {len(value)} entries, but the data has a row {numbers[-1]}"
+            )
+    target, competitor = (value[numbers] if isinstance(value, Tensor) else value for value in (target, competitor))
     cluster, logits, own = _decided(neon.net, x)
     found = {"cluster": cluster, "logits": logits}
     if clusters is not None:
@@ -269,15 +274,6 @@ def _explain(
                 found[name] = value if isinstance(value, Tensor) else torch.full((len(numbers),), value)
     relevance = relevance if isinstance(relevance, Tensor) else torch.from_numpy(np.array(relevance))
     return {**found, "relevance": relevance}
-
-
-def _of_rows(value: Any, numbers: list[int]) -> Any:
-    """Select the targets of some rows, if every row has one of its own."""
-    if not isinstance(value, Tensor):
-        return value
-    if numbers[-1] >= len(value):
-        raise ValueError(f"target or competitor has {len(value)} entries, but the data has a row {numbers[-1]}")
-    return value[numbers]
 
 
 @torch.no_grad()
