@@ -150,8 +150,21 @@ def pixel_flipping(
 
             columns = targets_of(net, x, target)
             hits, logits = asked_again(net, x, columns, known, len(ends) - 1, imputer, repeats, seed)
-    share = ends[1:] / number
-    return _result(hits, logits, share if mode == "insert" else 1 - share, ranks)
+    per_input, share = 100 * hits.mean(1), ends[1:] / number
+    own = torch.cat([hits.sum(0), logits.sum(0), hits.new_tensor([len(hits)])])
+    *sums, n = ranks.sum(own).split([len(share), len(share), 1])
+    curve, logit_curve = (part / n for part in sums)
+    auc = 100 * curve.mean()
+    squares = ranks.sum((per_input - auc).square().sum())
+    return Flipping(
+        float(auc),
+        float((squares / (n - 1) / n).sqrt()) if n > 1 else math.nan,
+        per_input.numpy(),
+        curve.numpy(),
+        logit_curve.numpy(),
+        logits.numpy(),
+        share if mode == "insert" else 1 - share,
+    )
 
 
 @torch.no_grad()
@@ -192,20 +205,6 @@ def fixed_seed(random_state: Any) -> int:
     if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _result(hits: Tensor, logits: Tensor, known: np.ndarray, ranks: Ranks) -> Flipping:
-    """Means over the inputs of all ranks, and their standard error."""
-    per_input = 100 * hits.mean(1)
-    own = torch.cat([hits.sum(0), logits.sum(0), hits.new_tensor([len(hits)])])
-    *sums, n = ranks.sum(own).split([len(known), len(known), 1])
-    curve, logit_curve = (part / n for part in sums)
-    auc = 100 * curve.mean()
-    spread = ranks.sum((per_input - auc).square().sum())
-    error = float((spread / (n - 1) / n).sqrt()) if n > 1 else math.nan
-    return Flipping(
-        float(auc), error, per_input.numpy(), curve.numpy(), logit_curve.numpy(), logits.numpy(), known
-    )
 
 
 def inputs_of(net: nn.Module, X: Any) -> Tensor:
