@@ -146,8 +146,27 @@ def attribute_dataset(
         name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape[1:])}
         for name, value in first.items()
     }
-    manifest = {"kind": KIND, "version": VERSION, "format": format, "rows": source.n}
-    manifest |= {**_described(neon, **question), "columns": columns, "data": hash_of(every, {})}
+    for name, value in question.items():
+        if isinstance(value, Tensor):
+            question[name] = hash_of("one for each row", {"columns": value})
+    net = neon.net
+    manifest = {
+        "kind": KIND,
+        "version": VERSION,
+        "format": format,
+        "rows": source.n,
+        "network": fingerprint(net),
+        "classes": [value if isinstance(value, str) else int(value) for value in net.classes_.tolist()],
+        "feature_names": net.carrier.units if isinstance(net.carrier, Columns) else None,
+        **question,
+        "composite": plain_text(neon.composite),
+        "head_rule": neon.head_rule,
+        "beta": neon.beta,
+        "along": None if neon.along is None else hash_of(None, {"along": neon.along}),
+        "steps": neon.steps,
+        "columns": columns,
+        "data": hash_of(every, {}),
+    }
     texts = {name: json.dumps(value) for name, value in manifest.items()}
     ranks.same(**texts)
     shards = Shards(Path(out), {name: json.loads(text) for name, text in texts.items()})
@@ -284,28 +303,9 @@ def _decided(net: NeuralizedClustering, X: Any) -> Iterator[Tensor]:
         a = carrier.features(x)
         points = rows(a)
         logits, own, noise = (
-            torch.cat([function(points[block]) for block in carrier.of_points(points)])
+            carrier.each(points, lambda _, some, of=function: of(some))
             for function in (net.head, net.head.assign, net.is_noise)
         )
         place = (a.shape[0], *a.shape[2:])
         parts.append((own.masked_fill(noise, NOISE).reshape(place), unrows(logits, a), own.reshape(place)))
     return (torch.cat(values).cpu() for values in zip(*parts, strict=True))
-
-
-def _described(neon: NEON, **question: Any) -> dict[str, Any]:
-    """What is asked of a network as JSON values, for the manifest."""
-    net = neon.net
-    for name, value in question.items():
-        if isinstance(value, Tensor):
-            question[name] = hash_of("one for each row", {"columns": value})
-    return {
-        "network": fingerprint(net),
-        "classes": [value if isinstance(value, str) else int(value) for value in net.classes_.tolist()],
-        "feature_names": net.carrier.units if isinstance(net.carrier, Columns) else None,
-        **question,
-        "composite": plain_text(neon.composite),
-        "head_rule": neon.head_rule,
-        "beta": neon.beta,
-        "along": None if neon.along is None else hash_of(None, {"along": neon.along}),
-        "steps": neon.steps,
-    }
