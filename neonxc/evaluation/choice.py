@@ -121,6 +121,8 @@ def choose_k(
     >>> choice.reason
     'k = 3 has the greatest silhouette (0.72) of those that are found again on half of the rows'
     """
+    from neonxc.trees import ExShallow
+
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         raise TypeError(f"clusters needs several numbers of clusters, such as range(2, 11), got {clusters!r}")
     numbers = sorted({int(k) for k in clusters})
@@ -142,32 +144,25 @@ def choose_k(
             f"comparing up to {numbers[-1]} clusters needs at least {2 * numbers[-1]} rows, because stability is "
             f"measured on halves of the rows; got {len(points)}"
         )
-    measured = {
-        k: _measured(k, X, points, preprocessing, random_state)
-        for k in progress_bar(numbers, desc="numbers of clusters")
-    }
+    measured = {}
+    for k in progress_bar(numbers, desc="numbers of clusters"):
+        model = KMeans(k, n_init=10, random_state=random_state).fit(points)
+        again = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
+        halves = refits(again, lambda rows: Table(X).take(rows).data, np.arange(len(points)), k)
+        sample = min(SAMPLE, len(points))
+        reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)
+        centers = model.cluster_centers_ if preprocessing is None else None
+        tree = ExShallow(n_clusters=k, reference=reference).fit(X, centers=centers)
+        measured[k] = {
+            "inertia": float(model.inertia_),
+            "silhouette": float(
+                silhouette_score(points, model.labels_, sample_size=sample, random_state=random_state)
+            ),
+            "stability": float(np.mean(rand_indices(model.labels_, halves))),
+            "cost_ratio": tree.inertia_ / model.inertia_,
+        }
     frame = pd.DataFrame.from_dict(measured, orient="index").rename_axis("k")
     return Choice(frame, *_suggested(frame), len(points))
-
-
-def _measured(k: int, X: Any, points: np.ndarray, preprocessing: Any, random_state: Any) -> dict[str, float]:
-    from neonxc.trees import ExShallow  # depends on this package
-
-    model = KMeans(k, n_init=10, random_state=random_state).fit(points)
-    again = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
-    halves = refits(again, lambda rows: Table(X).take(rows).data, np.arange(len(points)), k)
-    sample = min(SAMPLE, len(points))
-    centers = {"centers": model.cluster_centers_} if preprocessing is None else {}
-    reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)
-    tree = ExShallow(n_clusters=k, reference=reference).fit(X, **centers)
-    return {
-        "inertia": float(model.inertia_),
-        "silhouette": float(
-            silhouette_score(points, model.labels_, sample_size=sample, random_state=random_state)
-        ),
-        "stability": float(np.mean(rand_indices(model.labels_, halves))),
-        "cost_ratio": tree.inertia_ / model.inertia_,
-    }
 
 
 def _suggested(frame: pd.DataFrame) -> tuple[int, str]:

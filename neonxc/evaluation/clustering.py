@@ -71,11 +71,12 @@ def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
         All are 1 for equal clusterings, independently of the label values.
     """
     ours, theirs = as_array(labels), as_array(reference)
-    return {
-        "ari": float(adjusted_rand_score(theirs, ours)),
-        "ami": float(adjusted_mutual_info_score(theirs, ours)),
-        "nmi": float(normalized_mutual_info_score(theirs, ours)),
+    scores = {
+        "ari": adjusted_rand_score,
+        "ami": adjusted_mutual_info_score,
+        "nmi": normalized_mutual_info_score,
     }
+    return {name: float(score(theirs, ours)) for name, score in scores.items()}
 
 
 def clustering_accuracy(labels: Any, truth: Any) -> float:

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.arguments import similar
+from neonxc.common.arguments import check_whole, similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
@@ -69,20 +69,11 @@ class Comparison:
         best = max(self.results, key=lambda name: self.results[name].auc)
         rows = []
         for name, found in self.results.items():
-            gain = found.auc_per_input - self.reversed[name].auc_per_input
             behind, error = mean_error(self.results[best].auc_per_input - found.auc_per_input)
-            mean, spread = mean_error(gain)
+            gain, spread = mean_error(found.auc_per_input - self.reversed[name].auc_per_input)
             rows.append(
-                {
-                    "method": name,
-                    "AUC": found.auc,
-                    "± AUC": found.auc_stderr,
-                    "SRG": mean,
-                    "± SRG": spread,
-                    "seconds": self.seconds[name],
-                    "best": name == best,
-                    "tied": behind <= error or name == best,
-                }
+                {"method": name, "AUC": found.auc, "± AUC": found.auc_stderr, "SRG": gain, "± SRG": spread}
+                | {"seconds": self.seconds[name], "best": name == best, "tied": behind <= error or name == best}
             )
         return rows
 
@@ -98,21 +89,15 @@ class Comparison:
         methods used for a missing feature.
         """
         lines = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"]
-        for row in self.rows:
-            auc = f"{row['AUC']:.2f}"
-            auc = f"**{auc}**" if row["best"] else auc + ("*" if row["tied"] else "")
+        notes, rows, (n, number) = [], self.rows, self.of
+        for row in rows:
+            auc = f"**{row['AUC']:.2f}**" if row["best"] else f"{row['AUC']:.2f}{'*' * row['tied']}"
             lines.append(
                 f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
                 f"| {_in_words(row['seconds'])} |"
             )
-        notes = self._notes()
-        return "\n".join([*lines, "", notes] if notes else lines)
-
-    def _notes(self) -> str:
-        n, number = self.of
         steps = len(next(iter(self.results.values())).curve)
-        notes = []
-        if any(row["tied"] and not row["best"] for row in self.rows):
+        if sum(row["tied"] for row in rows) > 1:
             notes.append("*: within one standard error of the best AUC.")
         if len(self.rows_) < n:
             notes.append(f"A random sample of {text(len(self.rows_))} of {text(n)} points (points=None: all).")
@@ -120,7 +105,7 @@ class Comparison:
             notes.append(f"{steps} steps of about {number / steps:.1f} features (steps=None: one at a time).")
         if self.baseline is not None:
             notes.append(f"Missing features of PDA, IG and Shapley: {self.baseline}.")
-        return " ".join(notes)
+        return "\n".join([*lines, "", " ".join(notes)] if notes else lines)
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
@@ -202,22 +187,23 @@ def compare(
     every = inputs_of(net, X)
     imputer = imputer or default_imputer(net, every)
     seed = fixed_seed(random_state)
-    rows = _sampled(len(every), points, seed)
+    check_whole("points", points, optional=True)
+    rows = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[:points].sort().values
     x = every[rows.to(every.device)]
     groups = groups_of(net, groups, every)
     superpixels = groups.ndim > 1
     groups = groups[rows.to(groups.device)] if superpixels else groups
     defaults: dict[str, Method] = {}
+    needs_baseline = not isinstance(methods, Mapping) and missing_as(net, x) != "word"
     known = None
-    has_baseline = not isinstance(methods, Mapping) and missing_as(net, x) != "word"
-    if baseline is not None and not has_baseline:
-        raise ValueError("baseline is for the default methods of tables and images")
-    if has_baseline:
+    if needs_baseline:
         value, known = _baseline(baseline, net, every)
         defaults = default_methods(imputer, None if superpixels else groups, baseline=value, known=known)
+    elif baseline is not None:
+        raise ValueError("baseline is for the default methods of tables and images")
     elif not isinstance(methods, Mapping):
         defaults = word_methods(imputer)
-    methods = selected_methods(methods, defaults, net)
+    methods = _selected_methods(methods, defaults, net)
     if not {"IG-10", "Shapley", f"PDA, {known}", f"PDA, {known}, indicator"} & methods.keys():
         known = None
     with torch.no_grad():
@@ -227,32 +213,19 @@ def compare(
     results, backwards, seconds = {}, {}, {}
     for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
         start = time.perf_counter()
-        relevance = (
-            relevance_of(name, method, net, x, own)
-            if callable(method)
-            else _part(spread(net, method), rows, len(every), f"methods[{name!r}]")
-        )
+        if callable(method):
+            relevance = _relevance_of(name, method, net, x, own)
+        else:
+            relevance = Table.read(spread(net, method), name=f"methods[{name!r}]").tensor
+            if len(relevance) != len(every):
+                raise ValueError(
+                    f"methods[{name!r}] needs one entry per row of X, {len(every)}, got {len(relevance)}"
+                )
+            relevance = relevance[rows.to(relevance.device)]
         seconds[name] = time.perf_counter() - start
         results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
         backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
     return Comparison(results, backwards, seconds, known, rows.numpy(), (len(every), int(groups.max()) + 1))
-
-
-def _sampled(n: int, points: int | None, seed: int) -> Tensor:
-    """Draw the rows to compare on, in ascending order."""
-    if points is None:
-        return torch.arange(n)
-    if not isinstance(points, (int, np.integer)) or points < 1:
-        raise ValueError(f"points needs a whole number >= 1 or None (all points), got {points!r}")
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:points].sort().values
-
-
-def _part(values: Any, rows: Tensor, n: int, name: str) -> Tensor:
-    """Select rows of an argument with one entry per row of X."""
-    whole = Table.read(values, name=name).tensor
-    if len(whole) != n:
-        raise ValueError(f"{name} needs one entry per row of X, {n}, got {len(whole)}")
-    return whole[rows.to(whole.device)]
 
 
 def _in_words(seconds: float) -> str:
@@ -273,30 +246,29 @@ def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
     return value, "given"
 
 
-def selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
+def _selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
     """Return {name: method} from a dict, or from names of `defaults` and functions; None selects all defaults."""
-    if methods is None or isinstance(methods, Mapping):
-        found = dict(defaults if methods is None else methods)
-    elif isinstance(methods, Iterable) and not isinstance(methods, str):
-        found = {}
-        for method in methods:
-            name, function = _named(method, defaults)
-            if name in found:
-                raise ValueError(f"methods has {name!r} twice; give your functions names, {{name: function}}")
-            found[name] = function
-    else:
+    if methods is None:
+        methods = defaults
+    if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise ValueError(f"methods needs a list of names and functions, or a dict, got {methods!r:.60}")
-    if not found:
-        raise ValueError("methods needs at least one method, got none")
-    for name, method in found.items():
+    found: dict[str, Any] = {}
+    for name, method in (
+        methods.items() if isinstance(methods, Mapping) else (_named(method, defaults) for method in methods)
+    ):
+        if name in found:
+            raise ValueError(f"methods has {name!r} twice; give your functions names, {{name: function}}")
         if isinstance(method, str):
             raise ValueError(f"methods[{name!r}] needs a function or relevance, got {method!r}")
-        if any(method is own for own in (neon, nca)):
+        if method is neon or method is nca:
             check_network(net, name, "; neuralize it, or choose methods such as ['gradient × input', 'IG-10']")
+        found[name] = method
+    if not found:
+        raise ValueError("methods needs at least one method, got none")
     return found
 
 
-def relevance_of(name: str, method: Method, net: nn.Module, x: Tensor, target: Tensor) -> Any:
+def _relevance_of(name: str, method: Method, net: nn.Module, x: Tensor, target: Tensor) -> Any:
     """Call a method; errors name a method that takes other arguments or returns nothing."""
     try:
         signature(method).bind(net, x, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
+from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.processes import Ranks
 from neonxc.common.targets import as_columns
@@ -117,7 +119,14 @@ def pixel_flipping(
     """
     ranks, x = Ranks(group), None
     with ranks.agreed():
-        _check_options(mode, order, repeats, steps)
+        for name, option, (one, other) in (
+            ("mode", mode, ("insert", "remove")),
+            ("order", order, ("most", "least")),
+        ):
+            if option not in (one, other):
+                raise ValueError(f'{name} needs "{one}" or "{other}", got {option!r}')
+        check_whole("repeats", repeats)
+        check_whole("steps", steps, optional=True)
         check_imputer(imputer)
         if not without_rows(X, ranks):
             x = inputs_of(net, X)
@@ -133,39 +142,58 @@ def pixel_flipping(
     with ranks.agreed():
         if len(x):
             groups = groups.expand(len(x), -1)
-            flipped_in = flipping_steps(net, relevance, x, groups, ends, order)
+            flipped_in = _flipping_steps(net, relevance, x, groups, ends, order)
+
+            def known(rows: slice, some: Tensor) -> Tensor:
+                flipped = flipped_in[rows].gather(1, groups[rows]) <= some[:, None, None]
+                return flipped if mode == "insert" else ~flipped
+
             columns = targets_of(net, x, target)
-            repeats = repeats if imputer.random else 1
-            hits, logits = _flipped(net, x, columns, groups, flipped_in, mode == "insert", imputer, repeats, seed)
-    known = ends[1:] / number
-    return _result(hits, logits, known if mode == "insert" else 1 - known, ranks)
+            hits, logits = asked_again(net, x, columns, known, len(ends) - 1, imputer, repeats, seed)
+    per_input, share = 100 * hits.mean(1), ends[1:] / number
+    own = torch.cat([hits.sum(0), logits.sum(0), hits.new_tensor([len(hits)])])
+    *sums, n = ranks.sum(own).split([len(share), len(share), 1])
+    curve, logit_curve = (part / n for part in sums)
+    auc = 100 * curve.mean()
+    squares = ranks.sum((per_input - auc).square().sum())
+    return Flipping(
+        float(auc),
+        float((squares / (n - 1) / n).sqrt()) if n > 1 else math.nan,
+        per_input.numpy(),
+        curve.numpy(),
+        logit_curve.numpy(),
+        logits.numpy(),
+        share if mode == "insert" else 1 - share,
+    )
 
 
-def _flipped(
+@torch.no_grad()
+def asked_again(
     net: nn.Module,
     x: Tensor,
-    columns: Tensor,
-    groups: Tensor,
-    flipped_in: Tensor,
-    insert: bool,
+    target: Tensor,
+    known: Callable[[slice, Tensor], Tensor],
+    steps: int,
     imputer: Imputer,
     repeats: int,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """After each step, the share of repeats in which an input is in its target, and its logit, [N, steps]."""
-    steps, most = torch.arange(int(flipped_in.max()) + 1, device=x.device), room(net, x)
-    hits = torch.zeros(len(x), len(steps), dtype=torch.float64)
+    """Ask a network again, in each step with other features of its inputs replaced.
+
+    `known` returns which features [S, B, D] of some inputs stay in some of the steps. Returns the share of repeats
+    in which an input is in its target, and the mean logit of its target, [N, steps].
+    """
+    repeats, most = repeats if imputer.random else 1, room(net, x)
+    hits = torch.zeros(len(x), steps, dtype=torch.float64)
     logits = torch.zeros_like(hits)
     size = max(1, min(most // repeats, imputer.points_at_once(), len(x)))
     for first in range(0, len(x), size):
         rows = slice(first, first + size)
-        generator = torch.Generator(x.device).manual_seed(seed + first)
-        filling, flipped_at = imputer.start(x[rows]), flipped_in[rows].gather(1, groups[rows])
-        for some in steps.split(max(1, most // (repeats * size))):
-            flipped = flipped_at <= some[:, None, None]
-            filled = filling.fill(flipped if insert else ~flipped, repeats, generator)
+        generator, filling = torch.Generator(x.device).manual_seed(seed + first), imputer.start(x[rows])
+        for some in torch.arange(steps, device=x.device).split(max(1, most // (repeats * size))):
+            filled = filling.fill(known(rows, some), repeats, generator)
             found = net(filled.reshape(-1, *x.shape[1:])).unflatten(0, filled.shape[:3])
-            own = columns[rows].expand(found.shape[:3])
+            own = target[rows].expand(found.shape[:3])
             at = rows, some.cpu()
             hits[at] = (found.argmax(3) == own).double().mean(1).T.cpu()
             logits[at] = found.gather(3, own[..., None])[..., 0].double().mean(1).T.cpu()
@@ -177,20 +205,6 @@ def fixed_seed(random_state: Any) -> int:
     if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _result(hits: Tensor, logits: Tensor, known: np.ndarray, ranks: Ranks) -> Flipping:
-    """Means over the inputs of all ranks, and their standard error."""
-    per_input = 100 * hits.mean(1)
-    own = torch.cat([hits.sum(0), logits.sum(0), hits.new_tensor([len(hits)])])
-    *sums, n = ranks.sum(own).split([len(known), len(known), 1])
-    curve, logit_curve = (part / n for part in sums)
-    auc = 100 * curve.mean()
-    spread = ranks.sum((per_input - auc).square().sum())
-    error = float((spread / (n - 1) / n).sqrt()) if n > 1 else math.nan
-    return Flipping(
-        float(auc), error, per_input.numpy(), curve.numpy(), logit_curve.numpy(), logits.numpy(), known
-    )
 
 
 def inputs_of(net: nn.Module, X: Any) -> Tensor:
@@ -215,16 +229,6 @@ def room(net: nn.Module, x: Tensor) -> int:
     return at_once(network_bytes(x), x.device)
 
 
-def _check_options(mode: str, order: str, repeats: int, steps: int | None) -> None:
-    if mode not in ("insert", "remove"):
-        raise ValueError(f'mode needs "insert" or "remove", got {mode!r}')
-    if order not in ("most", "least"):
-        raise ValueError(f'order needs "most" or "least", got {order!r}')
-    for name, value in (("repeats", repeats), ("steps", 1 if steps is None else steps)):
-        if not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} needs a whole number >= 1, got {value!r}")
-
-
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
     shape = x.shape[1:]
@@ -241,7 +245,12 @@ def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
         numbers = torch.arange(places)[None] if groups == "pixels" else torch.arange(shape[0])[:, None]
         return numbers.expand(shape[0], places).flatten().to(x.device)
     if isinstance(groups, Integral):
-        return _patches(int(groups), x)
+        if x.ndim != 4 or groups < 1:
+            raise ValueError(
+                f"groups={groups} needs images [N, C, H, W] and a size of at least 1, got {list(x.shape)}"
+            )
+        rows, columns = (torch.arange(length, device=x.device) // int(groups) for length in shape[1:])
+        return (rows[:, None] * (int(columns[-1]) + 1) + columns).expand(shape).flatten()
     numbers = torch.as_tensor(groups, device=x.device)
     if numbers.is_floating_point() or numbers.shape not in (shape, x.shape) or int(numbers.min()) < 0:
         raise ValueError(
@@ -251,21 +260,12 @@ def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     return numbers.long().flatten(-len(shape))
 
 
-def _patches(size: int, x: Tensor) -> Tensor:
-    """Return the group numbers of square patches, row by row; the last patches may be smaller."""
-    if x.ndim != 4 or size < 1:
-        raise ValueError(f"groups={size} needs images [N, C, H, W] and a size of at least 1, got {list(x.shape)}")
-    rows, columns = (torch.arange(length, device=x.device) // size for length in x.shape[2:])
-    numbers = rows[:, None] * (int(columns[-1]) + 1) + columns
-    return numbers.expand(x.shape[1:]).flatten()
-
-
 def spread(net: nn.Module, relevance: Any) -> Any:
     """Return relevance of the network's input columns from that of the caller's columns."""
     return net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
 
 
-def flipping_steps(
+def _flipping_steps(
     net: nn.Module, relevance: Any, x: Tensor, groups: Tensor, ends: np.ndarray, order: str
 ) -> Tensor:
     """Return the step in which each group is flipped, [N, G].

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,15 +54,16 @@ class Filling(ABC):
         """
 
 
-class _Constant(Filling):
-    """Always the same values where something is missing."""
+class _Fixed(Filling):
+    """The same values in all steps: what `draw` returns for a number of repeats, as good as [repeats, B, D]."""
 
-    def __init__(self, x: Tensor, values: Tensor) -> None:
-        self.x, self.values = x.flatten(1), values.expand_as(x).flatten(1)
+    def __init__(self, x: Tensor, draw: Callable[[int, torch.Generator], Tensor]) -> None:
+        self.x, self.draw = x.flatten(1), lru_cache(1)(draw)
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
-        """Fill in the same values in all repeats."""
-        return torch.where(known, self.x, self.values)[:, None].expand(-1, repeats, -1, -1)
+        """Fill in the values, which are drawn in the first call."""
+        filled = torch.where(known[:, None], self.x, self.draw(repeats, generator))
+        return filled.expand(-1, repeats, -1, -1)
 
 
 class ZeroImputer(Imputer):
@@ -67,7 +71,7 @@ class ZeroImputer(Imputer):
 
     def start(self, x: Tensor) -> Filling:
         """Take up inputs [B, ...]."""
-        return _Constant(x, x.new_zeros(()))
+        return _Fixed(x, lambda *_: x.new_zeros(()))
 
 
 class MeanImputer(Imputer):
@@ -83,7 +87,8 @@ class MeanImputer(Imputer):
 
     def start(self, x: Tensor) -> Filling:
         """Take up inputs [B, ...]."""
-        return _Constant(x, self.mean.to(x))
+        mean = self.mean.to(x).expand_as(x).flatten(1)
+        return _Fixed(x, lambda *_: mean)
 
 
 class BlurImputer(Imputer):
@@ -108,7 +113,8 @@ class BlurImputer(Imputer):
 
         # the padding cannot exceed the size of the image
         size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1
-        return _Constant(x, gaussian_blur(x, [size, size], [self.sigma, self.sigma]))
+        blurred = gaussian_blur(x, [size, size], [self.sigma, self.sigma]).flatten(1)
+        return _Fixed(x, lambda *_: blurred)
 
 
 class WordImputer(Imputer):
@@ -136,22 +142,13 @@ class WordImputer(Imputer):
 
     def start(self, x: Tensor) -> Filling:
         """Start with texts [B, L]."""
-        return _DrawnWords(x, self.words.to(x))
+        words = self.words.to(x)
 
+        def draw(repeats: int, generator: torch.Generator) -> Tensor:
+            index = torch.randint(len(words), (repeats, *x.shape), generator=generator, device=x.device)
+            return torch.where(x < 0, x, words[index])  # a text gets no word where it has none
 
-class _DrawnWords(Filling):
-    """The same draws in all steps; where a text has no word, it gets none."""
-
-    def __init__(self, x: Tensor, words: Tensor) -> None:
-        self.x, self.words, self.drawn = x, words, x.new_empty(0)
-
-    def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
-        """Fill in words, which are drawn in the first call."""
-        if len(self.drawn) != repeats:
-            shape = (repeats, *self.x.shape)
-            index = torch.randint(len(self.words), shape, generator=generator, device=self.x.device)
-            self.drawn = torch.where(self.x < 0, self.x, self.words[index])
-        return torch.where(known[:, None], self.x, self.drawn)
+        return _Fixed(x, draw)
 
 
 class KDEImputer(Imputer):
@@ -202,51 +199,37 @@ class KDEImputer(Imputer):
 
 
 class _Conditional(Filling):
+    """Inputs, and their squared distances to the points of the data over the features that are known."""
+
     def __init__(self, density: KDEImputer, x: Tensor) -> None:
-        self.x, self.density = x, density
-        center, scale, points = (t.to(x) for t in (density.center, density.scale, density.points))
-        self.center, self.scale, self.points, self.squares = center, scale, points, points.square()
-        self.z = (x - center) / scale
-        self.known = torch.zeros_like(self.z, dtype=torch.bool)
-        self.far = x.new_zeros(len(x), len(points))  # squared distances over the known features
+        self.x, self.bandwidth = x, density.bandwidth
+        self.center, self.scale, self.points = (t.to(x) for t in (density.center, density.scale, density.points))
+        self.z, self.squares = (x - self.center) / self.scale, self.points.square()
+        self.known = torch.zeros_like(x, dtype=torch.bool)
+        self.far = x.new_zeros(len(x), len(self.points))
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Draw a point of the data and noise for each step and repeat."""
         filled = self.x.new_empty(len(known), repeats, *self.x.shape)
         for step, now in enumerate(known):
-            self._learn(now)
-            filled[step] = torch.where(now, self.x, self._draw(repeats, generator))
+            change = now.to(self.z) - self.known.to(self.z)  # only features that become known or missing count
+            z, self.known = self.z * change, now
+            self.far += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
+            weights = (self.far.clamp_(min=0) / (-2 * self.bandwidth**2)).softmax(1)
+            drawn = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
+            noise = filled[step].normal_(generator=generator)
+            drawn_rows = (self.points[drawn] + self.bandwidth * noise) * self.scale + self.center
+            filled[step] = torch.where(now, self.x, drawn_rows)
         return filled
-
-    def _learn(self, known: Tensor) -> None:
-        """Add distances over features that are now known, and subtract those that no longer are."""
-        change = known.to(self.z) - self.known.to(self.z)
-        z = self.z * change
-        self.far += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
-        self.far.clamp_(min=0)
-        self.known = known
-
-    def _draw(self, repeats: int, generator: torch.Generator) -> Tensor:
-        """Draw points [repeats, B, D] from the density conditional on the known features."""
-        h = self.density.bandwidth
-        weights = (self.far / (-2 * h * h)).softmax(1)
-        drawn = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
-        noise = torch.randn(
-            *drawn.shape, self.z.shape[1], generator=generator, device=self.x.device, dtype=self.x.dtype
-        )
-        return (self.points[drawn] + h * noise) * self.scale + self.center
 
 
 def check_imputer(imputer: Any) -> None:
     """Raise a TypeError unless the argument is an imputer or None."""
-    if imputer is None or isinstance(imputer, Imputer):
-        return
-    if isinstance(imputer, type) and issubclass(imputer, Imputer):
-        raise TypeError(f"imputer needs an instance, got the class {imputer.__name__}: call it first")
-    raise TypeError(
-        f"imputer needs an Imputer of neonxc.evaluation, such as KDEImputer(X), got a {type(imputer).__name__}; "
-        "for another way to fill in features write a subclass of Imputer"
-    )
+    if imputer is not None and not isinstance(imputer, Imputer):
+        raise TypeError(
+            f"imputer needs an Imputer of neonxc.evaluation, such as KDEImputer(X), got {imputer!r:.60}; for "
+            "another way to fill in features write a subclass of Imputer"
+        )
 
 
 def default_imputer(net: Any, x: Tensor, ranks: Ranks = ALONE) -> Imputer:
@@ -277,9 +260,9 @@ def best_bandwidth(points: Tensor) -> float:
     def likelihood(log_h: float) -> float:
         return float((far / (-2 * math.exp(2 * log_h))).logsumexp(1).mean()) - d * log_h
 
-    grid = [math.log(0.01) + i * 0.25 for i in range(28)]  # 0.01 ... about 9 standard deviations
-    best = max(range(len(grid)), key=lambda i: likelihood(grid[i]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    grid = np.arange(28) * 0.25 + math.log(0.01)  # 0.01 ... about 9 standard deviations
+    best = max(grid, key=likelihood)
+    low, high = np.clip([best - 0.25, best + 0.25], grid[0], grid[-1])
     while high - low > 0.01:
         left, right = low + 0.382 * (high - low), high - 0.382 * (high - low)
         low, high = (low, right) if likelihood(left) > likelihood(right) else (left, high)

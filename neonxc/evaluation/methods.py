@@ -15,7 +15,7 @@ from captum.attr import IntegratedGradients, Saliency, ShapleyValueSampling
 from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
-from neonxc.evaluation.flipping import room
+from neonxc.evaluation.flipping import asked_again
 from neonxc.evaluation.imputers import Imputer, MeanImputer, ZeroImputer
 from neonxc.lrp import Composite
 
@@ -133,30 +133,19 @@ def pda(
     """
     if measure not in ("logit", "indicator"):
         raise ValueError(f'measure needs "logit" or "indicator", got {measure!r}')
-    imputer = imputer or ZeroImputer()
-    draws = repeats if imputer.random else 1
 
-    @torch.no_grad()
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
-        def value(inputs: Tensor, target: Tensor) -> Tensor:
-            logits, own = net(inputs), target.repeat(len(inputs) // len(target))
-            found = logits.argmax(1) == own if measure == "indicator" else logits.gather(1, own[:, None])[:, 0]
-            return found.to(x).view(-1, len(target)).mean(0)
-
-        generator = torch.Generator(x.device).manual_seed(seed)
         numbers = torch.arange(x[0].numel(), device=x.device) if groups is None else groups.flatten().to(x.device)
-        size = max(1, min(imputer.points_at_once(), room(net, x) // draws))
-        relevance = x.new_zeros(len(x), numbers.numel())
-        for first in range(0, len(x), size):
-            rows = slice(first, first + size)
-            part, own = relevance[rows], target[rows]
-            filling, whole = imputer.start(x[rows]), value(x[rows], own)
-            for group in numbers.unique():
-                members = numbers == group
-                filled = filling.fill((~members).expand(1, *part.shape), draws, generator)
-                fall = whole - value(filled.reshape(-1, *x.shape[1:]), own)
-                part[:, members] = fall[:, None] / members.sum()
-        return relevance.view_as(x)
+        units, place, sizes = numbers.unique(return_inverse=True, return_counts=True)
+        units = torch.cat([units, units.new_tensor([-1])])  # in the last step no feature is missing
+
+        def known(rows: slice, some: Tensor) -> Tensor:
+            return (numbers != units[some, None])[:, None].expand(-1, len(x[rows]), -1)
+
+        given = imputer or ZeroImputer()
+        hits, logits = asked_again(net, x, target, known, len(units), given, repeats, seed)
+        found = (logits if measure == "logit" else hits).to(x)
+        return ((found[:, -1:] - found[:, :-1]) / sizes)[:, place].view_as(x)
 
     return method
 

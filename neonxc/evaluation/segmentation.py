@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from neonxc.common.numbers import mean_error
 from neonxc.data.inputs import check_finite
@@ -123,9 +124,7 @@ def _cosines(heatmaps: Tensor, masks: Tensor, image: int) -> np.ndarray:
     check_finite(heatmaps, name="heatmaps")
     check_finite(masks, name="masks")
     if masks.amin() < 0:
-        raise ValueError(
-            f"masks of image {image} have negative values; masks must be 0 outside a segment and positive inside"
-        )
+        raise ValueError(f"masks of image {image} have negative values; masks must be 0 outside a segment")
     filled = masks.flatten(1).amax(1) > 0
     if not filled.any():
         raise ValueError(f"masks of image {image} are all empty; needed is at least one segment")
@@ -137,8 +136,7 @@ def _cosines(heatmaps: Tensor, masks: Tensor, image: int) -> np.ndarray:
 def _unit(stack: Tensor) -> Tensor:
     """Normalize rows to unit norm; rows of zeros are kept."""
     values = stack.detach().flatten(1).double()
-    values = values / values.abs().amax(1, keepdim=True).clamp(min=1e-300)  # squares of small values underflow
-    return values / values.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    return normalize(normalize(values, torch.inf, eps=1e-300), eps=1e-300)  # squares of small values underflow
 
 
 def _matching(table: np.ndarray) -> np.ndarray:

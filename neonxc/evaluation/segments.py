@@ -76,11 +76,7 @@ def feature_maps(features: nn.Module, x: Tensor, K: int = 4, composite: Composit
     -------
     Tensor [N, K, H, W]
     """
-
-    def chosen(a: Tensor) -> Tensor:
-        return _largest(a.abs().amax((0, 2, 3)), K, "channels")[:, None, :, None, None]
-
-    return _propagated(features, x, composite, chosen)
+    return _strongest(features, x, K, composite, (0, 2, 3), "channels")
 
 
 def locations(features: nn.Module, x: Tensor, K: int = 4, composite: Composite | None = None) -> Tensor:
@@ -97,11 +93,7 @@ def locations(features: nn.Module, x: Tensor, K: int = 4, composite: Composite |
     -------
     Tensor [N, K, H, W]
     """
-
-    def chosen(a: Tensor) -> Tensor:
-        return _largest(a.abs().amax((0, 1)).flatten(), K, "locations").view(K, 1, 1, *a.shape[2:])
-
-    return _propagated(features, x, composite, chosen)
+    return _strongest(features, x, K, composite, (0, 1), "locations")
 
 
 @torch.no_grad()
@@ -196,10 +188,20 @@ def net_dissect_centroids(
     return torch.stack(parts)
 
 
-def _largest(values: Tensor, K: int, what: str) -> Tensor:
-    """Return indicators [K, n] of the K largest of n values."""
-    _check_count(K, len(values), what)
-    return F.one_hot(values.topk(K).indices, len(values))
+def _strongest(
+    features: nn.Module, x: Tensor, K: int, composite: Composite | None, dims: tuple[int, ...], what: str
+) -> Tensor:
+    """Propagate the K parts of each map whose greatest activations over some dimensions are the greatest."""
+    parts = []
+    for image in x.split(1):
+        recording = LRP(features, composite).record(image)
+        a = _checked(recording.output).detach()
+        greatest = a.abs().amax(dims, keepdim=True)
+        _check_count(K, greatest.numel(), what)
+        chosen = F.one_hot(greatest.flatten().topk(K).indices, greatest.numel()).view(K, *greatest.shape)
+        starts: Sequence[Tensor] = (chosen * a.sign()).split(recording.room)
+        parts.append(torch.cat([recording.propagate(some).sum(dim=2) for some in starts])[:, 0])
+    return torch.stack(parts)
 
 
 def _isometric(maps: Tensor) -> tuple[Tensor, int]:
@@ -222,17 +224,6 @@ def _unit_maps(features: nn.Module, image: Tensor, thresholds: Tensor) -> Tensor
         raise ValueError(f"thresholds needs one per channel, [{a.shape[1]}], got {list(thresholds.shape)}")
     fine = F.interpolate(a, size=image.shape[2:], mode="bilinear", align_corners=False)[0]
     return (fine > thresholds.to(fine)[:, None, None]).to(fine)
-
-
-def _propagated(features: nn.Module, x: Tensor, composite: Composite | None, chosen: Any) -> Tensor:
-    """Propagate K selections of features; `chosen` returns indicators that broadcast to [K, 1, d, h, w]."""
-    parts = []
-    for image in x.split(1):
-        recording = LRP(features, composite).record(image)
-        a = _checked(recording.output).detach()
-        starts: Sequence[Tensor] = (chosen(a) * a.sign()).split(recording.room)
-        parts.append(torch.cat([recording.propagate(some).sum(dim=2) for some in starts])[:, 0])
-    return torch.stack(parts)
 
 
 def _checked(a: Tensor) -> Tensor:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,20 +16,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from neonxc.attribution.dataset.items import as_row_source, sampled
-from neonxc.attribution.dataset.run import manifest_of, run
-from neonxc.attribution.dataset.shards import FORMATS, Shards
+from neonxc.attribution.dataset.items import RowSource, as_row_source, item_names, sampled
+from neonxc.attribution.dataset.shards import FORMATS, KIND, VERSION, Shards
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import Backbone, Columns, rows, unrows
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.processes import Ranks
+from neonxc.common.progress import progress_bar
 from neonxc.common.targets import as_columns, some_columns
 from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import NOISE, as_array
-from neonxc.data.table import is_texts
+from neonxc.data.table import Table, is_texts
 from neonxc.network import NeuralizedClustering
+
+Explain = Callable[[list[int], Any], dict[str, Tensor]]
+"""Computes the columns to save, tensors [n, ...], from row numbers [n] and the rows themselves."""
 
 COPIES = 3  # copies of a shard's rows in memory while it is written: batches, their concatenation, the file's
 
@@ -127,7 +132,7 @@ def attribute_dataset(
         check_whole("rows_per_shard", rows_per_shard, optional=True)
         source = as_row_source(as_pandas(data, "data"))
         question = _question(neon, target, competitor, clusters, source.n)
-        explain: Callable[..., dict[str, Tensor]] = partial(_explain, neon, **question)
+        explain: Explain = partial(_explain, neon, **question)
         sample = sampled(source, ranks.rank, ranks.size)
         x = sample[0] if 0 in sample else next(source.batches([0], 1), (None, None))[1]
         if x is None:
@@ -141,16 +146,97 @@ def attribute_dataset(
         name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape[1:])}
         for name, value in first.items()
     }
-    described = {**_described(neon, **question), "columns": columns, "data": hash_of(every, {})}
-    run(
-        source,
-        explain,
-        Shards(Path(out), manifest_of(source, format, described)),
-        ranks,
-        batch_size=min(block, most),
-        rows_per_shard=most,
-        progress=progress,
+    for name, value in question.items():
+        if isinstance(value, Tensor):
+            question[name] = hash_of("one for each row", {"columns": value})
+    net = neon.net
+    manifest = {
+        "kind": KIND,
+        "version": VERSION,
+        "format": format,
+        "rows": source.n,
+        "network": fingerprint(net),
+        "classes": [value if isinstance(value, str) else int(value) for value in net.classes_.tolist()],
+        "feature_names": net.carrier.units if isinstance(net.carrier, Columns) else None,
+        **question,
+        "composite": plain_text(neon.composite),
+        "head_rule": neon.head_rule,
+        "beta": neon.beta,
+        "along": None if neon.along is None else hash_of(None, {"along": neon.along}),
+        "steps": neon.steps,
+        "columns": columns,
+        "data": hash_of(every, {}),
+    }
+    texts = {name: json.dumps(value) for name, value in manifest.items()}
+    ranks.same(**texts)
+    shards = Shards(Path(out), {name: json.loads(text) for name, text in texts.items()})
+    _run(source, explain, shards, ranks, min(block, most), most, progress)
+
+
+def _run(
+    source: RowSource,
+    explain: Explain,
+    shards: Shards,
+    ranks: Ranks,
+    batch_size: int,
+    rows_per_shard: int,
+    progress: bool,
+) -> None:
+    """Explain the rows that are in no shard of a folder yet.
+
+    Processes communicate at the beginning, when they agree on the rows that are done, and at the end. A process
+    that fails waits at the end for the others, which finish their rows.
+
+    A shard holds whole batches, so that a continued run computes the same batches: the last digits of a row's
+    results may depend on the other rows of its batch. Rows of different shapes are in different shards.
+    """
+    with ranks.agreed():
+        if ranks.rank == 0:
+            shards.prepare()
+    with ranks.agreed():
+        done = shards.rows_done(ranks.rank, ranks.size)
+    own = count(ranks.rank, ranks.size) if source.n is None else range(ranks.rank, source.n, ranks.size)
+    bar = progress_bar(
+        total=len(own) if isinstance(own, range) else None,
+        initial=int(done.sum()),
+        desc="rows" if ranks.size == 1 else f"rows of process 0 of {ranks.size}",
+        unit=" rows",
+        disable=not progress or ranks.rank > 0,
     )
+    pending = (row for i, row in enumerate(own) if i >= len(done) or not done[i])
+    parts: list[dict[str, Tensor]] = []
+    shapes: list[torch.Size] = []
+
+    def write() -> None:
+        whole = {name: torch.cat([part[name] for part in parts]) for name in (parts or [{}])[0]}
+        parts.clear()
+        if whole:
+            shards.write(whole)
+
+    with ranks.agreed(), bar, ExitStack() as finally_:
+        finally_.callback(write)
+        for numbers, x in source.batches(pending, batch_size):
+            found = _explained(explain, numbers, x)
+            part = {"row": torch.tensor(numbers), **{name: value.detach().cpu() for name, value in found.items()}}
+            last, shapes = shapes, [value.shape[1:] for value in part.values()]
+            if shapes != last:
+                write()
+            parts.append(part)
+            if sum(len(some["row"]) for some in parts) + len(numbers) > rows_per_shard:  # another would not fit
+                write()
+            bar.update(len(numbers))
+
+
+def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
+    """Explain a batch of rows; if that fails, explain them one by one to name the first invalid row."""
+    try:
+        return explain(rows, x)
+    except (ValueError, TypeError) as error:
+        if len(rows) == 1:
+            raise ValueError(f"item {rows[0]} of data: {error}") from error
+        for i, row in enumerate(rows):
+            _explained(explain, [row], Table.read(x).take([i]).data)
+        raise ValueError(f"{item_names(rows)} of data: {error}") from error
 
 
 def _question(
@@ -188,7 +274,12 @@ def _explain(
             "data needs word indices of one width, as the relevance of texts has a value per word; pass "
             "net.features.encode(texts)"
         )
-    target, competitor = (_of_rows(value, numbers) for value in (target, competitor))
+    for value in (target, competitor):
+        if isinstance(value, Tensor) and numbers[-1] >= len(value):
+            raise ValueError(
+                f"target or competitor has {len(value)} entries, but the data has a row {numbers[-1]}"
+            )
+    target, competitor = (value[numbers] if isinstance(value, Tensor) else value for value in (target, competitor))
     cluster, logits, own = _decided(neon.net, x)
     found = {"cluster": cluster, "logits": logits}
     if clusters is not None:
@@ -204,15 +295,6 @@ def _explain(
     return {**found, "relevance": relevance}
 
 
-def _of_rows(value: Any, numbers: list[int]) -> Any:
-    """Select the targets of some rows, if every row has one of its own."""
-    if not isinstance(value, Tensor):
-        return value
-    if numbers[-1] >= len(value):
-        raise ValueError(f"target or competitor has {len(value)} entries, but the data has a row {numbers[-1]}")
-    return value[numbers]
-
-
 @torch.no_grad()
 def _decided(net: NeuralizedClustering, X: Any) -> Iterator[Tensor]:
     """Compute the clusters of rows, -1 for noise [n, ...], the logits [n, K, ...], and the clusters of all."""
@@ -221,28 +303,9 @@ def _decided(net: NeuralizedClustering, X: Any) -> Iterator[Tensor]:
         a = carrier.features(x)
         points = rows(a)
         logits, own, noise = (
-            torch.cat([function(points[block]) for block in carrier.of_points(points)])
+            carrier.each(points, lambda _, some, of=function: of(some))
             for function in (net.head, net.head.assign, net.is_noise)
         )
         place = (a.shape[0], *a.shape[2:])
         parts.append((own.masked_fill(noise, NOISE).reshape(place), unrows(logits, a), own.reshape(place)))
     return (torch.cat(values).cpu() for values in zip(*parts, strict=True))
-
-
-def _described(neon: NEON, **question: Any) -> dict[str, Any]:
-    """What is asked of a network as JSON values, for the manifest."""
-    net = neon.net
-    for name, value in question.items():
-        if isinstance(value, Tensor):
-            question[name] = hash_of("one for each row", {"columns": value})
-    return {
-        "network": fingerprint(net),
-        "classes": [value if isinstance(value, str) else int(value) for value in net.classes_.tolist()],
-        "feature_names": net.carrier.units if isinstance(net.carrier, Columns) else None,
-        **question,
-        "composite": plain_text(neon.composite),
-        "head_rule": neon.head_rule,
-        "beta": neon.beta,
-        "along": None if neon.along is None else hash_of(None, {"along": neon.along}),
-        "steps": neon.steps,
-    }

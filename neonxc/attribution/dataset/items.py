@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, default_collate
 
 from neonxc.data.table import Table
 
@@ -33,107 +33,81 @@ class RowSource:
     ----------
     n : int or None
         Number of rows; None if unknown.
-    read : callable
+    batches : callable
         Reads the rows with given ascending numbers, at most so many at a time.
     batch_size : int or None
         Number of rows per batch; None: as many as fit into memory.
     """
 
     n: int | None
-    read: Callable[[Iterable[int], int], Batches]
+    batches: Callable[[Iterable[int], int], Batches]
     batch_size: int | None = None
-
-    def batches(self, wanted: Iterable[int], size: int) -> Batches:
-        """Yield the ascending row numbers `wanted` and the rows themselves, at most `size` at a time."""
-        for numbers, batch in self.read(wanted, size):
-            yield numbers, first_input(batch)
 
 
 def as_row_source(data: Any) -> RowSource:
     """Return the row source of a user's data.
+
+    Every process iterates over an iterable data set from its beginning, without workers: the i-th item is row i.
 
     Raises
     ------
     TypeError, ValueError
         Data without rows, an unsupported type, or a DataLoader with a batch sampler.
     """
-    if isinstance(data, DataLoader):
-        if data.batch_size is None:
+    loader, options = data if isinstance(data, DataLoader) else None, dict[str, Any]()
+    collate, batch_size, n = default_collate, None, None
+    if loader is not None:
+        if loader.batch_size is None:
             raise ValueError(
                 "data needs a DataLoader with a batch_size, so that items can be numbered; got one with a "
                 "batch_sampler or with batches from its data set"
             )
-        options = {name: getattr(data, name) for name in OPTIONS}
-        source = rows_of_dataset(data.dataset, data.batch_size, data.collate_fn, options)
-    elif isinstance(data, Dataset):
-        source = rows_of_dataset(data)
+        options = {name: getattr(loader, name) for name in OPTIONS}
+        data, collate, batch_size = loader.dataset, loader.collate_fn, loader.batch_size
+    if isinstance(data, IterableDataset):
+
+        def read(wanted: Any, size: int) -> Batches:
+            items: Any = _stream_items(data, iter(wanted))
+            for some in BatchSampler(items, size, drop_last=False):
+                yield _collated(collate, *map(list, zip(*some, strict=True)))
+
+    elif loader is not None or isinstance(data, Dataset):
+        try:
+            numbers: Any = range(n := len(data))
+        except (TypeError, NotImplementedError) as error:
+            raise TypeError(f"data needs a dataset with a length: {error}") from None
+
+        def read(wanted: Any, size: int) -> Batches:
+            items = partial(_dataset_batch, data, collate)
+            return iter(DataLoader(numbers, batch_size=size, sampler=wanted, collate_fn=items, **options))
+
     elif isinstance(data, str):
         raise ValueError("data needs a sequence of strings; a single one is [text]")
     elif isinstance(data, list | tuple) or getattr(data, "shape", None):
-        source = _rows_of_array(data)
+        table = Table.read(data)
+        n = len(table)
+
+        def read(wanted: Any, size: int) -> Batches:
+            return ((some, table.take(some).data) for some in BatchSampler(wanted, size, drop_last=False))
+
     else:
         raise TypeError(
             "data needs a torch Dataset or DataLoader, an array, a tensor, a data frame or a list of texts, got "
             f"{type(data).__name__}"
         )
-    if source.n == 0:
+    if n == 0:
         raise ValueError("data is empty")
-    return source
-
-
-def _rows_of_array(X: Any) -> RowSource:
-    """Return the rows of an array, tensor, data frame, sparse matrix or list."""
-    table = Table.read(X)
-
-    def read(wanted: Iterable[int], size: int) -> Batches:
-        rows = iter(wanted)
-        while some := list(islice(rows, size)):
-            yield some, table.take(some).data
-
-    return RowSource(len(table), read)
-
-
-def rows_of_dataset(
-    dataset: Any,
-    batch_size: int | None = None,
-    collate: Collate = default_collate,
-    options: dict[str, Any] | None = None,
-) -> RowSource:
-    """Return the items of a torch data set, batched by a DataLoader with these options.
-
-    Every process iterates over an iterable data set from its beginning, without workers: the i-th item is row i.
-    """
-    if isinstance(dataset, IterableDataset):
-        return RowSource(None, partial(_stream_batches, dataset, collate), batch_size)
-    try:
-        n = len(dataset)
-    except (TypeError, NotImplementedError) as error:
-        raise TypeError(f"data needs a dataset with a length: {error}") from None
-
-    def read(wanted: Any, size: int) -> Batches:
-        numbers: Any = range(n)
-        items = partial(_dataset_batch, dataset, collate)
-        return iter(DataLoader(numbers, batch_size=size, sampler=wanted, collate_fn=items, **(options or {})))
-
     return RowSource(n, read, batch_size)
 
 
 def _dataset_batch(dataset: Any, collate: Collate, rows: list[int]) -> tuple[list[int], Any]:
-    return rows, _collated(collate, rows, [_item(dataset, row) for row in rows])
-
-
-def _item(dataset: Any, row: int) -> Any:
-    try:
-        return dataset[row]
-    except Exception as error:
-        raise _unreadable(row, error) from error
-
-
-def _stream_batches(dataset: Iterable[Any], collate: Collate, wanted: Iterable[int], size: int) -> Batches:
-    numbered = _stream_items(dataset, iter(wanted))
-    while some := list(islice(numbered, size)):
-        rows, items = map(list, zip(*some, strict=True))
-        yield rows, _collated(collate, rows, items)
+    items = []
+    for row in rows:
+        try:
+            items.append(dataset[row])
+        except Exception as error:
+            raise _unreadable(row, error) from error
+    return _collated(collate, rows, items)
 
 
 def _stream_items(dataset: Iterable[Any], wanted: Iterator[int]) -> Iterator[tuple[int, Any]]:
@@ -177,13 +151,14 @@ def first_input(batch: Any) -> Any:
     )
 
 
-def _collated(collate: Collate, rows: list[int], items: list[Any]) -> Any:
+def _collated(collate: Collate, rows: list[int], items: list[Any]) -> tuple[list[int], Any]:
     try:
-        return collate(items)
+        batch = collate(items)
     except Exception as error:
         hint = "; items of different sizes need a DataLoader with batch_size=1" if len(rows) > 1 else ""
         what = f"{item_names(rows)} of data can't be put into one batch"
-        raise ValueError(f"{what}: {_error_text(error)}{hint}") from error
+        raise ValueError(f"{what}: {type(error).__name__}: {error}{hint}") from error
+    return rows, first_input(batch)
 
 
 def item_names(rows: list[int]) -> str:
@@ -192,8 +167,4 @@ def item_names(rows: list[int]) -> str:
 
 
 def _unreadable(row: int, error: Exception) -> ValueError:
-    return ValueError(f"item {row} of data can't be read: {_error_text(error)}")
-
-
-def _error_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return ValueError(f"item {row} of data can't be read: {type(error).__name__}: {error}")

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from pyarrow import parquet
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -69,25 +68,20 @@ class Shards:
                 raise ValueError(f"{folder} holds {found[0].name} but no {MANIFEST}; use another folder")
             with staged_file(folder / MANIFEST) as partial:
                 partial.write_text(json.dumps(self.manifest, indent=1), encoding="utf-8")
-        elif name := self.first_difference():
-            saved, now = (short(json.dumps(one.get(name))) for one in (read_manifest(folder), self.manifest))
-            raise ValueError(
-                f"{folder} holds attributions with another {name}: {saved} there, {now} now; use another folder, "
-                "or remove it"
-            )
-
-    def first_difference(self) -> str | None:
-        """Return the first name in the manifest whose value differs from the folder's manifest, or None."""
-        known = read_manifest(self.folder)
-        return next((name for name, value in self.manifest.items() if value != known.get(name)), None)
-
-    def path(self, row: int) -> Path:
-        """Return the path of the shard with this first row."""
-        return self.folder / f"{STEM}{row:012d}.{self.manifest['format']}"
+            return
+        known = read_manifest(folder)
+        for name, now in self.manifest.items():
+            if now != known.get(name):
+                was, now = (short(json.dumps(value)) for value in (known.get(name), now))
+                raise ValueError(
+                    f"{folder} holds attributions with another {name}: {was} there, {now} now; use another "
+                    "folder, or remove it"
+                )
 
     def write(self, columns: dict[str, Tensor]) -> None:
         """Write a shard with these columns, tensors [n, ...], among them ``row``."""
-        _write_columns(self.path(int(columns["row"][0])), columns, json.dumps(self._header))
+        path = self.folder / f"{STEM}{int(columns['row'][0]):012d}.{self.manifest['format']}"
+        _write_columns(path, columns, json.dumps(self._header))
 
     def read(self, path: Path, names: list[str], some: slice = slice(None)) -> Columns:
         """Read columns of some of a shard's rows; errors name the file."""
@@ -138,41 +132,6 @@ class Shards:
         return {"kind": KIND, "version": VERSION, "of": hash_of(self.manifest, {})}
 
 
-class ShardWriter:
-    """Collects batches of rows and writes them to shards; :meth:`close` writes the last one.
-
-    A shard holds whole batches, so that a continued run computes the same batches: the last digits of a row's
-    results may depend on the other rows of its batch.
-
-    Parameters
-    ----------
-    shards : Shards
-    most : int
-        Largest number of rows in a shard and in a batch. Rows of different shapes are in different shards.
-    """
-
-    def __init__(self, shards: Shards, most: int) -> None:
-        self.shards, self.most = shards, most
-        self.parts: list[dict[str, Tensor]] = []
-
-    def add(self, rows: list[int], columns: dict[str, Tensor]) -> None:
-        """Add rows with these numbers [n], and their columns, tensors [n, ...]; no batch is larger than before."""
-        part = {"row": torch.tensor(rows), **{name: value.detach().cpu() for name, value in columns.items()}}
-        if self.parts and _shapes(part) != _shapes(self.parts[0]):
-            self.close()
-        self.parts.append(part)
-        if sum(len(part["row"]) for part in self.parts) + len(rows) > self.most:  # another batch would not fit
-            self.close()
-
-    def close(self) -> None:
-        """Write the collected rows, if there are any, to a shard."""
-        if not self.parts:
-            return
-        columns = {name: torch.cat([part[name] for part in self.parts]) for name in self.parts[0]}
-        self.parts = []
-        self.shards.write(columns)
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a folder.
 
@@ -186,9 +145,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder} holds no attributions: it has no {MANIFEST}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("kind") != KIND or manifest.get("format") not in FORMATS:
+        known = manifest["kind"] == KIND and manifest["format"] in FORMATS
+    except (ValueError, LookupError, TypeError):
+        known = False
+    if not known:
         raise ValueError(f"{path} was not written by neonxc.attribute_dataset, or is damaged")
     if manifest.get("version") != VERSION:
         raise ValueError(f"{path} has version {manifest.get('version')}, this neonxc reads version {VERSION}")
@@ -242,7 +202,3 @@ def _array(column: Any, shape: list[int]) -> np.ndarray:
     values = column.combine_chunks()
     flat = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
     return np.asarray(flat).reshape(len(values), *shape)
-
-
-def _shapes(part: dict[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: value.shape[1:] for name, value in part.items()}
