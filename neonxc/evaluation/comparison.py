@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from neonxc.common.arguments import check_whole, similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
-from neonxc.data.table import Table
 from neonxc.evaluation.flipping import (
     Flipping,
     fixed_seed,
     groups_of,
     inputs_of,
     pixel_flipping,
-    spread,
+    relevance_of_inputs,
     targets_of,
 )
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer, missing_as
@@ -91,10 +90,12 @@ class Comparison:
         lines = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"]
         notes, rows, (n, number) = [], self.rows, self.of
         for row in rows:
+            seconds = row["seconds"]
+            took = "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
             auc = f"**{row['AUC']:.2f}**" if row["best"] else f"{row['AUC']:.2f}{'*' * row['tied']}"
             lines.append(
                 f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
-                f"| {_in_words(row['seconds'])} |"
+                f"| {took} |"
             )
         steps = len(next(iter(self.results.values())).curve)
         if sum(row["tied"] for row in rows) > 1:
@@ -216,7 +217,7 @@ def compare(
         if callable(method):
             relevance = _relevance_of(name, method, net, x, own)
         else:
-            relevance = Table.read(spread(net, method), name=f"methods[{name!r}]").tensor
+            relevance = relevance_of_inputs(net, method, f"methods[{name!r}]")
             if len(relevance) != len(every):
                 raise ValueError(
                     f"methods[{name!r}] needs one entry per row of X, {len(every)}, got {len(relevance)}"
@@ -226,10 +227,6 @@ def compare(
         results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
         backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
     return Comparison(results, backwards, seconds, known, rows.numpy(), (len(every), int(groups.max()) + 1))
-
-
-def _in_words(seconds: float) -> str:
-    return "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
 
 
 def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:

@@ -260,9 +260,11 @@ def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     return numbers.long().flatten(-len(shape))
 
 
-def spread(net: nn.Module, relevance: Any) -> Any:
+def relevance_of_inputs(net: nn.Module, relevance: Any, name: str = "relevance") -> Tensor:
     """Return relevance of the network's input columns from that of the caller's columns."""
-    return net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
+    if isinstance(net, NeuralizedClustering):
+        relevance = net.carrier.spread(relevance)
+    return Table.read(relevance, name=name).tensor
 
 
 def _flipping_steps(
@@ -273,7 +275,7 @@ def _flipping_steps(
     `groups` [N, D] has the group of each feature; `ends` [steps + 1] is the number of groups that are flipped
     after each step, beginning with 0.
     """
-    values, number = Table.read(spread(net, relevance), name="relevance").tensor.to(x.device), int(ends[-1])
+    values, number = relevance_of_inputs(net, relevance).to(x.device), int(ends[-1])
     if values.shape == x.shape:
         values = values.flatten(1).double()
         values = values.new_zeros(len(x), number).scatter_add_(1, groups, values)

@@ -303,7 +303,7 @@ def _decided(net: NeuralizedClustering, X: Any) -> Iterator[Tensor]:
         a = carrier.features(x)
         points = rows(a)
         logits, own, noise = (
-            carrier.each(points, partial(lambda of, _, some: of(some), function))
+            torch.cat([function(points[block]) for block in carrier.of_points(points)])
             for function in (net.head, net.head.assign, net.is_noise)
         )
         place = (a.shape[0], *a.shape[2:])

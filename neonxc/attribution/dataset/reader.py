@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -126,7 +127,10 @@ class Attributions:
         if unknown := [name for name in names if name not in self.columns]:
             raise ValueError(f"columns needs names among {['row', *self.columns]}, got {unknown}")
         check_whole("size", size, optional=True)
-        size = size or at_once(2 * sum(_bytes(self.manifest["columns"][name]) for name in names))
+        described = (self.manifest["columns"][name] for name in names)
+        size = size or at_once(
+            2 * sum(math.prod(one["shape"]) * np.dtype(one["dtype"]).itemsize for one in described)
+        )
         for first in range(0, len(self.rows), size):
             yield from self._read(names, slice(first, first + size))
 
@@ -155,7 +159,3 @@ class Attributions:
     def __repr__(self) -> str:
         left = "" if not self.missing else f", {self.missing} missing"
         return f"Attributions({str(self.folder)!r}, {len(self)} rows{left}: {', '.join(self.columns)})"
-
-
-def _bytes(about: dict[str, Any]) -> int:
-    return int(np.prod(about["shape"], dtype=np.int64)) * np.dtype(about["dtype"]).itemsize
