@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
+import neonxc.trees.columns.columns as sums
 from neonxc.trees.coding.entries import SparseColumns
 from neonxc.trees.columns.columns import ROWS, Columns, by_code, renumbered
-from neonxc.trees.columns.cuts import Cuts, all_cuts, concatenated
 from neonxc.trees.columns.sparse import of_entries
 from neonxc.trees.columns.statistics import block_of
-from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.criterion import Criterion, Cuts, all_cuts, concatenated
 from neonxc.trees.problem import Cut, Node, Problem
 
 SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next

@@ -1,15 +1,19 @@
-"""Columns of a node that are searched together: the codes of its points, and sums over the points by code."""
+"""Columns of a node that are searched together: the codes of its points, and sums over the points by code.
+
+Codes have shape [f, n], one row per column. Cut b of a column sends codes <= b to the left, so the sums of all its
+cuts are the prefix sums of a histogram.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
 from neonxc.trees.coding.codes import ColumnBlock, transposed
+from neonxc.trees.coding.exact import is_first, sorted_rows
 from neonxc.trees.problem import Node, Problem
 
 ROWS = 1 << 16  # number of points whose codes are gathered at a time from a table that is stored by row
@@ -86,26 +90,24 @@ class Columns:
         """Number (or weight) of points by column, label and code, [f, k, places]."""
         return self._added(
             rows,
-            lambda codes, part: sums.histogram(codes, self.places, _some(labels, part), k, _some(weight, part)),
+            lambda codes, part: histogram(codes, self.places, _some(labels, part), k, _some(weight, part)),
         )
 
     def channels(self, rows: Tensor, values: Tensor) -> Tensor:
         """Sums of values [m, points] by column and code, [f, m, places]."""
-        return self._added(rows, lambda codes, part: sums.channels(codes, self.places, values[:, part]))
+        return self._added(rows, lambda codes, part: channels(codes, self.places, values[:, part]))
 
     def chosen_channels(self, rows: Tensor, values: Tensor, row: Tensor, which: Tensor) -> Tensor:
         """Sums up to every place, [groups, places], of the rows `which` of values [m, points] in columns `row`."""
         return self._added(
             rows,
-            lambda codes, part: sums.selected_channels(
-                codes.index_select(0, row), self.places, values[:, part], which
-            ),
+            lambda codes, part: selected_channels(codes.index_select(0, row), self.places, values[:, part], which),
         )
 
     def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
         """Number (or weight) of points that each cut separates from their centers [f, k], [f, places]."""
         return self._added(
-            rows, lambda codes, part: sums.parted(codes, self.places, labels[part], centers, _some(weight, part))
+            rows, lambda codes, part: parted(codes, self.places, labels[part], centers, _some(weight, part))
         )
 
     def parted_by_center(
@@ -114,9 +116,7 @@ class Columns:
         """The same by center, [f, k, places]."""
         return self._added(
             rows,
-            lambda codes, part: sums.parted_by_center(
-                codes, self.places, labels[part], centers, _some(weight, part)
-            ),
+            lambda codes, part: parted_by_center(codes, self.places, labels[part], centers, _some(weight, part)),
         )
 
     def ends(self) -> tuple[Tensor, Tensor]:
@@ -197,10 +197,190 @@ def renumbered(problem: Problem, node: Node, codes: Tensor, features: Tensor) ->
     columns = problem.dense
     own = codes.index_select(0, columns.place[features, 1]).index_select(1, node.rows)
     centers = columns.centers[features]
-    new, new_centers, original = sums.renumber_codes(own, centers.index_select(1, node.centers))
+    new, new_centers, original = renumber_codes(own, centers.index_select(1, node.centers))
 
     def gather(rows: Tensor, part: slice) -> Tensor:
         return new[part] if rows is node.rows else new[part].index_select(1, torch.searchsorted(node.rows, rows))
 
     centers = centers.index_copy(1, node.centers, new_centers)
     return Columns(problem, node, features, centers, original.shape[1], gather, original=original)
+
+
+BUFFER = 280_000  # number of indices that fit into a core's cache
+CACHED = 1 << 19  # entries of a histogram over which several passes are made
+BUDGET = 1 << 24  # maximum number of entries of any temporary array
+
+
+def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
+    """Count the points (or add their weights) by column, label and code.
+
+    Parameters
+    ----------
+    codes : Tensor [f, n] of integers below `bins`
+    bins : int
+    labels : Tensor [n] of int64 below `k`, or None if `k` is 1
+    k : int
+    weight : Tensor [n] of float64, optional
+
+    Returns
+    -------
+    Tensor [f, k, bins] of int32, or of float64 with weights
+    """
+    f, n = codes.shape
+    dtype = torch.int32 if weight is None else torch.float64
+    result = torch.zeros(f, k * bins, dtype=dtype, device=codes.device)
+    values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
+    step = _step(BUFFER, n, codes.device)
+    offset = None if labels is None else labels * bins
+    buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
+    for first in range(0, f, step):
+        part = codes[first : first + step]
+        index = buffer[: len(part)].copy_(part)
+        if offset is not None:
+            index.add_(offset)
+        result[first : first + step].scatter_add_(1, index, values.expand_as(index))
+    return result.view(f, k, bins)
+
+
+def channels(codes: Tensor, bins: int, values: Tensor) -> Tensor:
+    """Sums of m values per point by column and code, [f, m, bins]; `values` has shape [m, n]."""
+    f, n = codes.shape
+    m = len(values)
+    result = torch.zeros(f, m, bins, dtype=torch.float64, device=codes.device)
+    step = _step(BUFFER, n * m, codes.device)
+    for first in range(0, f, step):
+        part = codes[first : first + step].to(torch.int64)[:, None].expand(-1, m, -1)
+        result[first : first + step].scatter_add_(2, part, values.expand_as(part))
+    return result
+
+
+def selected_channels(codes: Tensor, bins: int, values: Tensor, group: Tensor) -> Tensor:
+    """Prefix sums, [f, bins], of one row of `values` [m, n] for every column, as given by `group` [f]."""
+    n = codes.shape[1]
+    result = torch.zeros(len(codes), bins, dtype=torch.float64, device=codes.device)
+    step = max(1, BUDGET // 4 // max(n, bins))
+    for first in range(0, len(codes), step):
+        part = slice(first, first + step)
+        result[part].scatter_add_(1, codes[part].to(torch.int64), values.index_select(0, group[part]))
+    return result.cumsum_(1)
+
+
+def parted(codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Number (or weight) of points that each cut separates from the center of their label, [f, bins].
+
+    Parameters
+    ----------
+    codes : Tensor [f, n]
+    labels : Tensor [n] of int64
+    centers : Tensor [f, k] of int64
+        Codes of the centers.
+    """
+    k = centers.shape[1]
+    if k * bins > len(labels):  # a histogram would be larger than the node
+        return _parted_directly(codes, bins, labels, centers, weight)
+    dtype = torch.int32 if weight is None else torch.float64
+    result = torch.empty(len(codes), bins, dtype=dtype, device=codes.device)
+    for part, terms in _terms(codes, bins, labels, centers, weight):
+        torch.sum(terms, 1, dtype=dtype, out=result[part])
+    return result
+
+
+def _parted_directly(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """The same as :func:`parted`, without a histogram by label."""
+    f, n = codes.shape
+    dtype, kind = (torch.int32 if weight is None else torch.float64), max(codes.dtype, torch.int16, key=_size)
+    change = torch.zeros(f, bins, dtype=dtype, device=codes.device)
+    jump = torch.zeros(centers.shape, dtype=dtype, device=codes.device)
+    own_codes = centers.to(kind)
+    step = _step(BUFFER, n, codes.device)
+    index = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
+    signed = torch.empty(min(step, f), n, dtype=dtype, device=codes.device)
+    for first in range(0, f, step):
+        columns = slice(first, first + step)
+        part = codes[columns]
+        # 1 if the point is left of its center, so that cuts from the point's code on separate the two
+        side = own_codes[columns].index_select(1, labels).sub_(part).sign_()
+        if weight is None:
+            values = signed[: len(part)].copy_(side)
+        else:
+            values = torch.mul(side, weight, out=signed[: len(part)])
+        change[columns].scatter_add_(1, index[: len(part)].copy_(part), values)
+        jump[columns].scatter_add_(1, labels.expand_as(part), values)
+    return change.scatter_add_(1, centers, -jump).cumsum_(1)
+
+
+def _size(dtype: torch.dtype) -> int:
+    return dtype.itemsize
+
+
+def parted_by_center(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """Number (or weight) of points that each cut separates from their center, by center, [f, k, bins].
+
+    A cut left of the center separates the points on the cut's left. A cut right of the center separates those on
+    the cut's right, whose number is that of all points minus those on the left.
+    """
+    dtype = torch.int32 if weight is None else torch.float64
+    result = torch.empty(*centers.shape, bins, dtype=dtype, device=codes.device)
+    for part, terms in _terms(codes, bins, labels, centers, weight):
+        result[part] = terms
+    return result
+
+
+def _terms(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the result of :func:`parted_by_center` for consecutive ranges of columns."""
+    k = centers.shape[1]
+    mass = torch.bincount(labels, weight, minlength=k)[:, None]
+    step = max(1, CACHED // (k * bins))
+    for first in range(0, len(codes), step):
+        part = slice(first, first + step)
+        counts, own = histogram(codes[part], bins, labels, k, weight), centers[part, :, None]
+        counts.scatter_add_(2, own, -mass.to(counts.dtype).expand_as(own))
+        yield part, counts.cumsum_(2).abs_()
+
+
+def least_within_bins(terms: Tensor) -> Tensor:
+    """Lower bound of the weight that any cut inside a bin separates from the centers, [f, bins].
+
+    `terms` are the result of :func:`parted_by_center`. The points inside the bin may not be separated at all, so
+    each center contributes the smaller of the weights of the cuts before and behind the bin.
+    """
+    least = terms.clone()
+    torch.minimum(terms[..., 1:], terms[..., :-1], out=least[..., 1:])
+    least[..., 0] = 0
+    return least.sum(1, dtype=terms.dtype)
+
+
+def centers_left(centers: Tensor, bins: int) -> Tensor:
+    """Number of centers that each cut sends to the left, [f, bins]."""
+    counts = torch.zeros(len(centers), bins, dtype=torch.int64, device=centers.device)
+    return counts.scatter_add_(1, centers, torch.ones_like(centers)).cumsum_(1)
+
+
+def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Renumber codes consecutively, so that only codes of the given points and centers remain.
+
+    Returns
+    -------
+    codes : Tensor [f, n] of int64
+    centers : Tensor [f, k] of int64
+    original : Tensor [f, bins] of int64
+        The old code for every new one.
+    """
+    n = codes.shape[1]
+    ordered, order = sorted_rows(torch.cat([codes, centers.to(codes.dtype)], 1))
+    rank = is_first(ordered).cumsum(1).sub_(1)
+    original = rank.new_zeros(len(codes), int(rank[:, -1].max()) + 1)
+    original.scatter_(1, rank, ordered.to(torch.int64))
+    ranks = torch.empty_like(rank).scatter_(1, order, rank)
+    return ranks[:, :n], ranks[:, n:], original
+
+
+def _step(buffer: int, entries: int, device: torch.device) -> int:
+    """Number of columns whose indices are computed at a time."""
+    return max(1, (buffer if device.type == "cpu" else BUDGET) // max(entries, 1))

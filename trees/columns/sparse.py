@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
+import neonxc.trees.columns.columns as sums
 from neonxc.trees.coding.entries import SparseColumns, SparseEntries
 from neonxc.trees.columns.columns import Columns
 from neonxc.trees.problem import Node, Problem

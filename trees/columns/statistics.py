@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
+import neonxc.trees.columns.columns as sums
 from neonxc.trees.coding.codes import ColumnBlock, transposed
-from neonxc.trees.coding.ordering import select
+from neonxc.trees.coding.exact import select
 from neonxc.trees.columns.columns import Columns, of_block
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ import numpy as np
 
 from neonxc.common.numbers import text
 from neonxc.common.warnings import warn
+from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
-from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.explainers.center_tree import CenterTree
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem

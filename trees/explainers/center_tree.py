@@ -14,9 +14,8 @@ from sklearn.utils import check_random_state
 
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact import tally
+from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
-from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import Grow, refined, score_tree

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact import tally
-from neonxc.trees.criteria.cost_change import CostChange
+from neonxc.trees.criteria.surrogate import CostChange
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Leaves, Step, grow_with_tests
 from neonxc.trees.problem import Node, Problem

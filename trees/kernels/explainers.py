@@ -13,7 +13,7 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.table import Table as Given
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.table import Table
-from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.criteria.centers import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves, separate_centers

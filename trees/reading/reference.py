@@ -22,8 +22,7 @@ from neonxc.data.distributed import common_classes, readable
 from neonxc.data.inputs import check_names, label_array
 from neonxc.data.table import Table as Given
 from neonxc.trees.coding.exact import exact_total, tally
-from neonxc.trees.coding.sparse_table import native
-from neonxc.trees.coding.table import Table
+from neonxc.trees.coding.table import Table, native
 
 
 @dataclass

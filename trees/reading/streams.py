@@ -15,10 +15,9 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import common_type
 from neonxc.data.inputs import are_labels, label_array
 from neonxc.trees.coding.bins import Sketch
-from neonxc.trees.coding.codes import CodedColumns, stored_columns
+from neonxc.trees.coding.codes import CodedColumns, code_type, stored_columns
 from neonxc.trees.coding.exact import tally
 from neonxc.trees.coding.table import Table
-from neonxc.trees.coding.value_ranks import code_type
 from neonxc.trees.fitted.training_bounds import nearest_values
 from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.reading.batches import BatchSource
