@@ -15,7 +15,7 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.coding.codes import CodedColumns
 from neonxc.trees.coding.entries import SparseColumns
-from neonxc.trees.coding.exact import exact_total, rounded, rounded_, select, tally
+from neonxc.trees.coding.exact import exact_total, rounded, select, tally
 from neonxc.trees.coding.table import Table
 from neonxc.trees.fitted.tree import canonical_columns
 
@@ -129,7 +129,6 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.n_total = self.n if self.ranks.alone else int(self.reduce(torch.tensor(self.n)))
-        self._distances: Tensor | None = None
         if self.weight is not None:
             self.weight = rounded(self.weight, exact_total(self.weight, self.ranks))
 
@@ -190,19 +189,17 @@ class Problem:
         variances = self.table.variances(self.root().rows, self.weight, self.ranks)
         return variances if self.mixed is None else variances.where(self.mixed.encoding.is_number, 1)
 
-    @property
+    @cached_property
     def distances(self) -> Tensor:
         """Cost of every point at every reference center, [n, k] of float64.
 
         The costs are rounded to multiples of a tiny power of 2, so that sums of them and of their differences are
         exact.
         """
-        if self._distances is None:
-            found = self.given_distances
-            if found is None:
-                found = self.space.distances(self.space_centers, self.metric)
-            self._distances = rounded_(found, exact_total(found.amax(1), self.ranks))
-        return self._distances
+        found = self.given_distances
+        if found is None:
+            found = self.space.distances(self.space_centers, self.metric)
+        return rounded(found, exact_total(found.amax(1), self.ranks), found)
 
     def exact(self, values: Tensor) -> Tensor:
         """Round values [..., points] so that their sums over all processes are exact."""
@@ -224,7 +221,7 @@ class Problem:
             return costs
         costs = costs * weight
         most = exact_total(costs.abs().amax(0), self.ranks) if total is None else costs.new_tensor(total)
-        return rounded_(costs, most)
+        return rounded(costs, most, costs)
 
     def cost(self, labels: Tensor) -> float:
         """Total cost of the points at the reference centers of the clusters `labels` [n]."""

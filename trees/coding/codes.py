@@ -239,10 +239,7 @@ def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns
     """Arrange codes of consecutive columns in blocks."""
     d, k = centers.shape
     groups = _groups(size, max(BINS, HISTOGRAM // (d * k)))
-    if len(groups) == 1:  # the order of the columns does not change
-        codes = [_joined(parts, code_type(int(size.max())))]
-    else:
-        codes = [_chosen(parts, group, code_type(int(size[group].max()))) for group in groups]
+    codes = [_chosen(parts, group, code_type(int(size[group].max()))) for group in groups]
     place = torch.empty(d, 2, dtype=torch.int64, device=size.device)
     found = []
     for number, (group, own) in enumerate(zip(groups, codes, strict=True)):
@@ -277,21 +274,14 @@ def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: in
     )
 
 
-def _joined(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
-    if len(parts) == 1:
-        return parts[0].to(dtype)
-    result = parts[0].new_empty(sum(map(len, parts)), parts[0].shape[1], dtype=dtype)
-    return torch.cat([part.to(dtype) for part in parts], out=result)
-
-
 def _chosen(parts: list[Tensor], features: Tensor, dtype: torch.dtype) -> Tensor:
     """Select columns, which may be in several parts."""
     chosen, first = [], 0
     for part in parts:
         here = features[(features >= first) & (features < first + len(part))] - first
-        chosen.append(part.index_select(0, here).to(dtype))
+        chosen.append((part if len(here) == len(part) else part.index_select(0, here)).to(dtype))
         first += len(part)
-    return torch.cat(chosen)
+    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
 
 
 def transposed(codes: Tensor) -> Tensor:

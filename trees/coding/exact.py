@@ -13,7 +13,7 @@ from torch import Tensor
 from neonxc.common.processes import Ranks
 
 
-def rounded(values: Tensor, total: Tensor | None = None) -> Tensor:
+def rounded(values: Tensor, total: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Round values to multiples of a tiny power of two, so that their sums are exact.
 
     Sums of at most 2**51 such units are exact in float64, in any order. Therefore trees do not depend on the
@@ -25,23 +25,14 @@ def rounded(values: Tensor, total: Tensor | None = None) -> Tensor:
     total : Tensor, optional
         Upper bound of the absolute values of the sums. Default: the sum of the absolute values along the last
         dimension.
+    out : Tensor, optional
+        Where the result is written, for instance `values`.
     """
-    large = rounding_constant(values, total)
-    return (values + large).sub_(large)
-
-
-def rounded_(values: Tensor, total: Tensor | None = None) -> Tensor:
-    """In-place version of :func:`rounded`."""
-    large = rounding_constant(values, total)
-    return values.add_(large).sub_(large)
-
-
-def rounding_constant(values: Tensor, total: Tensor | None) -> Tensor:
-    """A large number; adding it to a value and subtracting it again rounds the value as :func:`rounded` does."""
     if total is None:
         total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
-    return torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
+    large = torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
+    return torch.add(values, large, out=out).sub_(large)
 
 
 def whole(weight: Tensor) -> Tensor:
@@ -57,7 +48,7 @@ def exact_total(values: Tensor, ranks: Ranks) -> Tensor:
     sizes = values.abs()
     most = ranks.max(torch.cat([sizes, torch.zeros_like(sizes[..., :1].sum(-1, keepdim=True))], -1).amax(-1))
     n = ranks.sum(torch.tensor(values.shape[-1], device=values.device))
-    return ranks.sum(rounded_(sizes, (n * most)[..., None]).sum(-1))
+    return ranks.sum(rounded(sizes, (n * most)[..., None], sizes).sum(-1))
 
 
 def tally(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:

@@ -104,19 +104,16 @@ class Columns:
             lambda codes, part: selected_channels(codes.index_select(0, row), self.places, values[:, part], which),
         )
 
-    def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Number (or weight) of points that each cut separates from their centers [f, k], [f, places]."""
-        return self._added(
-            rows, lambda codes, part: parted(codes, self.places, labels[part], centers, _some(weight, part))
-        )
-
-    def parted_by_center(
-        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+    def parted(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None, by_center: bool = False
     ) -> Tensor:
-        """The same by center, [f, k, places]."""
+        """Number (or weight) of points that each cut separates from their centers [f, k], [f, places].
+
+        With `by_center`, those of every center, [f, k, places].
+        """
+        function = parted_by_center if by_center else parted
         return self._added(
-            rows,
-            lambda codes, part: parted_by_center(codes, self.places, labels[part], centers, _some(weight, part)),
+            rows, lambda codes, part: function(codes, self.places, labels[part], centers, _some(weight, part))
         )
 
     def ends(self) -> tuple[Tensor, Tensor]:
@@ -227,7 +224,7 @@ def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: T
     Tensor [f, k, bins] of int32, or of float64 with weights
     """
     f, n = codes.shape
-    dtype = torch.int32 if weight is None else torch.float64
+    dtype = _kind(weight)
     result = torch.zeros(f, k * bins, dtype=dtype, device=codes.device)
     values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
     step = _step(BUFFER, n, codes.device)
@@ -278,10 +275,9 @@ def parted(codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Te
     k = centers.shape[1]
     if k * bins > len(labels):  # a histogram would be larger than the node
         return _parted_directly(codes, bins, labels, centers, weight)
-    dtype = torch.int32 if weight is None else torch.float64
-    result = torch.empty(len(codes), bins, dtype=dtype, device=codes.device)
+    result = torch.empty(len(codes), bins, dtype=_kind(weight), device=codes.device)
     for part, terms in _terms(codes, bins, labels, centers, weight):
-        torch.sum(terms, 1, dtype=dtype, out=result[part])
+        torch.sum(terms, 1, dtype=result.dtype, out=result[part])
     return result
 
 
@@ -290,7 +286,7 @@ def _parted_directly(
 ) -> Tensor:
     """The same as :func:`parted`, without a histogram by label."""
     f, n = codes.shape
-    dtype, kind = (torch.int32 if weight is None else torch.float64), max(codes.dtype, torch.int16, key=_size)
+    dtype, kind = _kind(weight), torch.promote_types(codes.dtype, torch.int16)
     change = torch.zeros(f, bins, dtype=dtype, device=codes.device)
     jump = torch.zeros(centers.shape, dtype=dtype, device=codes.device)
     own_codes = centers.to(kind)
@@ -311,10 +307,6 @@ def _parted_directly(
     return change.scatter_add_(1, centers, -jump).cumsum_(1)
 
 
-def _size(dtype: torch.dtype) -> int:
-    return dtype.itemsize
-
-
 def parted_by_center(
     codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
 ) -> Tensor:
@@ -323,8 +315,7 @@ def parted_by_center(
     A cut left of the center separates the points on the cut's left. A cut right of the center separates those on
     the cut's right, whose number is that of all points minus those on the left.
     """
-    dtype = torch.int32 if weight is None else torch.float64
-    result = torch.empty(*centers.shape, bins, dtype=dtype, device=codes.device)
+    result = torch.empty(*centers.shape, bins, dtype=_kind(weight), device=codes.device)
     for part, terms in _terms(codes, bins, labels, centers, weight):
         result[part] = terms
     return result
@@ -335,13 +326,17 @@ def _terms(
 ) -> Iterator[tuple[slice, Tensor]]:
     """Yield the result of :func:`parted_by_center` for consecutive ranges of columns."""
     k = centers.shape[1]
-    mass = torch.bincount(labels, weight, minlength=k)[:, None]
+    mass = torch.bincount(labels, weight, minlength=k)[:, None].to(_kind(weight))
     step = max(1, CACHED // (k * bins))
     for first in range(0, len(codes), step):
         part = slice(first, first + step)
         counts, own = histogram(codes[part], bins, labels, k, weight), centers[part, :, None]
-        counts.scatter_add_(2, own, -mass.to(counts.dtype).expand_as(own))
-        yield part, counts.cumsum_(2).abs_()
+        yield part, counts.scatter_add_(2, own, -mass.expand_as(own)).cumsum_(2).abs_()
+
+
+def _kind(weight: Tensor | None) -> torch.dtype:
+    """Type of sums of weights, or of counts."""
+    return torch.int32 if weight is None else torch.float64
 
 
 def least_within_bins(terms: Tensor) -> Tensor:

@@ -90,14 +90,6 @@ class NodeEntries(Columns):
         jump = _summed(own, side, centers.numel()).view_as(centers)
         return change.scatter_add_(1, centers, -jump.add_(zeros)).cumsum_(1)
 
-    def parted_by_center(
-        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
-        """The same by center, [f, k, places]."""
-        counts = self.counts(rows, labels, centers.shape[1], weight)
-        mass = counts.sum(2, keepdim=True, dtype=counts.dtype)
-        return counts.scatter_add_(2, centers[..., None], -mass).cumsum_(2).abs_()
-
     def _entries_of(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Column, position in `rows`, and code of all entries of the points `rows`."""
         place = self.entries.places(rows)[self.every]

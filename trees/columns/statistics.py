@@ -224,7 +224,7 @@ class Parted(Statistic):
 
     def sums(self, columns: Columns) -> Tensor:
         """Points that are separated from each center."""
-        return columns.parted_by_center(*self._arguments(columns))
+        return columns.parted(*self._arguments(columns), by_center=True)
 
     def left(self, terms: Tensor) -> Tensor:
         """Sum over the centers."""
