@@ -63,6 +63,10 @@ class Node:
     entries: Any = None
     columns: dict[int, Any] = field(default_factory=dict)
 
+    def rounding(self, size: float) -> float:
+        """Largest rounding error of a sum over the node's points of terms of a total size."""
+        return 4 * (self.n + 1) * torch.finfo(torch.float64).eps * size
+
     def without_centers(self) -> Node:
         """A node with the same points but no centers, so that it can be split further."""
         return Node(self.id, self.rows, self.centers[:0], self.n, self.mass, self.sides)
@@ -129,6 +133,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.n_total = self.n if self.ranks.alone else int(self.reduce(torch.tensor(self.n)))
+        self._distances: Tensor | None = None
         if self.weight is not None:
             self.weight = rounded(self.weight, exact_total(self.weight, self.ranks))
 
@@ -189,17 +194,19 @@ class Problem:
         variances = self.table.variances(self.root().rows, self.weight, self.ranks)
         return variances if self.mixed is None else variances.where(self.mixed.encoding.is_number, 1)
 
-    @cached_property
+    @property
     def distances(self) -> Tensor:
         """Cost of every point at every reference center, [n, k] of float64.
 
         The costs are rounded to multiples of a tiny power of 2, so that sums of them and of their differences are
         exact.
         """
-        found = self.given_distances
-        if found is None:
-            found = self.space.distances(self.space_centers, self.metric)
-        return rounded(found, exact_total(found.amax(1), self.ranks), found)
+        if self._distances is None:  # no cached_property, whose lock several shards in one process would wait for
+            found = self.given_distances
+            if found is None:
+                found = self.space.distances(self.space_centers, self.metric)
+            self._distances = rounded(found, exact_total(found.amax(1), self.ranks), found)
+        return self._distances
 
     def exact(self, values: Tensor) -> Tensor:
         """Round values [..., points] so that their sums over all processes are exact."""

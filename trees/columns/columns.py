@@ -16,6 +16,9 @@ from neonxc.trees.coding.codes import ColumnBlock, transposed
 from neonxc.trees.coding.exact import is_first, sorted_rows
 from neonxc.trees.problem import Node, Problem
 
+BUFFER = 280_000  # number of indices that fit into a core's cache
+CACHED = 1 << 19  # entries of a histogram over which several passes are made
+BUDGET = 1 << 24  # maximum number of entries of any temporary array
 ROWS = 1 << 16  # number of points whose codes are gathered at a time from a table that is stored by row
 
 
@@ -178,34 +181,24 @@ def of_block(problem: Problem, node: Node, block: ColumnBlock) -> Columns:
     )
 
 
-def by_code(problem: Problem, node: Node, codes: Tensor, features: Tensor, places: int) -> Columns:
-    """Columns whose codes [columns, n] are searched one by one."""
+def by_code(problem: Problem, node: Node, codes: Tensor, features: Tensor, places: int | None) -> Columns:
+    """Columns whose codes [columns, n] are searched one by one.
+
+    If `places` is None, codes are renumbered to those that occur among the node's points and centers.
+    """
     columns = problem.dense
-    own = codes.index_select(0, columns.place[features, 1])
+    own, centers, original = codes.index_select(0, columns.place[features, 1]), columns.centers[features], None
+    if places is None:
+        own = own.index_select(1, node.rows)
+        own, new, original = renumber_codes(own, centers.index_select(1, node.centers))
+        centers, places = centers.index_copy(1, node.centers, new), original.shape[1]
 
     def gather(rows: Tensor, part: slice) -> Tensor:
-        return own[part] if len(rows) == own.shape[1] else own[part].index_select(1, rows)
+        if len(rows) == own.shape[1]:
+            return own[part]
+        return own[part].index_select(1, rows if original is None else torch.searchsorted(node.rows, rows))
 
-    return Columns(problem, node, features, columns.centers[features], places, gather)
-
-
-def renumbered(problem: Problem, node: Node, codes: Tensor, features: Tensor) -> Columns:
-    """Columns with codes renumbered to those that occur among the node's points and centers."""
-    columns = problem.dense
-    own = codes.index_select(0, columns.place[features, 1]).index_select(1, node.rows)
-    centers = columns.centers[features]
-    new, new_centers, original = renumber_codes(own, centers.index_select(1, node.centers))
-
-    def gather(rows: Tensor, part: slice) -> Tensor:
-        return new[part] if rows is node.rows else new[part].index_select(1, torch.searchsorted(node.rows, rows))
-
-    centers = centers.index_copy(1, node.centers, new_centers)
-    return Columns(problem, node, features, centers, original.shape[1], gather, original=original)
-
-
-BUFFER = 280_000  # number of indices that fit into a core's cache
-CACHED = 1 << 19  # entries of a histogram over which several passes are made
-BUDGET = 1 << 24  # maximum number of entries of any temporary array
+    return Columns(problem, node, features, centers, places, gather, original=original)
 
 
 def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:

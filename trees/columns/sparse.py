@@ -75,8 +75,14 @@ class NodeEntries(Columns):
         rest = values.sum(1)[which] - result.sum(1)
         return result.scatter_add_(1, self.zero[row][:, None], rest[:, None]).cumsum_(1)
 
-    def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Number (or weight) of points that each cut separates from their centers [f, k], [f, places]."""
+    def parted(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None, by_center: bool = False
+    ) -> Tensor:
+        """Number (or weight) of points that each cut separates from their centers, as for other columns."""
+        if by_center:
+            counts = self.counts(rows, labels, centers.shape[1], weight)
+            mass = counts.sum(2, keepdim=True, dtype=counts.dtype)
+            return counts.scatter_add_(2, centers[..., None], -mass).cumsum_(2).abs_()
         column, point, code = self._entries_of(rows)
         k, dtype = centers.shape[1], torch.int32 if weight is None else torch.float64
         own = column * k + labels[point]

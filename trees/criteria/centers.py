@@ -133,8 +133,7 @@ class InducedCost(Criterion):
 
     def size(self, node: Node) -> float:
         """Cost of the points at their farthest centers."""
-        extent: float = node.state.extent
-        return extent
+        return float(node.state.extent)
 
     def least_cost(self, node: Node, cuts: Cuts) -> Tensor:
         """Lower bound: points that are separated from their nearest center move to the second nearest."""
@@ -142,8 +141,8 @@ class InducedCost(Criterion):
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
         """The same bound with the points that all cuts inside a bin separate."""
-        total: float = node.state.total
-        return total + least[0]
+        found: Tensor = node.state.total + least[0]
+        return found
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Cost with every point at the nearest center on its side."""
@@ -195,8 +194,7 @@ class CostAndDepth(InducedCost):
     def open(self, node: Node) -> NodeCosts:
         """As for the induced cost. If every point lies on a center, costs are used instead of ratios."""
         state = super().open(node)
-        rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.extent
-        state.scale = 1 / state.total if state.total > rounding else 1.0
+        state.scale = 1 / state.total if state.total > node.rounding(state.extent) else 1.0
         state.used = self._used(node)
         return state
 

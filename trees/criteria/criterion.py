@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,14 @@ from neonxc.trees.columns.statistics import Clusters, Statistic
 
 if TYPE_CHECKING:
     from neonxc.trees.problem import Cut, Node, Problem
+
+
+class Best(NamedTuple):
+    """The best cut of a node."""
+
+    score: float
+    feature: int
+    code: int
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,8 @@ class Cuts:
         totals = columns.chosen_channels(columns.node.rows, values, row, group % m)
         return columns.problem.reduce(totals)[member, self.place]
 
-    def best(self, slack: float) -> tuple[float, int, int] | None:
-        """The lowest of the scores in `bound`, and the first cut that has it; None if all are infinite."""
+    def best(self, slack: float) -> Best | None:
+        """The first of the cuts with the lowest of the scores in `bound`; None if all are infinite."""
         least = float(self.bound.min())
         if not least < torch.inf:
             return None
@@ -96,21 +104,15 @@ class Cuts:
             row, place = int(self.row[at]), int(self.place[at])
         else:
             row, place = divmod(at, self.bound.shape[1])
-        return least, int(self.columns.features[row]), self.columns.code(row, place)
+        return Best(least, int(self.columns.features[row]), self.columns.code(row, place))
 
-    def where(self, mask: Tensor) -> Cuts:
-        """Select some of all cuts, [f, places] of bool."""
-        row, place = mask.nonzero(as_tuple=True)
-        left, centers_left = self.left[:, row, place], self.centers_left.expand_as(mask)[row, place]
-        mass_left = None if self.mass_left is None else self.mass_left[row, place]
-        return Cuts(self.columns, row, place, left, self.total, centers_left, mass_left, self.bound[row, place])
-
-    def __getitem__(self, which: Tensor) -> Cuts:
-        """Select some of the cuts that may still be the best, by position."""
-        found = (self.row, self.place, self.centers_left, self.bound)
-        row, place, centers_left, bound = (own.index_select(0, which) for own in found)
-        mass_left = None if self.mass_left is None else self.mass_left.index_select(0, which)
-        left = self.left.index_select(1, which)
+    def __getitem__(self, which: tuple[Tensor, ...]) -> Cuts:
+        """Select some of all cuts, by column and place, or of the cuts that may still be the best, by position."""
+        row, place = which if len(which) == 2 else (self.row[which], self.place[which])
+        centers_left, bound = (own.expand_as(self.bound)[which] for own in (self.centers_left, self.bound))
+        mass_left = None if self.mass_left is None else self.mass_left[which]
+        every: Any = slice(None)
+        left = self.left[(every, *which)]
         return Cuts(self.columns, row, place, left, self.total, centers_left, mass_left, bound)
 
 

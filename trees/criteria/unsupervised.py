@@ -182,8 +182,7 @@ class EmptySpace(Criterion):
 
     def gain(self, node: Node, score: float) -> float:
         """Information gain, if it exceeds rounding errors."""
-        rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * self._node_information(node)
-        return -score if -score > rounding else -torch.inf
+        return -score if -score > node.rounding(self._node_information(node)) else -torch.inf
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Divide the box into the parts on the two sides of the gap in which the cut lies."""
