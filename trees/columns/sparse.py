@@ -81,8 +81,8 @@ class NodeEntries(Columns):
         """Number (or weight) of points that each cut separates from their centers, as for other columns."""
         if by_center:
             counts = self.counts(rows, labels, centers.shape[1], weight)
-            mass = counts.sum(2, keepdim=True, dtype=counts.dtype)
-            return counts.scatter_add_(2, centers[..., None], -mass).cumsum_(2).abs_()
+            every = counts.sum(2, keepdim=True, dtype=counts.dtype)
+            return counts.scatter_add_(2, centers[..., None], -every).cumsum_(2).abs_()
         column, point, code = self._entries_of(rows)
         k, dtype = centers.shape[1], torch.int32 if weight is None else torch.float64
         own = column * k + labels[point]
