@@ -52,7 +52,7 @@ clustered. This page is for readers of the code, and for those who add to it.
 | to add | write | as in |
 |---|---|---|
 | a family of clusterings | a reader, registered with `neonxc.clusterings.read` | `clusterings/readers.py` |
-| a criterion of trees | a `Criterion` and its explainer, see [the guide](extend.md) | `trees/criteria/gini.py` |
+| a criterion of trees | a `Criterion` and its explainer, see [the guide](extend.md) | `trees/criteria/labels.py` |
 | a rule of LRP | a callable with the signature of `neonxc.lrp.Rule` | `lrp/rules.py` |
 | an operation that LRP propagates through | a function with the decorator `operation` | `lrp/operations` |
 | a kind of input | a carrier, registered with `neonxc.carriers.carrier_of` | `models/words/carrier.py` |

@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from neonxc.evaluation import label_agreement
 from neonxc.trees import CART, EMN, ExKMC, KernelIMM, SpExClique, SpExGraph, SpExKNN
-from neonxc.trees.criteria.gini import Gini
+from neonxc.trees.criteria.labels import Gini
 from neonxc.trees.graph import knn_graph
 
 Record = dict[str, Any]

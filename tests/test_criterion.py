@@ -17,7 +17,7 @@ from tree_witnesses import cuts as all_cuts
 from tree_witnesses import data, separating
 
 import neonxc.trees
-import neonxc.trees.columns.sums as sums
+import neonxc.trees.columns.columns as sums
 from neonxc.common.processes import Ranks
 from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.coding.codes import code_columns
@@ -26,12 +26,10 @@ from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.columns import statistics as statistics_module
 from neonxc.trees.columns.statistics import Channels, Clusters, Parted, Points, Statistic
 from neonxc.trees.criteria import surrogate as surrogate_module
-from neonxc.trees.criteria.conductance import CliqueConductance
+from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.gini import Gini
-from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
-from neonxc.trees.criteria.median import Median
-from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.criteria.labels import CliqueConductance, Gini
+from neonxc.trees.criteria.unsupervised import Median
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import best_first, label_leaves, separate_centers

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from neonxc.trees.coding import bins as bins_module
 from neonxc.trees.coding.bins import Bins, Sketch
-from neonxc.trees.coding.value_ranks import between
+from neonxc.trees.problem import between
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -18,8 +18,7 @@ from neonxc.trees import CUBT, CLTree, KDTree
 from neonxc.trees.baselines.unsupervised import join_leaves, mean_of_smallest, nearest_distances
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.criteria.deviance import Deviance
-from neonxc.trees.criteria.empty_space import EmptySpace
+from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
 from neonxc.trees.problem import Problem
 from neonxc.trees.reading import reference
 from neonxc.trees.search import Search

@@ -36,7 +36,7 @@ GROWING = [ExKMC, CART, KDTree]
 ALL = [*SEPARATING.values(), *GROWING]
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 # Constants of the code, by their modules, and values of them
-SORTED = {"coding.value_ranks.INTEGERS": 0}
+SORTED = {"coding.codes.INTEGERS": 0}
 BINS = {"coding.codes.BINS": 2, "coding.codes.COARSE": 2, "coding.codes.HISTOGRAM": 1}
 MORE_BINS = {"coding.codes.BINS": 5, "coding.codes.COARSE": 5, "coding.codes.HISTOGRAM": 1}
 NOTHING_KEPT = {"columns.statistics.SMALL": 0, "columns.statistics.ROOM": 0}
@@ -47,16 +47,16 @@ PATHS = {
     "bins": SORTED | BINS,
     "more_bins": SORTED | MORE_BINS,
     "chunks": {
-        "columns.sums.BUFFER": 3,
-        "columns.sums.BUDGET": 40,
+        "columns.columns.BUFFER": 3,
+        "columns.columns.BUDGET": 40,
         "coding.matrix.CHUNK": 30,
-        "coding.value_ranks.INDICES": 3,
+        "coding.codes.INDICES": 3,
     },
-    "small_cache": SORTED | {"columns.sums.CACHED": 20},
+    "small_cache": SORTED | {"columns.columns.CACHED": 20},
     "nothing_kept": NOTHING_KEPT,
     "nothing_kept_in_bins": SORTED | MORE_BINS | NOTHING_KEPT,
     "few_centers": FEW_CENTERS,
-    "few_centers_in_chunks": FEW_CENTERS | {"columns.sums.CACHED": 20},
+    "few_centers_in_chunks": FEW_CENTERS | {"columns.columns.CACHED": 20},
 }
 seeds = st.integers(0, 2**32 - 1)
 

@@ -15,15 +15,12 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.coding.codes import CodedColumns
 from neonxc.trees.coding.entries import SparseColumns
-from neonxc.trees.coding.exact_sums import counts_by_label, exact_total, rounded, rounded_
+from neonxc.trees.coding.exact_sums import counts_by_label, exact_total, rounded, select
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.coding.value_ranks import around, between, open_ends, select
 from neonxc.trees.fitted.tree import canonical_columns
 
 if TYPE_CHECKING:
     from neonxc.trees.reading.mixed import MixedTable
-
-__all__ = ["Cut", "Node", "Problem"]
 
 
 @dataclass
@@ -65,6 +62,10 @@ class Node:
     statistics: Sequence[Any] = ()
     entries: Any = None
     columns: dict[int, Any] = field(default_factory=dict)
+
+    def rounding(self, size: float) -> float:
+        """Largest rounding error of a sum over the node's points of terms of a total size."""
+        return 4 * (self.n + 1) * torch.finfo(torch.float64).eps * size
 
     def without_centers(self) -> Node:
         """A node with the same points but no centers, so that it can be split further."""
@@ -200,11 +201,11 @@ class Problem:
         The costs are rounded to multiples of a tiny power of 2, so that sums of them and of their differences are
         exact.
         """
-        if self._distances is None:
+        if self._distances is None:  # no cached_property, whose lock several shards in one process would wait for
             found = self.given_distances
             if found is None:
                 found = self.space.distances(self.space_centers, self.metric)
-            self._distances = rounded_(found, exact_total(found.amax(1), self.ranks))
+            self._distances = rounded(found, exact_total(found.amax(1), self.ranks), found)
         return self._distances
 
     def exact(self, values: Tensor) -> Tensor:
@@ -227,7 +228,7 @@ class Problem:
             return costs
         costs = costs * weight
         most = exact_total(costs.abs().amax(0), self.ranks) if total is None else costs.new_tensor(total)
-        return rounded_(costs, most)
+        return rounded(costs, most, costs)
 
     def cost(self, labels: Tensor) -> float:
         """Total cost of the points at the reference centers of the clusters `labels` [n]."""
@@ -324,3 +325,32 @@ class Problem:
 
         left, right = self.nodes([child(ids[0], True), child(ids[1], False)])
         return left, right
+
+
+def around(below: Tensor, above: Tensor, left: Tensor) -> Tensor:
+    """Maximum of `below` over the left side, and of minus `above` over the right side; -inf for an empty side."""
+    if not len(left):
+        return below.new_full((2,), -torch.inf)
+    return torch.stack([below.where(left, -torch.inf), (-above).where(~left, -torch.inf)]).amax(1)
+
+
+def open_ends(low: float, high: float) -> tuple[float, float]:
+    """Replace infinite ends, which stand for sides without points, by finite ones with a gap between the two."""
+    if low == float("-inf"):
+        low = high - 1 if high < float("inf") else 0.0
+    return low, low + 1 if high == float("inf") else high
+
+
+def between(low: float, high: float, dtype: Any = None, share: float = 0.5) -> float:
+    """A number between two others such that ``low <= number < high``, also when it is rounded to `dtype`."""
+    middle = low * (1 - share) + high * share
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return middle if low <= middle < high else low
+    if dtype != torch.float64:
+        middle = torch.tensor(middle, dtype=dtype).item()
+    if low <= middle < high:
+        return middle
+    below = torch.tensor(high, dtype=dtype)  # becomes the largest number of the type below `high`
+    if below.item() >= high:
+        below = below.nextafter(torch.tensor(-torch.inf, dtype=dtype))
+    return below.item()

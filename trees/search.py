@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
+import neonxc.trees.columns.columns as sums
+from neonxc.trees.coding.codes import ColumnBlock
 from neonxc.trees.coding.entries import SparseColumns
-from neonxc.trees.columns.columns import ROWS, Columns, Cuts, all_cuts, by_code, concatenated, renumbered
+from neonxc.trees.columns.columns import ROWS, Columns, by_code
 from neonxc.trees.columns.sparse import of_entries
 from neonxc.trees.columns.statistics import block_of
-from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.criterion import Best, Criterion, Cuts, all_cuts, concatenated
 from neonxc.trees.problem import Cut, Node, Problem
 
 SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next
 Cutting = tuple[Cuts, Tensor]
 """All cuts of some columns, and a mask of the cuts that leave a side empty."""
-
-
-@dataclass(frozen=True, order=True)
-class Best:
-    """The best cut of a node."""
-
-    score: float
-    feature: int
-    code: int
 
 
 class Search:
@@ -41,10 +33,8 @@ class Search:
 
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
         self.problem, self.criterion = problem, criterion
-        columns = problem.columns
-        self._by_row = not isinstance(columns, SparseColumns) and all(
-            block.row_major is not None for block in columns.blocks
-        )
+        blocks: Sequence[ColumnBlock] = getattr(problem.columns, "blocks", ())
+        self._by_row = any(block.row_major is not None for block in blocks)
 
     # --- interface for growth ------------------------------------------------------------------------------
 
@@ -165,8 +155,7 @@ class Search:
             places = int(columns.size[mine].max())
             few = places > max(256, 2 * node.n) and not self.problem.sharded
             for chunk in self._chunks(node, entries, min(places, 2 * node.n) if few else places, len(mine)):
-                given = self.problem, node, codes, mine[chunk]
-                yield renumbered(*given) if few else by_code(*given, places)
+                yield by_code(self.problem, node, codes, mine[chunk], None if few else places)
 
     def _cuts(self, part: Columns, numbers: Sequence[Tensor]) -> Cutting:
         pairs = zip(part.node.statistics, numbers, strict=True)
@@ -204,7 +193,7 @@ class Search:
             cuts = replace(cuts, bound=bound)
             if others:
                 limit = torch.inf if found is None else found.score + node.slack
-                open_.append(cuts.where((bound <= limit) & ~impossible))
+                open_.append(cuts[((bound <= limit) & ~impossible).nonzero(as_tuple=True)])
             else:
                 found = self._better(node, found, self._completed(cuts, impossible, found))
         return self._narrowed(node, [cuts for cuts in open_ if len(cuts.row)], found) if others else found
@@ -227,11 +216,11 @@ class Search:
             order, size, scores = cuts.bound.argsort(), SAMPLE, torch.full_like(cuts.bound, torch.inf)
             while len(order) and float(cuts.bound[order[0]]) <= best + node.slack:
                 which, order, size = order[:size], order[size:], GROWTH * size
-                some = cuts[which]
+                some = cuts[which,]
                 for bound in bounds:
                     some = replace(some, bound=bound(node, some))
                     near = (some.bound <= best + node.slack).nonzero()[:, 0]
-                    some, which = some[near], which[near]
+                    some, which = some[near,], which[near]
                 if len(which):
                     scores[which] = score(node, some)
                     best = min(best, float(scores[which].min()))
@@ -240,13 +229,12 @@ class Search:
 
     def _better(self, node: Node, found: Best | None, cuts: Cuts) -> Best | None:
         """The better of a cut and the first of the best cuts; ties go to the lower column, then the lower code."""
-        best = cuts.best(node.slack)
-        if best is None:
-            return found
-        other = Best(*best)
-        if found is not None and abs(found.score - other.score) <= node.slack:
+        other = cuts.best(node.slack)
+        if found is None or other is None:
+            return found or other
+        if abs(found.score - other.score) <= node.slack:
             return min(found, other, key=lambda one: (one.feature, one.code))
-        return other if found is None else min(found, other)
+        return min(found, other)
 
 
 def _may_win(bound: Tensor, features: Tensor, found: Best | None, slack: float) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from neonxc.trees.columns import sums
+import neonxc.trees.columns.columns as sums
 from tests.benchmarks.cost_model import Machine, Size, depth, held, tree
 
 

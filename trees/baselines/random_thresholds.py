@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from neonxc.trees.coding.value_ranks import between
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Grown, Step, grow_with_tests
 from neonxc.trees.parameters import explainer
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.problem import Node, Problem, between
 from neonxc.trees.reading.reference import common_seed
 
 Tests = dict[int, tuple[int, float]]

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.trees.columns.sums import BUDGET
+from neonxc.trees.columns.columns import BUDGET
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.deviance import Deviance
-from neonxc.trees.criteria.empty_space import EmptySpace
+from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
 from neonxc.trees.explainers.expanding import OwnClusters
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Step, best_first, grow_with_tests, label_leaves

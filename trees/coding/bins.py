@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.common.processes import Ranks
-from neonxc.trees.coding.exact_sums import whole
-from neonxc.trees.coding.value_ranks import distinct, is_first, sorted_rows
+from neonxc.trees.coding.exact_sums import distinct, is_first, sorted_rows, whole
 
 ROWS, NUMBERS = 1 << 16, 1 << 24  # maximum number of rows, and of values, of the sample
 PIECE, CACHED = 1 << 17, 1 << 15  # values that are hashed, and coded, at a time, which fit into a core's cache

@@ -17,9 +17,73 @@ from neonxc.common.memory import blocks
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.coding.bins import Bins, Sketch
 from neonxc.trees.coding.entries import SparseColumns, code_sparse
-from neonxc.trees.coding.exact_sums import exact_total, rounded
+from neonxc.trees.coding.exact_sums import distinct, exact_total, is_first, rounded, sorted_rows
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.coding.value_ranks import code_type, value_ranks
+
+EXACT = 2.0**53  # larger integers are not exact in float64
+INDICES = 280_000  # number of indices that fit into a core's cache
+INTEGERS = 1 << 10  # integers within a range of this length are coded without sorting
+Codes = tuple[Tensor, Tensor, Tensor]
+"""Codes of the points [f, n] and of the centers [f, k], and number of codes of every column, [f]."""
+
+
+def value_ranks(values: Tensor, centers: Tensor, ranks: Ranks) -> Codes:
+    """Codes of the values [f, n] and the centers [f, k]; the same in all processes."""
+    if not ranks.alone:
+        return _ranks_of_all(values, centers, ranks)
+    found = _integer_ranks(values, centers)
+    if found is not None:
+        return found
+    codes, size = _ranks(torch.cat([values.to(torch.float64), centers], 1))
+    n = values.shape[1]
+    return codes[:, :n], codes[:, n:].to(torch.int64), size
+
+
+def _ranks(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Rank of every number among the distinct ones of its row, [f, n] of int32, and how many these are, [f]."""
+    ordered, order = sorted_rows(values)
+    rank = is_first(ordered).cumsum(1, dtype=torch.int32).sub_(1)
+    return torch.empty_like(rank).scatter_(1, order, rank), rank[:, -1].to(torch.int64) + 1
+
+
+def _integer_ranks(values: Tensor, centers: Tensor) -> Codes | None:
+    """Codes of integers in a small range, computed by table lookup; None for other values."""
+
+    def integers(part: Tensor) -> bool:
+        return not part.is_floating_point() or torch.equal(part, part.round())
+
+    if not integers(values[:, :100]):
+        return None
+    low, high = (end.to(torch.float64) for end in (values.amin(1), values.amax(1)))
+    if bool(((high - low >= INTEGERS) | (high >= EXACT) | (low <= -EXACT)).any()) or not integers(values):
+        return None
+    numbers = low[:, None] + torch.arange(int((high - low).max()) + 1, device=values.device)
+    ranks, size = _ranks(torch.cat([numbers, centers], 1))
+    table = ranks[:, : numbers.shape[1]].to(code_type(ranks.shape[1]))
+    codes, low = torch.empty(values.shape, dtype=table.dtype, device=values.device), low.to(torch.int64)
+    step = max(1, INDICES // values.shape[1])
+    for first in range(0, len(values), step):
+        part = slice(first, first + step)
+        index = torch.sub(values[part], low[part, None]).to(torch.int64)
+        torch.gather(table[part], 1, index, out=codes[part])
+    return codes, ranks[:, numbers.shape[1] :].to(torch.int64), size
+
+
+def _ranks_of_all(values: Tensor, centers: Tensor, ranks: Ranks) -> Codes:
+    """Codes among the values of all processes."""
+    values = values.to(torch.float64)
+    own = distinct(torch.cat([values, centers], 1))
+    own = own[:, : int(own.isfinite().sum(1).max())]
+    every = distinct(torch.cat(ranks.gather(own.T.contiguous())).T)
+    codes = torch.searchsorted(every, torch.cat([values, centers], 1))
+    n = values.shape[1]
+    return codes[:, :n].to(torch.int32), codes[:, n:], every.isfinite().sum(1)
+
+
+def code_type(size: int) -> torch.dtype:
+    """The smallest integer type that holds `size` codes."""
+    return torch.uint8 if size <= 256 else torch.int16 if size <= 1 << 15 else torch.int32
+
 
 BINS = 512  # up to this number of codes, a column is searched code by code
 HISTOGRAM = 1 << 17  # more codes are searched one by one as well if a whole histogram has at most so many entries
@@ -177,10 +241,7 @@ def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns
     """Arrange codes of consecutive columns in blocks."""
     d, k = centers.shape
     groups = _groups(size, max(BINS, HISTOGRAM // (d * k)))
-    if len(groups) == 1:  # the order of the columns does not change
-        codes = [_joined(parts, code_type(int(size.max())))]
-    else:
-        codes = [_chosen(parts, group, code_type(int(size[group].max()))) for group in groups]
+    codes = [_chosen(parts, group, code_type(int(size[group].max()))) for group in groups]
     place = torch.empty(d, 2, dtype=torch.int64, device=size.device)
     found = []
     for number, (group, own) in enumerate(zip(groups, codes, strict=True)):
@@ -215,21 +276,14 @@ def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: in
     )
 
 
-def _joined(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
-    if len(parts) == 1:
-        return parts[0].to(dtype)
-    result = parts[0].new_empty(sum(map(len, parts)), parts[0].shape[1], dtype=dtype)
-    return torch.cat([part.to(dtype) for part in parts], out=result)
-
-
 def _chosen(parts: list[Tensor], features: Tensor, dtype: torch.dtype) -> Tensor:
     """Select columns, which may be in several parts."""
     chosen, first = [], 0
     for part in parts:
         here = features[(features >= first) & (features < first + len(part))] - first
-        chosen.append(part.index_select(0, here).to(dtype))
+        chosen.append((part if len(here) == len(part) else part.index_select(0, here)).to(dtype))
         first += len(part)
-    return torch.cat(chosen)
+    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
 
 
 def transposed(codes: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.sparse import canonical
-from neonxc.trees.coding.exact_sums import counts_by_label, exact_total, rounded_
+from neonxc.trees.coding.exact_sums import counts_by_label, exact_total, rounded
 
 CHUNK = 1 << 21  # entries of the columns that are processed at a time
 SMALL = 1 << 15  # number of 8-bit differences whose sum is exact in float32
@@ -101,20 +101,17 @@ class DataMatrix:
 
     def check_size(self, names: Sequence[str] | None) -> None:
         """Raise a ValueError if values are so large that costs would overflow."""
-        values = torch.from_numpy(self.data.data) if self.sparse else self.data
-        if self.dtype != torch.float64 or not values.numel():  # other types have no values of this size
+        if self.dtype != torch.float64 or not self.n:  # other types have no values of this size
             return
         most = (torch.finfo(torch.float64).max / (4 * self.d)) ** 0.5 / self.n
-        if max(abs(float(end)) for end in values.aminmax()) <= most:
-            return
-        for first, last in self.chunks():
-            largest = self.columns(first, last).abs().amax(1)
-            for column in (largest > most).nonzero()[:1, 0].tolist():
-                name = first + column if names is None else repr(names[first + column])
-                raise ValueError(
-                    f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
-                    "distances in float64; scale the column"
-                )
+        low, high = self.ends()
+        largest = torch.maximum(-low, high)
+        for column in (largest > most).nonzero()[:1, 0].tolist():
+            name = column if names is None else repr(names[column])
+            raise ValueError(
+                f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
+                "distances in float64; scale the column"
+            )
 
     def _rows(self, dtype: torch.dtype = torch.float64) -> Iterator[tuple[slice, Tensor]]:
         """Yield ranges of points with a copy of their values, in a buffer that the next range overwrites."""
@@ -150,10 +147,13 @@ class DataMatrix:
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Minimum and maximum of every column over all processes, [d] of float64 each."""
-        low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
-        high = -low
-        if self.n:
+        if self.sparse:
+            low, high = (torch.from_numpy(end.toarray().ravel()) for end in (self.data.min(0), self.data.max(0)))
+        elif self.n:
             low, high = (end.to(torch.float64) for end in self.data.aminmax(dim=0))
+        else:
+            low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
+            high = -low
         return ranks.min(low), ranks.max(high)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
@@ -205,7 +205,7 @@ class DataMatrix:
             if weight is not None:
                 values.mul_(weight[part, None])
             if dtype == torch.float64:
-                rounded_(values, mass * extent)
+                rounded(values, mass * extent, values)
             member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
             member.scatter_(1, labels[part, None], torch.ones_like(member[:, :1]))
             result += (member.T @ values).to(torch.float64)

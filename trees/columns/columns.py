@@ -1,17 +1,24 @@
-"""Columns of a node that are searched together: the codes of its points, and sums over the points by code."""
+"""Columns of a node that are searched together: the codes of its points, and sums over the points by code.
+
+Codes have shape [f, n], one row per column. Cut b of a column sends codes <= b to the left, so the sums of all its
+cuts are the prefix sums of a histogram.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
 from neonxc.trees.coding.codes import ColumnBlock, transposed
+from neonxc.trees.coding.exact_sums import is_first, sorted_rows
 from neonxc.trees.problem import Node, Problem
 
+BUFFER = 280_000  # number of indices that fit into a core's cache
+CACHED = 1 << 19  # entries of a histogram over which several passes are made
+BUDGET = 1 << 24  # maximum number of entries of any temporary array
 ROWS = 1 << 16  # number of points whose codes are gathered at a time from a table that is stored by row
 
 
@@ -86,37 +93,30 @@ class Columns:
         """Number (or weight) of points by column, label and code, [f, k, places]."""
         return self._added(
             rows,
-            lambda codes, part: sums.histogram(codes, self.places, _some(labels, part), k, _some(weight, part)),
+            lambda codes, part: histogram(codes, self.places, _some(labels, part), k, _some(weight, part)),
         )
 
     def channels(self, rows: Tensor, values: Tensor) -> Tensor:
         """Sums of values [m, points] by column and code, [f, m, places]."""
-        return self._added(rows, lambda codes, part: sums.channels(codes, self.places, values[:, part]))
+        return self._added(rows, lambda codes, part: channels(codes, self.places, values[:, part]))
 
     def chosen_channels(self, rows: Tensor, values: Tensor, row: Tensor, which: Tensor) -> Tensor:
         """Sums up to every place, [groups, places], of the rows `which` of values [m, points] in columns `row`."""
         return self._added(
             rows,
-            lambda codes, part: sums.selected_channels(
-                codes.index_select(0, row), self.places, values[:, part], which
-            ),
+            lambda codes, part: selected_channels(codes.index_select(0, row), self.places, values[:, part], which),
         )
 
-    def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Number (or weight) of points that each cut separates from their centers [f, k], [f, places]."""
-        return self._added(
-            rows, lambda codes, part: sums.parted(codes, self.places, labels[part], centers, _some(weight, part))
-        )
-
-    def parted_by_center(
-        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+    def parted(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None, by_center: bool = False
     ) -> Tensor:
-        """The same by center, [f, k, places]."""
+        """Number (or weight) of points that each cut separates from their centers [f, k], [f, places].
+
+        With `by_center`, those of every center, [f, k, places].
+        """
+        function = parted_by_center if by_center else parted
         return self._added(
-            rows,
-            lambda codes, part: sums.parted_by_center(
-                codes, self.places, labels[part], centers, _some(weight, part)
-            ),
+            rows, lambda codes, part: function(codes, self.places, labels[part], centers, _some(weight, part))
         )
 
     def ends(self) -> tuple[Tensor, Tensor]:
@@ -181,152 +181,194 @@ def of_block(problem: Problem, node: Node, block: ColumnBlock) -> Columns:
     )
 
 
-def by_code(problem: Problem, node: Node, codes: Tensor, features: Tensor, places: int) -> Columns:
-    """Columns whose codes [columns, n] are searched one by one."""
+def by_code(problem: Problem, node: Node, codes: Tensor, features: Tensor, places: int | None) -> Columns:
+    """Columns whose codes [columns, n] are searched one by one.
+
+    If `places` is None, codes are renumbered to those that occur among the node's points and centers.
+    """
     columns = problem.dense
-    own = codes.index_select(0, columns.place[features, 1])
+    own, centers, original = codes.index_select(0, columns.place[features, 1]), columns.centers[features], None
+    if places is None:
+        own = own.index_select(1, node.rows)
+        own, new, original = renumber_codes(own, centers.index_select(1, node.centers))
+        centers, places = centers.index_copy(1, node.centers, new), original.shape[1]
 
     def gather(rows: Tensor, part: slice) -> Tensor:
-        return own[part] if len(rows) == own.shape[1] else own[part].index_select(1, rows)
+        if len(rows) == own.shape[1]:
+            return own[part]
+        return own[part].index_select(1, rows if original is None else torch.searchsorted(node.rows, rows))
 
-    return Columns(problem, node, features, columns.centers[features], places, gather)
-
-
-def renumbered(problem: Problem, node: Node, codes: Tensor, features: Tensor) -> Columns:
-    """Columns with codes renumbered to those that occur among the node's points and centers."""
-    columns = problem.dense
-    own = codes.index_select(0, columns.place[features, 1]).index_select(1, node.rows)
-    centers = columns.centers[features]
-    new, new_centers, original = sums.renumber_codes(own, centers.index_select(1, node.centers))
-
-    def gather(rows: Tensor, part: slice) -> Tensor:
-        return new[part] if rows is node.rows else new[part].index_select(1, torch.searchsorted(node.rows, rows))
-
-    centers = centers.index_copy(1, node.centers, new_centers)
-    return Columns(problem, node, features, centers, original.shape[1], gather, original=original)
+    return Columns(problem, node, features, centers, places, gather, original=original)
 
 
-@dataclass(frozen=True)
-class Cuts:
-    """Cuts of one node: all places of some columns, [f, places], or those that may still be the best, [cuts].
+def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
+    """Count the points (or add their weights) by column, label and code.
 
-    Attributes
+    Parameters
     ----------
-    columns : Columns
-    row, place : Tensor
-        Positions of the columns and places, which are broadcast to [...].
-    left : Tensor [m, ...]
-        Sums of the statistics over the points on the left.
-    total : Tensor [m]
-        The same sums over all points of the node.
-    centers_left : Tensor [...] of int64
-        Number of the node's centers on the left.
-    mass_left : Tensor [...] or None
-        Number (or weight) of points on the left, if a statistic counts points.
-    bound : Tensor [...]
-        Bounds of the scores from the previous stage of the criterion, or the scores; undefined before the first.
+    codes : Tensor [f, n] of integers below `bins`
+    bins : int
+    labels : Tensor [n] of int64 below `k`, or None if `k` is 1
+    k : int
+    weight : Tensor [n] of float64, optional
+
+    Returns
+    -------
+    Tensor [f, k, bins] of int32, or of float64 with weights
     """
-
-    columns: Columns
-    row: Tensor
-    place: Tensor
-    left: Tensor
-    total: Tensor
-    centers_left: Tensor
-    mass_left: Tensor | None
-    bound: Tensor
-
-    @property
-    def right(self) -> Tensor:
-        """Sums over the points on the right, [m, ...]."""
-        return self.total.view(-1, *(1,) * (self.left.ndim - 1)) - self.left
-
-    @property
-    def feature(self) -> Tensor:
-        """Column of every cut, which is broadcast to [...]."""
-        return self.columns.features[self.row]
-
-    def sides(self) -> Tensor:
-        """Whether each of the node's centers is on the left, [..., centers]."""
-        return self.columns.centers_of(self.columns.node.centers)[self.row] <= self.place[..., None]
-
-    def gap(self) -> tuple[Tensor, Tensor]:
-        """The node's values on the two sides of every cut, [...] each; infinite where a side is empty."""
-        below, above = self.columns.gaps()
-        return below[self.row, self.place], above[self.row, self.place]
-
-    def sum_left(self, values: Tensor, which: Tensor, exact: bool) -> Tensor:
-        """Sums over the points on the left, [...].
-
-        Parameters
-        ----------
-        values : Tensor [m, points] of float64
-            Values of the node's points.
-        which : Tensor [...] of int64
-            The row of `values` that a cut sums.
-        exact : bool
-            Whether sums of the values are exact without rounding them first.
-        """
-        columns, m = self.columns, len(values)
-        group, member = torch.unique(self.row * m + which, return_inverse=True)
-        values = values if exact else columns.problem.exact(values)
-        row = group.div(m, rounding_mode="floor")
-        totals = columns.chosen_channels(columns.node.rows, values, row, group % m)
-        return columns.problem.reduce(totals)[member, self.place]
-
-    def best(self, slack: float) -> tuple[float, int, int] | None:
-        """The lowest of the scores in `bound`, and the first cut that has it; None if all are infinite."""
-        least = float(self.bound.min())
-        if not least < torch.inf:
-            return None
-        at = int((self.bound <= least + slack).view(torch.uint8).argmax())
-        if self.bound.ndim == 1:
-            row, place = int(self.row[at]), int(self.place[at])
-        else:
-            row, place = divmod(at, self.bound.shape[1])
-        return least, int(self.columns.features[row]), self.columns.code(row, place)
-
-    def where(self, mask: Tensor) -> Cuts:
-        """Select some of all cuts, [f, places] of bool."""
-        row, place = mask.nonzero(as_tuple=True)
-        left, centers_left = self.left[:, row, place], self.centers_left.expand_as(mask)[row, place]
-        mass_left = None if self.mass_left is None else self.mass_left[row, place]
-        return Cuts(self.columns, row, place, left, self.total, centers_left, mass_left, self.bound[row, place])
-
-    def __getitem__(self, which: Tensor) -> Cuts:
-        """Select some of the cuts that may still be the best, by position."""
-        found = (self.row, self.place, self.centers_left, self.bound)
-        row, place, centers_left, bound = (own.index_select(0, which) for own in found)
-        mass_left = None if self.mass_left is None else self.mass_left.index_select(0, which)
-        left = self.left.index_select(1, which)
-        return Cuts(self.columns, row, place, left, self.total, centers_left, mass_left, bound)
+    f, n = codes.shape
+    dtype = _kind(weight)
+    result = torch.zeros(f, k * bins, dtype=dtype, device=codes.device)
+    values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
+    step = _step(BUFFER, n, codes.device)
+    offset = None if labels is None else labels * bins
+    buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
+    for first in range(0, f, step):
+        part = codes[first : first + step]
+        index = buffer[: len(part)].copy_(part)
+        if offset is not None:
+            index.add_(offset)
+        result[first : first + step].scatter_add_(1, index, values.expand_as(index))
+    return result.view(f, k, bins)
 
 
-def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None, only_new: bool) -> tuple[Cuts, Tensor]:
-    """Describe all cuts of some columns; the second result is a mask of the cuts that leave a side empty.
+def channels(codes: Tensor, bins: int, values: Tensor) -> Tensor:
+    """Sums of m values per point by column and code, [f, m, bins]; `values` has shape [m, n]."""
+    f, n = codes.shape
+    m = len(values)
+    result = torch.zeros(f, m, bins, dtype=torch.float64, device=codes.device)
+    step = _step(BUFFER, n * m, codes.device)
+    for first in range(0, f, step):
+        part = codes[first : first + step].to(torch.int64)[:, None].expand(-1, m, -1)
+        result[first : first + step].scatter_add_(2, part, values.expand_as(part))
+    return result
 
-    With `only_new`, cuts that divide points and centers like the cut at the place before are masked, too.
+
+def selected_channels(codes: Tensor, bins: int, values: Tensor, group: Tensor) -> Tensor:
+    """Prefix sums, [f, bins], of one row of `values` [m, n] for every column, as given by `group` [f]."""
+    n = codes.shape[1]
+    result = torch.zeros(len(codes), bins, dtype=torch.float64, device=codes.device)
+    step = max(1, BUDGET // 4 // max(n, bins))
+    for first in range(0, len(codes), step):
+        part = slice(first, first + step)
+        result[part].scatter_add_(1, codes[part].to(torch.int64), values.index_select(0, group[part]))
+    return result.cumsum_(1)
+
+
+def parted(codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Number (or weight) of points that each cut separates from the center of their label, [f, bins].
+
+    Parameters
+    ----------
+    codes : Tensor [f, n]
+    labels : Tensor [n] of int64
+    centers : Tensor [f, k] of int64
+        Codes of the centers.
     """
-    node, places = columns.node, columns.places
-    place = torch.arange(places, device=left.device)
-    if len(node.centers):
-        centers = columns.centers_of(node.centers)
-        centers_left = sums.centers_left(centers, places)
-        impossible = (centers_left == 0) | (centers_left == len(node.centers))
-        if mass_left is not None and only_new:
-            new = mass_left.diff(dim=1, prepend=torch.zeros_like(mass_left[:, :1])) > 0
-            impossible |= ~new.scatter_(1, centers, True)
-    else:
-        centers_left = node.centers.new_zeros(1, 1)
-        if mass_left is not None:
-            impossible = (mass_left <= 0) | (mass_left >= mass_left[:, -1:])
+    k = centers.shape[1]
+    if k * bins > len(labels):  # a histogram would be larger than the node
+        return _parted_directly(codes, bins, labels, centers, weight)
+    result = torch.empty(len(codes), bins, dtype=_kind(weight), device=codes.device)
+    for part, terms in _terms(codes, bins, labels, centers, weight):
+        torch.sum(terms, 1, dtype=result.dtype, out=result[part])
+    return result
+
+
+def _parted_directly(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """The same as :func:`parted`, without a histogram by label."""
+    f, n = codes.shape
+    dtype, kind = _kind(weight), torch.promote_types(codes.dtype, torch.int16)
+    change = torch.zeros(f, bins, dtype=dtype, device=codes.device)
+    jump = torch.zeros(centers.shape, dtype=dtype, device=codes.device)
+    own_codes = centers.to(kind)
+    step = _step(BUFFER, n, codes.device)
+    index = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
+    signed = torch.empty(min(step, f), n, dtype=dtype, device=codes.device)
+    for first in range(0, f, step):
+        columns = slice(first, first + step)
+        part = codes[columns]
+        # 1 if the point is left of its center, so that cuts from the point's code on separate the two
+        side = own_codes[columns].index_select(1, labels).sub_(part).sign_()
+        if weight is None:
+            values = signed[: len(part)].copy_(side)
         else:
-            low, high = columns.ends()
-            impossible = (place < low[:, None]) | (place >= high[:, None])
-    row = torch.arange(len(columns.features), device=left.device)[:, None]
-    return Cuts(columns, row, place, left, left[:, 0, -1], centers_left, mass_left, left[0]), impossible
+            values = torch.mul(side, weight, out=signed[: len(part)])
+        change[columns].scatter_add_(1, index[: len(part)].copy_(part), values)
+        jump[columns].scatter_add_(1, labels.expand_as(part), values)
+    return change.scatter_add_(1, centers, -jump).cumsum_(1)
 
 
-def concatenated(numbers: Sequence[Tensor]) -> Tensor:
-    """Concatenate the sums of several statistics, [m, f, places]."""
-    return numbers[0] if len(numbers) == 1 else torch.cat([own.to(torch.float64) for own in numbers])
+def parted_by_center(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """Number (or weight) of points that each cut separates from their center, by center, [f, k, bins].
+
+    A cut left of the center separates the points on the cut's left. A cut right of the center separates those on
+    the cut's right, whose number is that of all points minus those on the left.
+    """
+    result = torch.empty(*centers.shape, bins, dtype=_kind(weight), device=codes.device)
+    for part, terms in _terms(codes, bins, labels, centers, weight):
+        result[part] = terms
+    return result
+
+
+def _terms(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the result of :func:`parted_by_center` for consecutive ranges of columns."""
+    k = centers.shape[1]
+    mass = torch.bincount(labels, weight, minlength=k)[:, None].to(_kind(weight))
+    step = max(1, CACHED // (k * bins))
+    for first in range(0, len(codes), step):
+        part = slice(first, first + step)
+        counts, own = histogram(codes[part], bins, labels, k, weight), centers[part, :, None]
+        yield part, counts.scatter_add_(2, own, -mass.expand_as(own)).cumsum_(2).abs_()
+
+
+def _kind(weight: Tensor | None) -> torch.dtype:
+    """Type of sums of weights, or of counts."""
+    return torch.int32 if weight is None else torch.float64
+
+
+def least_within_bins(terms: Tensor) -> Tensor:
+    """Lower bound of the weight that any cut inside a bin separates from the centers, [f, bins].
+
+    `terms` are the result of :func:`parted_by_center`. The points inside the bin may not be separated at all, so
+    each center contributes the smaller of the weights of the cuts before and behind the bin.
+    """
+    least = terms.clone()
+    torch.minimum(terms[..., 1:], terms[..., :-1], out=least[..., 1:])
+    least[..., 0] = 0
+    return least.sum(1, dtype=terms.dtype)
+
+
+def centers_left(centers: Tensor, bins: int) -> Tensor:
+    """Number of centers that each cut sends to the left, [f, bins]."""
+    counts = torch.zeros(len(centers), bins, dtype=torch.int64, device=centers.device)
+    return counts.scatter_add_(1, centers, torch.ones_like(centers)).cumsum_(1)
+
+
+def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Renumber codes consecutively, so that only codes of the given points and centers remain.
+
+    Returns
+    -------
+    codes : Tensor [f, n] of int64
+    centers : Tensor [f, k] of int64
+    original : Tensor [f, bins] of int64
+        The old code for every new one.
+    """
+    n = codes.shape[1]
+    ordered, order = sorted_rows(torch.cat([codes, centers.to(codes.dtype)], 1))
+    rank = is_first(ordered).cumsum(1).sub_(1)
+    original = rank.new_zeros(len(codes), int(rank[:, -1].max()) + 1)
+    original.scatter_(1, rank, ordered.to(torch.int64))
+    ranks = torch.empty_like(rank).scatter_(1, order, rank)
+    return ranks[:, :n], ranks[:, n:], original
+
+
+def _step(buffer: int, entries: int, device: torch.device) -> int:
+    """Number of columns whose indices are computed at a time."""
+    return max(1, (buffer if device.type == "cpu" else BUDGET) // max(entries, 1))

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
+import neonxc.trees.columns.columns as sums
 from neonxc.trees.coding.entries import SparseColumns, SparseEntries
 from neonxc.trees.columns.columns import Columns
 from neonxc.trees.problem import Node, Problem
@@ -75,8 +75,14 @@ class NodeEntries(Columns):
         rest = values.sum(1)[which] - result.sum(1)
         return result.scatter_add_(1, self.zero[row][:, None], rest[:, None]).cumsum_(1)
 
-    def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Number (or weight) of points that each cut separates from their centers [f, k], [f, places]."""
+    def parted(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None, by_center: bool = False
+    ) -> Tensor:
+        """Number (or weight) of points that each cut separates from their centers, as for other columns."""
+        if by_center:
+            counts = self.counts(rows, labels, centers.shape[1], weight)
+            every = counts.sum(2, keepdim=True, dtype=counts.dtype)
+            return counts.scatter_add_(2, centers[..., None], -every).cumsum_(2).abs_()
         column, point, code = self._entries_of(rows)
         k, dtype = centers.shape[1], torch.int32 if weight is None else torch.float64
         own = column * k + labels[point]
@@ -89,14 +95,6 @@ class NodeEntries(Columns):
         change.scatter_add_(1, self.zero[:, None], zeros.sum(1, keepdim=True, dtype=dtype))
         jump = _summed(own, side, centers.numel()).view_as(centers)
         return change.scatter_add_(1, centers, -jump.add_(zeros)).cumsum_(1)
-
-    def parted_by_center(
-        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
-        """The same by center, [f, k, places]."""
-        counts = self.counts(rows, labels, centers.shape[1], weight)
-        mass = counts.sum(2, keepdim=True, dtype=counts.dtype)
-        return counts.scatter_add_(2, centers[..., None], -mass).cumsum_(2).abs_()
 
     def _entries_of(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Column, position in `rows`, and code of all entries of the points `rows`."""

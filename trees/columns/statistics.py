@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.sums as sums
+import neonxc.trees.columns.columns as sums
 from neonxc.trees.coding.codes import ColumnBlock, transposed
-from neonxc.trees.coding.value_ranks import select
+from neonxc.trees.coding.exact_sums import select
 from neonxc.trees.columns.columns import Columns, of_block
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class Parted(Statistic):
 
     def sums(self, columns: Columns) -> Tensor:
         """Points that are separated from each center."""
-        return columns.parted_by_center(*self._arguments(columns))
+        return columns.parted(*self._arguments(columns), by_center=True)
 
     def left(self, terms: Tensor) -> Tensor:
         """Sum over the centers."""

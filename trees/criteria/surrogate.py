@@ -56,7 +56,7 @@ class Surrogate(Criterion):
         total = problem.reduce(distances.sum(0))
         gains = distances - distances[:, total.argmin()[None]]
         size = float(total.max())
-        slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * size
+        slack = node.rounding(size)
         many = k * node.n * problem.table.d > FEW and k < 8 * problem.table.d and not problem.sharded
         reach = _reach(gains) if many else None
         gain = -float(problem.reduce(gains.amin(1).sum()) if reach is None else reach.min())
@@ -67,8 +67,7 @@ class Surrogate(Criterion):
         state: NodeGains = node.state
         first = self.problem.reduce((state.gains < 0).any(0), "max")  # no other center improves on the node's best
         if state.reach is not None:
-            slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
-            state.rest = first & (state.reach > state.reach.min() + slack)
+            state.rest = first & (state.reach > state.reach.min() + node.rounding(state.size))
             first = first & ~state.rest
         return (self._channels(node, first),)
 
@@ -77,8 +76,7 @@ class Surrogate(Criterion):
         state: NodeGains = node.state
         if state.rest is None or state.reach is None:
             return ()
-        slack = 8 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
-        more = state.rest & (state.reach <= least + slack)
+        more = state.rest & (state.reach <= least + 2 * node.rounding(state.size))
         return (self._channels(node, more),) if bool(more.any()) else ()
 
     def _channels(self, node: Node, centers: Tensor) -> Channels:
@@ -90,13 +88,11 @@ class Surrogate(Criterion):
 
     def size(self, node: Node) -> float:
         """Cost at the worst center."""
-        size: float = node.state.size
-        return size
+        return float(node.state.size)
 
     def bound(self, node: Node) -> float:
         """Upper bound of the gain, which includes a margin for rounding errors."""
-        bound: float = node.state.gain
-        return bound
+        return float(node.state.gain)
 
     def gain(self, node: Node, score: float) -> float:
         """Decrease of the cost; 0 is allowed, because some leaves need two cuts to lower their cost."""

@@ -16,9 +16,8 @@ from neonxc.common.numbers import text
 from neonxc.common.warnings import warn
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact_sums import counts_by_label
+from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
-from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import refined, score_tree

@@ -13,11 +13,11 @@ from torch import Tensor
 from neonxc.common.processes import Ranks
 from neonxc.data.inputs import check_names
 from neonxc.trees.coding.matrix import DataMatrix
+from neonxc.trees.criteria.centers import Mistakes
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.gini import Gini
-from neonxc.trees.criteria.median import Median
-from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.criteria.labels import Gini
 from neonxc.trees.criteria.surrogate import Surrogate
+from neonxc.trees.criteria.unsupervised import Median
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import one_leaf_per_center
 from neonxc.trees.fitted.builder import TreeBuilder

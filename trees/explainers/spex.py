@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Any
 
-from neonxc.trees.criteria.conductance import CliqueConductance, GraphConductance
 from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.labels import CliqueConductance, GraphConductance
 from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.graph import Graph, as_graph, knn_graph

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.criteria.centers import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves, separate_centers

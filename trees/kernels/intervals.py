@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-import neonxc.trees.columns.sums as sums
+import neonxc.trees.columns.columns as sums
 from neonxc.rules.intervals import Intervals
-from neonxc.trees.coding.value_ranks import between
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.problem import Cut, Node, Problem, between
 
 CACHED = 1 << 16  # entries of a temporary array, so that it fits into a core's cache
 

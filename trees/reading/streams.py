@@ -24,10 +24,9 @@ from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import are_labels, check_names
 from neonxc.data.table import Table
 from neonxc.trees.coding.bins import Sketch
-from neonxc.trees.coding.codes import CodedColumns, stored_columns
+from neonxc.trees.coding.codes import CodedColumns, code_type, stored_columns
 from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.coding.value_ranks import code_type
 from neonxc.trees.fitted.builder import nearest_values
 from neonxc.trees.fitted.tree import ThresholdTree
 

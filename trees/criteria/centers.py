@@ -1,4 +1,4 @@
-"""Cost when every point moves to the nearest center on its side of a cut: criteria of ExGreedy and ExShallow."""
+"""Points that a cut separates from their centers, and their cost: criteria of IMM, EMN, ExGreedy and ExShallow."""
 
 from __future__ import annotations
 
@@ -8,9 +8,51 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.columns.statistics import PartedFrom, Points, Statistic
+from neonxc.trees.columns.statistics import Parted, PartedFrom, Points, Statistic
 from neonxc.trees.criteria.criterion import Criterion, Cuts
 from neonxc.trees.problem import Node, Problem
+
+
+class Mistakes(Criterion):
+    """Number of mistakes (IMM), or mistakes divided by the smaller number of centers on a side (EMN).
+
+    A mistake is a point that a cut separates from its center. Every point is counted at most once: points that an
+    earlier cut has separated from their center are ignored.
+
+    Parameters
+    ----------
+    problem : Problem
+    shared : bool
+        Whether to divide by the smaller number of centers on a side (EMN).
+
+    References
+    ----------
+    .. [1] M. Moshkovitz, S. Dasgupta, C. Rashtchian, N. Frost, "Explainable k-means and k-medians clustering",
+       ICML 2020, Algorithm 1.
+    .. [2] H. Esfandiari, V. Mirrokni, S. Narayanan, "Almost tight approximation algorithms for explainable
+       clustering", SODA 2022.
+    """
+
+    coarse = True
+
+    def __init__(self, problem: Problem, shared: bool = False) -> None:
+        super().__init__(problem)
+        self.shared = shared
+
+    def statistics(self, node: Node) -> tuple[Parted]:
+        """Number of points that are separated from their centers."""
+        return (Parted(self.problem, node),)
+
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """Number of mistakes, or the ratio of EMN."""
+        if not self.shared:
+            return cuts.left[0]
+        return cuts.left[0] / torch.minimum(cuts.centers_left, len(node.centers) - cuts.centers_left)
+
+    def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
+        """Least number of mistakes; for EMN, divided by the most centers that the smaller side can have."""
+        return least[0] / (len(node.centers) // 2 if self.shared else 1)
+
 
 ROWS = 1 << 18  # number of points that are processed at a time, which limits temporary copies
 
@@ -91,8 +133,7 @@ class InducedCost(Criterion):
 
     def size(self, node: Node) -> float:
         """Cost of the points at their farthest centers."""
-        extent: float = node.state.extent
-        return extent
+        return float(node.state.extent)
 
     def least_cost(self, node: Node, cuts: Cuts) -> Tensor:
         """Lower bound: points that are separated from their nearest center move to the second nearest."""
@@ -100,8 +141,8 @@ class InducedCost(Criterion):
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
         """The same bound with the points that all cuts inside a bin separate."""
-        total: float = node.state.total
-        return total + least[0]
+        found: Tensor = node.state.total + least[0]
+        return found
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Cost with every point at the nearest center on its side."""
@@ -153,8 +194,7 @@ class CostAndDepth(InducedCost):
     def open(self, node: Node) -> NodeCosts:
         """As for the induced cost. If every point lies on a center, costs are used instead of ratios."""
         state = super().open(node)
-        rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.extent
-        state.scale = 1 / state.total if state.total > rounding else 1.0
+        state.scale = 1 / state.total if state.total > node.rounding(state.extent) else 1.0
         state.used = self._used(node)
         return state
 

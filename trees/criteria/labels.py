@@ -1,4 +1,4 @@
-"""Conductance of the two sides of a cut in a graph: the criteria of the SpEx explainers."""
+"""How well a cut keeps the points of a cluster together: the criteria of CART and of the SpEx explainers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,63 @@ from neonxc.trees.graph import Graph
 from neonxc.trees.problem import Node, Problem
 
 
+class Gini(Criterion):
+    """Gini impurity of the two sides, weighted by their numbers of points as in scikit-learn's trees.
+
+    References
+    ----------
+    .. [1] L. Breiman et al., "Classification and regression trees", 1984.
+    """
+
+    def open(self, node: Node) -> tuple[Tensor, float, float]:
+        """A row of ones and the clusters' masses, the sum of their squares, and impurity times mass."""
+        points = self.problem.clusters(node)[1]
+        squares = sum(mass * mass for mass in points.tolist())
+        impurity = node.mass - squares / node.mass if node.mass else 0.0
+        if impurity <= 8 * torch.finfo(torch.float64).eps * node.mass:  # only a rounding error
+            impurity = 0.0
+        return torch.stack([torch.ones_like(points), points]), squares, impurity
+
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """Weighted impurity of the two sides; each side adds ``n - sum_c n_c^2 / n``."""
+        (weights, total, _), left = node.state, floating(cuts.left)
+        on_left, products = torch.tensordot(weights, left, 1)
+        squares = left.square_().sum(0)
+        on_right = node.mass - on_left
+        squares_right = (total - 2 * products).add_(squares)
+        return node.mass - squares.div_(positive(on_left)) - squares_right.div_(positive(on_right))
+
+    def bound(self, node: Node) -> float:
+        """Weighted impurity of the node."""
+        impurity: float = node.state[2]
+        return impurity if impurity > 0 else -torch.inf
+
+    def gain(self, node: Node, score: float) -> float:
+        """Decrease of the weighted impurity."""
+        return float(node.state[2] - score)
+
+
 def conductance(inside: Tensor, volume: Tensor) -> Tensor:
     """Fraction of a side's volume that belongs to edges leaving it; 1 for a side without edges."""
     return 1 - 2 * inside / positive(volume)
 
 
-class CliqueConductance(Criterion):
+class Conductance(Criterion):
+    """Sum of the conductances of both sides of a cut. The node's own conductance is the last part of its state."""
+
+    def size(self, node: Node) -> float:
+        """Maximum of the score: each of the two conductances is at most 1."""
+        return 2.0
+
+    def gain(self, node: Node, score: float) -> float:
+        """Decrease of the tree's total conductance by a cut (Eq. 4); it may be negative.
+
+        It is rounded to 12 decimals, so that gains that differ only by rounding errors are ties.
+        """
+        return round(float(node.state[-1] - score), 12)
+
+
+class CliqueConductance(Conductance):
     """Sum of the conductances of both sides in the clique graph, which connects all points of a cluster.
 
     The graph is never built. If L_c of the M_c points of cluster c are on a side, ``L_c (L_c - 1) / 2`` edges of
@@ -75,16 +126,8 @@ class CliqueConductance(Criterion):
         volume, edges = torch.tensordot(torch.stack([degree * edge, edge]), points, 1)
         return conductance((torch.tensordot(edge, points.square(), 1) - edges) / 2, volume)
 
-    def size(self, node: Node) -> float:
-        """Maximum of the score: each of the two conductances is at most 1."""
-        return 2.0
 
-    def gain(self, node: Node, score: float) -> float:
-        """Decrease of the tree's total conductance by a cut (Eq. 4); it may be negative."""
-        return _without_rounding(node.state[2] - score)
-
-
-class GraphConductance(Criterion):
+class GraphConductance(Conductance):
     """Sum of the conductances of both sides in a given graph.
 
     Parameters
@@ -107,29 +150,16 @@ class GraphConductance(Criterion):
         """Weight of the edges inside the node by the sides of their ends, and volumes."""
         return Pairs(self.problem, node, self.graph), Points(self.problem, node, self.degree)
 
-    def open(self, node: Node) -> float:
+    def open(self, node: Node) -> tuple[float]:
         """Conductance of the node."""
         inside = self.problem.reduce(
             self.graph.weight.index_select(0, Pairs(self.problem, node, self.graph).elements).sum()
         )
         volume = self.problem.reduce(self.degree.index_select(0, node.rows).sum())
-        return float(conductance(inside, volume))
+        return (float(conductance(inside, volume)),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Conductance of the left side plus that of the right side."""
         _, both_left, volume_left = cuts.left
         both_right, _, volume_right = cuts.right  # an edge lies right of a cut if its lower end does
         return conductance(both_left, volume_left) + conductance(both_right, volume_right)
-
-    def size(self, node: Node) -> float:
-        """Maximum of the score: each of the two conductances is at most 1."""
-        return 2.0
-
-    def gain(self, node: Node, score: float) -> float:
-        """Decrease of the tree's total conductance by a cut (Eq. 4); it may be negative."""
-        return _without_rounding(node.state - score)
-
-
-def _without_rounding(gain: float) -> float:
-    """Round gains to 12 decimals, so that gains that differ only by rounding errors are ties."""
-    return round(float(gain), 12)
