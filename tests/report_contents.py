@@ -25,7 +25,7 @@ from neonxc.report.contents import (
     Figure,
     Item,
     Pair,
-    Points,
+    PointMap,
     Reproduce,
     RuleText,
     Statement,
@@ -150,7 +150,7 @@ def table(X, k, title):
     axes = PCA(2).fit(Z)
     place = axes.transform(Z)
     place = ((place - place.min(0)) / np.ptp(place, 0).max() * 1000).round().astype(int)
-    points = Points(
+    points = PointMap(
         list(range(len(X))), None, place[:, 0].tolist(), (1000 - place[:, 1]).tolist(), y.tolist(), rival.tolist(),
         [order[node] for node in leaf], logit.tolist(), printed, relevance.T.tolist(),
         [_change(Z[r], centers, y[r], rival[r], mean, spread) for r in range(len(X))],

@@ -131,6 +131,19 @@ def test_batch_norm_is_folded_only_along_its_channels(outputs):
     torch.testing.assert_close(relevance(net, x), gradient_times_input(net, x))
 
 
+@pytest.mark.parametrize("layer", [nn.Linear(3, 2), nn.Conv1d(3, 2, 2), nn.Conv2d(3, 2, 2), nn.Conv3d(3, 2, 2)])
+def test_weights_are_contracted_with_the_dimension_that_rules_are_told(layer):
+    told = []
+
+    def rule(linear, x, y, m):
+        told.append((x.shape[linear.channels], linear.weight.shape[1]))
+        return Epsilon()(linear, x, y, m)
+
+    sides = [4] * (layer.weight.ndim - 2)
+    LRP(layer, Composite(rule)).attribute(torch.rand(5, 3, *sides), (1, *[0] * len(sides)))
+    assert told == [(3, 3)]
+
+
 # --- weights that depend on the input ----------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import report_contents as reports
 from neonxc.common import colours as colors
 from neonxc.report import charts
 from neonxc.report.charts import curves
-from neonxc.report.contents import Column, Contents, Curve, Points, Reproduce, Statement, TreeNode, Trust
+from neonxc.report.contents import Column, Contents, Curve, PointMap, Reproduce, Statement, TreeNode, Trust
 from neonxc.report.page import HERE, as_json, embedded, page_data, render
 from neonxc.report.tree import outline
 
@@ -61,7 +61,7 @@ def report(request):
 
 
 def empty(**parts):
-    points = Points([], None, [], [], [], [], [], [], [], [], [], "", "")
+    points = PointMap([], None, [], [], [], [], [], [], [], [], [], "", "")
     reproduce = Reproduce([], [], [])
     bare = Contents(
         "Nothing", "table", "", 0, 0, 0, "", [], [], [], [], [], [], [], points, Trust(), reproduce, ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import stored
+from . import reader
 from .beta import BetaInterpretable
 from .kcenter import KCenter
 from .patterns import patterns
 from .strong import StronglyInterpretable
 
-__all__ = ["BetaInterpretable", "KCenter", "StronglyInterpretable", "patterns", "stored"]
+__all__ = ["BetaInterpretable", "KCenter", "StronglyInterpretable", "patterns", "reader"]

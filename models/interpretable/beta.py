@@ -14,7 +14,7 @@ from torch import Tensor
 from neonxc.data.table import Table
 
 from .kcenter import COMMON_CONSTRAINTS, COUNT
-from .problem import Objective, Problem, beta_max, scores
+from .problem import InterpretableProblem, Objective, beta_max, scores
 from .relocation import Solution
 from .search import solve
 from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
@@ -178,14 +178,14 @@ class BetaInterpretable(InterpretableClusterer):
         order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy())))
         order = order.to(points.rows.device)
         points, on_device = points.take(order), torch.from_numpy(codes).to(order.device)[order]
-        problem = Problem(
+        problem = InterpretableProblem(
             points, on_device, len(frequencies), self.n_clusters, float(self.beta), Objective(self.objective)
         )
         found, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
         self._describe(table, problem, found, order)
         return self
 
-    def _describe(self, table: Table, problem: Problem, found: Solution, order: Tensor) -> None:
+    def _describe(self, table: Table, problem: InterpretableProblem, found: Solution, order: Tensor) -> None:
         """Number the clusters and set the attributes."""
         counts = problem.counts(found.labels)
         _, first = np.unique(found.labels.cpu().numpy(), return_index=True)

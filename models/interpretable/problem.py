@@ -61,7 +61,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Problem:
+class InterpretableProblem:
     """Points, their values of interest, and the requirements on the clusters."""
 
     points: EncodedPoints

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .problem import Problem, scores
+from .problem import InterpretableProblem, scores
 
 ROUNDS = 20  # maximum number of rounds of moves with fixed centers, and of updates of the centers
 
@@ -25,12 +25,12 @@ class Solution:
     value: float
 
 
-def relocate(problem: Problem, labels: Tensor) -> Solution:
+def relocate(problem: InterpretableProblem, labels: Tensor) -> Solution:
     """Alternately move points and update the centers as long as the objective decreases."""
     return _alternate(problem, labels, partial(_move_points, problem))
 
 
-def open_clusters(problem: Problem, labels: Tensor) -> Tensor:
+def open_clusters(problem: InterpretableProblem, labels: Tensor) -> Tensor:
     """Add clusters up to `n_clusters`, each at the point of highest cost that is allowed to leave its cluster.
 
     Points that are nearer to the new cluster move there as far as all clusters stay interpretable.
@@ -57,12 +57,14 @@ def open_clusters(problem: Problem, labels: Tensor) -> Tensor:
     return labels
 
 
-def reassign(problem: Problem, labels: Tensor) -> Tensor:
+def reassign(problem: InterpretableProblem, labels: Tensor) -> Tensor:
     """Alternately assign points to the nearest center and update the centers, ignoring values of interest."""
     return _alternate(problem, labels, _nearest).labels
 
 
-def _alternate(problem: Problem, labels: Tensor, move: Callable[[Tensor, Tensor], Tensor]) -> Solution:
+def _alternate(
+    problem: InterpretableProblem, labels: Tensor, move: Callable[[Tensor, Tensor], Tensor]
+) -> Solution:
     best, far = _solution(problem, labels)
     for _ in range(ROUNDS):
         labels = move(best.labels, far)
@@ -75,7 +77,7 @@ def _alternate(problem: Problem, labels: Tensor, move: Callable[[Tensor, Tensor]
     return best
 
 
-def _solution(problem: Problem, labels: Tensor) -> tuple[Solution, Tensor]:
+def _solution(problem: InterpretableProblem, labels: Tensor) -> tuple[Solution, Tensor]:
     """The best centers of a clustering with its objective, and the costs of all points, [n, K]."""
     rows, points = problem.centers(labels)
     far = problem.costs(rows)
@@ -88,7 +90,7 @@ def _nearest(labels: Tensor, far: Tensor) -> Tensor:
     return new if int(torch.bincount(new, minlength=far.shape[1]).amin()) > 0 else labels
 
 
-def _move_points(problem: Problem, labels: Tensor, far: Tensor) -> Tensor:
+def _move_points(problem: InterpretableProblem, labels: Tensor, far: Tensor) -> Tensor:
     """Labels after rounds of moves with fixed centers, which never increase the cost of a point."""
     for _ in range(ROUNDS):
         new = _move_round(problem, labels, far)
@@ -98,7 +100,7 @@ def _move_points(problem: Problem, labels: Tensor, far: Tensor) -> Tensor:
     return labels
 
 
-def _move_round(problem: Problem, labels: Tensor, far: Tensor) -> Tensor | None:
+def _move_round(problem: InterpretableProblem, labels: Tensor, far: Tensor) -> Tensor | None:
     """One round of moves: each point requests the nearest center that reduces its cost; None if none moves.
 
     A cluster with m of its s points of the majority value has the slack ``m - beta s >= 0``. An arriving point of

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .problem import Problem, allot, beta_max, excess, free_places, max_size, scores
+from .problem import InterpretableProblem, allot, beta_max, excess, free_places, max_size, scores
 from .relocation import Solution, open_clusters, reassign, relocate
 from .traversal import Starts, best_cover, draw_by_distance, farthest_first
 
 VALUE = attrgetter("value")
 
 
-def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bool, int]:
+def solve(problem: InterpretableProblem, starts: Starts, max_iter: int) -> tuple[Solution, bool, int]:
     """Find the best of several interpretable clusterings.
 
     As in the paper, Algorithm 1 starts from clusterings with every number of clusters up to `n_clusters`. In
@@ -49,7 +49,7 @@ def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bo
     return best, converged, steps
 
 
-def improve(problem: Problem, labels: Tensor, max_iter: int) -> tuple[Tensor | None, int]:
+def improve(problem: InterpretableProblem, labels: Tensor, max_iter: int) -> tuple[Tensor | None, int]:
     """Algorithm 1: improve the cluster with the lowest score until all clusters reach beta.
 
     Returns the labels, or None if beta is not reached, and the number of iterations.
@@ -77,7 +77,7 @@ def improve(problem: Problem, labels: Tensor, max_iter: int) -> tuple[Tensor | N
     return None, max_iter
 
 
-def constructions(problem: Problem, starts: Starts) -> Iterator[Tensor]:
+def constructions(problem: InterpretableProblem, starts: Starts) -> Iterator[Tensor]:
     """Yield labels of clusterings that reach beta by construction; there is at least one if any clustering does.
 
     They have one cluster for each of the k most frequent values, for all possible k, and the points of other
@@ -93,7 +93,7 @@ def constructions(problem: Problem, starts: Starts) -> Iterator[Tensor]:
         yield best_cover(problem.points, problem.codes, problem.n_clusters, starts).labels
 
 
-def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Tensor:
+def _clusters_of_values(problem: InterpretableProblem, frequencies: np.ndarray, k: int) -> Tensor:
     """Labels with a cluster for each of the k most frequent values; other points go to clusters with capacity."""
     codes = problem.codes
     top = np.argsort(-frequencies, kind="stable")[:k]
@@ -108,7 +108,7 @@ def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Te
     return labels
 
 
-def _first_labels(problem: Problem, starts: Starts) -> Iterator[tuple[Tensor, float]]:
+def _first_labels(problem: InterpretableProblem, starts: Starts) -> Iterator[tuple[Tensor, float]]:
     """Yield labels to start from, with a lower bound of the objective for the same number of clusters.
 
     For k-center, k + 1 points with pairwise distances of at least r can't be covered by k centers with a radius
@@ -126,12 +126,12 @@ def _first_labels(problem: Problem, starts: Starts) -> Iterator[tuple[Tensor, fl
                 yield reassign(problem, cover.labels), 0.0
 
 
-def _finish(problem: Problem, labels: Tensor) -> Solution:
+def _finish(problem: InterpretableProblem, labels: Tensor) -> Solution:
     _, labels = labels.unique(return_inverse=True)
     return relocate(problem, open_clusters(problem, labels))
 
 
-def boost_majority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
+def boost_majority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
     """Merge a cluster with the nearest one of the same majority value, and split the union by its main values.
 
     Algorithm 2. The points of other values are divided so that both clusters have about the same score.
@@ -142,7 +142,7 @@ def boost_majority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | N
     return None if other is None else _split_union(problem, labels, cluster, other)
 
 
-def reduce_minority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
+def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
     """Move points of other values, the farthest first, from a cluster to the nearest ones that can take them.
 
     Algorithm 3. A cluster can take points of its majority value, which raise its score, and other points as long
@@ -173,7 +173,7 @@ def reduce_minority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | 
     return labels if moved else None
 
 
-def boost_interpretability(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
+def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
     """Make a frequent value, which is the majority value of no cluster, the majority value of this cluster.
 
     Algorithm 5. The cluster first takes the points of that value from the nearest cluster that has some. Then its
@@ -237,20 +237,20 @@ def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tenso
     return targets, left
 
 
-def _costs(problem: Problem, mask: Tensor, to: Tensor) -> Tensor:
+def _costs(problem: InterpretableProblem, mask: Tensor, to: Tensor) -> Tensor:
     """Costs of the points `to` in the cluster given by a mask."""
     row, _ = problem.objective.center(problem.points.take(mask.nonzero()[:, 0]))
     return problem.costs(row, to)[:, 0]
 
 
-def _nearest_cluster(problem: Problem, labels: Tensor, inside: Tensor, value: int) -> int | None:
+def _nearest_cluster(problem: InterpretableProblem, labels: Tensor, inside: Tensor, value: int) -> int | None:
     """The other cluster that has the point with the given value nearest to a cluster's center."""
     among = ((problem.codes == value) & ~inside).nonzero()[:, 0]
     return int(labels[among[_costs(problem, inside, among).argmin()]]) if len(among) else None
 
 
 def _split_union(
-    problem: Problem, labels: Tensor, cluster: int, other: int, value: int | None = None
+    problem: InterpretableProblem, labels: Tensor, cluster: int, other: int, value: int | None = None
 ) -> Tensor | None:
     """Split the union of two clusters by its two most frequent values; `value`, if given, is one of them."""
     union = (labels == cluster) | (labels == other)

@@ -121,7 +121,7 @@ def choose_k(
     >>> choice.reason
     'k = 3 has the greatest silhouette (0.72) of those that are found again on half of the rows'
     """
-    from neonxc.trees import ExShallow
+    from neonxc.trees import ExShallow  # depends on this package
 
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         raise TypeError(f"clusters needs several numbers of clusters, such as range(2, 11), got {clusters!r}")

@@ -260,7 +260,7 @@ class Change:
 
 
 @dataclass
-class Points:
+class PointMap:
     """A sample of the points, for the map and for the details of single points.
 
     Attributes
@@ -375,7 +375,7 @@ class Contents:
         Comparisons of two clusters.
     tree : list of TreeNode
         Nodes of the tree in preorder.
-    points : Points
+    points : PointMap
         Sample of the points.
     trust : Trust
         Evidence for the quality of the results.
@@ -405,7 +405,7 @@ class Contents:
     cards: list[Card]
     pairs: list[Pair]
     tree: list[TreeNode]
-    points: Points
+    points: PointMap
     trust: Trust
     reproduce: Reproduce
     created: str

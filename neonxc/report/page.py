@@ -19,7 +19,7 @@ from neonxc.common import colours
 from neonxc.common.numbers import as_printed
 from neonxc.report import charts
 from neonxc.report.charts import curves
-from neonxc.report.contents import Card, Column, Contents, Item, Pair, Points
+from neonxc.report.contents import Card, Column, Contents, Item, Pair, PointMap
 from neonxc.report.tree import outline
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
@@ -45,9 +45,9 @@ def render(contents: Contents) -> str:
 
     Examples
     --------
-    >>> from neonxc.report.contents import Contents, Points, Reproduce, Trust
+    >>> from neonxc.report.contents import Contents, PointMap, Reproduce, Trust
     >>> from neonxc.report.page import render
-    >>> points = Points([], None, [], [], [], [], [], [], [], [], [], "", "")
+    >>> points = PointMap([], None, [], [], [], [], [], [], [], [], [], "", "")
     >>> contents = Contents(
     ...     "Wine & co",
     ...     "table",
@@ -244,7 +244,7 @@ def as_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _points(points: Points, kept: list[int]) -> dict[str, Any]:
+def _points(points: PointMap, kept: list[int]) -> dict[str, Any]:
     words: dict[str, int] = {}
 
     def value(printed: Any) -> Any:

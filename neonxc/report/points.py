@@ -17,7 +17,7 @@ from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of
 from neonxc.data.table import Table
 from neonxc.report.clustering import Clustering, stratified
-from neonxc.report.contents import Card, Change, Item, Points
+from neonxc.report.contents import Card, Change, Item, PointMap
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import is_category, printed
 
@@ -40,7 +40,7 @@ def points(
     others: list[Item],
     leaf: np.ndarray | None,
     projection: Projection,
-) -> Points:
+) -> PointMap:
     """Take a stratified sample of the points, which includes `others` and those on the cards."""
     own = clustering.own[relevance.index]
     most = max(500, min(MOST, VALUES // (len(relevance.shown) + 6)))
@@ -53,7 +53,7 @@ def points(
     flat, axes = _projected(space, projection)
     x, y = (_scaled(flat[:, i]) for i in (0, 1))
     share = relevance.values[places] / np.maximum(np.abs(relevance.logit[places]), 1e-300)[:, None]
-    return Points(
+    return PointMap(
         index.tolist(),
         None if names is None else [names[row] for row in index.tolist()],
         x.tolist(),

@@ -85,7 +85,7 @@ class TradeOff(list[Candidate]):
         matplotlib.axes.Axes
         """
         if ax is None:
-            from matplotlib import pyplot
+            from matplotlib import pyplot  # takes long
 
             ax = pyplot.figure(figsize=(8, 4), layout="constrained").add_subplot()
         front: dict[tuple[float, float], list[str]] = {}
@@ -178,7 +178,7 @@ def trade_off(
     >>> 1 <= trees.front[0].cost_ratio <= trees[-1].cost_ratio
     True
     """
-    from neonxc.evaluation import cost_ratio, wad, waes
+    from neonxc.evaluation import cost_ratio, wad, waes  # loads captum
 
     if sum(given is not None for given in (labels, centers, reference)) != 1:
         raise ValueError("trade_off needs one of labels, centers and reference: the clustering that is explained")

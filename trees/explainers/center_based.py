@@ -291,7 +291,7 @@ class ExShallow(CenterTree):
         .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
            Pattern Recognition, 2023, Section 4.4.
         """
-        from neonxc.evaluation import waes
+        from neonxc.evaluation import waes  # only tuning needs it
 
         data = self._prepare(X, labels, centers, sample_weight)
         base = data.reference_cost or data.problem.cost(data.problem.labels)

@@ -269,7 +269,7 @@ class ThresholdTree:
         -------
         Rules
         """
-        from neonxc.trees.rules import rules
+        from neonxc.trees.rules import rules  # is about trees
 
         return rules(self, **options)
 
@@ -307,7 +307,7 @@ class ThresholdTree:
                [0., 1.],
                [0., 1.]])
         """
-        from neonxc.trees.fitted.to_sklearn import to_sklearn
+        from neonxc.trees.fitted.to_sklearn import to_sklearn  # is about trees
 
         return to_sklearn(self)
 

@@ -137,7 +137,7 @@ def from_estimator(model: Any, table: DataMatrix, X: Any, weight: Tensor | None,
                 raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
             reference = SpectralClustering(k, affinity="nearest_neighbors", **seed)
         elif reference == "kernel_kmeans":
-            from neonxc.models import KernelKMeans
+            from neonxc.models import KernelKMeans  # other references do without it
 
             reference = KernelKMeans(k, objective="feature", **seed)
     with ranks.agreed():
@@ -174,7 +174,7 @@ def kmeans(
     result as two equal points.
     """
     if not ranks.alone:
-        from neonxc.models import KernelKMeans
+        from neonxc.models import KernelKMeans  # other references do without it
 
         model = KernelKMeans(k, n_support=1, n_init=10, random_state=common_seed(random_state, ranks))
         weights = None if weight is None else weight.cpu().numpy()

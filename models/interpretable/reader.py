@@ -1,4 +1,4 @@
-"""Saving and loading of the fitted clusterers of this folder, and the network of a k-center clustering."""
+"""The network of a k-center clustering, and how the fitted clusterers of this folder are stored."""
 
 from __future__ import annotations
 
