@@ -40,7 +40,7 @@ NOT_CALLED = {
         "trees.columns.statistics.Statistic"
     ),
     "every imputer returns one": "evaluation.imputers.Filling",
-    "every report consists of them": "report.contents.Card report.contents.Contents report.contents.Points",
+    "every report consists of them": "report.contents.Card report.contents.Contents report.contents.PointMap",
 }
 
 
