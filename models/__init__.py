@@ -27,7 +27,7 @@ from .images import load_image, to_tensor
 from .interpretable import BetaInterpretable, KCenter, StronglyInterpretable, patterns
 from .kernel import KernelKMeans
 from .scan import SCAN
-from .words import WordVectors
+from .words import SentenceEncoder, WordVectors
 
 __all__ = [
     "BACKBONES",
@@ -37,6 +37,7 @@ __all__ = [
     "FeatureExtractor",
     "KCenter",
     "KernelKMeans",
+    "SentenceEncoder",
     "StronglyInterpretable",
     "WordVectors",
     "alexnet",

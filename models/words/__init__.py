@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import carrier
+from .sentences import SentenceEncoder
 from .vectors import WordVectors
 
-__all__ = ["WordVectors", "carrier"]
+__all__ = ["SentenceEncoder", "WordVectors", "carrier"]

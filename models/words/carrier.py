@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
-from torch import Tensor
+from torch import Tensor, nn
 
-from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
+from neonxc.carriers import Backbone, Carrier, Decide, HeadRule, Record, carrier_of
+from neonxc.common.memory import blocks
+from neonxc.common.modules import check_evaluating
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
 from neonxc.head.detection import LinearDetection, full_precision
 
+from .sentences import SentenceEncoder
 from .vectors import WordVectors
 
 
@@ -57,12 +60,13 @@ class Words(Carrier):
     """Carrier of texts, which are strings or word indices from :meth:`WordVectors.encode`."""
 
     missing = "word"
+    mask: int | None = None
     module: WordVectors
 
     def stored(self, X: Any) -> Table:
         """Word indices [N, T]."""
         table = Table.read(X)
-        return table.holding(self.module.encode(X).double() if is_texts(X) else table.tensor.to(self.device))
+        return table.holding(self.module.encode(table.data).double() if is_texts(X) else table.tensor.to(self.device))
 
     def features(self, x: Tensor) -> Tensor:
         """Mean vectors [N, d]."""
@@ -86,9 +90,13 @@ class Words(Carrier):
 
     def columns(self, X: Any) -> csr_matrix:
         """Number of occurrences of every word in the texts, [N, words]."""
-        ids = self.batch(X).tensor.long().cpu()
+        ids = self.batch(X).tensor.cpu()
         text, place = (ids >= 0).nonzero(as_tuple=True)
-        return csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.units)))
+        return csr_matrix((np.ones(len(text)), (text, self.words(ids)[text, place])), (len(ids), len(self.units)))
+
+    def words(self, x: Tensor) -> Tensor:
+        """Positions of words [N, W] in the vocabulary; any for -1."""
+        return x.long().clamp(min=0)
 
     @property
     def units(self) -> list[str]:
@@ -98,7 +106,7 @@ class Words(Carrier):
     def accumulate(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of every word, summed over its occurrences."""
         relevance = next(self.record(x).relevance([decide], "midpoint")).double().cpu()
-        words = x.long().clamp(min=0).cpu()  # the relevance of unknown words is 0
+        words = self.words(x).cpu()  # the relevance of unknown words is 0
         total.index_put_((column[:, None].cpu(), words), relevance, accumulate=True)
 
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
@@ -111,3 +119,91 @@ class Words(Carrier):
 @carrier_of.register
 def _(features: WordVectors, *options: Any) -> Words:
     return Words(features, *options)
+
+
+class _Embedded(nn.Module):
+    """A sentence encoder as a network of token embeddings [N, T, e]."""
+
+    wraps = "encoder.model"
+
+    def __init__(self, encoder: SentenceEncoder, mask: Tensor) -> None:
+        super().__init__()
+        self.encoder, self.mask = encoder, mask
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute the embeddings [N, d] of texts."""
+        return self.encoder.embedding(inputs, self.mask)
+
+
+class _Encoded(Record):
+    """Batch of texts whose relevance LRP propagates to the token embeddings, and which is summed over words."""
+
+    carrier: Sentences
+
+    def __init__(self, carrier: Sentences, x: Tensor, several: bool) -> None:
+        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
+
+        self.carrier, self.x, encoder = carrier, x, carrier.module
+        self.parts, ids = [], x.long()
+        for some in encoder.batches(x):
+            tokens = encoder.tokens(ids[some])
+            network = LRP(_Embedded(encoder, tokens.mask), carrier.composite)
+            self.parts.append((some, tokens.word, network.record(encoder.inputs(tokens).detach(), several)))
+        order = torch.cat([some for some, *_ in self.parts]).argsort()
+        self.features = torch.cat([recording.output.detach() for *_, recording in self.parts])[order]
+
+    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
+        for decide in decisions:
+            start = self.carrier.multiplier(self.features, decide, rule)
+            found = torch.zeros_like(self.x, dtype=start.dtype)
+            for some, word, recording in self.parts:
+                own = recording.propagate(start[some]).sum(2).masked_fill(word < 0, 0.0)
+                found[some] = found[some].scatter_add(1, word.clamp(min=0), own)
+            yield found
+
+
+class Sentences(Words, Backbone):
+    """Carrier of texts behind a sentence encoder, which are strings or numbers from :meth:`SentenceEncoder.encode`.
+
+    The vocabulary consists of the words that the encoder has met.
+    """
+
+    module: SentenceEncoder  # type: ignore[assignment]
+    rules = Backbone.rules
+
+    def stored(self, X: Any) -> Table:
+        """Word numbers [N, W]."""
+        check_evaluating(self.module)
+        return super().stored(X)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Embeddings [N, d]."""
+        with torch.no_grad():
+            return self.module(x)
+
+    def record(self, x: Tensor, several: bool = False) -> Record:
+        """Run the encoder under LRP."""
+        return _Encoded(self, x, several)
+
+    def parts(self, X: Any) -> Iterator[Tensor]:
+        """Yield word numbers, block by block; all texts are encoded first, so that the vocabulary is complete."""
+        x = self.stored(X).tensor
+        return (x[part] for part in self.blocks(x))
+
+    def blocks(self, x: Any) -> Iterator[slice]:
+        """Slices of the texts whose states fit into memory."""
+        return blocks(len(x), self.module.bytes_per_text(x), x.device)
+
+    def words(self, x: Tensor) -> Tensor:
+        """Positions of words [N, W] in the vocabulary; any for -1."""
+        return self.module.word_of(x)
+
+    @property
+    def mask(self) -> int | None:
+        """Number of the word that stands for a missing one; None if any other word does."""
+        return self.module.mask_word
+
+
+@carrier_of.register
+def _(features: SentenceEncoder, *options: Any) -> Sentences:
+    return Sentences(features, *options)

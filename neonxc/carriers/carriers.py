@@ -331,6 +331,8 @@ def _stays_sparse(x: Tensor | SparseRows) -> TypeGuard[SparseRows]:
 class _Propagation(Record):
     """A forward pass through a feature network, recorded by LRP."""
 
+    carrier: Backbone
+
     def __init__(self, carrier: Backbone, x: Tensor, several: bool) -> None:
         from neonxc.lrp import LRP  # loads captum, which networks of tables do without
 
@@ -342,24 +344,12 @@ class _Propagation(Record):
         """Propagate as many decisions at once as fit into memory."""
         for first in range(0, len(decisions), self.recording.room):
             block = decisions[first : first + self.recording.room]
-            yield from self.recording.propagate(torch.stack([self._start(decide, rule) for decide in block]))
+            starts = [self.carrier.multiplier(self.features, decide, rule) for decide in block]
+            yield from self.recording.propagate(torch.stack(starts))
 
     def slope(self, decide: Decide) -> Tensor:
         """Propagate the multipliers of one decision."""
-        return self.recording.multiplier(self._start(decide, "linear"))
-
-    @torch.no_grad()
-    def _start(self, decide: Decide, rule: HeadRule) -> Tensor:
-        """The multipliers at the features, where propagation starts."""
-
-        def multiplier(block: slice, x: Tensor) -> Tensor:
-            if rule == "linear":
-                return decide(block).multiplier(x)
-            # relevance of an inactive feature cannot be propagated, as its multiplier is infinite
-            return torch.where(x == 0, 0.0, decide(block).relevance(x) / x)
-
-        a = self.features
-        return unrows(self.carrier.each(rows(a), multiplier).to(a.dtype), a)
+        return self.recording.multiplier(self.carrier.multiplier(self.features, decide, "linear"))
 
 
 class Backbone(Carrier):
@@ -380,6 +370,18 @@ class Backbone(Carrier):
         """Return the features as a data frame with one row per point."""
         points = torch.cat([points for _, points in self.points(X)])
         return pd.DataFrame(points.cpu().numpy(), columns=self.units)
+
+    @torch.no_grad()
+    def multiplier(self, a: Tensor, decide: Decide, rule: HeadRule) -> Tensor:
+        """The multipliers at the features, where propagation starts."""
+
+        def multiplier(block: slice, x: Tensor) -> Tensor:
+            if rule == "linear":
+                return decide(block).multiplier(x)
+            # relevance of an inactive feature cannot be propagated, as its multiplier is infinite
+            return torch.where(x == 0, 0.0, decide(block).relevance(x) / x)
+
+        return unrows(self.each(rows(a), multiplier).to(a.dtype), a)
 
     def features(self, x: Tensor) -> Tensor:
         """Run the feature network."""

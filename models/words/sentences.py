@@ -1,0 +1,468 @@
+"""Sentence encoders: transformers that map texts to embeddings, whose words are the units of explanations."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neonxc.common.arguments import check_whole
+from neonxc.common.modules import check_evaluating
+from neonxc.common.progress import progress_bar
+from neonxc.common.registry import Values, register
+from neonxc.common.warnings import warn
+from neonxc.data.inputs import as_texts
+
+WORD = re.compile(r"\w+|[^\w\s]")
+TOKENS = 4096  # of a batch of texts of similar length
+STATES = 40  # numbers that a layer keeps per number of its input
+EXTRA = 'sentence encoders need the extra "text": pip install "neonxc[text]"'
+
+
+class Tokens(NamedTuple):
+    """Texts as a transformer reads them, each with its special tokens, padded on the right to T tokens.
+
+    Attributes
+    ----------
+    ids : Tensor [N, T] of int64
+    mask : Tensor [N, T] of bool
+        False for padding.
+    word : Tensor [N, T] of int64
+        Position of the word that a token belongs to; -1 for special tokens and padding.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    word: Tensor
+
+
+class Pooling(nn.Module):
+    """Mean of the tokens, the first token ("cls") or the last one of every text, and layers after it."""
+
+    def __init__(self, mode: str, *after: nn.Module) -> None:
+        super().__init__()
+        if mode not in ("mean", "cls", "last"):
+            raise ValueError(f'pooling needs "mean", "cls", "last" or a module, got {mode!r}')
+        self.mode, self.after = mode, nn.Sequential(*after)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Map states [N, T, h] of tokens, of which `mask` [N, T] tells the padding, to embeddings [N, d]."""
+        if self.mode == "mean":
+            share = mask.to(hidden) / mask.sum(1, keepdim=True)
+        else:
+            place = mask.sum(1) - 1 if self.mode == "last" else torch.zeros_like(mask[:, 0], dtype=torch.int64)
+            share = F.one_hot(place, mask.shape[1]).to(hidden)
+        embedding: Tensor = self.after((hidden * share[..., None]).sum(1))
+        return embedding
+
+
+class SentenceEncoder(nn.Module):
+    """Feature network that maps texts to sentence embeddings, so that clusters of texts are explained by words.
+
+    Use it as `features` of :func:`neonxc.neuralize`. :class:`neonxc.NEON` then propagates relevance through the
+    transformer to its token embeddings, and sums it over the tokens of every word. Special tokens belong to no
+    word, so that their relevance, and that of biases, is missing in the sum over the words.
+
+    Parameters
+    ----------
+    model : PreTrainedModel or SentenceTransformer
+        A transformer of the library transformers that takes ``inputs_embeds`` and ``attention_mask`` and returns a
+        ``last_hidden_state``, in evaluation mode; or a ``SentenceTransformer``, whose tokenizer, pooling, dense
+        layers, normalization and maximum length are used.
+    tokenizer : PreTrainedTokenizerFast
+        Its tokenizer; leave it out for a ``SentenceTransformer``.
+    pooling : {"mean", "cls", "last"} or nn.Module
+        How the tokens' last states become one embedding: their mean (with special tokens, as in
+        sentence-transformers), the first or the last token, or a module called with the states [N, T, h] and the
+        mask [N, T] of the tokens that are no padding.
+    normalize : bool
+        Whether embeddings have unit length. Explanations hold the length constant.
+    max_tokens : int, optional
+        Number of tokens, with special ones, after which texts are cut off, with a warning. Default: the most that
+        model and tokenizer take.
+    units : {"words", "tokens"}
+        What relevance is given for. Words are runs of letters and digits, and single other characters.
+
+    Attributes
+    ----------
+    words : list of str
+        Distinct words, in lower case, of all texts encoded so far.
+    mask_word : int or None
+        Number of the tokenizer's mask token, which stands for a missing word; None if there is none.
+
+    Raises
+    ------
+    ValueError
+        A tokenizer that does not tell the positions of its tokens, a model that takes no embeddings, or an unknown
+        option.
+
+    Notes
+    -----
+    Constants that a transformer adds to its token embeddings, such as those of positions, count as normalization
+    of the input: their relevance goes to the token.
+
+    Word numbers, as :meth:`encode` returns them, belong to one encoder object: they are given in the order in which
+    words are met, and are not saved.
+    """
+
+    wraps = "model"  # LRP rules refer to layers by their names in this network
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        pooling: Literal["mean", "cls", "last"] | nn.Module = "mean",
+        normalize: bool = True,
+        max_tokens: int | None = None,
+        units: Literal["words", "tokens"] = "words",
+    ) -> None:
+        super().__init__()
+        if type(model).__module__.startswith("sentence_transformers"):
+            model, tokenizer, pooling, normalize, longest = taken_apart(model)
+            max_tokens = longest if max_tokens is None else max_tokens
+        if not isinstance(model, nn.Module) or not hasattr(model, "get_input_embeddings"):
+            raise ValueError(f"model needs a transformer or a SentenceTransformer, got {type(model).__name__}")
+        if "inputs_embeds" not in inspect.signature(model.forward).parameters:
+            raise ValueError(f"{type(model).__name__} takes no inputs_embeds, to which relevance is propagated")
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(
+                f"tokenizer needs a fast tokenizer, which tells where its tokens are, got {type(tokenizer).__name__}"
+            )
+        if units not in ("words", "tokens"):
+            raise ValueError(f'units needs "words" or "tokens", got {units!r}')
+        check_whole("max_tokens", max_tokens, optional=True)
+        self.model, self.tokenizer, self.units, self.normalize = model, tokenizer, units, bool(normalize)
+        self.pooling = Pooling(pooling) if isinstance(pooling, str) else pooling
+        self.max_tokens = max_tokens or longest_text(model, tokenizer)
+        self.words: list[str] = []
+        self._word_number: dict[str, int] = {}
+        self._pieces: list[tuple[int, ...]] = []  # the tokens of every entry
+        self._word_of: list[int] = []  # its word; words with and without a space before them are two entries
+        self._entry: dict[tuple[tuple[int, ...], str], int] = {}
+        one = tokenizer("a", return_special_tokens_mask=True)
+        inside = one["special_tokens_mask"].index(0)
+        special = [id for id, flag in zip(one["input_ids"], one["special_tokens_mask"], strict=True) if flag]
+        self._before, self._after = special[:inside], special[inside:]
+        mask = getattr(tokenizer, "mask_token_id", None)
+        self.mask_word = None if mask is None else self._number((mask,), tokenizer.mask_token)
+
+    @classmethod
+    def from_pretrained(cls, name: str, **options: Any) -> SentenceEncoder:
+        """Load an encoder from a folder or a model hub.
+
+        Parameters
+        ----------
+        name : str or path-like
+            Folder or name of a model of transformers or sentence-transformers. The latter has a file
+            ``modules.json`` and needs the package sentence-transformers.
+        **options
+            Parameters of the class. `pooling` and `normalize` are those of a model of sentence-transformers.
+
+        Raises
+        ------
+        ImportError
+            The extra ``text``, or sentence-transformers, is not installed.
+        """
+        try:
+            from transformers import AutoModel, AutoTokenizer  # optional, and takes seconds
+            from transformers.utils import cached_file
+        except ImportError as error:
+            raise ImportError(EXTRA) from error
+        if cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False) is not None:
+            try:
+                from sentence_transformers import SentenceTransformer  # optional
+            except ImportError as error:
+                raise ImportError(f"{name} needs the package sentence-transformers") from error
+            return cls(SentenceTransformer(str(name), device="cpu"), **options)
+        return cls(AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name), **options)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the transformer."""
+        return next(self.model.parameters()).device
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
+        """Words of each text, in the order of :meth:`encode`, as they are written.
+
+        Parameters
+        ----------
+        texts : sequence of N str
+
+        Returns
+        -------
+        list of list of str
+        """
+        texts = as_texts(texts)
+        return [
+            [text[slice(*span)] for span in spans] for text, spans in zip(texts, self.spans(texts), strict=True)
+        ]
+
+    def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
+
+        Parameters
+        ----------
+        texts : sequence of N str
+
+        Returns
+        -------
+        list of list of (int, int)
+        """
+        return [[span for _, span in self._read(text, one)] for text, one in self._tokenized(as_texts(texts))]
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """Convert texts to word numbers, the inputs of the network.
+
+        Parameters
+        ----------
+        texts : sequence of N str
+
+        Returns
+        -------
+        Tensor [N, W] of int64
+            Number of every word on the device of the network; -1 after the last word of a text.
+
+        Warns
+        -----
+        UserWarning
+            Texts have more than `max_tokens` tokens, and are cut off.
+        """
+        texts, found, cut = as_texts(texts), [], 0
+        for text, one in self._tokenized(texts):
+            cut += bool(one.overflowing)
+            found.append([self._number(ids, text[slice(*span)]) for ids, span in self._read(text, one)])
+        if cut:
+            warn(f"{cut} of {len(texts)} texts have more than {self.max_tokens} tokens, and are cut off there")
+        lengths = np.array([*map(len, found)])
+        inside = np.arange(max(1, lengths.max())) < lengths[:, None]
+        numbers = np.full(inside.shape, -1)
+        numbers[inside] = [number for words in found for number in words]
+        return torch.from_numpy(numbers).to(self.device)
+
+    @torch.no_grad()
+    def points(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings [N, d] of texts, to fit a clusterer on them.
+
+        Parameters
+        ----------
+        texts : sequence of N str
+        """
+        check_evaluating(self.model, "model")
+        return self(self.encode(texts))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Compute the embeddings of texts.
+
+        Parameters
+        ----------
+        ids : Tensor [N, W]
+            Word numbers from :meth:`encode`, of any dtype.
+
+        Returns
+        -------
+        Tensor [N, d]
+
+        Raises
+        ------
+        ValueError
+            The shape is wrong, or a number is not one of this encoder's words.
+        """
+        ids, every = self._checked(ids), [*self.batches(ids)]
+        parts = []
+        for some in progress_bar(every, desc="texts", disable=len(every) < 50):
+            tokens = self.tokens(ids[some])
+            parts.append(self.embedding(self.inputs(tokens), tokens.mask))
+        return torch.cat(parts)[torch.cat(every).argsort()]
+
+    def inputs(self, tokens: Tensor | Tokens) -> Tensor:
+        """Token embeddings [N, T, e], to which relevance is propagated."""
+        found: Tensor = self.model.get_input_embeddings()(tokens.ids if isinstance(tokens, Tokens) else tokens)
+        return found
+
+    def embedding(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """Sentence embeddings [N, d] of token embeddings [N, T, e]; `mask` [N, T] is False for padding."""
+        hidden = self.model(inputs_embeds=inputs, attention_mask=mask.long()).last_hidden_state
+        pooled: Tensor = self.pooling(hidden, mask)
+        return F.normalize(pooled, dim=1) if self.normalize else pooled
+
+    def batches(self, ids: Tensor) -> Iterator[Tensor]:
+        """Yield positions of texts [N, W] of similar length, which are encoded together."""
+        lengths = self._lengths(self._checked(ids)).cpu()
+        order = lengths.argsort(stable=True)
+        first, ends = 0, (lengths[order] * torch.arange(1, len(order) + 1)).tolist()
+        longest = lengths[order].tolist()
+        for last in range(1, len(order) + 1):
+            if last == len(order) or ends[last] - first * longest[last] > TOKENS:
+                yield order[first:last].to(ids.device)
+                first = last
+
+    def bytes_per_text(self, ids: Tensor) -> int:
+        """Memory that a forward pass under LRP takes for each of some texts [N, W], about."""
+        config = self.model.config.get_text_config()
+        most = int(self._lengths(ids.long()).max()) if len(ids) else 1
+        return STATES * 4 * most * int(config.hidden_size) * int(config.num_hidden_layers)
+
+    def tokens(self, ids: Tensor) -> Tokens:
+        """Token numbers of texts [N, W] of word numbers, with special tokens."""
+        n, table = len(ids), self._table(ids.device)
+        pieces = table[ids.clamp(min=0)].masked_fill((ids < 0)[..., None], -1)
+        word = torch.arange(ids.shape[1], device=ids.device)[:, None].expand(pieces.shape[1:])
+        before, after = (torch.tensor(own, device=ids.device) for own in (self._before, self._after))
+        every = torch.cat([before.long().expand(n, -1), pieces.flatten(1), after.long().expand(n, -1)], 1)
+        word = torch.cat([torch.full_like(before, -1), word.flatten(), torch.full_like(after, -1)]).long()
+        order = (every < 0).long().argsort(dim=1, stable=True)  # tokens first, in their order
+        order = order[:, : min(self.max_tokens, int((every >= 0).sum(1).max()))]
+        found = every.gather(1, order)
+        return Tokens(found.clamp(min=0), found >= 0, word[order].masked_fill(found < 0, -1))
+
+    def word_of(self, ids: Tensor) -> Tensor:
+        """Position in `words` of every word number, [N, W]; 0 where a text has ended."""
+        return torch.tensor(self._word_of, device=ids.device)[ids.long().clamp(min=0)]
+
+    def extra_repr(self) -> str:
+        """Describe the options (for ``print``)."""
+        return f"units={self.units!r}, normalize={self.normalize}, max_tokens={self.max_tokens}"
+
+    def _tokenized(self, texts: list[str]) -> Iterable[tuple[str, Any]]:
+        found = self.tokenizer(texts, truncation=True, max_length=self.max_tokens, return_special_tokens_mask=True)
+        return zip(texts, found.encodings, strict=True)
+
+    def _read(self, text: str, encoding: Any) -> Iterator[tuple[tuple[int, ...], tuple[int, int]]]:
+        """Yield the tokens of every word of a text, and its position."""
+        starts, found = [match.start() for match in WORD.finditer(text)], []
+        for number, (start, stop) in enumerate(encoding.offsets):
+            if not encoding.special_tokens_mask[number]:
+                after = len(text) - len(text[start:].lstrip())  # blanks belong to the word after them
+                place = bisect_right(starts, after) if self.units == "words" else number
+                found.append((place, encoding.ids[number], after, start + len(text[start:stop].rstrip())))
+        for _, tokens in groupby(found, lambda token: token[0]):
+            _, ids, begins, ends = zip(*tokens, strict=True)
+            yield ids, (min(begins), max(*begins, *ends))
+
+    def _number(self, ids: tuple[int, ...], text: str) -> int:
+        """Number of a word, which is a new one if it has not been met."""
+        word = text.strip().lower()
+        if (ids, word) not in self._entry:
+            self._entry[ids, word] = len(self._pieces)
+            self._pieces.append(ids)
+            self._word_of.append(self._word_number.setdefault(word, len(self.words)))
+            self.words += [word] * (len(self.words) < len(self._word_number))
+        return self._entry[ids, word]
+
+    def _table(self, device: torch.device) -> Tensor:
+        """Tokens of all entries, [V, P], padded by -1."""
+        lengths = np.array([*map(len, self._pieces)])
+        inside = np.arange(lengths.max(initial=1)) < lengths[:, None]
+        table = np.full(inside.shape, -1)
+        table[inside] = [id for ids in self._pieces for id in ids]
+        return torch.from_numpy(table).to(device)
+
+    def _lengths(self, ids: Tensor) -> Tensor:
+        """Number of tokens of texts [N, W], with special ones, [N]."""
+        lengths = torch.tensor([*map(len, self._pieces), 0], device=ids.device)
+        return lengths[ids].sum(1) + len(self._before) + len(self._after)
+
+    def _checked(self, ids: Any) -> Tensor:
+        """Word numbers as int64."""
+        known = len(self._pieces)
+        if not (isinstance(ids, Tensor) and ids.ndim == 2 and (ids == ids.long().clamp(-1, known - 1)).all()):
+            raise ValueError(
+                f"ids needs a tensor [texts, words] of word numbers of this encoder, from -1 to {known - 1}, as "
+                "encode(texts) returns"
+            )
+        return ids.long()
+
+
+def longest_text(model: Any, tokenizer: Any) -> int:
+    """Number of tokens of the longest text that a model and a tokenizer take."""
+    config = model.config
+    positions = getattr(config, "max_position_embeddings", None) or 1 << 20
+    padding = getattr(config, "pad_token_id", None) or 0
+    if "roberta" in config.model_type or config.model_type == "mpnet":  # whose positions begin after the padding's
+        positions -= padding + 1
+    return int(min(tokenizer.model_max_length, positions))
+
+
+def taken_apart(model: Any) -> tuple[Any, Any, nn.Module, bool, int]:
+    """Transformer, tokenizer, pooling, normalization and longest text of a SentenceTransformer."""
+    first, *rest = model.children()
+    modes = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
+    names = [type(part).__name__ for part in (first, *rest)]
+    plain = re.fullmatch(r"Transformer Pooling( Dense)*( Normalize)?", " ".join(names))
+    mode = getattr(rest[0], "pooling_mode", None) if plain else None
+    mode = mode[0] if isinstance(mode, tuple | list) and len(mode) == 1 else mode
+    if plain is None or mode not in modes or not all(type(part).__name__ != "Dense" or flat(part) for part in rest):
+        raise ValueError(
+            "model needs a Transformer, a Pooling of mean, cls or last token, Dense layers and Normalize, and has "
+            f"{', '.join(names)}" + (f" with pooling {mode!r}" if plain else "")
+        )
+    dense = [layer for part in rest if flat(part) for layer in (part.linear, part.activation_function)]
+    length = first.max_seq_length or longest_text(first.auto_model, model.tokenizer)
+    return first.auto_model, model.tokenizer, Pooling(modes[mode], *dense), names[-1] == "Normalize", length
+
+
+def flat(part: Any) -> bool:
+    """Whether a module of a SentenceTransformer is a Dense layer without a residual connection."""
+    return type(part).__name__ == "Dense" and not getattr(part, "use_residual", False)
+
+
+def _pack(encoder: SentenceEncoder) -> Values:
+    """Weights, the configuration of the transformer, and the tokenizer as JSON."""
+    model, pooling = encoder.model, encoder.pooling
+    layers = [] if not isinstance(pooling, Pooling) else [_described(layer) for layer in pooling.after]
+    if not type(model).__module__.startswith("transformers.") or type(pooling) is not Pooling or None in layers:
+        raise TypeError("can't save a SentenceEncoder with a model or a pooling of one's own")
+    tokenizer = encoder.tokenizer
+    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+    recipe = {
+        "model": type(model).__name__,
+        "config": json.loads(model.config.to_json_string(use_diff=False)),
+        "tokenizer": tokenizer.backend_tokenizer.to_str(),
+        "special": special,
+        "pooling": pooling.mode,
+        "layers": layers,
+        "normalize": encoder.normalize,
+        "max_tokens": encoder.max_tokens,
+        "units": encoder.units,
+    }
+    return {"recipe": recipe} | {name: value.clone() for name, value in encoder.state_dict().items()}
+
+
+def _described(layer: nn.Module) -> list[Any] | None:
+    """Type and sizes of a layer after the pooling; None if it can't be described."""
+    if isinstance(layer, nn.Linear):
+        return ["Linear", layer.in_features, layer.out_features, layer.bias is not None]
+    plain = type(layer) is getattr(nn, type(layer).__name__, None) and not [*layer.parameters()]
+    return [type(layer).__name__] if plain else None
+
+
+def _unpack(cls: type[SentenceEncoder], values: Values) -> SentenceEncoder:
+    try:
+        import transformers  # optional, and takes seconds
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise ImportError(EXTRA) from error
+    recipe = values.pop("recipe")
+    kind = getattr(transformers, recipe["model"])
+    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+        raise ValueError(f"{recipe['model']} is no model of transformers")
+    config = kind.config_class.from_dict(recipe["config"])
+    backend = Tokenizer.from_str(recipe["tokenizer"])
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **recipe["special"])
+    layers = [getattr(nn, name)(*sizes) for name, *sizes in recipe["layers"]]
+    pooling = Pooling(recipe["pooling"], *layers)
+    encoder = cls(kind(config), tokenizer, pooling, recipe["normalize"], recipe["max_tokens"], recipe["units"])
+    encoder.load_state_dict(values, assign=True)  # keeps the saved precision
+    return encoder.eval()
+
+
+register(SentenceEncoder, _pack, _unpack)
