@@ -60,7 +60,6 @@ class Words(Carrier):
     """Carrier of texts, which are strings or word indices from :meth:`WordVectors.encode`."""
 
     missing = "word"
-    mask: int | None = None
     module: WordVectors
 
     def stored(self, X: Any) -> Table:
@@ -171,6 +170,10 @@ class Sentences(Words, Backbone):
     module: SentenceEncoder  # type: ignore[assignment]
     rules = Backbone.rules
 
+    def __init__(self, features: SentenceEncoder, *options: Any) -> None:
+        super().__init__(features, *options)
+        self.mask = features.mask_word
+
     def stored(self, X: Any) -> Table:
         """Word numbers [N, W]."""
         check_evaluating(self.module)
@@ -197,11 +200,6 @@ class Sentences(Words, Backbone):
     def words(self, x: Tensor) -> Tensor:
         """Positions of words [N, W] in the vocabulary; any for -1."""
         return self.module.word_of(x)
-
-    @property
-    def mask(self) -> int | None:
-        """Number of the word that stands for a missing one; None if any other word does."""
-        return self.module.mask_word
 
 
 @carrier_of.register

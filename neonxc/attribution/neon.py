@@ -375,8 +375,9 @@ class NEON(Attribution):
     def _maps(self, inputs: Any, several: int, decisions: Callable[[Tensor], list[Decide]]) -> Any:
         """Relevance [N, several, ...] of several decisions, summed over the inputs' channels."""
         self._check_alone()
-        if not isinstance(self.net.carrier, Backbone):
-            raise ValueError("heatmaps need a network with a feature network; for points and words use attribute")
+        carrier = self.net.carrier
+        if not isinstance(carrier, Backbone) or carrier.missing == "word":
+            raise ValueError("heatmaps need a feature network of images; for points and words use attribute")
 
         def maps(x: Tensor) -> Tensor:
             record = self.carrier.record(x, several > 1)

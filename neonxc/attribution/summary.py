@@ -143,17 +143,18 @@ def summarized(carrier: Carrier, decisions: Decisions, X: Any, n: int, ranks: Ra
 
     Of every cluster, the `n` points with the largest logits are its prototypes.
     """
-    net, units = decisions.net, carrier.units
-    K = net.head.n_clusters
+    net, K = decisions.net, decisions.net.head.n_clusters
+    with ranks.agreed():
+        empty = without_rows(X, ranks)
+        parts, table = ((), None) if empty else (carrier.parts(X), carrier.table(X))
+    units = carrier.units  # which may become known with the inputs
     ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n)
     values = ValueSums(K, len(units), carrier.categories)
     total = torch.zeros(K + 1, len(units), dtype=torch.float64)
     logits, columns = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
     dtype = torch.float32
     with ranks.agreed():
-        empty = without_rows(X, ranks)
-        table = None if empty else carrier.table(X)
-        for x in () if empty else carrier.parts(X):
+        for x in parts:
             a, dtype = carrier.features(x), x.dtype
             points = rows(a)
             own = decisions.columns(a, None)[0]

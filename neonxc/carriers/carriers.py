@@ -76,6 +76,8 @@ class Carrier(ABC):
 
     missing: Literal["draw", "zero", "word"] = "zero"
     """How pixel-flipping replaces a missing input: by a conditional draw, by zero, or by another word."""
+    mask: int | None = None
+    """Number of the word that stands for a missing one; None: any other word does."""
     rules: tuple[HeadRule, ...] = ("midpoint",)
     """The head rules that are supported (see :class:`neonxc.NEON`), the default first."""
 

@@ -184,6 +184,12 @@ def explain(
     mode: Annotated[Mode, typer.Option(help="For photos: cluster their locations, or whole photos.")] = "spatial",
     backbone: Annotated[str, typer.Option(help="For photos: pretrained network.")] = "efficientnet_lite0",
     size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="For texts: folder or name of a sentence encoder; default: TF-IDF.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""
     check_outputs([source], out)
@@ -198,7 +204,7 @@ def explain(
             photos = workflows.PhotoFiles(files, size, features, square=True)
             report = workflows.photo_report(photos, clusters[0], features, mode == "image", fast)
         else:
-            report = workflows.text_report(source, clusters[0], fast)
+            report = workflows.text_report(source, clusters[0], encoder, fast)
     else:
         prepared, found, _ = _clustered(source, clusters, labels, scale, ignore, keep)
         from neonxc.cli import workflows  # loads PyTorch

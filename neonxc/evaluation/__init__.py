@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from neonxc.evaluation.comparison import Comparison, compare
     from neonxc.evaluation.costs import cost_ratio, kcenter_cost, kmeans_cost, surrogate_cost
     from neonxc.evaluation.flipping import Flipping, pixel_flipping
-    from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
+    from neonxc.evaluation.imputers import (
+        BlurImputer,
+        Imputer,
+        KDEImputer,
+        MaskImputer,
+        MeanImputer,
+        WordImputer,
+        ZeroImputer,
+    )
     from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
 
 __all__ = [
@@ -34,6 +42,7 @@ __all__ = [
     "Flipping",
     "Imputer",
     "KDEImputer",
+    "MaskImputer",
     "MeanImputer",
     "SegmentationMatch",
     "WordImputer",

@@ -151,6 +151,24 @@ class WordImputer(Imputer):
         return _Fixed(x, draw)
 
 
+class MaskImputer(Imputer):
+    """The mask token where a word is missing, for texts behind a :class:`neonxc.models.SentenceEncoder`.
+
+    Parameters
+    ----------
+    word : int
+        Number of the mask token: the encoder's ``mask_word``.
+    """
+
+    def __init__(self, word: int) -> None:
+        self.word = word
+
+    def start(self, x: Tensor) -> Filling:
+        """Start with texts [B, W]."""
+        masked = torch.where(x < 0, x, self.word).flatten(1)  # a text gets no word where it has none
+        return _Fixed(x, lambda *_: masked)
+
+
 class KDEImputer(Imputer):
     """Draws missing features from a kernel density estimate, given those that are known.
 
@@ -233,13 +251,16 @@ def check_imputer(imputer: Any) -> None:
 
 
 def default_imputer(net: Any, x: Tensor, ranks: Ranks = ALONE) -> Imputer:
-    """What is usual for inputs of a kind: draws for tables, other words for words, zeros for all else.
+    """What is usual for inputs of a kind: draws for tables, a mask or other words for words, zeros for all else.
 
     Those that draw know the inputs of all ranks, or as many of them, drawn at random, as a bandwidth is chosen by.
     """
     kind = missing_as(net, x)
     if kind == "zero":
         return ZeroImputer()
+    mask = net.carrier.mask if kind == "word" else None
+    if mask is not None:
+        return MaskImputer(mask)
     return (WordImputer if kind == "word" else KDEImputer)(sample(x, LARGEST, ranks))
 
 

@@ -12,7 +12,8 @@ from sklearn.metrics import silhouette_score
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
-from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, methods, pixel_flipping
+from neonxc.evaluation import Imputer, KDEImputer, agreement, methods, pixel_flipping
+from neonxc.evaluation.imputers import default_imputer
 from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
 from neonxc.report.clustering import Clustering, stratified
 from neonxc.report.contents import Curve
@@ -56,7 +57,7 @@ def flip(clustering: Clustering) -> FlippingPart:
     x, background = (clustering.net.batch(_dense(clustering.inputs(rows))).tensor for rows in (sample, base))
     others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if clustering.net.carrier.missing == "word":
-        imputer: Imputer = WordImputer(background)
+        imputer: Imputer = default_imputer(clustering.net, background)
     else:  # words have no gradients
         imputer = KDEImputer(background)
         others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}

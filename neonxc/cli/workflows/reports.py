@@ -16,6 +16,7 @@ from neonxc.cli.workflows.photos import Named, names_of
 from neonxc.common.storage import save
 from neonxc.data.inputs import are_labels
 from neonxc.data.preparation import Preparation
+from neonxc.models import SentenceEncoder
 from neonxc.report.clusters import Clusters, kmeans
 from neonxc.report.explain import explain
 from neonxc.report.report import Report
@@ -48,8 +49,8 @@ def photo_report(
     return explain(model, x, features, row_names=names, title=title, fast=fast, progress=True)
 
 
-def text_report(file: Path, clusters: int, fast: bool = False) -> Report:
-    """Cluster texts, one per line, by the TF-IDF of their terms, and make a report on the clusters.
+def text_report(file: Path, clusters: int, encoder: str | None = None, fast: bool = False) -> Report:
+    """Cluster texts, one per line, by their embeddings or the TF-IDF of their terms, and make a report.
 
     Raises
     ------
@@ -61,6 +62,11 @@ def text_report(file: Path, clusters: int, fast: bool = False) -> Report:
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} can't be read as text: {error}") from None
     texts = [line.strip() for line in lines if line.strip()]
+    title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
+    if encoder is not None:
+        features = SentenceEncoder.from_pretrained(encoder)
+        embedded = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
+        return explain(embedded, texts, features, title=title, fast=fast, progress=True)
     least = 2 if len(texts) >= 50 else 1
     vectorizer = TfidfVectorizer(
         max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True
@@ -70,7 +76,6 @@ def text_report(file: Path, clusters: int, fast: bool = False) -> Report:
     except ValueError as error:
         raise ValueError(f"{file} has no terms besides English stop words: {error}") from None
     model = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
-    title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
     return explain(model, texts, title=title, fast=fast, progress=True)
 
 
