@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neonxc.attribution.highlighting import highlights
     from neonxc.attribution.neon import NEON
     from neonxc.attribution.shap_explanation import to_shap
+    from neonxc.attribution.similarity import Similarity, similarity
     from neonxc.attribution.summary import ClusterSummary
     from neonxc.common.progress import progress
     from neonxc.common.storage import load, save
@@ -39,6 +40,7 @@ __all__ = [
     "Counterfactual",
     "NeuralizedClustering",
     "Report",
+    "Similarity",
     "attribute_dataset",
     "contrast",
     "counterfactual",
@@ -49,6 +51,7 @@ __all__ = [
     "progress",
     "read_attributions",
     "save",
+    "similarity",
     "to_shap",
 ]
 
@@ -61,6 +64,7 @@ _HOMES = {
     "Counterfactual": "counterfactuals",
     "NeuralizedClustering": "network",
     "Report": "report.report",
+    "Similarity": "attribution.similarity",
     "attribute_dataset": "attribution.dataset",
     "contrast": "attribution.contrasts",
     "counterfactual": "counterfactuals",
@@ -71,6 +75,7 @@ _HOMES = {
     "progress": "common.progress",
     "read_attributions": "attribution.dataset",
     "save": "common.storage",
+    "similarity": "attribution.similarity",
     "to_shap": "attribution.shap_explanation",
 }
 _PACKAGES = ["evaluation", "lrp", "models", "plot", "trees"]

@@ -153,12 +153,15 @@ class _Encoded(Record):
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
-            start = self.carrier.multiplier(self.features, decide, rule)
-            found = torch.zeros_like(self.x, dtype=start.dtype)
-            for some, word, recording in self.parts:
-                own = recording.propagate(start[some]).sum(2).masked_fill(word < 0, 0.0)
-                found[some] = found[some].scatter_add(1, word.clamp(min=0), own)
-            yield found
+            yield self.propagated(self.carrier.multiplier(self.features, decide, rule))
+
+    def propagated(self, start: Tensor) -> Tensor:
+        """Propagate multipliers [N, d] of the embeddings to relevance [N, W] of the words."""
+        found = torch.zeros_like(self.x, dtype=start.dtype)
+        for some, word, recording in self.parts:
+            own = recording.propagate(start[some]).sum(2).masked_fill(word < 0, 0.0)
+            found[some] = found[some].scatter_add(1, word.clamp(min=0), own)
+        return found
 
 
 class Sentences(Words, Backbone):

@@ -52,6 +52,10 @@ class Record:
 
         return map(of_one, decisions)
 
+    def propagated(self, start: Tensor) -> Tensor:
+        """Propagate multipliers [N, d] of the features to relevance with the shape of the inputs."""
+        return start * self.features
+
     def slope(self, decide: Decide) -> Tensor:
         """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
         if self.carrier.missing == "word":
@@ -348,6 +352,10 @@ class _Propagation(Record):
             block = decisions[first : first + self.recording.room]
             starts = [self.carrier.multiplier(self.features, decide, rule) for decide in block]
             yield from self.recording.propagate(torch.stack(starts))
+
+    def propagated(self, start: Tensor) -> Tensor:
+        """Propagate multipliers of the features to relevance of the inputs."""
+        return self.recording.propagate(start)
 
     def slope(self, decide: Decide) -> Tensor:
         """Propagate the multipliers of one decision."""

@@ -1,0 +1,191 @@
+"""Why two inputs are alike: the relevance of their words or pixels for the similarity of their embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neonxc.carriers import Backbone, Record, carrier_of
+from neonxc.common.numbers import text
+from neonxc.common.progress import progress_bar
+from neonxc.data.table import Table
+from neonxc.lrp import Composite
+
+
+@dataclass(frozen=True, repr=False)
+class Similarity:
+    """Result of :func:`similarity` for N pairs of inputs.
+
+    Attributes
+    ----------
+    cosine : ndarray [N]
+        Cosine similarity of the two embeddings, -1 to 1.
+    relevance_a, relevance_b : array or Tensor, of the type of the inputs
+        Relevance of the words [N, W] or pixels [N, C, H, W] of the first and of the second input.
+    words_a, words_b : list of N lists of str, or None
+        The words of texts, in the order of their relevance; None for images.
+    matrix : list of N ndarrays [words of a, words of b], or None
+        Relevance of pairs of words.
+    """
+
+    cosine: np.ndarray
+    relevance_a: Any
+    relevance_b: Any
+    words_a: list[list[str]] | None = None
+    words_b: list[list[str]] | None = None
+    matrix: list[np.ndarray] | None = None
+
+    def top(self, n: int = 5) -> list[list[tuple[str, str, float]]]:
+        """Return the pairs of words that make two texts alike most, with their relevance, for every pair of texts.
+
+        Parameters
+        ----------
+        n : int
+            Number of pairs of words.
+
+        Raises
+        ------
+        ValueError
+            There is no matrix.
+        """
+        if self.matrix is None or self.words_a is None or self.words_b is None:
+            raise ValueError("top needs similarity(encoder, a, b, matrix=True) of texts")
+        found = []
+        for matrix, one, other in zip(self.matrix, self.words_a, self.words_b, strict=True):
+            places = np.argsort(-matrix, axis=None, kind="stable")[:n]
+            found.append(
+                [(one[i], other[j], float(matrix[i, j])) for i, j in zip(*np.unravel_index(places, matrix.shape))]
+            )
+        return found
+
+    def __repr__(self) -> str:
+        return f"Similarity({len(self.cosine)} pairs, mean cosine {text(float(self.cosine.mean()), 3)})"
+
+
+def similarity(
+    encoder: nn.Module,
+    a: Any,
+    b: Any,
+    matrix: bool = False,
+    *,
+    background: Any = None,
+    composite: Composite | None = None,
+) -> Similarity:
+    """Explain why two inputs have similar embeddings.
+
+    The relevance of the words of `a` explains its similarity to `b`, as opposed to the mean of a background: LRP
+    propagates the slope of ``cos(f(a), f(b)) - cos(f(a), mean)``, which is linear in the embedding of `a`, back to
+    its words, and in the same way for `b`. It is that of a clustering with the two centers f(b) and mean, and costs
+    one pass.
+
+    Parameters
+    ----------
+    encoder : SentenceEncoder, FeatureExtractor or nn.Module
+        Maps inputs to embeddings [N, d].
+    a, b : sequence of N str, or Tensor [N, ...]
+        Texts of a :class:`neonxc.models.SentenceEncoder`, or inputs of another encoder; a single text is a str.
+    matrix : bool
+        Whether to compute also the relevance of pairs of words, which takes d backward passes for either text. It
+        explains the cosine itself, without the background.
+    background : sequence of str or Tensor, optional
+        Inputs such as a and b are compared with: what all have in common gets no relevance. Default: none, so that
+        relevance is that of the cosine.
+    composite : neonxc.lrp.Composite, optional
+        LRP rules of the encoder, as for :class:`neonxc.NEON`.
+
+    Returns
+    -------
+    Similarity
+
+    Raises
+    ------
+    TypeError
+        `encoder` is no network.
+    ValueError
+        Numbers of inputs that differ, an encoder with a map of features, a matrix of images, or what the encoder
+        refuses.
+
+    References
+    ----------
+    .. [1] O. Eberle et al., "Building and interpreting deep similarity models", IEEE TPAMI, 2022: BiLRP, the
+       relevance of pairs.
+
+    Examples
+    --------
+    >>> import neonxc, torch
+    >>> encoder = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4)).eval()
+    >>> one, other = torch.rand(2, 5, 3, 2, 2)
+    >>> neonxc.similarity(encoder, one, other).relevance_a.shape
+    torch.Size([5, 3, 2, 2])
+    """
+    if not isinstance(encoder, nn.Module):
+        raise TypeError(f"encoder needs a network, got {type(encoder).__name__}")
+    a, b = ([one] if isinstance(one, str) else one for one in (a, b))
+    device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
+    carrier: Any = carrier_of(encoder, None, None, device)
+    if not isinstance(carrier, Backbone):
+        raise TypeError(f"encoder needs a network that LRP explains, got {type(encoder).__name__}")
+    carrier.composite = composite
+    texts = carrier.missing == "word"
+    if matrix and not texts:
+        raise ValueError("matrix is for texts; similarity explains images by two heatmaps")
+    tables: tuple[Table, Table] = (carrier.stored(a), carrier.stored(b))
+    n = len(tables[0].tensor)
+    if len(tables[1].tensor) != n:
+        raise ValueError(f"a and b need equally many inputs, got {n} and {len(tables[1].tensor)}")
+    mean = _mean(carrier, background)
+    found: list[tuple[Tensor, ...]] = []
+    joint: list[np.ndarray] = []
+    blocks = [*carrier.blocks(max((table.tensor for table in tables), key=lambda x: x.shape[1:].numel()))]
+    for block in progress_bar(blocks, desc="similarity", disable=len(blocks) < 2):
+        records = [carrier.record(table.tensor[block], several=matrix) for table in tables]
+        units = [_unit(record.features) for record in records]
+        sides = (
+            _relevance(record, other - mean) for record, other in zip(records, reversed(units), strict=True)
+        )
+        found.append(((units[0] * units[1]).sum(1), *sides))
+        if matrix:
+            joint += _pairs(*records)
+    cosine, *relevance = (torch.cat(parts) for parts in zip(*found, strict=True))
+    words = [encoder.tokenize(one) if texts else None for one in (a, b)]  # type: ignore[operator]
+    given = [table.restore(part) for table, part in zip(tables, relevance, strict=True)]
+    cut = [own[: len(one), : len(other)] for own, one, other in zip(joint, *words, strict=True)] if matrix else None
+    return Similarity(cosine.cpu().numpy(), *given, *words, cut)
+
+
+def _unit(features: Tensor) -> Tensor:
+    """Embeddings [N, d] of unit length."""
+    if features.ndim != 2:
+        raise ValueError(
+            f'encoder needs embeddings [N, d], got {list(features.shape)}; a FeatureExtractor needs pool="avg"'
+        )
+    return F.normalize(features.detach(), dim=1)
+
+
+@torch.no_grad()
+def _mean(carrier: Any, background: Any) -> Tensor | float:
+    """Mean of the unit embeddings of a background; 0 without one."""
+    if background is None:
+        return 0.0
+    parts = [_unit(carrier.features(x)) for x in carrier.parts(background)]
+    return torch.cat(parts).mean(0)
+
+
+def _relevance(record: Record, slope: Tensor) -> Tensor:
+    """Relevance of inputs for the product of their unit embeddings with the rows of `slope` [N, d]."""
+    lengths = record.features.detach().norm(dim=1, keepdim=True)
+    return record.propagated(slope / lengths.clamp(min=torch.finfo(slope.dtype).tiny))
+
+
+def _pairs(one: Record, other: Record) -> list[np.ndarray]:
+    """Relevance of all pairs of words: products of their relevance for each feature, summed over the features."""
+    both = []
+    for record in (one, other):
+        basis = torch.eye(record.features.shape[1]).to(record.features)
+        both.append(torch.stack([_relevance(record, row.expand_as(record.features)) for row in basis]))
+    return [*torch.einsum("dni,dnj->nij", *both).cpu().numpy()]
