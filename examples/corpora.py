@@ -1,8 +1,10 @@
-"""Labelled texts for examples/words.py: scikit-learn's 20 newsgroups and Debian's fortunes."""
+"""Labelled texts for the examples: scikit-learn's 20 newsgroups, Debian's fortunes and its packages."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,3 +56,43 @@ def fortunes(folder: Path) -> Corpus:
         texts += filter(str.strip, found)
         labels += [number] * (len(texts) - len(labels))
     return Corpus(texts, np.array(labels), topics).distinct()
+
+
+SECTIONS = "database editors electronics fonts games gnu-r graphics java mail math net perl"
+SECTIONS += " php python ruby science sound video web"
+
+
+def packages(folder: Path, most: int = 500) -> Corpus:
+    """Descriptions of Debian's packages by section, at most `most` of a section.
+
+    `folder` is that of apt's lists, which ``apt-get update -o Acquire::Languages=en`` fills.
+    """
+    texts = {}
+    for entry in _entries(folder, "*Translation-en*"):
+        body = re.sub(r"\n \.?", " ", entry.get("Description-en", ""))
+        texts[entry.get("Description-md5", "").strip()] = " ".join(body.split())
+    if not texts:
+        raise FileNotFoundError(
+            f"no descriptions in {folder}: run apt-get update -o Acquire::Languages=en, or pass --data"
+        )
+    found: dict[str, list[str]] = {name: [] for name in SECTIONS.split()}
+    seen = set()
+    for entry in _entries(folder, "*_Packages*"):
+        own, key = found.get(entry.get("Section", "").strip()), entry.get("Description-md5", "").strip()
+        text = texts.get(key, "")
+        start = text[:60]  # packages of one source begin alike
+        if own is not None and len(text.split()) >= 20 and start not in seen:
+            seen.add(start)
+            own.append(text)
+    draw = np.random.default_rng(0)
+    parts = [[own[i] for i in sorted(draw.permutation(len(own))[:most])] for own in found.values()]
+    labels = np.repeat(np.arange(len(parts)), [*map(len, parts)])
+    return Corpus([text for part in parts for text in part], labels, [*found])
+
+
+def _entries(folder: Path, pattern: str) -> Iterator[dict[str, str]]:
+    """Yield the entries of apt's lists, which may be compressed."""
+    for file in sorted(folder.glob(pattern)):
+        read = subprocess.run(["/usr/lib/apt/apt-helper", "cat-file", file], capture_output=True, check=True)
+        for entry in read.stdout.decode("utf-8", "replace").split("\n\n"):
+            yield dict(re.findall(r"^(\S+?):((?:.*(?:\n .*)*))", entry, re.MULTILINE))

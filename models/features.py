@@ -12,7 +12,7 @@ from neonxc.common.modules import check_evaluating
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 
-from .layers import Pool, arrange, check_pool, find_module, layer_output, unwrap
+from .layers import Pool, arrange, check_pool, find_module, layer_output, unwrap, vision_settings
 
 __all__ = ["FeatureExtractor"]
 
@@ -27,10 +27,13 @@ class FeatureExtractor(nn.Module):
     Parameters
     ----------
     net : nn.Module
-        Network that takes a batch of images. `DataParallel` and `DistributedDataParallel` are unwrapped.
+        Network that takes a batch of images. `DataParallel` and `DistributedDataParallel` are unwrapped. For a
+        vision transformer of the library transformers (such as ``ViTModel``, ``Dinov2Model``, ``CLIPVisionModel``
+        and ``SiglipVisionModel``), `tokens` and `size` are found out.
     layer : str
-        Name of the layer in `net.named_modules()`, such as ``"features.30"``; ``""`` is the output of the network.
-        If the network calls the layer several times, the first output is used.
+        Name of the layer in `net.named_modules()`, such as ``"features.30"``; ``""`` is the output of the network
+        (the ``last_hidden_state`` of a transformer). If the network calls the layer several times, the first output
+        is used.
     pool : {"avg", "class"}, optional
         ``"avg"`` averages over all positions and returns features [N, d]. ``"class"`` returns the class token,
         [N, d]. None returns a feature map [N, d, h, w], or [N, d] if the layer's output has no positions.
@@ -48,6 +51,8 @@ class FeatureExtractor(nn.Module):
         the channels.
     size : tuple of int, optional
         Height and width of the images, if the network accepts only one size. None accepts any size.
+    processor : image processor of transformers, optional
+        Image processor of a vision transformer, whose `mean` and `std` are used unless they are given.
 
     Raises
     ------
@@ -77,7 +82,7 @@ class FeatureExtractor(nn.Module):
     def __init__(
         self,
         net: nn.Module,
-        layer: str,
+        layer: str = "",
         *,
         pool: Pool = None,
         normalize: bool = False,
@@ -85,10 +90,15 @@ class FeatureExtractor(nn.Module):
         std: tuple[float, ...] | None = None,
         tokens: int | None = None,
         size: tuple[int, int] | None = None,
+        processor: Any = None,
     ) -> None:
         super().__init__()
         net, layer = unwrap(net, layer)
         find_module(net, layer)
+        if getattr(net, "main_input_name", None) == "pixel_values":
+            tokens, size = vision_settings(net, layer, tokens, size)
+        if processor is not None and mean is None and std is None:
+            mean, std = tuple(processor.image_mean), tuple(processor.image_std)
         check_pool(pool, tokens)
         if len(mean or ()) != len(std or ()) or not all(value > 0 for value in std or ()):
             raise ValueError(

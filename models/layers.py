@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import similar
@@ -60,7 +62,7 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:
         reached_by, output = reached.args
         if reached_by is not call:
             raise
-        return output
+        return getattr(output, "last_hidden_state", output)
     except AssertionError as error:  # raised by torchvision and timm for unsupported image sizes
         shape = list(images.shape)
         raise ValueError(f"{type(net).__name__} does not take images of shape {shape}: {error}") from error
@@ -110,6 +112,22 @@ def _grid(patches: int, size: Sequence[int]) -> tuple[int, int]:
             'set tokens to the right number of prefix tokens, or use pool="avg"'
         )
     return rows, columns
+
+
+@torch.no_grad()
+def vision_settings(
+    net: Any, layer: str, tokens: int | None, size: tuple[int, int] | None
+) -> tuple[int | None, tuple[int, int] | None]:
+    """The number of prefix tokens of a vision transformer of transformers, and the only size that it accepts."""
+    side = getattr(net.config, "image_size", None)
+    if not isinstance(side, int):
+        return tokens, size
+    if tokens is None:
+        one = next(net.parameters())
+        output = layer_output(net, layer, one.new_zeros(1, net.config.num_channels, side, side))
+        tokens = prefix_tokens(output.shape) if isinstance(output, Tensor) else None
+    fixed = "interpolate_pos_encoding" in signature(net.forward).parameters
+    return tokens, size or ((side, side) if fixed else None)
 
 
 def prefix_tokens(shape: Sequence[int]) -> int | None:

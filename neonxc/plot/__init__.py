@@ -10,6 +10,7 @@ from neonxc.plot.bars import bars, summary_bars
 from neonxc.plot.curves import flipping_curves
 from neonxc.plot.heat import heatmap_limit
 from neonxc.plot.images import contact_sheet, overlay
+from neonxc.plot.pair import pair
 from neonxc.plot.tensorboard import to_tensorboard
 from neonxc.plot.text import HighlightedText, text
 
@@ -20,6 +21,7 @@ __all__ = [
     "flipping_curves",
     "heatmap_limit",
     "overlay",
+    "pair",
     "summary_bars",
     "text",
     "to_tensorboard",

@@ -1,0 +1,142 @@
+"""Why two inputs are alike: two texts with their words marked and connected, or two photos with heatmaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import FancyBboxPatch
+from matplotlib.textpath import text_to_path
+
+from neonxc.common.numbers import text
+from neonxc.plot.heat import add_scale, as_image, bare, draw_heatmap, heatmap_limit, smoothed
+from neonxc.plot.shared import AGAINST, FOR, as_array
+
+if TYPE_CHECKING:
+    from neonxc.attribution.similarity import Similarity
+
+WIDTH, LINE, SIZE = 520.0, 20.0, 11.0  # of a text, in points: its lines, their distance, and the font
+APART = 62.0  # between two texts, where words are connected
+
+
+def pair(found: Similarity, n: int = 0, images: Sequence[Any] | None = None, *, most: int = 8) -> Figure:
+    """Draw one pair of inputs of :func:`neonxc.similarity`.
+
+    Words are marked in red where they make the two texts alike, and in blue where they speak against it. With a
+    matrix, lines connect the pairs of words of the greatest relevance.
+
+    Parameters
+    ----------
+    found : Similarity
+    n : int
+        Number of the pair.
+    images : sequence of two arrays or Tensors [3, H, W] or [H, W, 3], optional
+        The two photos, with values in 0..1; for images only, which need them.
+    most : int
+        Number of pairs of words that are connected.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        Photos are missing, or given for texts; `n` is no pair.
+    """
+    if not 0 <= n < len(found.cosine):
+        raise ValueError(f"n needs the number of a pair, from 0 to {len(found.cosine) - 1}, got {n!r}")
+    if (found.words_a is None) != (images is not None):
+        raise ValueError("images needs the two photos, and is for photos only")
+    sides = [as_array(found.relevance_a[n]), as_array(found.relevance_b[n])]
+    title = f"similarity {text(float(found.cosine[n]), 2)}"
+    if found.words_a is None or found.words_b is None:
+        return _photos(list(images or ()), sides, title)
+    words = found.words_a[n], found.words_b[n]
+    matrix = None if found.matrix is None else found.matrix[n]
+    return _texts(words, [own[: len(some)] for own, some in zip(sides, words, strict=True)], matrix, most, title)
+
+
+def _photos(images: list[Any], relevance: list[np.ndarray], title: str) -> Figure:
+    maps = [smoothed(own.sum(0)) for own in relevance]
+    photos = [as_image(image) for image in images]
+    figure = Figure(figsize=(7, 3.6), layout="compressed", dpi=200)
+    axes = figure.subplots(1, 2)
+    limit = max(map(heatmap_limit, maps))
+    for own, photo, heatmap in zip(axes, photos, maps, strict=True):
+        draw_heatmap(bare(own), photo, heatmap, limit)
+    figure.suptitle(title, fontsize=10)
+    add_scale(figure, axes)
+    return figure
+
+
+def _texts(
+    words: tuple[list[str], list[str]],
+    relevance: list[np.ndarray],
+    matrix: np.ndarray | None,
+    most: int,
+    title: str,
+) -> Figure:
+    places = [_places(some) for some in words]
+    heights = [LINE * (1 + max((row for *_, row in own), default=0)) for own in places]
+    height = sum(heights) + APART + 26
+    figure = Figure(figsize=((WIDTH + 20) / 72, height / 72), dpi=200)
+    axes = bare(figure.add_axes((0, 0, 1, 1)))
+    axes.set(xlim=(-10, WIDTH + 10), ylim=(height, 0))
+    axes.text(0, 12, title, fontsize=9, color="0.4", va="center")
+    tops = [26.0, 26.0 + heights[0] + APART]
+    for own, some, values, top in zip(places, words, relevance, tops, strict=True):
+        _draw(axes, own, some, values, top)
+    for i, j, strength in _connected(matrix, most):
+        one, other = places[0][i], places[1][j]
+        ends = tops[0] + LINE * (one[2] + 1) - 2, tops[1] + LINE * other[2] + 2
+        x = np.array([one[0] + one[1] / 2, other[0] + other[1] / 2])
+        axes.plot(x, ends, color=FOR, alpha=0.15 + 0.7 * strength, linewidth=0.5 + 2.5 * strength, zorder=1)
+    return figure
+
+
+def _connected(matrix: np.ndarray | None, most: int) -> list[tuple[int, int, float]]:
+    """Pairs of words of the greatest relevance, relative to the greatest."""
+    if matrix is None or not matrix.max(initial=0) > 0:
+        return []
+    order = np.argsort(-matrix, axis=None, kind="stable")[:most]
+    pairs = zip(*np.unravel_index(order, matrix.shape), strict=True)
+    return [(int(i), int(j), float(matrix[i, j] / matrix.max())) for i, j in pairs if matrix[i, j] > 0]
+
+
+def _places(words: list[str]) -> list[tuple[float, float, int]]:
+    """Left end, width and line of every word, in points."""
+    font = FontProperties(size=SIZE)
+    found, x, row = [], 0.0, 0
+    for word in words:
+        width = float(text_to_path.get_text_width_height_descent(word, font, ismath=False)[0])
+        if x and x + width > WIDTH:
+            x, row = 0.0, row + 1
+        found.append((x, width, row))
+        x += width + 5
+    return found
+
+
+def _draw(
+    axes: Axes, places: list[tuple[float, float, int]], words: list[str], relevance: np.ndarray, top: float
+) -> None:
+    """Write words over a background in the colour of their relevance, relative to the greatest of the text."""
+    limit = float(np.abs(relevance).max(initial=0)) or 1.0
+    for (x, width, row), word, value in zip(places, words, relevance.tolist(), strict=True):
+        y = top + LINE * row
+        box = FancyBboxPatch(
+            (x - 1.5, y + 2.5),
+            width + 3,
+            LINE - 5,
+            boxstyle="round,pad=0,rounding_size=3",
+            facecolor=FOR if value > 0 else AGAINST,
+            alpha=0.65 * abs(value) / limit,
+            linewidth=0,
+            zorder=2,
+        )
+        axes.add_patch(box)
+        axes.text(x, y + LINE / 2, word, fontsize=SIZE, va="center_baseline", parse_math=False, zorder=3)
