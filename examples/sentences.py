@@ -26,7 +26,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast, T5EncoderModel
 
 import neonxc
 from neonxc import NEON, NeuralizedClustering
@@ -54,20 +54,15 @@ def tokenizer_of(texts: list[str], size: int = 8000) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=found, model_max_length=64, **named)
 
 
-def trained(texts: list[str], seconds: float, seed: int = 0) -> SentenceEncoder:
-    """Train a small BERT so that two pieces of a text have similar embeddings, those of other texts different ones."""
+def trained(texts: list[str], seconds: float, kind: str = "bert", seed: int = 0) -> SentenceEncoder:
+    """Train a small transformer so that two pieces of a text have similar embeddings, those of other texts different ones."""
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
     tokenizer = tokenizer_of(texts)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=512,
-        max_position_embeddings=64,
-    )
-    encoder = SentenceEncoder(BertModel(config, add_pooling_layer=False), tokenizer)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    inner = {"d_ff": 512, "d_kv": 32} if kind == "t5" else {"intermediate_size": 512}
+    config = AutoConfig.for_model(kind, max_position_embeddings=64, **sizes, **inner)
+    encoder = SentenceEncoder((T5EncoderModel if kind == "t5" else AutoModel.from_config)(config), tokenizer)
     optimizer = torch.optim.AdamW(encoder.parameters(), 1e-3)
     words, begin, step = [text.split() for text in texts], time.perf_counter(), 0
     encoder.train()
@@ -93,10 +88,12 @@ def piece(text: list[str], draw: np.random.Generator) -> str:
 
 
 def embedded(encoder: SentenceEncoder, texts: list[str]) -> Tensor:
-    """Embeddings of texts, through which gradients pass."""
+    """Embeddings of texts, through which gradients pass; up to half of a text's tokens are masked."""
     read = encoder.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-    mask = read["attention_mask"].bool()
-    return encoder.embedding(encoder.model.get_input_embeddings()(read["input_ids"]), mask)
+    ids, mask = read["input_ids"], read["attention_mask"].bool()
+    masked = torch.rand(ids.shape) < 0.5 * torch.rand(len(ids), 1)
+    ids = ids.masked_fill(masked & (ids >= len(SPECIAL)), encoder.tokenizer.mask_token_id)
+    return encoder.embedding(encoder.model.get_input_embeddings()(ids), mask)
 
 
 def gradient_of(encoder: SentenceEncoder, net: NeuralizedClustering, ids: Tensor, share: float) -> Tensor:
@@ -149,6 +146,7 @@ def main(
     encoder: Annotated[str | None, typer.Option(help="Folder or name of a sentence encoder.")] = None,
     clusters: int = 16,
     seconds: Annotated[float, typer.Option(help="Training time, if there is no encoder.")] = 150,
+    kind: Annotated[str, typer.Option(help="Architecture to train: bert, t5, llama ...")] = "bert",
     data: Annotated[Path, typer.Option(help="Folder of apt's lists.")] = Path("/var/lib/apt/lists"),
     save: Annotated[Path | None, typer.Option(help="Folder to which the encoder is written.")] = None,
     compare: Annotated[bool, typer.Option(help="Compare methods by pixel-flipping.")] = False,
@@ -160,7 +158,7 @@ def main(
         lines = [line.strip() for line in texts.read_text("utf-8").splitlines() if line.strip()]
         corpus = Corpus(lines, np.zeros(len(lines), dtype=int), ["all"])
     shortened = [" ".join(text.split()[:40]) for text in corpus.texts]
-    features = trained(corpus.texts, seconds) if encoder is None else SentenceEncoder.from_pretrained(encoder)
+    features = trained(corpus.texts, seconds, kind) if encoder is None else SentenceEncoder.from_pretrained(encoder)
     points = features.points(shortened).numpy()
     held_out = np.random.default_rng(0).permutation(len(points)) < HELD_OUT
     model = KMeans(clusters, n_init=10, random_state=0).fit(points[~held_out])

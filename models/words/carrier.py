@@ -157,11 +157,49 @@ class _Encoded(Record):
 
     def propagated(self, start: Tensor) -> Tensor:
         """Propagate multipliers [N, d] of the embeddings to relevance [N, W] of the words."""
-        found = torch.zeros_like(self.x, dtype=start.dtype)
+        found = None
         for some, word, recording in self.parts:
-            own = recording.propagate(start[some]).sum(2).masked_fill(word < 0, 0.0)
-            found[some] = found[some].scatter_add(1, word.clamp(min=0), own)
+            found = _added(found, self.x, some, word, recording.propagate(start[some]).sum(2))
+        assert found is not None
         return found
+
+
+class _Masked(Record):
+    """Batch of texts on the way from their masked words, whose gradient attributes the difference to the words."""
+
+    carrier: Sentences
+
+    def __init__(self, carrier: Sentences, x: Tensor, share: float) -> None:
+        self.carrier, self.x, encoder = carrier, x, carrier.module
+        mask = encoder.inputs(torch.tensor(encoder.tokenizer.mask_token_id, device=x.device)).detach()
+        self.parts, found = [], []
+        for some in encoder.batches(x):
+            tokens = encoder.tokens(x[some].long())
+            inputs = encoder.inputs(tokens).detach()
+            change = (inputs - mask) * (tokens.word >= 0)[..., None]
+            with torch.enable_grad():
+                at = (inputs - (1 - share) * change).requires_grad_()
+                output = encoder.embedding(at, tokens.mask)
+            self.parts.append((some, tokens.word, change, at, output))
+            found.append(output.detach())
+        order = torch.cat([some for some, *_ in self.parts]).argsort()
+        self.features = torch.cat(found)[order]
+
+    def change(self, decide: Decide, base: Any, x: Tensor) -> Tensor:
+        start, found = self.carrier.multiplier(self.features, decide, "linear"), None
+        for some, word, change, at, output in self.parts:
+            (slope,) = torch.autograd.grad(output, at, start[some])
+            found = _added(found, x, some, word, (change * slope).sum(2))
+        assert found is not None
+        return found
+
+
+def _added(found: Tensor | None, x: Tensor, some: Tensor, word: Tensor, of_tokens: Tensor) -> Tensor:
+    """Add the relevance [n, T] of the tokens of some texts to that of their words, [N, W]."""
+    found = torch.zeros(x.shape, dtype=of_tokens.dtype, device=x.device) if found is None else found
+    own = of_tokens.masked_fill(word < 0, 0.0)
+    found[some] = found[some].scatter_add(1, word.clamp(min=0), own)
+    return found
 
 
 class Sentences(Words, Backbone):
@@ -190,6 +228,14 @@ class Sentences(Words, Backbone):
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Run the encoder under LRP."""
         return _Encoded(self, x, several)
+
+    def baseline(self, along: Any, x: Tensor) -> Any:
+        """Texts whose words are masked."""
+        return along
+
+    def between(self, base: Any, x: Tensor, share: float) -> Record:
+        """Run the encoder a share of the way from the masked words to the words."""
+        return _Masked(self, x, share)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield word numbers, block by block; all texts are encoded first, so that the vocabulary is complete."""

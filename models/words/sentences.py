@@ -346,7 +346,7 @@ class SentenceEncoder(nn.Module):
                 found.append((place, encoding.ids[number], after, start + len(text[start:stop].rstrip())))
         for _, tokens in groupby(found, lambda token: token[0]):
             _, ids, begins, ends = zip(*tokens, strict=True)
-            yield ids, (min(begins), max(*begins, *ends))
+            yield ids, (min(begins), max(min(begins), *ends))
 
     def _number(self, ids: tuple[int, ...], text: str) -> int:
         """Number of a word, which is a new one if it has not been met."""

@@ -173,33 +173,26 @@ def relevance_from_baseline(
     carrier: Carrier,
     decisions: Decisions,
     x: Tensor,
-    along: Tensor,
+    along: Any,
     steps: int,
     rule: HeadRule,
     target: Any,
     competitor: Any,
 ) -> Tensor:
     """Relevance [N, ...] of inputs x [N, ...]; :class:`neonxc.NEON` describes the two rules in its notes."""
-    base = _expanded(along, x)
+    base = carrier.baseline(along, x)
     a = carrier.features(x).detach()
     columns, wanted = decisions.columns(a, target)
     rival = decisions.rivals(a, columns, target, competitor)
-    path = (base + (i + 0.5) / steps * (x - base) for i in range(steps))
+    shares = [(i + 0.5) / steps for i in range(steps)]
     if rule == "linear":
-        total = torch.zeros_like(x)
-        for point in path:
-            record = carrier.record(point)
+        total: Any = 0.0
+        for share in shares:
+            record = carrier.between(base, x, share)
             decide = decisions.of_columns(rows(record.features), columns, rival, wanted, slopes_of_most)
-            total += record.slope(decide)
-        return (x - base) * total / steps
+            total = total + record.change(decide, base, x) / steps
+        return total
+    path = (base + share * (x - base) for share in shares)
     weights = [decisions.weights(carrier.features(point), columns, rival) for point in path]
     decide = decisions.of_columns(rows(a), columns, rival, wanted, torch.stack(weights).mean(0))
     return next(carrier.record(x).relevance([decide], "midpoint"))
-
-
-def _expanded(along: Tensor, x: Tensor) -> Tensor:
-    """A baseline with the shape of one of the inputs [N, ...]."""
-    if along.ndim and along.shape != x.shape[1:]:
-        got, needed = list(along.shape), list(x.shape[1:])
-        raise ValueError(f"along needs a number or a baseline shaped like one input, {needed}, got {got}")
-    return along.to(x).expand(x.shape[1:])

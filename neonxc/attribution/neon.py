@@ -48,8 +48,9 @@ class NEON(Attribution):
         "linear" with a feature network, as pixel-flipping prefers it, and "midpoint" without. Where contrasts are
         not linear (kernel k-means, surrogates, mixtures), the sum of "linear" relevance may be several times the
         logit.
-    along : float or array with the shape of one input, optional
-        A baseline, such as 0 for the activations of a network. The target is then explained against the
+    along : float, array with the shape of one input, or "mask", optional
+        A baseline, such as 0 for the activations of a network, and "mask" for texts of a sentence encoder, whose
+        words are then masked. The target is then explained against the
         competitors that it has to beat on the way from the baseline to the input, and not only against those at
         the input; see Notes. Only :meth:`attribute` supports it.
     steps : int
@@ -111,11 +112,17 @@ class NEON(Attribution):
         self.net = net
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
-        rules = net.carrier.rules if along is None else ("linear", "midpoint")
-        if along is not None and net.carrier.missing == "word":
-            raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
+        words = net.carrier.missing == "word"
+        rules = net.carrier.rules if along is None else ("linear",) if words else ("linear", "midpoint")
+        if along is not None and words:
+            if net.carrier.mask is None or not isinstance(along, str) or along != "mask":
+                raise ValueError(
+                    'along needs numeric inputs, or "mask" for texts of a sentence encoder with a mask token'
+                )
+            if composite is not None:
+                raise ValueError('along="mask" uses gradients; leave composite out')
         check_whole("steps", steps)
-        self.along, self.steps = None if along is None else as_baseline(along), steps
+        self.along, self.steps = along if words or along is None else as_baseline(along), steps
         if head_rule is not None and head_rule not in rules:
             raise ValueError(f"head_rule needs {rules[0]!r} for this network, got {head_rule!r}")
         if composite is not None and not isinstance(net.carrier, Backbone):

@@ -56,10 +56,12 @@ class Record:
         """Propagate multipliers [N, d] of the features to relevance with the shape of the inputs."""
         return start * self.features
 
+    def change(self, decide: Decide, base: Any, x: Tensor) -> Tensor:
+        """Relevance of the difference between inputs and a baseline, by the linear rule at the head."""
+        return (x - base) * self.slope(decide)
+
     def slope(self, decide: Decide) -> Tensor:
         """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
-        if self.carrier.missing == "word":
-            raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
         return self.carrier.each(self.features, lambda block, x: decide(block).multiplier(x))
 
 
@@ -109,6 +111,17 @@ class Carrier(ABC):
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Record a forward pass; `several` says whether relevance will be propagated back more than once."""
         return Record(self, x)
+
+    def baseline(self, along: Any, x: Tensor) -> Any:
+        """A baseline with the shape of one of the inputs [N, ...]."""
+        if along.ndim and along.shape != x.shape[1:]:
+            got, needed = list(along.shape), list(x.shape[1:])
+            raise ValueError(f"along needs a number or a baseline shaped like one input, {needed}, got {got}")
+        return along.to(x).expand(x.shape[1:])
+
+    def between(self, base: Any, x: Tensor, share: float) -> Record:
+        """Record a forward pass at the points that lie a share of the way from a baseline to the inputs."""
+        return self.record(base + share * (x - base))
 
     def blocks(self, x: Any) -> Iterator[slice]:
         """Slices of the inputs that fit into memory."""

@@ -84,9 +84,10 @@ def _texts(
     places = [_places(some) for some in words]
     heights = [LINE * (1 + max((row for *_, row in own), default=0)) for own in places]
     height = sum(heights) + APART + 26
-    figure = Figure(figsize=((WIDTH + 20) / 72, height / 72), dpi=200)
+    width = max([x + wide for own in places for x, wide, _ in own], default=0.0)
+    figure = Figure(figsize=((width + 20) / 72, height / 72), dpi=200)
     axes = bare(figure.add_axes((0, 0, 1, 1)))
-    axes.set(xlim=(-10, WIDTH + 10), ylim=(height, 0))
+    axes.set(xlim=(-10, width + 10), ylim=(height, 0))
     axes.text(0, 12, title, fontsize=9, color="0.4", va="center")
     tops = [26.0, 26.0 + heights[0] + APART]
     for own, some, values, top in zip(places, words, relevance, tops, strict=True):

@@ -12,6 +12,7 @@ from neonxc.attribution.contrasts import COLUMNS as SEARCHED
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair, some_of
 from neonxc.common.numbers import rounded
 from neonxc.common.progress import progress_bar
+from neonxc.carriers import Backbone
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Card, Pair, RuleText, Statement
 from neonxc.report.items import items, whole_photos
@@ -97,15 +98,17 @@ def pairs(clustering: Clustering, relevance: Relevance, trees: bool = True) -> t
     """
     there = np.flatnonzero(clustering.sizes).tolist()
     found, notes, width = list(combinations(there, 2)), [], len(clustering.units)
-    if len(there) > ALL:
+    slow = clustering.kind == "texts" and isinstance(clustering.net.carrier, Backbone)
+    if len(there) > ALL or (slow and len(there) > RIVALS + 1):
         found = _rivals(clustering, relevance)
+        which = "Behind a sentence encoder" if slow else f"Of more than {ALL} clusters"
         notes.append(
-            f"Of more than {ALL} clusters, each is compared only with its {RIVALS} nearest rivals: the clusters "
-            "that most often have the next largest logit at its points."
+            f"{which}, each cluster is compared only with its {RIVALS} nearest rivals: the clusters that most often "
+            "have the next largest logit at its points."
         )
     if trees and width > SEARCHED:
         notes.append(f"Trees test only the {SEARCHED} columns most relevant to the pair, of {width:,}.")
-    most = max(FEWEST, MOST // max(1, 2 * len(found)))
+    most = FEWEST if slow else max(FEWEST, MOST // max(1, 2 * len(found)))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     bar = progress_bar(found, desc="pairs of clusters")
     return [_pair(clustering, a, b, most, place, trees) for a, b in bar], notes

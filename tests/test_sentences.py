@@ -1,0 +1,371 @@
+"""Sentence encoders and pairs, with random weights: every architecture, tokenizer and entry point."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+
+import neonxc
+from neonxc import NEON
+from neonxc.evaluation import MaskImputer, pixel_flipping
+from neonxc.lrp import LRP, Composite, Constant, Epsilon
+from neonxc.models import SentenceEncoder
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+TEXTS = [
+    "The cat sat on the mat, purring loudly.",
+    "A dog barked at the cat; it wasn't happy!",
+    "Stars shine in the night sky.",
+    "Planets and stars orbit, don't they?",
+    "Soup with salt and pepper tastes good.",
+    "Stir the soup - add salt.",
+]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+BERT = {"vocab_size": 400, "pad_token_id": 0, **SIZES}
+T5 = {"vocab_size": 400, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+SPECIAL = {"bos_token_id": 1, "eos_token_id": 2}
+MODELS = {  # names in transformers, without "Model" and "Config"
+    "Bert": BERT,
+    "Roberta": BERT,
+    "XLMRoberta": BERT,
+    "DistilBert": {"vocab_size": 400, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "ModernBert": BERT | SPECIAL | {"cls_token_id": 1, "sep_token_id": 2},
+    "MPNet": BERT,
+    "Electra": BERT | {"embedding_size": 16},
+    "Albert": BERT | {"embedding_size": 16},
+    "DebertaV2": BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "T5Encoder": T5,
+    "GPT2": {"vocab_size": 400, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **SPECIAL},
+    "Llama": BERT | SPECIAL | {"num_key_value_heads": 2},
+    "Qwen3": BERT | SPECIAL | {"num_key_value_heads": 2, "head_dim": 8},
+}
+
+
+def transformer(name, **changes):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name.removesuffix('Encoder')}Config")(**MODELS[name] | changes)
+    return getattr(transformers, f"{name}Model")(config).double().eval()
+
+
+def tokenizer_of(kind):
+    """A tokenizer as those of BERT, RoBERTa or T5, trained on the texts."""
+    models, before, processors = tokenizers.models, tokenizers.pre_tokenizers, tokenizers.processors
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    special |= {"mask_token": "[MASK]"} if kind != "unigram" else {}
+    names = [*special.values()]
+    if kind == "pieces":
+        found = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        found.normalizer, found.pre_tokenizer = tokenizers.normalizers.BertNormalizer(), before.BertPreTokenizer()
+        trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=90, special_tokens=names)
+    elif kind == "bytes":
+        found, alphabet = tokenizers.Tokenizer(models.BPE()), before.ByteLevel.alphabet()
+        found.pre_tokenizer = before.ByteLevel(add_prefix_space=False)
+        trainer = tokenizers.trainers.BpeTrainer(vocab_size=330, special_tokens=names, initial_alphabet=alphabet)
+    else:
+        found = tokenizers.Tokenizer(models.Unigram())
+        found.pre_tokenizer = before.Metaspace()
+        trainer = tokenizers.trainers.UnigramTrainer(vocab_size=80, special_tokens=names, unk_token="[UNK]")
+    found.train_from_iterator(TEXTS * 3, trainer)
+    template = "$A [SEP]" if kind == "unigram" else "[CLS] $A [SEP]"
+    found.post_processor = processors.TemplateProcessing(template, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=found, model_max_length=40, **special)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return SentenceEncoder(transformer("Bert"), tokenizer_of("pieces"))
+
+
+@pytest.fixture(scope="module")
+def net(encoder):
+    model = KMeans(3, n_init=3, random_state=0).fit(encoder.points(TEXTS).numpy())
+    return neonxc.neuralize(model, TEXTS, features=encoder)
+
+
+# --- what the encoder computes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+@pytest.mark.parametrize("kind", ["pieces", "bytes", "unigram"])
+def test_embeddings_are_those_of_the_transformer(kind, pooling):
+    model, tokenizer = transformer("Bert"), tokenizer_of(kind)
+    texts = [*TEXTS, "  Hello   wörld!! naïve—dash", "a", ""]
+    found = SentenceEncoder(model, tokenizer, pooling, normalize=False).points(texts)
+    read = tokenizer(texts, padding=True, return_tensors="pt")
+    hidden = model(read["input_ids"], read["attention_mask"]).last_hidden_state
+    for own, states, mask in zip(found, hidden, read["attention_mask"].bool(), strict=True):
+        states = states[mask]
+        wanted = {"mean": states.mean(0), "cls": states[0], "last": states[-1]}[pooling]
+        torch.testing.assert_close(own, wanted)
+
+
+@pytest.mark.parametrize("kind", ["pieces", "bytes", "unigram"])
+def test_words_are_runs_of_letters_and_single_marks(kind):
+    found = SentenceEncoder(transformer("Bert"), tokenizer_of(kind)).tokenize(
+        ["  Stir the   soup - 2nd!! ", TEXTS[1]]
+    )
+    assert found[0] == ["Stir", "the", "soup", "-", "2nd", "!", "!"]
+    assert "".join(found[1]) == TEXTS[1].replace(" ", "")
+
+
+def test_units_of_tokens(encoder):
+    tokens = SentenceEncoder(encoder.model, encoder.tokenizer, units="tokens")
+    whole, text = encoder.encode(TEXTS), tokens.tokenize(TEXTS[:1])[0]
+    assert "".join(text) == TEXTS[0].replace(" ", "") and len(text) > (whole[0] >= 0).sum()
+    summed = NEON(neonxc.neuralize(np.eye(2, 32), features=tokens)).attribute(TEXTS[:1]).sum()
+    torch.testing.assert_close(
+        summed, NEON(neonxc.neuralize(np.eye(2, 32), features=encoder)).attribute(TEXTS[:1]).sum()
+    )
+
+
+def test_long_texts_are_cut_off_with_a_warning_that_counts_them(encoder):
+    short = SentenceEncoder(encoder.model, encoder.tokenizer, max_tokens=6)
+    with pytest.warns(UserWarning, match="2 of 3 texts have more than 6 tokens"):
+        ids = short.encode([TEXTS[0], "a", TEXTS[1]])
+    assert short.tokens(ids).mask.sum(1).tolist() == [6, 3, 6]
+
+
+def test_sentence_transformers_are_taken_apart(tmp_path, encoder):
+    package = pytest.importorskip("sentence_transformers")
+    from sentence_transformers import models
+
+    encoder.model.float().save_pretrained(tmp_path / "plain")
+    encoder.model.double()
+    encoder.tokenizer.save_pretrained(tmp_path / "plain")
+    first, pooling = models.Transformer(str(tmp_path / "plain")), models.Pooling(32, "cls")
+    whole = package.SentenceTransformer(
+        modules=[first, pooling, models.Dense(32, 16), models.Normalize()], device="cpu"
+    )
+    whole.save(str(tmp_path / "whole"))
+    wanted = torch.from_numpy(whole.encode(TEXTS))
+    for found in (SentenceEncoder(whole), SentenceEncoder.from_pretrained(str(tmp_path / "whole"))):
+        torch.testing.assert_close(found.points(TEXTS), wanted, rtol=0, atol=1e-5)
+    assert SentenceEncoder.from_pretrained(str(tmp_path / "plain")).points(TEXTS).shape == (6, 32)
+    with pytest.raises(ValueError, match=r"Pooling of mean.* with pooling 'max'"):
+        SentenceEncoder(package.SentenceTransformer(modules=[first, models.Pooling(32, "max")], device="cpu"))
+
+
+def test_errors(encoder):
+    model, tokenizer = encoder.model, encoder.tokenizer
+    text = transformers.CLIPTextModel(transformers.CLIPTextConfig(vocab_size=99, **SIZES))
+    for arguments, message in {
+        (text, tokenizer): "CLIPTextModel takes no inputs_embeds",
+        (model, None): "fast tokenizer",
+        (torch.nn.Linear(2, 2), tokenizer): "model needs a transformer",
+        (model, tokenizer, "max"): "pooling needs",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            SentenceEncoder(*arguments)
+    with pytest.raises(ValueError, match="units needs"):
+        SentenceEncoder(model, tokenizer, units="letters")
+    with pytest.raises(ValueError, match="word numbers of this encoder"):
+        encoder(torch.tensor([[10_000]]))
+    with pytest.raises(ValueError, match="training mode"):
+        SentenceEncoder(transformer("Bert").train(), tokenizer).points(TEXTS)
+
+
+# --- relevance ----------------------------------------------------------------------------------------------
+
+DETACHED = Composite(Epsilon(0.0), functions={torch.softmax: Constant(), torch.nn.functional.softmax: Constant()})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_relevance_is_conserved_by_networks_without_constants(name):
+    model = transformer(name)
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if "bias" in key or "position_emb" in key or "token_type" in key or "wpe" in key:
+                parameter.zero_()
+    own = SentenceEncoder(model, tokenizer_of("bytes"))
+    tokens = own.tokens(own.encode(TEXTS))
+
+    class Embedded(torch.nn.Module):
+        def forward(self, inputs):
+            return own.embedding(inputs, tokens.mask)
+
+    recording = LRP(Embedded(), DETACHED).record(own.inputs(tokens).detach())
+    slope = torch.randn(6, 32, generator=torch.Generator().manual_seed(1)).double()
+    relevance = recording.propagate(slope).sum(2)
+    torch.testing.assert_close(relevance.sum(1), (recording.output.detach() * slope).sum(1))
+    assert not relevance[~tokens.mask].any()
+
+
+def test_relevance_is_that_of_a_literal_bert_with_detached_gates(encoder):
+    model, ids = encoder.model, encoder.tokens(encoder.encode(TEXTS[:1])).ids
+    weights = dict(model.named_parameters())
+
+    def linear(x, key):
+        return x @ weights[f"{key}.weight"].T + weights[f"{key}.bias"]
+
+    def norm(x, key):
+        x = x - x.mean(-1, keepdim=True)
+        scale = (x.var(-1, keepdim=True, correction=0) + 1e-12).sqrt().detach()
+        return x / scale * weights[f"{key}.weight"] + weights[f"{key}.bias"]
+
+    leaf = model.get_input_embeddings()(ids).detach().requires_grad_()
+    added = weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
+    added = added + weights["embeddings.token_type_embeddings.weight"][0]
+    summed = leaf + added
+    x = norm(summed, "embeddings.LayerNorm")
+    for layer in range(2):
+        at = f"encoder.layer.{layer}"
+        query, key, value = (
+            linear(x, f"{at}.attention.self.{name}").unflatten(2, (4, 8)).transpose(1, 2)
+            for name in ("query", "key", "value")
+        )
+        weight = torch.softmax(query @ key.mT / 8**0.5, -1).detach()
+        mixed = linear((weight @ value).transpose(1, 2).flatten(2), f"{at}.attention.output.dense")
+        x = norm(x + mixed, f"{at}.attention.output.LayerNorm")
+        inner = linear(x, f"{at}.intermediate.dense")
+        gate = (torch.nn.functional.gelu(inner) / inner).detach()
+        x = norm(x + linear(inner * gate, f"{at}.output.dense"), f"{at}.output.LayerNorm")
+    pooled = x.mean(1)
+    logit = (pooled / pooled.norm(dim=1).detach())[0, 3]
+    (slope,) = torch.autograd.grad(logit, leaf)
+    wanted = (slope * summed).sum(2).detach()  # what is added counts as normalization of the input
+
+    net = neonxc.neuralize(np.eye(32), features=encoder)
+    record = NEON(net, DETACHED).carrier.record(encoder.encode(TEXTS[:1]).double())
+    start = torch.zeros(1, 32, dtype=torch.float64)
+    start[0, 3] = 1
+    found = record.propagated(start)
+    words = encoder.tokens(encoder.encode(TEXTS[:1])).word[0]
+    wanted = torch.zeros(found.shape[1]).double().index_add(0, words[words >= 0], wanted[0, words >= 0])
+    torch.testing.assert_close(found[0], wanted)
+
+
+def test_a_planted_word_is_found():
+    own, draw = SentenceEncoder(transformer("Bert"), tokenizer_of("pieces")), np.random.default_rng(0)
+    words = [word for text in TEXTS for word in text.split() if word.isalpha()]
+    plain = [" ".join(draw.choice(words, 10)) for _ in range(200)]
+    places = draw.integers(11, size=200)
+    planted = [
+        " ".join([*text.split()[:i], "xylophone", *text.split()[i:]])
+        for text, i in zip(plain, places, strict=True)
+    ]
+    centers = torch.stack([own.points(planted).mean(0), own.points(plain).mean(0)])
+    found = NEON(neonxc.neuralize(centers, planted + plain, features=own)).attribute(planted, target=0)
+    assert (found.argmax(1) == places).mean() >= 0.95
+
+
+def test_relevance_does_not_depend_on_the_batch(net, encoder):
+    every = NEON(net).attribute(TEXTS)
+    for n, text in enumerate(TEXTS):
+        alone = NEON(net).attribute([text])
+        np.testing.assert_allclose(alone[0], every[n, : alone.shape[1]], atol=1e-12)
+    np.testing.assert_allclose(NEON(net).attribute(encoder.encode(TEXTS)), every)
+
+
+# --- everything else ----------------------------------------------------------------------------------------
+
+
+def test_saved_networks_explain_alike(net, tmp_path):
+    neonxc.save(net, tmp_path / "net.safetensors")
+    loaded = neonxc.load(tmp_path / "net.safetensors")
+    np.testing.assert_array_equal(NEON(loaded).attribute(TEXTS), NEON(net).attribute(TEXTS))
+    assert (loaded.predict(TEXTS) == net.predict(TEXTS)).all()
+
+
+def test_missing_words_are_masked(net, encoder):
+    ids = encoder.encode(TEXTS).double()
+    flipped = pixel_flipping(net, ids, NEON(net).attribute(ids), repeats=1)
+    assert flipped.logit_curve[-1] == pytest.approx(float(net(ids).amax(1).mean()))
+    masked = MaskImputer(encoder.mask_word).start(ids[:1]).fill(torch.zeros(1, *ids[:1].shape).bool(), 1, None)
+    inside = ids[:1] >= 0
+    assert (masked[0, 0][inside] == encoder.mask_word).all() and (masked[0, 0][~inside] < 0).all()
+    assert encoder.tokens(masked[0, 0].long()).ids[0, 1:-1].unique().tolist() == [encoder.tokenizer.mask_token_id]
+
+
+def test_entry_points(net, encoder, tmp_path):
+    summary = NEON(net).summary(TEXTS)
+    k = int(net.predict(TEXTS)[0])
+    assert dict(summary.top(k, 200)).keys() >= {"cat", "purring"}
+    assert neonxc.contrast(net, TEXTS * 4, 0, 1).accuracy > 0.9
+    report = neonxc.explain(net, TEXTS * 4, fast=True)
+    assert "purring" in report.html()
+    with pytest.raises(ValueError, match="raw columns"):
+        neonxc.counterfactual(net, TEXTS[:1])
+    with pytest.raises(ValueError, match="feature network of images"):
+        NEON(net).heatmaps(TEXTS)
+    encoder.model.save_pretrained(tmp_path / "encoder")
+    encoder.tokenizer.save_pretrained(tmp_path / "encoder")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS * 2))
+    command = [sys.executable, "-m", "neonxc", "-q", "explain", tmp_path / "texts.txt", "--clusters", "2", "--fast"]
+    command += ["--encoder", tmp_path / "encoder", "--out", tmp_path / "page.html"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert "12 texts of texts.txt" in (tmp_path / "page.html").read_text()
+
+
+# --- pairs --------------------------------------------------------------------------------------------------
+
+
+def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
+    a, b = TEXTS[:3], TEXTS[1:4]
+    found = neonxc.similarity(encoder, a, b, matrix=True)
+    points = encoder.points(a), encoder.points(b)
+    np.testing.assert_allclose(found.cosine, (points[0] * points[1]).sum(1), atol=1e-12)
+    for n in range(3):
+        sides = []
+        for text in (a[n], b[n]):  # one explanation per dimension of the embedding
+            net = neonxc.neuralize(np.eye(2, 32), features=encoder)
+            record = NEON(net).carrier.record(encoder.encode([text]).double(), several=True)
+            sides.append(torch.cat([record.propagated(row[None].double()) for row in torch.eye(32)]))
+        np.testing.assert_allclose(found.matrix[n], sides[0].T @ sides[1], atol=1e-12)
+        first = found.top(1)[n][0]
+        assert first[0] in found.words_a[n] and first[2] == found.matrix[n].max()
+
+
+def test_similarity_against_a_background(encoder):
+    plain = neonxc.similarity(encoder, TEXTS[0], TEXTS[1])
+    against = neonxc.similarity(encoder, TEXTS[:1], TEXTS[1:2], background=TEXTS)
+    mean = encoder.points(TEXTS).mean(0)
+    common = neonxc.neuralize(np.eye(2, 32), features=encoder)
+    record = NEON(common).carrier.record(encoder.encode(TEXTS[:1]).double())
+    np.testing.assert_allclose(plain.relevance_a - against.relevance_a, record.propagated(mean[None]), atol=1e-12)
+    for call, message in {
+        lambda: neonxc.similarity(encoder, TEXTS, TEXTS[:2]): "equally many",
+        lambda: neonxc.similarity(torch.nn.Flatten(), torch.rand(1, 4), torch.rand(1, 4), True): "is for texts",
+        lambda: plain.top(): "matrix=True",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_pictures_of_pairs(encoder):
+    found = neonxc.similarity(encoder, TEXTS[0], TEXTS[1], matrix=True)
+    figure = neonxc.plot.pair(found)
+    words = [text.get_text() for text in figure.axes[0].texts]
+    assert words[1:] == [*encoder.tokenize(TEXTS[:2])[0], *encoder.tokenize(TEXTS[:2])[1]]
+    assert len(figure.axes[0].lines) == min(8, int((found.matrix[0] > 0).sum()))
+    with pytest.raises(ValueError, match="number of a pair"):
+        neonxc.plot.pair(found, 1)
+
+
+# --- vision transformers --------------------------------------------------------------------------------------
+
+VISION = {"ViT": 1, "Dinov2": 1, "Dinov2WithRegisters": 5, "CLIPVision": 1, "SiglipVision": 0}
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_vision_transformers(name):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(image_size=32, patch_size=8, **SIZES)
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    processor = type("Processor", (), {"image_mean": [0.5] * 3, "image_std": [0.25] * 3})
+    features = neonxc.models.FeatureExtractor(model, processor=processor)
+    assert features.tokens == VISION[name] and features.mean == (0.5, 0.5, 0.5)
+    x = features.preprocess(torch.rand(4, 3, 32, 32))
+    states = model(pixel_values=x).last_hidden_state[:, features.tokens :]
+    torch.testing.assert_close(features(x).flatten(2).mT, states)
+    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(features.points(x).numpy()), x, features=features)
+    assert NEON(net).heatmaps(x).shape == (4, 3, 32, 32)
+    pooled = neonxc.models.FeatureExtractor(model, pool="class" if features.tokens else "avg", processor=processor)
+    pair = neonxc.similarity(pooled, x[:2], x[2:])
+    assert pair.relevance_a.shape == (2, 3, 32, 32)
+    neonxc.plot.pair(pair, 0, [pooled.deprocess(x[0]), pooled.deprocess(x[2])])
