@@ -55,7 +55,7 @@ def tokenizer_of(texts: list[str], size: int = 8000) -> PreTrainedTokenizerFast:
 
 
 def trained(texts: list[str], seconds: float, kind: str = "bert", seed: int = 0) -> SentenceEncoder:
-    """Train a small transformer so that two pieces of a text have similar embeddings, those of other texts different ones."""
+    """Train a small transformer: two pieces of a text get similar embeddings, those of two texts different ones."""
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
     tokenizer = tokenizer_of(texts)
@@ -158,7 +158,9 @@ def main(
         lines = [line.strip() for line in texts.read_text("utf-8").splitlines() if line.strip()]
         corpus = Corpus(lines, np.zeros(len(lines), dtype=int), ["all"])
     shortened = [" ".join(text.split()[:40]) for text in corpus.texts]
-    features = trained(corpus.texts, seconds, kind) if encoder is None else SentenceEncoder.from_pretrained(encoder)
+    features = (
+        trained(corpus.texts, seconds, kind) if encoder is None else SentenceEncoder.from_pretrained(encoder)
+    )
     points = features.points(shortened).numpy()
     held_out = np.random.default_rng(0).permutation(len(points)) < HELD_OUT
     model = KMeans(clusters, n_init=10, random_state=0).fit(points[~held_out])

@@ -32,8 +32,8 @@ class FeatureExtractor(nn.Module):
         and ``SiglipVisionModel``), `tokens` and `size` are found out.
     layer : str
         Name of the layer in `net.named_modules()`, such as ``"features.30"``; ``""`` is the output of the network
-        (the ``last_hidden_state`` of a transformer). If the network calls the layer several times, the first output
-        is used.
+        (the ``last_hidden_state`` of a transformer). If the network calls the layer several times, the first
+        output is used.
     pool : {"avg", "class"}, optional
         ``"avg"`` averages over all positions and returns features [N, d]. ``"class"`` returns the class token,
         [N, d]. None returns a feature map [N, d, h, w], or [N, d] if the layer's output has no positions.

@@ -117,7 +117,8 @@ def test_words_are_runs_of_letters_and_single_marks(kind):
 def test_units_of_tokens(encoder):
     tokens = SentenceEncoder(encoder.model, encoder.tokenizer, units="tokens")
     whole, text = encoder.encode(TEXTS), tokens.tokenize(TEXTS[:1])[0]
-    assert "".join(text) == TEXTS[0].replace(" ", "") and len(text) > (whole[0] >= 0).sum()
+    assert "".join(text) == TEXTS[0].replace(" ", "")
+    assert len(text) > (whole[0] >= 0).sum()
     summed = NEON(neonxc.neuralize(np.eye(2, 32), features=tokens)).attribute(TEXTS[:1]).sum()
     torch.testing.assert_close(
         summed, NEON(neonxc.neuralize(np.eye(2, 32), features=encoder)).attribute(TEXTS[:1]).sum()
@@ -278,7 +279,8 @@ def test_missing_words_are_masked(net, encoder):
     assert flipped.logit_curve[-1] == pytest.approx(float(net(ids).amax(1).mean()))
     masked = MaskImputer(encoder.mask_word).start(ids[:1]).fill(torch.zeros(1, *ids[:1].shape).bool(), 1, None)
     inside = ids[:1] >= 0
-    assert (masked[0, 0][inside] == encoder.mask_word).all() and (masked[0, 0][~inside] < 0).all()
+    assert (masked[0, 0][inside] == encoder.mask_word).all()
+    assert (masked[0, 0][~inside] < 0).all()
     assert encoder.tokens(masked[0, 0].long()).ids[0, 1:-1].unique().tolist() == [encoder.tokenizer.mask_token_id]
 
 
@@ -296,7 +298,17 @@ def test_entry_points(net, encoder, tmp_path):
     encoder.model.save_pretrained(tmp_path / "encoder")
     encoder.tokenizer.save_pretrained(tmp_path / "encoder")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS * 2))
-    command = [sys.executable, "-m", "neonxc", "-q", "explain", tmp_path / "texts.txt", "--clusters", "2", "--fast"]
+    command = [
+        sys.executable,
+        "-m",
+        "neonxc",
+        "-q",
+        "explain",
+        tmp_path / "texts.txt",
+        "--clusters",
+        "2",
+        "--fast",
+    ]
     command += ["--encoder", tmp_path / "encoder", "--out", tmp_path / "page.html"]
     subprocess.run(command, check=True, capture_output=True)
     assert "12 texts of texts.txt" in (tmp_path / "page.html").read_text()
@@ -318,7 +330,8 @@ def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
             sides.append(torch.cat([record.propagated(row[None].double()) for row in torch.eye(32)]))
         np.testing.assert_allclose(found.matrix[n], sides[0].T @ sides[1], atol=1e-12)
         first = found.top(1)[n][0]
-        assert first[0] in found.words_a[n] and first[2] == found.matrix[n].max()
+        assert first[0] in found.words_a[n]
+        assert first[2] == found.matrix[n].max()
 
 
 def test_similarity_against_a_background(encoder):
@@ -359,13 +372,46 @@ def test_vision_transformers(name):
     model = getattr(transformers, f"{name}Model")(config).eval()
     processor = type("Processor", (), {"image_mean": [0.5] * 3, "image_std": [0.25] * 3})
     features = neonxc.models.FeatureExtractor(model, processor=processor)
-    assert features.tokens == VISION[name] and features.mean == (0.5, 0.5, 0.5)
+    assert features.tokens == VISION[name]
+    assert features.mean == (0.5, 0.5, 0.5)
     x = features.preprocess(torch.rand(4, 3, 32, 32))
     states = model(pixel_values=x).last_hidden_state[:, features.tokens :]
     torch.testing.assert_close(features(x).flatten(2).mT, states)
-    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(features.points(x).numpy()), x, features=features)
+    net = neonxc.neuralize(
+        KMeans(3, n_init=1, random_state=0).fit(features.points(x).numpy()), x, features=features
+    )
     assert NEON(net).heatmaps(x).shape == (4, 3, 32, 32)
     pooled = neonxc.models.FeatureExtractor(model, pool="class" if features.tokens else "avg", processor=processor)
     pair = neonxc.similarity(pooled, x[:2], x[2:])
     assert pair.relevance_a.shape == (2, 3, 32, 32)
     neonxc.plot.pair(pair, 0, [pooled.deprocess(x[0]), pooled.deprocess(x[2])])
+
+
+def test_tokens_are_no_images():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Flatten()).eval()
+    x, net = torch.rand(3, 5, 4), neonxc.neuralize(np.eye(2, 20), features=module)
+    with pytest.raises(ValueError, match="takes tokens"):
+        NEON(net).heatmaps(x)
+    relevance = NEON(net).attribute(x)
+    with pytest.raises(ValueError, match="holds tokens: pass groups"):
+        pixel_flipping(net, x, relevance)
+    pixel_flipping(net, x, relevance, groups=torch.arange(5)[:, None].expand(5, 4))
+
+
+def test_on_the_way_from_masked_words(encoder):
+    ids, centers = encoder.encode(TEXTS), encoder.points(TEXTS[::2]).numpy()
+    net = neonxc.neuralize(centers, TEXTS, features=encoder)
+    found = NEON(net, along="mask", steps=64).attribute(TEXTS, target=0, competitor=1)
+    masked = torch.where(ids < 0, -1, encoder.mask_word)
+    tokens = [encoder.tokens(ids), encoder.tokens(masked)]
+    assert (found[ids.numpy() < 0] == 0).all()
+    inputs = encoder.inputs(tokens[0]).detach()
+    start = torch.where((tokens[0].word >= 0)[..., None], encoder.inputs(tokens[1].ids[:1, 1:2]), inputs).detach()
+    points = [encoder.embedding(at, tokens[0].mask).detach() for at in (start, inputs)]
+    far = [torch.cdist(some, torch.from_numpy(centers)).square() for some in points]
+    change = (far[1] - far[0]) @ torch.tensor([-1.0, 1.0, 0.0]).double()
+    inside = net.predict(TEXTS) != 1  # what is in the competitor gets zeros
+    np.testing.assert_allclose(found.sum(1)[inside], change[torch.from_numpy(inside)], rtol=1e-3, atol=1e-5)
+    for arguments in ({"along": 0.0}, {"along": "zero"}, {"along": "mask", "composite": DETACHED}):
+        with pytest.raises(ValueError, match="along"):
+            NEON(net, **arguments)

@@ -65,7 +65,9 @@ class Words(Carrier):
     def stored(self, X: Any) -> Table:
         """Word indices [N, T]."""
         table = Table.read(X)
-        return table.holding(self.module.encode(table.data).double() if is_texts(X) else table.tensor.to(self.device))
+        return table.holding(
+            self.module.encode(table.data).double() if is_texts(X) else table.tensor.to(self.device)
+        )
 
     def features(self, x: Tensor) -> Tensor:
         """Mean vectors [N, d]."""
@@ -203,7 +205,7 @@ def _added(found: Tensor | None, x: Tensor, some: Tensor, word: Tensor, of_token
 
 
 class Sentences(Words, Backbone):
-    """Carrier of texts behind a sentence encoder, which are strings or numbers from :meth:`SentenceEncoder.encode`.
+    """Carrier of texts behind a sentence encoder: strings, or numbers from :meth:`SentenceEncoder.encode`.
 
     The vocabulary consists of the words that the encoder has met.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,10 +21,11 @@ from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
 
+from .transformer import EXTRA, Pooling, longest_text, rebuilt, recipe_of, taken_apart
+
 WORD = re.compile(r"\w+|[^\w\s]")
 TOKENS = 4096  # of a batch of texts of similar length
 STATES = 40  # numbers that a layer keeps per number of its input
-EXTRA = 'sentence encoders need the extra "text": pip install "neonxc[text]"'
 
 
 class Tokens(NamedTuple):
@@ -43,26 +43,6 @@ class Tokens(NamedTuple):
     ids: Tensor
     mask: Tensor
     word: Tensor
-
-
-class Pooling(nn.Module):
-    """Mean of the tokens, the first token ("cls") or the last one of every text, and layers after it."""
-
-    def __init__(self, mode: str, *after: nn.Module) -> None:
-        super().__init__()
-        if mode not in ("mean", "cls", "last"):
-            raise ValueError(f'pooling needs "mean", "cls", "last" or a module, got {mode!r}')
-        self.mode, self.after = mode, nn.Sequential(*after)
-
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Map states [N, T, h] of tokens, of which `mask` [N, T] tells the padding, to embeddings [N, d]."""
-        if self.mode == "mean":
-            share = mask.to(hidden) / mask.sum(1, keepdim=True)
-        else:
-            place = mask.sum(1) - 1 if self.mode == "last" else torch.zeros_like(mask[:, 0], dtype=torch.int64)
-            share = F.one_hot(place, mask.shape[1]).to(hidden)
-        embedding: Tensor = self.after((hidden * share[..., None]).sum(1))
-        return embedding
 
 
 class SentenceEncoder(nn.Module):
@@ -110,10 +90,12 @@ class SentenceEncoder(nn.Module):
     Constants that a transformer adds to its token embeddings, such as those of positions, count as normalization
     of the input: their relevance goes to the token.
 
-    Word numbers, as :meth:`encode` returns them, belong to one encoder object: they are given in the order in which
-    words are met, and are not saved.
+    Word numbers, as :meth:`encode` returns them, belong to one encoder object: they are given in the order in
+    which words are met, and are not saved.
     """
 
+    model: Any
+    tokenizer: Any
     wraps = "model"  # LRP rules refer to layers by their names in this network
 
     def __init__(
@@ -135,7 +117,7 @@ class SentenceEncoder(nn.Module):
             raise ValueError(f"{type(model).__name__} takes no inputs_embeds, to which relevance is propagated")
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
-                f"tokenizer needs a fast tokenizer, which tells where its tokens are, got {type(tokenizer).__name__}"
+                f"tokenizer needs a fast tokenizer, which knows where tokens are, got {type(tokenizer).__name__}"
             )
         if units not in ("words", "tokens"):
             raise ValueError(f'units needs "words" or "tokens", got {units!r}')
@@ -382,85 +364,14 @@ class SentenceEncoder(nn.Module):
         return ids.long()
 
 
-def longest_text(model: Any, tokenizer: Any) -> int:
-    """Number of tokens of the longest text that a model and a tokenizer take."""
-    config = model.config
-    positions = getattr(config, "max_position_embeddings", None) or 1 << 20
-    padding = getattr(config, "pad_token_id", None) or 0
-    if "roberta" in config.model_type or config.model_type == "mpnet":  # whose positions begin after the padding's
-        positions -= padding + 1
-    return int(min(tokenizer.model_max_length, positions))
-
-
-def taken_apart(model: Any) -> tuple[Any, Any, nn.Module, bool, int]:
-    """Transformer, tokenizer, pooling, normalization and longest text of a SentenceTransformer."""
-    first, *rest = model.children()
-    modes = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
-    names = [type(part).__name__ for part in (first, *rest)]
-    plain = re.fullmatch(r"Transformer Pooling( Dense)*( Normalize)?", " ".join(names))
-    mode = getattr(rest[0], "pooling_mode", None) if plain else None
-    mode = mode[0] if isinstance(mode, tuple | list) and len(mode) == 1 else mode
-    if plain is None or mode not in modes or not all(type(part).__name__ != "Dense" or flat(part) for part in rest):
-        raise ValueError(
-            "model needs a Transformer, a Pooling of mean, cls or last token, Dense layers and Normalize, and has "
-            f"{', '.join(names)}" + (f" with pooling {mode!r}" if plain else "")
-        )
-    dense = [layer for part in rest if flat(part) for layer in (part.linear, part.activation_function)]
-    length = first.max_seq_length or longest_text(first.auto_model, model.tokenizer)
-    return first.auto_model, model.tokenizer, Pooling(modes[mode], *dense), names[-1] == "Normalize", length
-
-
-def flat(part: Any) -> bool:
-    """Whether a module of a SentenceTransformer is a Dense layer without a residual connection."""
-    return type(part).__name__ == "Dense" and not getattr(part, "use_residual", False)
-
-
 def _pack(encoder: SentenceEncoder) -> Values:
-    """Weights, the configuration of the transformer, and the tokenizer as JSON."""
-    model, pooling = encoder.model, encoder.pooling
-    layers = [] if not isinstance(pooling, Pooling) else [_described(layer) for layer in pooling.after]
-    if not type(model).__module__.startswith("transformers.") or type(pooling) is not Pooling or None in layers:
-        raise TypeError("can't save a SentenceEncoder with a model or a pooling of one's own")
-    tokenizer = encoder.tokenizer
-    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
-    recipe = {
-        "model": type(model).__name__,
-        "config": json.loads(model.config.to_json_string(use_diff=False)),
-        "tokenizer": tokenizer.backend_tokenizer.to_str(),
-        "special": special,
-        "pooling": pooling.mode,
-        "layers": layers,
-        "normalize": encoder.normalize,
-        "max_tokens": encoder.max_tokens,
-        "units": encoder.units,
-    }
+    options = encoder.normalize, encoder.max_tokens, encoder.units
+    recipe = recipe_of(encoder.model, encoder.tokenizer, encoder.pooling, *options)
     return {"recipe": recipe} | {name: value.clone() for name, value in encoder.state_dict().items()}
 
 
-def _described(layer: nn.Module) -> list[Any] | None:
-    """Type and sizes of a layer after the pooling; None if it can't be described."""
-    if isinstance(layer, nn.Linear):
-        return ["Linear", layer.in_features, layer.out_features, layer.bias is not None]
-    plain = type(layer) is getattr(nn, type(layer).__name__, None) and not [*layer.parameters()]
-    return [type(layer).__name__] if plain else None
-
-
 def _unpack(cls: type[SentenceEncoder], values: Values) -> SentenceEncoder:
-    try:
-        import transformers  # optional, and takes seconds
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ImportError(EXTRA) from error
-    recipe = values.pop("recipe")
-    kind = getattr(transformers, recipe["model"])
-    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
-        raise ValueError(f"{recipe['model']} is no model of transformers")
-    config = kind.config_class.from_dict(recipe["config"])
-    backend = Tokenizer.from_str(recipe["tokenizer"])
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **recipe["special"])
-    layers = [getattr(nn, name)(*sizes) for name, *sizes in recipe["layers"]]
-    pooling = Pooling(recipe["pooling"], *layers)
-    encoder = cls(kind(config), tokenizer, pooling, recipe["normalize"], recipe["max_tokens"], recipe["units"])
+    encoder = cls(*rebuilt(values.pop("recipe")))
     encoder.load_state_dict(values, assign=True)  # keeps the saved precision
     return encoder.eval()
 

@@ -16,6 +16,7 @@ from neonxc.attribution.decisions import Decisions, as_baseline, relevance_from_
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
 from neonxc.common.arguments import check_whole
+from neonxc.common.modules import takes_tokens
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part, some_columns
@@ -117,7 +118,8 @@ class NEON(Attribution):
         if along is not None and words:
             if net.carrier.mask is None or not isinstance(along, str) or along != "mask":
                 raise ValueError(
-                    'along needs numeric inputs, or "mask" for texts of a sentence encoder with a mask token'
+                    "along needs numeric inputs: there are no points between a baseline and a text, except for a "
+                    'sentence encoder with a mask token, which takes "mask"'
                 )
             if composite is not None:
                 raise ValueError('along="mask" uses gradients; leave composite out')
@@ -384,14 +386,21 @@ class NEON(Attribution):
         self._check_alone()
         carrier = self.net.carrier
         if not isinstance(carrier, Backbone) or carrier.missing == "word":
-            raise ValueError("heatmaps need a feature network of images; for points and words use attribute")
+            raise ValueError(
+                "heatmaps need a network with a feature network of images; for points and words use attribute"
+            )
 
         def maps(x: Tensor) -> Tensor:
             record = self.carrier.record(x, several > 1)
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
 
-        batch = self.carrier.stored(inputs)
+        batch = carrier.stored(inputs)
+        if takes_tokens(carrier.module, batch.tensor):
+            raise ValueError(
+                f"heatmaps need inputs [N, C, ...], and the network takes tokens, {list(batch.shape)}: sum "
+                "attribute(inputs) over the dimensions; for texts, neonxc.models.SentenceEncoder does"
+            )
         return batch.restore(self._in_blocks(batch, maps))
 
     def _in_blocks(self, batch: Table, explain: Callable[..., Tensor], **per_input: Any) -> Tensor:

@@ -57,10 +57,9 @@ class Similarity:
             raise ValueError("top needs similarity(encoder, a, b, matrix=True) of texts")
         found = []
         for matrix, one, other in zip(self.matrix, self.words_a, self.words_b, strict=True):
-            places = np.argsort(-matrix, axis=None, kind="stable")[:n]
-            found.append(
-                [(one[i], other[j], float(matrix[i, j])) for i, j in zip(*np.unravel_index(places, matrix.shape))]
-            )
+            order = np.argsort(-matrix, axis=None, kind="stable")[:n]
+            places = np.transpose(np.unravel_index(order, matrix.shape)).tolist()
+            found.append([(one[i], other[j], float(matrix[i, j])) for i, j in places])
         return found
 
     def __repr__(self) -> str:
@@ -80,8 +79,8 @@ def similarity(
 
     The relevance of the words of `a` explains its similarity to `b`, as opposed to the mean of a background: LRP
     propagates the slope of ``cos(f(a), f(b)) - cos(f(a), mean)``, which is linear in the embedding of `a`, back to
-    its words, and in the same way for `b`. It is that of a clustering with the two centers f(b) and mean, and costs
-    one pass.
+    its words, and in the same way for `b`. It is that of a clustering with the two centers f(b) and mean, and
+    costs one pass.
 
     Parameters
     ----------
@@ -145,16 +144,16 @@ def similarity(
     for block in progress_bar(blocks, desc="similarity", disable=len(blocks) < 2):
         records = [carrier.record(table.tensor[block], several=matrix) for table in tables]
         units = [_unit(record.features) for record in records]
-        sides = (
-            _relevance(record, other - mean) for record, other in zip(records, reversed(units), strict=True)
-        )
+        sides = (_relevance(record, other - mean) for record, other in zip(records, reversed(units), strict=True))
         found.append(((units[0] * units[1]).sum(1), *sides))
         if matrix:
             joint += _pairs(*records)
     cosine, *relevance = (torch.cat(parts) for parts in zip(*found, strict=True))
     words = [encoder.tokenize(one) if texts else None for one in (a, b)]  # type: ignore[operator]
     given = [table.restore(part) for table, part in zip(tables, relevance, strict=True)]
-    cut = [own[: len(one), : len(other)] for own, one, other in zip(joint, *words, strict=True)] if matrix else None
+    cut = (
+        [own[: len(one), : len(other)] for own, one, other in zip(joint, *words, strict=True)] if matrix else None
+    )
     return Similarity(cosine.cpu().numpy(), *given, *words, cut)
 
 

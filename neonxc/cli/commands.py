@@ -186,9 +186,7 @@ def explain(
     size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
     encoder: Annotated[
         str | None,
-        typer.Option(
-            help="For texts: folder or name of a sentence encoder; default: TF-IDF.", show_default=False
-        ),
+        typer.Option(help="For texts: folder or name of a sentence encoder; default: TF-IDF.", show_default=False),
     ] = None,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""

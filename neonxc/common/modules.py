@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -23,3 +23,8 @@ def check_evaluating(module: nn.Module, name: str = "features") -> None:
             harm = "change its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"
             layer = f"{type(inner).__name__} ({path!r})"
             raise ValueError(f"{name} is in training mode: its {layer} would {harm}; call .eval() on it first")
+
+
+def takes_tokens(module: nn.Module, x: Tensor) -> bool:
+    """Whether inputs [N, T, d] are tokens rather than channels [N, C, L], which a network convolves."""
+    return x.ndim == 3 and not any(isinstance(inner, nn.Conv1d) for inner in module.modules())

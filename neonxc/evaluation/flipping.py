@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
+from neonxc.common.modules import takes_tokens
 from neonxc.common.processes import Ranks
 from neonxc.common.targets import as_columns
 from neonxc.data.distributed import common_rows, numbered, without_rows
@@ -235,6 +236,11 @@ def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     if groups is None and isinstance(net, NeuralizedClustering):
         groups = net.carrier.groups
     if groups is None:
+        if takes_tokens(net, x):
+            raise ValueError(
+                f"X of shape {list(x.shape)} holds tokens: pass groups, such as torch.arange({shape[0]})[:, None]."
+                f"expand({shape[0]}, {shape[1]}) for one per token"
+            )
         groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
     if isinstance(groups, str):
         if groups not in ("pixels", "channels") or x.ndim < 3:

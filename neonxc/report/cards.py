@@ -10,9 +10,9 @@ import pandas as pd
 
 from neonxc.attribution.contrasts import COLUMNS as SEARCHED
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair, some_of
+from neonxc.carriers import Backbone
 from neonxc.common.numbers import rounded
 from neonxc.common.progress import progress_bar
-from neonxc.carriers import Backbone
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Card, Pair, RuleText, Statement
 from neonxc.report.items import items, whole_photos
@@ -101,10 +101,10 @@ def pairs(clustering: Clustering, relevance: Relevance, trees: bool = True) -> t
     slow = clustering.kind == "texts" and isinstance(clustering.net.carrier, Backbone)
     if len(there) > ALL or (slow and len(there) > RIVALS + 1):
         found = _rivals(clustering, relevance)
-        which = "Behind a sentence encoder" if slow else f"Of more than {ALL} clusters"
+        which = "Of clusters behind a sentence encoder" if slow else f"Of more than {ALL} clusters"
         notes.append(
-            f"{which}, each cluster is compared only with its {RIVALS} nearest rivals: the clusters that most often "
-            "have the next largest logit at its points."
+            f"{which}, each is compared only with its {RIVALS} nearest rivals: the clusters that most "
+            "often have the next largest logit at its points."
         )
     if trees and width > SEARCHED:
         notes.append(f"Trees test only the {SEARCHED} columns most relevant to the pair, of {width:,}.")

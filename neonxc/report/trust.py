@@ -13,8 +13,8 @@ from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
 from neonxc.evaluation import Imputer, KDEImputer, agreement, methods, pixel_flipping
-from neonxc.evaluation.imputers import default_imputer
 from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
+from neonxc.evaluation.imputers import default_imputer
 from neonxc.report.clustering import Clustering, stratified
 from neonxc.report.contents import Curve
 from neonxc.report.tree import TreePart
