@@ -55,7 +55,7 @@ def tokenizer_of(texts: list[str], size: int = 8000) -> PreTrainedTokenizerFast:
 
 
 def trained(texts: list[str], seconds: float, kind: str = "bert", seed: int = 0) -> SentenceEncoder:
-    """Train a small transformer: two pieces of a text get similar embeddings, those of two texts different ones."""
+    """Train a small transformer that gives two pieces of a text similar embeddings, unlike those of other texts."""
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
     tokenizer = tokenizer_of(texts)

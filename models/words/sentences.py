@@ -155,8 +155,8 @@ class SentenceEncoder(nn.Module):
             The extra ``text``, or sentence-transformers, is not installed.
         """
         try:
-            from transformers import AutoModel, AutoTokenizer  # optional, and takes seconds
-            from transformers.utils import cached_file
+            from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer  # optional
+            from transformers.utils.hub import cached_file
         except ImportError as error:
             raise ImportError(EXTRA) from error
         if cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False) is not None:
@@ -165,7 +165,9 @@ class SentenceEncoder(nn.Module):
             except ImportError as error:
                 raise ImportError(f"{name} needs the package sentence-transformers") from error
             return cls(SentenceTransformer(str(name), device="cpu"), **options)
-        return cls(AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name), **options)
+        both = AutoConfig.from_pretrained(name).is_encoder_decoder  # such as T5, whose encoder is meant
+        model = (AutoModelForTextEncoding if both else AutoModel).from_pretrained(name)
+        return cls(model.eval(), AutoTokenizer.from_pretrained(name), **options)
 
     @property
     def device(self) -> torch.device:

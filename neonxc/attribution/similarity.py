@@ -149,12 +149,12 @@ def similarity(
         if matrix:
             joint += _pairs(*records)
     cosine, *relevance = (torch.cat(parts) for parts in zip(*found, strict=True))
-    words = [encoder.tokenize(one) if texts else None for one in (a, b)]  # type: ignore[operator]
-    given = [table.restore(part) for table, part in zip(tables, relevance, strict=True)]
-    cut = (
-        [own[: len(one), : len(other)] for own, one, other in zip(joint, *words, strict=True)] if matrix else None
-    )
-    return Similarity(cosine.cpu().numpy(), *given, *words, cut)
+    of_a, of_b = (table.restore(part) for table, part in zip(tables, relevance, strict=True))
+    if not texts:
+        return Similarity(cosine.cpu().numpy(), of_a, of_b)
+    one, other = (carrier.module.tokenize(some) for some in (a, b))
+    cut = [own[: len(row), : len(column)] for own, row, column in zip(joint, one, other, strict=bool(joint))]
+    return Similarity(cosine.cpu().numpy(), of_a, of_b, one, other, cut if matrix else None)
 
 
 def _unit(features: Tensor) -> Tensor:
