@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from scipy.sparse import csr_matrix
 from torch import Tensor, nn
 
@@ -136,6 +137,14 @@ class _Embedded(nn.Module):
         return self.encoder.embedding(inputs, self.mask)
 
 
+@cache
+def default_composite() -> Any:
+    """LRP-epsilon, with attention weights held constant, so that relevance sums to the logit up to biases."""
+    from neonxc.lrp import Composite, Constant, Epsilon  # loads captum, which networks of tables do without
+
+    return Composite(Epsilon(1e-6), functions={torch.softmax: Constant(), F.softmax: Constant()})
+
+
 class _Encoded(Record):
     """Batch of texts whose relevance LRP propagates to the token embeddings, and which is summed over words."""
 
@@ -148,7 +157,7 @@ class _Encoded(Record):
         self.parts, ids = [], x.long()
         for some in encoder.batches(x):
             tokens = encoder.tokens(ids[some])
-            network = LRP(_Embedded(encoder, tokens.mask), carrier.composite)
+            network = LRP(_Embedded(encoder, tokens.mask), carrier.composite or default_composite())
             self.parts.append((some, tokens.word, network.record(encoder.inputs(tokens).detach(), several)))
         order = torch.cat([some for some, *_ in self.parts]).argsort()
         self.features = torch.cat([recording.output.detach() for *_, recording in self.parts])[order]

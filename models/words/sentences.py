@@ -50,7 +50,8 @@ class SentenceEncoder(nn.Module):
 
     Use it as `features` of :func:`neonxc.neuralize`. :class:`neonxc.NEON` then propagates relevance through the
     transformer to its token embeddings, and sums it over the tokens of every word. Special tokens belong to no
-    word, so that their relevance, and that of biases, is missing in the sum over the words.
+    word, so that their relevance, and that of biases, is missing in the sum over the words. The default rules are
+    LRP-epsilon with attention weights held constant.
 
     Parameters
     ----------
@@ -165,8 +166,9 @@ class SentenceEncoder(nn.Module):
             except ImportError as error:
                 raise ImportError(f"{name} needs the package sentence-transformers") from error
             return cls(SentenceTransformer(str(name), device="cpu"), **options)
-        both = AutoConfig.from_pretrained(name).is_encoder_decoder  # such as T5, whose encoder is meant
-        model = (AutoModelForTextEncoding if both else AutoModel).from_pretrained(name)
+        kind = type(AutoConfig.from_pretrained(name))
+        encoders = AutoModelForTextEncoding._model_mapping  # of T5, the encoder alone
+        model = (AutoModelForTextEncoding if kind in encoders else AutoModel).from_pretrained(name)
         return cls(model.eval(), AutoTokenizer.from_pretrained(name), **options)
 
     @property
