@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -256,23 +255,22 @@ def subset(rules: RuleSet, kept: tuple[Rule, ...]) -> dict[str, Any]:
     """Return the fields of rules that change if only those in `kept` remain."""
     if len(kept) == len(rules.rules):
         return {"rules": kept}
-    before, now = (Counter(rule.label for rule in group) for group in (rules.rules, kept))
+    now = RuleSet(kept, rules.totals).clusters
 
-    def totals(old: Mapping[Any, Counts], counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
-        new = summed(counts)
-        for label, number in now.items():
-            if number == before[label]:
+    def totals(old: Mapping[Any, Counts], measured: str) -> dict[Any, Counts]:
+        new = {label: reduce(add, (getattr(rule, measured) for rule in own)) for label, own in now.items()}
+        for label, own in now.items():
+            if len(own) == len(rules.clusters[label]):
                 new[label] = old.get(label, new[label])
-            elif number > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
+            elif len(own) > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
                 new[label] = replace(new[label], samples=nan, mistakes=nan)
-        return {label: new[label] for label in [*old, *new] if label in new}
+        return new
 
     held_out = rules.held_out_totals
-    measured = ((rule.label, rule.held_out) for rule in kept if rule.held_out is not None)
     return {
         "rules": kept,
-        "totals": totals(rules.totals, ((rule.label, rule.counts) for rule in kept)),
-        "held_out_totals": None if held_out is None else totals(held_out, measured),
+        "totals": totals(rules.totals, "counts"),
+        "held_out_totals": None if held_out is None else totals(held_out, "held_out"),
         # these values are known only for all rules together
         "cost_ratio": None,
         "n_noise": 0,

@@ -38,8 +38,8 @@ def frame(rules: RuleSet) -> pd.DataFrame:
                 row |= {before + measure: getattr(counts, measure) for measure in numbers + shares}
         rows.append(row)
     table = pd.DataFrame(rows)
-    for name in table.columns.intersection(numbers + [f"held_out_{number}" for number in numbers]):
-        if (table[name] % 1 == 0).all():  # counts, not sums of weights
+    for name in table.columns:
+        if name.endswith(("samples", "mistakes")) and (table[name] % 1 == 0).all():  # counts, not sums of weights
             table[name] = table[name].astype(int)
     return table
 
