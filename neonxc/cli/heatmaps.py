@@ -5,9 +5,9 @@ Pictures and numbers are in a temporary folder beside the target folder until al
 
 from __future__ import annotations
 
-import operator
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +49,7 @@ Mode = Literal["spatial", "per photo", "image"]
 
 
 class Explained(NamedTuple):
-    """Logits [clusters] of a photo or [clusters, h, w] of its locations, and relevance [n, H, W].
-
-    The relevance of a whole photo is that of its own cluster alone.
-    """
+    """Logits [clusters] of a photo, and relevance [H, W] of its own; or [clusters, h, w] and [clusters, H, W]."""
 
     logits: Tensor
     relevance: Tensor
@@ -90,7 +87,8 @@ def heatmaps(
             net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, of), x, features)
         logits = net(x)[0].detach().cpu()
         shown = [int(logits.argmax())] if whole else list(range(clusters))
-        return Explained(logits, NEON(net, rules).heatmaps(x, shown)[0].cpu())
+        relevance = NEON(net, rules).heatmaps(x, shown)[0].cpu()
+        return Explained(logits, relevance[0] if whole else relevance)
 
     of = "each of " if mode == "per photo" else ""
     of = f" of {of}{len(photos)} photos" if whole or len(photos) > 1 else ""
@@ -192,8 +190,7 @@ class Drawing:
                 self.result.rows += self._lines(row, one)
                 pictures += [file for file, _, _ in self._pictures(row, one)]
                 if keep is not None:
-                    numbers[f"{self.names[row]}/relevance"] = one.relevance[0] if self.whole else one.relevance
-                    numbers[f"{self.names[row]}/logits"] = one.logits
+                    numbers |= {f"{self.names[row]}/{what}": value for what, value in one._asdict().items()}
         if keep is not None:
             Path(keep).parent.mkdir(parents=True, exist_ok=True)
             write_tensors(numbers, Path(keep), {"layer": layer})
@@ -209,18 +206,17 @@ class Drawing:
         name = self.names[row]
         for k in one.own.unique().tolist():
             if self.whole:
-                yield f"cluster-{k}-{name}.png", k, one.relevance[0]
+                yield f"cluster-{k}-{name}.png", k, one.relevance
             else:
                 yield f"{name}-cluster-{k}.png", k, one.relevance[k]
 
     def _patches(self) -> list[list[Tensor]]:
         """Return the most typical patches of every cluster; only the best ones are kept in memory."""
-        best: list[list[Place]] = []
+        best = defaultdict[int, list[Place]](list)
         for row in range(len(self.photos)):
-            found = typical_places(self._again(row).logits, row, PATCHES)
-            together = map(operator.add, best, found) if best else found
-            best = [sorted(places, key=lambda place: -place.logit)[:PATCHES] for places in together]
-        return [[patch(self.photos[place.photo][1], place) for place in places] for places in best]
+            for k, places in enumerate(typical_places(self._again(row).logits, row, PATCHES)):
+                best[k] = sorted(best[k] + places, key=lambda place: -place.logit)[:PATCHES]
+        return [[patch(self.photos[place.photo][1], place) for place in places] for places in best.values()]
 
     def _sheet(self, some: dict[int, Explained], patches: list[list[Tensor]] | None) -> Any:
         word = "own cluster" if self.mode == "per photo" else "cluster"
@@ -231,7 +227,7 @@ class Drawing:
         }
         return plot.contact_sheet(
             [self.photos[row][1] for row in some],
-            [one.relevance[0] if self.whole else one.relevance for one in some.values()],
+            [one.relevance for one in some.values()],
             [one.own for one in some.values()],
             row_titles=[self.names[row] for row in some],
             **({} if self.whole else of_locations),
