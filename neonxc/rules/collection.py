@@ -12,11 +12,10 @@ import torch
 
 from neonxc.common.registry import register
 from neonxc.data.inputs import as_array, as_weights, is_missing, label_array
-from neonxc.rules.code import function, queries
+from neonxc.rules.code import SQL, function, queries, sql
 from neonxc.rules.points import Points
 from neonxc.rules.rendering import render_rules
 from neonxc.rules.rule import Rule, RuleSet, counts_of, overall, subset
-from neonxc.rules.sql import SQL, sql
 from neonxc.rules.tabular import fields_of, frame, to_dict
 
 if TYPE_CHECKING:
