@@ -137,10 +137,11 @@ def _check_names(keys: Sequence[Any]) -> None:
 
 
 def _escaped(value: Any) -> str:
-    """Write a category such that pandas, which looks for backticks and quotes itself, finds none in it."""
+    """Write a category such that pandas, which looks for backticks, quotes and line breaks itself, finds none."""
     if not isinstance(value, str):
         return repr(value)
-    return "'" + re.sub(r"[\\'\"`#]", lambda found: f"\\x{ord(found[0]):x}", value) + "'"
+    hidden = r"[\\'\"`#\x00-\x1f\x7f-\x9f\u2028\u2029]"
+    return "'" + re.sub(hidden, lambda found: f"\\u{ord(found[0]):04x}", value) + "'"
 
 
 def function(rules: RuleSet, name: str) -> str:
