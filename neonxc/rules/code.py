@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rendering import no_rule, precision
@@ -121,8 +122,6 @@ def _check_names(keys: Sequence[Any]) -> None:
 
     How pandas reads a name depends on its version, so every name is tried on a small table.
     """
-    import pandas as pd  # takes long; needed only here
-
     rows = np.eye(len(keys) + 1, len(keys))
     for i, key in enumerate(keys):
         read: Any = None

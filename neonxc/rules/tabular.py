@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from math import inf, isfinite, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from neonxc.data.inputs import plain
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rule import Counts, Rule, RuleSet
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FORMAT, VERSION = "neonxc.rules", 1
 
 
 def frame(rules: RuleSet) -> pd.DataFrame:
     """Return rules as a table; see :meth:`Rules.to_frame`."""
-    import pandas as pd  # takes long
-
     none = Counts(0, 0, 1, 1)
     held_out = None if rules.held_out_totals is None else none
     found = [rule for own in rules.clusters.values() for rule in own]
