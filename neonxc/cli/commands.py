@@ -36,7 +36,6 @@ from neonxc.cli.options import (
     torchrun_group,
     torchrun_rank,
 )
-from neonxc.common.numbers import text
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
@@ -317,7 +316,7 @@ def _clustered(
         return prepared, found, None
     found, choice = found_by.by_choice(prepared, clusters, name)
     if choice is not None:
-        _show_choice(choice, Console(stderr=stderr))
+        typer.echo(f"k-means on {choice.rows} rows\n{choice}; it is used here", err=stderr)
     return prepared, found, choice
 
 
@@ -342,17 +341,6 @@ def _show(result: Result) -> None:
         lines[MOST - 1 :] = [f"and {len(lines) - MOST + 1} more files in {result.out}"]
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def _show_choice(choice: Choice, console: Console) -> None:
-    """Print the measures by number of clusters, the suggested number in bold, and the reason for it."""
-    table = Table(title=Text(f"k-means on {choice.rows} rows"), title_justify="left")
-    for name in ("k", *choice.frame.columns):
-        table.add_column(name.replace("_", " "), justify="right")
-    for k, values in choice.frame.iterrows():
-        table.add_row(str(k), *map(text, values), style="bold" if k == choice.k else None)
-    console.print(table)
-    console.print(f"{choice.reason}; it is used here", soft_wrap=True, highlight=False)
 
 
 def _note(*notes: str) -> None:
