@@ -123,12 +123,14 @@ def read_table(
     commas = [DECIMAL_COMMAS, THOUSANDS_COMMAS]
     if separator == ",":  # 1,234 is ambiguous; CSV files with commas use decimal points
         commas.reverse()
-    notations = {column: _notation(own, [*commas, THOUSANDS_POINTS]) for column, own in cells.items()}
+    notations = {column: _notation(own, commas) for column, own in cells.items()}
+    if DECIMAL_COMMAS in notations.values():  # else 1.234 is a decimal number
+        notations = {
+            column: notations[column] or _notation(own, [THOUSANDS_POINTS]) for column, own in cells.items()
+        }
     values, examples = {}, defaultdict[str, list[str]](list)
     for column, own in cells.items():
         notation = notations[column]
-        if notation == THOUSANDS_POINTS and DECIMAL_COMMAS not in notations.values():
-            notation = None  # 1.234 is a decimal number unless other columns tell
         values[column] = _converted(name, own, notation, needed is None or column in needed)
         if notation:
             row = own.str.contains(notation.sign, regex=False, na=False).argmax()
