@@ -23,7 +23,8 @@ from sklearn.preprocessing import StandardScaler, scale
 
 import neonxc
 from neonxc import plot
-from neonxc.cli import workflows
+from neonxc.cli.heatmaps import heatmaps
+from neonxc.cli.photos import extractor
 from neonxc.evaluation import KDEImputer, compare
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import BetaInterpretable, efficientnet_lite0, to_tensor
@@ -44,7 +45,7 @@ def photos() -> dict:
 def spatial_clusters() -> None:
     """The sheet of the command for five photos, and one photo's clusters as the code of the guide draws them."""
     with TemporaryDirectory() as folder:
-        workflows.heatmaps(list(photos().items()), 5, folder)
+        heatmaps(list(photos().items()), 5, folder, extractor())
         reduced(Image.open(Path(folder) / "contact-sheet.png"), "spatial-clusters.png", 1500)
     photo, features = photos()["chelsea"], efficientnet_lite0(block=10, normalize=True)
     x = features.preprocess(photo[None])

@@ -12,11 +12,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import neonxc
-from neonxc.cli import workflows
 from neonxc.cli.options import Rules, Scale
+from neonxc.cli.photos import extractor, fitted
 from neonxc.data.preparation import SCALES
 from neonxc.lrp import presets
 from neonxc.models import load_image
+from neonxc.report.clusters import kmeans
 
 try:
     import timm
@@ -120,7 +121,7 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
         }
 
         torch.manual_seed(0)
-        features = workflows.extractor("mobilenet_v3_small", None, "none", "cpu", "spatial")
+        features = extractor("mobilenet_v3_small", None, "none", "cpu", "spatial")
         low, high = features.pixel_range()
         rules = {
             "gamma": presets.gamma(),
@@ -130,11 +131,11 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
         }[name]
         together = torch.cat([features.preprocess(load_image(file, 64)[None]) for file in (photos[0], twin)])
         if name != "epsilon":
-            model = workflows.kmeans(features.points(together).numpy(), 2, "locations")
+            model = kmeans(features.points(together).numpy(), 2, "locations")
             net = neonxc.neuralize(model, together, features)
         for stem, x in [("photo0", together[:1]), ("photo0-2", together[1:])]:
             if name == "epsilon":  # the one run that clusters each photo alone
-                model = workflows.kmeans(features.points(x).numpy(), 2, "locations")
+                model = kmeans(features.points(x).numpy(), 2, "locations")
                 net = neonxc.neuralize(model, x, features)
             torch.testing.assert_close(saved[f"{stem}/logits"], net(x)[0].detach())
             expected = neonxc.NEON(net, rules).heatmaps(x)[0]
@@ -166,9 +167,9 @@ def test_saved_relevance_of_whole_photos(neonxc_command, photos, tmp_path, no_dr
     assert (tmp_path / "new" / "folder" / "r.safetensors").stat().st_mode == usual.stat().st_mode
 
     torch.manual_seed(0)
-    features = workflows.extractor("mobilenet_v3_small", None, "none", "cpu", "image")
+    features = extractor("mobilenet_v3_small", None, "none", "cpu", "image")
     x = features.preprocess(torch.stack([load_image(photo, 64) for photo in photos]))
-    net = neonxc.neuralize(workflows.kmeans(features.points(x).numpy(), 2, "photos"), x, features)
+    net = neonxc.neuralize(kmeans(features.points(x).numpy(), 2, "photos"), x, features)
     logits, expected = net(x).detach(), neonxc.NEON(net).attribute(x).sum(1)
     for i, photo in enumerate(photos):
         torch.testing.assert_close(saved[f"{photo.stem}/logits"], logits[i], rtol=1e-3, atol=1e-5)
@@ -228,22 +229,22 @@ class Embedding(torch.nn.Module):
 def test_fitted_cuts_the_middle(patch_size, shape, rows, columns):
     photo = torch.rand(3, *shape)
     features = neonxc.models.FeatureExtractor(Embedding(patch_size), "")
-    assert torch.equal(workflows.fitted(photo, features), photo[:, slice(*rows), slice(*columns)])
+    assert torch.equal(fitted(photo, features), photo[:, slice(*rows), slice(*columns)])
     plain = neonxc.models.FeatureExtractor(torch.nn.Identity(), "")
-    assert torch.equal(workflows.fitted(photo, plain), photo)
+    assert torch.equal(fitted(photo, plain), photo)
 
 
 @pytest.mark.parametrize("shape", [(32, 48), (48, 32), (32, 32), (64, 96), (20, 31)])
 def test_fitted_gives_the_one_size(shape):
     features = neonxc.models.FeatureExtractor(torch.nn.Identity(), "", size=(32, 32))
     photo = torch.rand(3, *shape)
-    fitted = workflows.fitted(photo, features)
-    assert fitted.shape == (3, 32, 32)
-    assert fitted.min() >= 0
-    assert fitted.max() <= 1
+    found = fitted(photo, features)
+    assert found.shape == (3, 32, 32)
+    assert found.min() >= 0
+    assert found.max() <= 1
     if min(shape) == 32:
         top, left = ((side - 32) // 2 for side in shape)
-        torch.testing.assert_close(fitted, photo[:, top : top + 32, left : left + 32])
+        torch.testing.assert_close(found, photo[:, top : top + 32, left : left + 32])
 
 
 def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_path, monkeypatch):
@@ -258,10 +259,10 @@ def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_pat
         raise ValueError("far enough")
 
     monkeypatch.setattr("neonxc.models.load_image", read)
-    monkeypatch.setattr("neonxc.cli.workflows.heatmaps", stop)
+    monkeypatch.setattr("neonxc.cli.heatmaps.heatmaps", stop)
     with torch.device("meta"):  # nothing is computed: weights without values do
         features = neonxc.models.backbone("vit_b_16", weights=None)
-    monkeypatch.setattr("neonxc.cli.workflows.extractor", lambda *_: features)
+    monkeypatch.setattr("neonxc.cli.photos.extractor", lambda *_, **__: features)
     code, _, err = neonxc_command("heatmap", photos[0], "--size", 64)
     assert (code, err) == (2, "neonxc: far enough\n")
     assert sizes[-1] == 224  # not 64, blown up
@@ -287,7 +288,7 @@ def test_bad_options_are_told_before_the_network_is_built(
 ):
     (tmp_path / "d.safetensors").mkdir()
     before = set(tmp_path.iterdir())
-    monkeypatch.setattr("neonxc.cli.workflows.extractor", lambda *_: pytest.fail("built a network"))
+    monkeypatch.setattr("neonxc.cli.photos.extractor", lambda *_: pytest.fail("built a network"))
     code, _, err = neonxc_command("heatmap", photos[0], *SMALL, *args)
     assert code == 2
     assert message in err

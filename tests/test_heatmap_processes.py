@@ -12,10 +12,9 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from neonxc.cli import workflows
+from neonxc.cli import heatmaps
 from neonxc.cli.options import own_device, photo_files, torchrun_group
-from neonxc.cli.workflows import images
-from neonxc.cli.workflows.photos import patch, typical_places
+from neonxc.cli.photos import PhotoFiles, patch, typical_places
 from neonxc.common.processes import Ranks
 from neonxc.models import FeatureExtractor
 
@@ -58,8 +57,8 @@ def draw(group, mode, folder, out, stop=None):
         patch.setattr("neonxc.plot.overlay", lambda *_, title, **__: Picture(title))
         patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
         features = extractor(mode)
-        photos = workflows.PhotoFiles(photo_files([Path(folder)]), 40, features)
-        result = workflows.heatmaps(photos, 2, out, features, None, Path(out, "r.safetensors"), group, mode)
+        photos = PhotoFiles(photo_files([Path(folder)]), 40, features)
+        result = heatmaps.heatmaps(photos, 2, out, features, None, Path(out, "r.safetensors"), group, mode)
     return result.rows, drawn
 
 
@@ -92,12 +91,12 @@ def test_an_error_leaves_nothing(folder, tmp_path):
 
 def test_many_photos_share_a_sample_of_their_locations(folder, monkeypatch):
     features = extractor("spatial")
-    photos = workflows.PhotoFiles(photo_files([folder]), 40, features)
+    photos = PhotoFiles(photo_files([folder]), 40, features)
     every = [features.points(features.preprocess(photo[None])) for _, photo in photos]
     alone = Ranks()
-    torch.testing.assert_close(images._sample(photos, features, alone, 5), torch.cat(every))
-    monkeypatch.setattr(images, "SAMPLE", 12)
-    found = images._sample(photos, features, alone, 3)
+    torch.testing.assert_close(heatmaps._sample(photos, features, alone, 5), torch.cat(every))
+    monkeypatch.setattr(heatmaps, "SAMPLE", 12)
+    found = heatmaps._sample(photos, features, alone, 3)
     assert found.shape == (12, 4)
     sources = [{row for row, points in enumerate(every) if (points == point).all(1).any()} for point in found]
     assert all(set.intersection(*sources[4 * i : 4 * i + 4]) for i in range(3))  # four of each of three photos
@@ -120,7 +119,7 @@ def test_the_most_typical_places_are_apart_and_their_own_clusters():
 
 
 def test_many_photos_have_several_sheets(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("neonxc.cli.workflows.drawing.SHEET", 2)
+    monkeypatch.setattr("neonxc.cli.heatmaps.SHEET", 2)
     _, drawn = draw(None, "spatial", folder, tmp_path / "out")
     sheets = [name for name in drawn if "sheet" in name]
     assert sheets == ["contact-sheet.png", "contact-sheet-2.png", "contact-sheet-3.png"]

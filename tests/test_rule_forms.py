@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from tree_witnesses import data
@@ -361,6 +361,7 @@ NASTY += ["a b", "1 y", "1_y", "²", "`"]
     categories=st.lists(st.text("ab '\"\\`#@\n✓", max_size=4), min_size=1, max_size=3, unique=True),
     negated=st.booleans(),
 )
+@example(names=["a", "b"], categories=["\n"], negated=False)
 def test_queries_of_any_names_and_categories_find_the_rows_or_name_a_column(names, categories, negated):
     words = [categories[i % len(categories)] + "x" * (i // 4) for i in range(8)]
     frame = pd.DataFrame({name: np.roll(np.arange(8.0), i) for i, name in enumerate(names)} | {names[0]: words})

@@ -13,9 +13,9 @@ import pytest
 
 import neonxc
 from neonxc import NEON
-from neonxc.cli import workflows
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Number
+from neonxc.report.clusters import kmeans
 from neonxc.trees import CART
 
 
@@ -283,7 +283,7 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
         warnings.warn("take\n care", UserWarning, stacklevel=1)
         raise ValueError("far enough")
 
-    monkeypatch.setattr("neonxc.cli.workflows.by_choice", warned)
+    monkeypatch.setattr("neonxc.report.clusters.by_choice", warned)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         code, _, err = neonxc_command("table", people_csv, "-k", 2)
@@ -317,7 +317,7 @@ def test_kmeans_is_that_of_scikit_learn():
 
     X = np.random.default_rng(0).normal(size=(300, 4))
     for k in (2, 5, 9):
-        ours, theirs = workflows.kmeans(X, k, "rows"), KMeans(k, n_init=10, random_state=0).fit(X)
+        ours, theirs = kmeans(X, k, "rows"), KMeans(k, n_init=10, random_state=0).fit(X)
         np.testing.assert_array_equal(ours.labels_, theirs.labels_)
         np.testing.assert_array_equal(ours.cluster_centers_, theirs.cluster_centers_)
 
@@ -335,7 +335,7 @@ def test_names_are_taken_as_they_are(neonxc_command, tmp_path):
 def test_a_failure_leaves_nothing_and_spares_what_was_there(neonxc_command, wine_csv, tmp_path, monkeypatch):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "relevance.csv").write_text("mine")
-    monkeypatch.setattr("neonxc.cli.workflows.tables.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("neonxc.cli.tables.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     code, _, err = neonxc_command("table", wine_csv, "-k", 2, "--out", "r")
     assert code == 2
     assert err.splitlines()[-1] == "neonxc: disk full"

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from neonxc.cli.options import (
     Clusters,
@@ -21,6 +24,7 @@ from neonxc.cli.options import (
     Numbers,
     Out,
     Page,
+    Result,
     Rules,
     Scaling,
     check_outputs,
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from neonxc.evaluation import Choice
     from neonxc.report.clusters import Clusters as Clustering
 
+MOST = 20
+"""Lines at most on files in the terminal."""
 app = typer.Typer(
     help="Explain clusterings of tables, photos and texts.",
     no_args_is_help=True,
@@ -70,15 +76,14 @@ def common(
 @app.command()
 def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
-    from neonxc.cli import workflows  # loads PyTorch
+    from neonxc.cli import heatmaps, photos, tables  # they load PyTorch
 
-    photo = workflows.demo_photo()
+    photo = [("chelsea", photos.demo_photo())]
     typer.echo("Clustering the locations of the photo by their features in EfficientNet-Lite0 ...")
-    features = workflows.extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
-    photos = [("chelsea", photo)]
-    workflows.show(workflows.heatmaps(photos, clusters, out, features))
+    features = photos.extractor()
+    _show(heatmaps.heatmaps(photo, clusters, out, features))
     typer.echo("Writing a report on the same clusters ...")
-    workflows.photo_report(photos, clusters, features).save(out / "report.html")
+    tables.photo_report(photo, clusters, features).save(out / "report.html")
     typer.echo(str(out / "report.html"))
 
 
@@ -135,16 +140,15 @@ def heatmap(
         raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
     if torchrun_rank():
         hide()  # the first process shows the bars
-    from neonxc.cli import workflows
+    from neonxc.cli import heatmaps, photos  # they load PyTorch
 
     with torchrun_group() as group:
-        features = workflows.extractor(backbone, layer, weights, own_device(device), mode)
-        photos = workflows.PhotoFiles(files, size, features)
-        rules = workflows.composite(composite, features)
+        features = photos.extractor(backbone, layer, weights, own_device(device), mode)
+        named, rules = photos.PhotoFiles(files, size, features), photos.composite(composite, features)
         what = "per photo" if per_photo else mode
-        result = workflows.heatmaps(photos, clusters, out, features, rules, save, group, what)
+        result = heatmaps.heatmaps(named, clusters, out, features, rules, save, group, what)
     if not torchrun_rank():
-        workflows.show(result)
+        _show(result)
 
 
 @app.command()
@@ -160,9 +164,9 @@ def table(
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
     prepared, found, choice = _clustered(file, clusters, labels, scale, ignore, keep)
-    from neonxc.cli import workflows  # loads PyTorch
+    from neonxc.cli import tables  # loads PyTorch
 
-    workflows.show(workflows.table_attributions(prepared, found, out, choice))
+    _show(tables.table_attributions(prepared, found, out, choice))
 
 
 @app.command()
@@ -195,19 +199,19 @@ def explain(
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
         files = photo_files([source]) if source.is_dir() else []
-        from neonxc.cli import workflows  # loads PyTorch
+        from neonxc.cli import photos, tables  # they load PyTorch
 
         if files:
-            features = workflows.extractor(backbone, None, "default", "cpu", mode)
-            photos = workflows.PhotoFiles(files, size, features, square=True)
-            report = workflows.photo_report(photos, clusters[0], features, mode == "image", fast)
+            features = photos.extractor(backbone, mode=mode)
+            named = photos.PhotoFiles(files, size, features, square=True)
+            report = tables.photo_report(named, clusters[0], features, mode == "image", fast)
         else:
-            report = workflows.text_report(source, clusters[0], encoder, fast)
+            report = tables.text_report(source, clusters[0], encoder, fast)
     else:
         prepared, found, _ = _clustered(source, clusters, labels, scale, ignore, keep)
-        from neonxc.cli import workflows  # loads PyTorch
+        from neonxc.cli import tables  # loads PyTorch
 
-        report = workflows.table_report(prepared, found, fast)
+        report = tables.table_report(prepared, found, fast)
     out.parent.mkdir(parents=True, exist_ok=True)
     report.save(out)
     typer.echo(str(report))
@@ -248,13 +252,13 @@ def rules(
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
     prepared, found, _ = _clustered(file, clusters, labels, scale, ignore, keep, stderr=True)
-    from neonxc.cli import workflows  # loads PyTorch
+    from neonxc.cli import tables  # loads PyTorch
 
-    result = workflows.cluster_rules(prepared, found, leaves)
+    result = tables.cluster_rules(prepared, found, leaves)
     if left := [str(label) for label, _ in result.without_rule]:
         _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
-    text = workflows.write_rules(result, _stem(file), format, out)
-    typer.echo(text if text is not None else str(out))
+    table = "data" if str(file) == "-" else file.name.partition(".")[0]
+    typer.echo(tables.write_rules(result, table, format, out))
 
 
 @app.command()
@@ -272,15 +276,15 @@ def apply(
 ) -> None:
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
-    from neonxc.cli import workflows  # loads PyTorch
+    from neonxc.cli import tables  # loads PyTorch
 
-    rows = workflows.applied(model, file)
-    for note in rows.attrs.get("notes", []):
-        _note(note)
-    if out is not None:
+    rows = tables.applied(model, file)
+    _note(*rows.attrs.get("notes", []))
+    if out is None:
+        rows.to_csv(sys.stdout, index=False)
+    else:
         out.parent.mkdir(parents=True, exist_ok=True)
-    rows.to_csv(sys.stdout if out is None else out, index=False)
-    if out is not None:
+        rows.to_csv(out, index=False)
         typer.echo(str(out))
 
 
@@ -301,24 +305,22 @@ def _clustered(
     from neonxc.data.preparation import prepare
 
     frame = read_table(file, ignore=ignore or [])
-    name = _name(file)
+    name = "standard input" if str(file) == "-" else file.name
     if labels is not None:
         check_columns(name, [labels], frame.columns)
     prepared = prepare(frame.drop(columns=labels or []), scale=scale, keep=keep or [])
-    for note in prepared.notes:
-        _note(note)
+    _note(*prepared.notes)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
-    from neonxc.cli import workflows  # loads PyTorch
+    from neonxc.report import clusters as found_by  # loads PyTorch
 
     if labels is not None:
-        found = workflows.by_column(prepared, frame[labels], name)
-        for note in found.notes:
-            _note(note)
+        found = found_by.by_column(prepared, frame[labels], name)
+        _note(*found.notes)
         return prepared, found, None
-    found, choice = workflows.by_choice(prepared, clusters, name)
+    found, choice = found_by.by_choice(prepared, clusters, name)
     if choice is not None:
-        workflows.show_choice(choice, stderr)
+        typer.echo(f"k-means on {choice.rows} rows\n{choice}; it is used here", err=stderr)
     return prepared, found, choice
 
 
@@ -326,35 +328,43 @@ def _in_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-def _name(file: Path) -> str:
-    return "standard input" if str(file) == "-" else file.name
+def _show(result: Result) -> None:
+    """Print the results and the names of the files."""
+    console = Console()
+    console.print(Text(result.title), soft_wrap=True)
+    table = Table()
+    for name in result.header:
+        table.add_column(name, overflow="fold")
+    for row in result.rows:
+        table.add_row(*map(Text, row))  # without markup, which names may look like
+    console.print(table)
+    if "inside" in result.header:
+        console.print("inside: share of the positive relevance that lies in the cluster's own region")
+    lines = [str(result.out / file) for file in result.files]
+    if len(lines) > MOST:
+        lines[MOST - 1 :] = [f"and {len(lines) - MOST + 1} more files in {result.out}"]
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
-def _stem(file: Path) -> str:
-    """Return a name for the table in SQL."""
-    return "data" if str(file) == "-" else file.name.partition(".")[0]
-
-
-def _note(text: str) -> None:
-    typer.echo(f"note: {' '.join(text.split())}", err=True)
+def _note(*notes: str) -> None:
+    for note in notes:
+        typer.echo(f"note: {' '.join(note.split())}", err=True)
 
 
 def main() -> None:
     """Run the command; print errors of usage or data in one line on stderr, with exit code 2."""
+    message = ""
     try:
         with progress(True), warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: _note(str(message))
+            warnings.showwarning = lambda warning, *_: _note(str(warning))
             code = app(standalone_mode=False)
     except (ValueError, OSError, ImportError, RuntimeError) as error:
-        code = _fail(str(error))
+        code, message = 2, str(error)
     except Exception as error:
         if not hasattr(error, "format_message"):  # not a usage error of the command line
             raise
-        code = _fail(error.format_message())
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def _fail(message: str) -> int:
+        code, message = 2, error.format_message()
     if message:  # empty if the help was printed instead
         typer.echo(f"neonxc: {' '.join(message.split())}", err=True)
-    return 2
+    sys.exit(code if isinstance(code, int) else 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -22,6 +23,17 @@ TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model
 CHOICES = ("choose-k.csv", "choose-k.png")
 RESULTS = (*TABLES, *CHOICES, "contact-sheet*.png", "*-cluster-[0-9]*.png")
 """Names of the files that commands write to a folder."""
+
+
+@dataclass
+class Result:
+    """Results of a command as a table for the terminal, and the names of its files in the folder `out`."""
+
+    title: str
+    header: list[str]
+    out: Path
+    rows: list[list[str]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
 
 
 def creatable(*suffixes: str) -> Callable[[Path | None], Path | None]:
@@ -148,9 +160,8 @@ def photo_files(paths: Iterable[Path]) -> list[Path]:
     """
     found = []
     for path in paths:
-        own = (
-            sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
-        )
+        folder = sorted(path.iterdir()) if path.is_dir() else None
+        own = [path] if folder is None else [file for file in folder if file.suffix.lower() in SUFFIXES]
         if not own:
             raise ValueError(f"{path} has no photos; supported suffixes are {', '.join(SUFFIXES)}")
         found += own

@@ -18,9 +18,9 @@ def similar(names: Iterable[Any], known: Iterable[Any]) -> str:
     return f" (did you mean {found}?)" if found else ""
 
 
-def unused(name: str, sign: str, taken: Callable[[str], bool]) -> str:
-    """Return a name, or the first of the name numbered from 2 behind a sign, that is not taken."""
-    return next(new for new in chain([name], (f"{name}{sign}{i}" for i in count(2))) if not taken(new))
+def unused(name: str, sign: str, taken: Callable[[str], bool], first: int = 2) -> str:
+    """Return a name, or the first of the name numbered from `first` behind a sign, that is not taken."""
+    return next(new for new in chain([name], (f"{name}{sign}{i}" for i in count(first))) if not taken(new))
 
 
 def check_columns(table: str, wanted: Iterable[str], known: Iterable[str]) -> None:

@@ -8,8 +8,10 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from io import BytesIO, StringIO
+from itertools import starmap
 from pathlib import Path
 from statistics import mode
 from typing import NamedTuple
@@ -18,16 +20,15 @@ import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
-from neonxc.common.arguments import check_columns
+from neonxc.common.arguments import check_columns, unused
 from neonxc.data.frames import as_pandas
 
 UNNAMED = "Unnamed: "
-"""Start of the names that pandas gives to columns without a name; the position follows."""
+"""Start of the names of columns without a name, as pandas gives them; the position follows."""
 SEPARATORS = "\t;|,"
 """Separators in the order in which they are tried; the comma is last, as it may be a decimal comma."""
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
 """Cells that count as missing, in lower case."""
-TRUTH = {"true": True, "false": False}
 MOSTLY = 0.9
 """Share of numbers above which the other cells of a column count as mistakes, and the column not as strings."""
 TYPED = "iufbmM"
@@ -46,6 +47,8 @@ OTHERS = {
     b"[{": f"a JSON file: {CSV}",
 }
 """What files with these first bytes, in lower case, are, and how to make a table of them."""
+END = "\0"
+"""What is read behind the text, which has no such sign: at the end of a quote that is never closed."""
 
 
 class Notation(NamedTuple):
@@ -112,47 +115,35 @@ def read_table(
     1   NaN    1.80  Turin
     """
     name, data = _read(path)
-    source = (_from_parquet if data.startswith(b"PAR1") else _from_text)(name, data)
+    source, separator = _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, data)
     check_columns(name, [*ignore, *(needed or ())], source.columns)
-    cells = {column: _stripped(own) for column, own in source.columns.items() if column not in ignore}
+    cells = {column: _stripped(own) for column, own in source.items() if column not in ignore}
     if not cells:
         raise ValueError(f"{name} has no column left")
-    notations = _notations(cells, source.separator)
-    values, notes = {}, source.notes
+    commas = [DECIMAL_COMMAS, THOUSANDS_COMMAS]
+    if separator == ",":  # 1,234 is ambiguous; CSV files with commas use decimal points
+        commas.reverse()
+    notations = {column: _notation(own, commas) for column, own in cells.items()}
+    if DECIMAL_COMMAS in notations.values():  # else 1.234 is a decimal number
+        notations = {
+            column: notations[column] or _notation(own, [THOUSANDS_POINTS]) for column, own in cells.items()
+        }
+    values, examples = {}, defaultdict[str, list[str]](list)
     for column, own in cells.items():
-        values[column], mistake = _converted(own, notations[column])
-        if mistake is not None and (needed is None or column in needed):
-            cell = own.iloc[mistake]
-            what = "a finite number" if _is_number(cell) else "a number, as the others are"
-            raise ValueError(
-                f"{name}, {source.place(mistake)}, column {column!r}: {str(cell)!r} is not {what}; correct it, or "
-                "leave the column out"
-            )
-    for notation in filter(None, dict.fromkeys(notations.values())):
-        examples = [
-            f"{column} ({own[row]} is {values[column][row]:.15g})"
-            for column, own in cells.items()
-            if notations[column] == notation
-            for row in [own.str.contains(notation.sign, regex=False, na=False).idxmax()]
-        ]
-        notes.append(f"{notation.what} were understood in {', '.join(examples)}")
+        notation = notations[column]
+        values[column] = _converted(name, own, notation, needed is None or column in needed)
+        if notation:
+            row = own.str.contains(notation.sign, regex=False, na=False).argmax()
+            examples[notation.what].append(f"{column} ({own.iloc[row]} is {values[column].iloc[row]:.15g})")
+    notes = [f"{what} were understood in {', '.join(some)}" for what, some in examples.items()]
     first = next(iter(values))
     unnamed = first == f"{UNNAMED}0" and first not in (needed or ()) and len(values) > 1
     if unnamed and values[first].dtype.kind == "i" and values[first].is_unique:
         notes.append("the first column has no name and numbers the rows: it was dropped")
         del values[first]
-    frame = pd.DataFrame(values)
-    frame.attrs["notes"] = notes
+    frame = pd.DataFrame(values).reset_index(drop=True)
+    frame.attrs["notes"] = source.attrs.get("notes", []) + notes
     return frame
-
-
-class _Source(NamedTuple):
-    """The columns of a file before their conversion, and a description of the place that a row has in it."""
-
-    columns: pd.DataFrame
-    notes: list[str]
-    place: Callable[[int], str]
-    separator: str = ""
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
@@ -171,7 +162,10 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
     return name, data
 
 
-def _from_parquet(name: str, data: bytes) -> _Source:
+# Both kinds of files become frames whose index says where a row is in the file, and what separates the cells.
+
+
+def _from_parquet(name: str, data: bytes) -> tuple[pd.DataFrame, str]:
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
@@ -181,41 +175,36 @@ def _from_parquet(name: str, data: bytes) -> _Source:
     if not len(frame):
         raise ValueError(f"{name} has columns and no data")
     unnamed = all(level is None for level in frame.index.names)
-    return _Source(frame.reset_index(drop=unnamed).rename(columns=str), [], "row {}".format)
+    return frame.reset_index(drop=unnamed).rename(columns=str).rename_axis("row"), ""
 
 
-def _from_text(name: str, data: bytes) -> _Source:
+def _from_text(name: str, data: bytes) -> tuple[pd.DataFrame, str]:
     text, notes = _decoded(name, data)
     separator = _separator(text)
-
-    def read(header: int | None) -> pd.DataFrame:
-        options = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
-        return pd.read_csv(StringIO(text), sep=separator, header=header, **options)
-
-    try:
-        header, lines = _header(name, text, separator)
-        frame = read(header=0)
-        row_names = not isinstance(frame.index, pd.RangeIndex)  # R writes no cell above them
-        headed = row_names or not _is_data(header, frame)
-        frame = frame if headed else read(header=None).add_prefix("x")
-    except (csv.Error, pd.errors.ParserError) as error:
-        raise ValueError(f"{name} can't be read as a table: {error}; is a quote never closed?") from None
-    frame = as_pandas(frame.set_axis(frame.columns.str.strip(), axis=1), name)
-    if not headed:
-        notes.append(f"the first line is data: the columns are called x0 ... x{len(header) - 1}")
-    elif renamed := [new for new, given in zip(frame, header, strict=True) if given not in ("", new)]:
-        notes.append(f"columns of the same name are called {', '.join(renamed)}")
-    if not len(frame):
+    records = _records(name, text, separator)
+    header, *rows = records.values()
+    header = [cell.strip() for cell in header]
+    if rows and len(rows[0]) > len(header):
+        header.insert(0, "")
+    elif any(header) and all(starmap(_is_data, zip(*records.values(), strict=True))):
+        header, rows = [f"x{i}" for i in range(len(header))], [*records.values()]
+        notes.append(f"the first line is data: the columns are called x0 ... {header[-1]}")
+    if not rows:
         raise ValueError(f"{name} has a header and no data")
-    empty = [column for column in frame.columns[1:] if column.startswith(UNNAMED) and not frame[column].any()]
-    frame = frame.drop(columns=empty)
-    if row_names:
-        frame = frame.reset_index(names=f"{UNNAMED}0")
+    names: list[str] = []
+    for i, cell in enumerate(header):
+        names.append(unused(cell or f"{UNNAMED}{i}", ".", names.__contains__, first=1))
+    if renamed := [new for new, cell in zip(names, header, strict=True) if cell not in ("", new)]:
+        notes.append(f"columns of the same name are called {', '.join(renamed)}")
+    lines = pd.Index([*records][-len(rows) :], name="line")
+    frame = pd.DataFrame(rows, lines, names, dtype=str)
+    frame = frame.drop(columns=[new for new in names[1:] if new.startswith(UNNAMED) and not frame[new].any()])
     if frame.shape[1] == 1 and not all(map(_is_number, _stripped(frame.iloc[:, 0]).dropna()[:1])):
         raise ValueError(
             f"{name} is no table but one column of text; separate columns by comma, semicolon, tab or |"
         )
-    return _Source(frame, notes, lambda row: f"line {lines[row + headed]}", separator)
+    frame.attrs["notes"] = notes
+    return frame, separator
 
 
 def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
@@ -243,32 +232,30 @@ def _separator(text: str) -> str:
     return max(",;\t|", key=sample[0].count)
 
 
-def _header(name: str, text: str, separator: str) -> tuple[list[str], list[int]]:
-    """Return the cells of the first line and the numbers of all lines, which need the same number of cells."""
-    reader = csv.reader(StringIO(text), delimiter=separator, skipinitialspace=True)
-    header, lines, widths = [""], list[int](), list[int]()
-    for record in reader:
-        if len(record) > 1 or any(map(str.strip, record)):  # the line is not blank
-            header = header if lines else [cell.strip() for cell in record]
-            lines.append(reader.line_num)
-            widths.append(len(record))
-    first, others = widths[0], widths[1:]
-    if first > 1 and {*others} == {first + 1}:  # row names, as R writes them
-        return header, lines
-    for width, line in zip(widths, lines, strict=True):
-        if width != first:
+def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:
+    """Return the cells of all lines that are not blank, by the number of the line."""
+    reader = csv.reader(StringIO(f"{text}\n{END}"), delimiter=separator, skipinitialspace=True)
+    try:
+        rows = ((reader.line_num, row) for row in reader)
+        records = dict(one for one in rows if len(one[1]) > 1 or any(map(str.strip, one[1])))
+        if records.popitem()[1] != [END]:
+            raise csv.Error("the file ends inside a quote")
+    except csv.Error as error:
+        raise ValueError(f"{name} can't be read as a table: {error}; is a quote never closed?") from None
+    first, *others = map(len, records.values())
+    usual = first + 1 if first > 1 and {*others} == {first + 1} else first  # R writes no cell above names of rows
+    for line, width in list(zip(records, [first, *others], strict=True))[1:]:
+        if width != usual:
             hint = "; remove what is above the header" if mode(others) != first else ""
             found = f"line {line} has {width} cells, the first line has {first}"
             raise ValueError(f"{name} can't be read as a table: {found}{hint}")
-    return header, lines
+    return records
 
 
-def _is_data(header: list[str], frame: pd.DataFrame) -> bool:
-    """Whether every cell of the first line is a number, missing, or occurs again in its column."""
-    return any(header) and all(
-        _is_number(cell) or (cell and cell.lower() in MISSING) or (frame.iloc[:, i].str.strip() == cell).any()
-        for i, cell in enumerate(header)
-    )
+def _is_data(first: str, *others: str) -> bool:
+    """Whether a cell of the first line is a number, missing, or occurs again in its column."""
+    cell = first.strip()
+    return _is_number(cell) or (cell != "" and cell.lower() in MISSING) or cell in map(str.strip, others)
 
 
 def _is_number(cell: str) -> bool:
@@ -288,37 +275,42 @@ def _stripped(cells: pd.Series) -> pd.Series:
     return text.where(cells.notna() & ~text.str.lower().isin(MISSING))
 
 
-def _notations(cells: dict[str, pd.Series], separator: str) -> dict[str, Notation | None]:
-    """Return how the numbers of each column are written, as far as other columns help to tell."""
-    usual = [DECIMAL_COMMAS, THOUSANDS_COMMAS]
-    if separator == ",":  # 1,234 is ambiguous; CSV files with commas use decimal points
-        usual.reverse()
-    found: dict[str, Notation | None] = dict.fromkeys(cells)
-    for notation in (*usual, THOUSANDS_POINTS):
-        if notation is THOUSANDS_POINTS and DECIMAL_COMMAS not in found.values():
-            break
-        for column, own in cells.items():
-            if found[column] is None and own.dtype.kind not in TYPED:
-                needed = own.str.contains(notation.sign, regex=False, na=False).any()
-                if needed and own.dropna().str.fullmatch(notation.pattern, case=False).all():
-                    found[column] = notation
-    return found
+def _notation(cells: pd.Series, notations: Iterable[Notation]) -> Notation | None:
+    """Return the first notation in which all cells are numbers, and some cell has its sign."""
+    if cells.dtype.kind in TYPED:
+        return None
+    for notation in notations:
+        needed = cells.str.contains(notation.sign, regex=False, na=False).any()
+        if needed and cells.dropna().str.fullmatch(notation.pattern, case=False).all():
+            return notation
+    return None
 
 
-def _converted(cells: pd.Series, notation: Notation | None) -> tuple[pd.Series, int | None]:
-    """Return the values of a stripped column, and the first row with a mistake in a column of numbers."""
+def _converted(name: str, cells: pd.Series, notation: Notation | None, needed: bool) -> pd.Series:
+    """Return the values of a stripped column; a mistake in a needed column of numbers is an error."""
     values, kind = cells, cells.dtype.kind
     if kind in "bmM":
-        return cells, None
+        return cells
     if kind not in TYPED:
-        if (lower := cells.str.lower()).isin(TRUTH).all():
-            return lower.map(TRUTH).astype(bool), None
+        lower = cells.str.lower()
+        if lower.isin(["true", "false"]).all():
+            return (lower == "true").astype(bool)
         if notation is not None:  # with a decimal point and without separators of thousands
             values = cells.str.replace(notation.thousands, "", regex=False).str.replace(",", ".", regex=False)
         values = pd.to_numeric(values, errors="coerce")
     values = values.astype(np.result_type(values.dtype, np.int64))
     filled = cells.notna()
     if values[filled].isna().mean() > 1 - MOSTLY:
-        return cells, None
+        return cells
     mistakes = filled & ~np.isfinite(values)
-    return (cells, int(mistakes.argmax())) if mistakes.any() else (values, None)
+    if not mistakes.any():
+        return values
+    if not needed:
+        return cells
+    row = mistakes.argmax()
+    cell = str(cells.iloc[row])
+    what = "a finite number" if _is_number(cell) else "a number, as the others are"
+    raise ValueError(
+        f"{name}, {cells.index.name} {cells.index[row]}, column {cells.name!r}: {cell!r} is not {what}; correct "
+        "it, or leave the column out"
+    )

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from neonxc.evaluation import methods
-    from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
     from neonxc.evaluation.choice import Choice, choose_k
     from neonxc.evaluation.clustering import (
         Agreement,
         agreement,
         clustering_accuracy,
+        cost_ratio,
         interpretabilities,
         interpretability,
+        kcenter_cost,
+        kmeans_cost,
         label_agreement,
+        surrogate_cost,
         wad,
         waes,
     )
-    from neonxc.evaluation.comparison import Comparison, compare
-    from neonxc.evaluation.costs import cost_ratio, kcenter_cost, kmeans_cost, surrogate_cost
+    from neonxc.evaluation.comparison import Calibration, Comparison, calibrate_by_flipping, compare
     from neonxc.evaluation.flipping import Flipping, pixel_flipping
     from neonxc.evaluation.imputers import (
         BlurImputer,
@@ -69,13 +71,11 @@ __all__ = [
 # Where the names are defined. The modules are searched in this order, so those that load least come first.
 _MODULES = [
     "clustering",
-    "costs",
     "segmentation",
     "imputers",
     "flipping",
     "methods",
     "comparison",
-    "calibration",
     "choice",
     "segments",
 ]

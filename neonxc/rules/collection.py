@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
+import pandas as pd
 import torch
 
 from neonxc.common.registry import register
 from neonxc.data.inputs import as_array, as_weights, is_missing, label_array
-from neonxc.rules.code import function, queries
-from neonxc.rules.points import Points
+from neonxc.rules.code import SQL, function, queries, sql
 from neonxc.rules.rendering import render_rules
-from neonxc.rules.rule import Rule, RuleSet, counts_of, overall, subset
-from neonxc.rules.sql import SQL, sql
+from neonxc.rules.rule import Points, Rule, RuleSet, counts_of, overall, subset
 from neonxc.rules.tabular import fields_of, frame, to_dict
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import chain
-from math import inf, isfinite, nan
-from operator import or_
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from neonxc.data.inputs import plain
-from neonxc.rules.intervals import EVERYTHING, Intervals, intersection, union
+from neonxc.rules.intervals import EVERYTHING, Intervals, contains, intersection, union
 from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, shortest
 
 
@@ -226,10 +223,8 @@ class Condition:
         if self.values is not None:
             categories = set(self.values)
             return np.array([(plain(value) in categories) ^ self.negated for value in values], dtype=bool)
-        numbers = values.double() if isinstance(values, Tensor) else np.asarray(values, np.float64)
-        parts = [_between(numbers, low, high) for low, high in self.intervals]
-        parts += [numbers != numbers] * self.missing
-        return reduce(or_, parts) if parts else numbers == nan  # false for every number
+        met = contains(self.intervals, values)
+        return met | ~contains(EVERYTHING, values) if self.missing else met
 
     def intersect(self, other: Condition) -> Condition:
         """Combine two conditions on the same column into one that requires both.
@@ -261,13 +256,6 @@ def printed_bounds(conditions: Iterable[Condition], precision: int | None = None
     for condition in conditions:
         bounds.setdefault(condition.column, []).extend(chain(*condition.intervals))
     return {column: column.numbers(values, precision) for column, values in bounds.items()}
-
-
-def _between(numbers: Any, low: float, high: float) -> Any:
-    """Whether numbers lie in an interval; NaN lies in none."""
-    if not isfinite(low):
-        return numbers <= high if isfinite(high) else numbers == numbers
-    return (numbers > low) & (numbers <= high) if isfinite(high) else numbers > low
 
 
 def _category(value: Any) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from itertools import chain
-from math import inf
+from math import inf, nan
+from operator import or_
+from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
 Intervals = tuple[tuple[float, float], ...]  # (low, high): in ascending order, disjoint and not empty
@@ -43,10 +46,9 @@ def complement(intervals: Intervals) -> Intervals:
     return union(zip(bounds[::2], bounds[1::2], strict=True))
 
 
-def contains(intervals: Intervals, values: Tensor) -> Tensor:
-    """Test which of the finite `values` lie in one of the intervals; the result has their shape."""
-    values = values.double()  # in float32 the bounds would be rounded
-    inside = torch.zeros_like(values, dtype=torch.bool)
-    for low, high in intervals:
-        inside |= (values > low) & (values <= high)
-    return inside
+def contains(intervals: Intervals, values: Any) -> Any:
+    """Test which values, a tensor or array, lie in one of the intervals; NaN lies in none."""
+    # in float32 the bounds would be rounded
+    numbers = values.double() if isinstance(values, Tensor) else np.asarray(values, np.float64)
+    parts = [numbers <= high if low == -inf else (numbers > low) & (numbers <= high) for low, high in intervals]
+    return reduce(or_, parts) if parts else numbers == nan  # false for every number

@@ -163,11 +163,14 @@ def render_rules(
     total: 4 samples, 0 mistakes, agreement 100%, cost ratio 1
     """
     found = _rules_of(rules)
-    writers = {"text": _as_text, "markdown": _as_markdown, "html": _as_html}
-    if format not in writers:
-        raise ValueError(f"format must be one of {list(writers)}, got {format!r}")
-    conditions = chain.from_iterable(rule.conditions for rule in found.rules)
-    return writers[format](found, printed_bounds(conditions, precision))
+    if format not in ("text", "markdown", "html"):
+        raise ValueError(f"format must be one of ['text', 'markdown', 'html'], got {format!r}")
+    numbers = printed_bounds(chain.from_iterable(rule.conditions for rule in found.rules), precision)
+    if format == "text":
+        return _as_text(found, numbers)
+    if format == "html":
+        return _filled(HTML, found, numbers, autoescape=True)
+    return _filled(MARKDOWN, found, numbers, _escape_markdown).strip()
 
 
 def _rules_of(given: Any) -> RuleSet:
@@ -182,14 +185,11 @@ def _rules_of(given: Any) -> RuleSet:
         raise TypeError(
             f"rules must be rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
         )
-    return _collected(rules)
-
-
-def _collected(rules: tuple[Rule, ...]) -> RuleSet:
     held_out = [(rule.label, rule.held_out) for rule in rules if rule.held_out is not None]
-    everywhere = rules and len(held_out) == len(rules)
     totals = summed((rule.label, rule.counts) for rule in sorted(rules, key=lambda rule: rule.label))
-    return RuleSet(rules, totals, held_out_totals=summed(held_out) if everywhere else None)
+    return RuleSet(
+        rules, totals, held_out_totals=summed(held_out) if rules and len(held_out) == len(rules) else None
+    )
 
 
 def _as_text(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
@@ -259,17 +259,9 @@ def _append(text: str, lines: list[str], indent: str) -> None:
         lines.append(indent + text)
 
 
-def _as_markdown(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
-    return _filled(MARKDOWN, rules, numbers, _escape_markdown).strip()
-
-
 def _escape_markdown(name: str) -> str:
     name = re.sub(r"([\\`*_\[\]<>|~$&#])", r"\\\1", name)
     return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would start a list
-
-
-def _as_html(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
-    return _filled(HTML, rules, numbers, autoescape=True)
 
 
 def _filled(
@@ -293,15 +285,16 @@ def _filled(
         total=lambda rule: _of_cluster(rules, rule.label),
         in_short=lambda rule: _in_short(rule, rules.divide),
         figures=lambda rule: [
-            *_figures(rule.counts, rules.divide),
-            *(_figures(rule.held_out, rules.divide) if held_out and rule.held_out else []),
+            figure
+            for one in (rule.counts, rule.held_out)[: 1 + held_out]
+            for figure in (
+                text(one.samples),
+                *[text(one.mistakes)] * rules.divide,
+                percent(one.coverage),
+                precision(one),
+            )
         ],
     )
-
-
-def _figures(one: Counts, divide: bool) -> list[str]:
-    mistakes = [text(one.mistakes)] if divide else []
-    return [text(one.samples), *mistakes, percent(one.coverage), precision(one)]
 
 
 def _condition_texts(
@@ -311,18 +304,18 @@ def _condition_texts(
 
 
 def _of_cluster(rules: RuleSet, label: Any) -> list[str]:
-    """All measures of a cluster, and those of its held-out points if there are any."""
-    totals = [rules.totals, *([] if rules.held_out_totals is None else [rules.held_out_totals])]
-    return [_measures(one[label], rules.divide) for one in totals]
+    """All measures of a cluster, and those of its held-out points if there are any.
 
-
-def _measures(one: Counts, divide: bool) -> str:
-    """All measures: ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``."""
-    if isnan(one.samples):
-        return "several patterns, which may overlap"
-    amount, *mistakes = counts(one.samples, one.mistakes if divide else None).split(", ")
-    share = "" if isnan(one.support) else f" ({percent(one.support)})"
-    return ", ".join([amount + share, *mistakes, *_shares(one)])
+    Such as ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``.
+    """
+    texts = []
+    for totals in filter(None, (rules.totals, rules.held_out_totals)):
+        one = totals[label]
+        amount, *mistakes = counts(one.samples, one.mistakes if rules.divide else None).split(", ")
+        share = "" if isnan(one.support) else f" ({percent(one.support)})"
+        known = ", ".join([amount + share, *mistakes, *_shares(one)])
+        texts.append("several patterns, which may overlap" if isnan(one.samples) else known)
+    return texts
 
 
 def _in_short(rule: Rule, divide: bool) -> str:

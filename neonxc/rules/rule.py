@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -11,10 +10,12 @@ from operator import add
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 
-from neonxc.data.inputs import are_labels
+from neonxc.data.inputs import are_labels, as_array
+from neonxc.data.table import Table
 from neonxc.rules.condition import Column, Condition
-from neonxc.rules.points import Points
 from neonxc.rules.wording import counts
 
 
@@ -73,6 +74,81 @@ class Counts:
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else nan  # false for NaN too
+
+
+class Points:
+    """Column access to arrays, data frames, sparse matrices and tensors.
+
+    Parameters
+    ----------
+    X : array-like, data frame, sparse matrix or tensor [N, features]
+    n_features : int or None
+        Required number of columns of arrays, matrices and tensors; None: not checked.
+
+    Raises
+    ------
+    ValueError
+        If X is not two-dimensional or has another number of columns.
+    """
+
+    def __init__(self, X: Any, n_features: int | None) -> None:
+        table = Table.read(X)
+        self.table = Table.read(table, n_features if table.names is None else None)
+        self._read: dict[tuple[Any, bool], Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def matches(self, conditions: Iterable[Condition]) -> Any:
+        """Test which points meet all conditions, [N] of bool: a tensor if X is a tensor, else an array."""
+        met: Any = self._on_device(np.ones(len(self), dtype=bool))
+        for condition in conditions:
+            met &= self._matches(condition)
+        return self.table.labels(met)
+
+    def _on_device(self, mask: np.ndarray) -> Any:
+        """Masks are arrays, which are faster than tensors on the CPU, and tensors on other devices."""
+        return mask if self.table.device.type == "cpu" else torch.from_numpy(mask).to(self.table.device)
+
+    def _matches(self, condition: Condition) -> Any:
+        column, numeric = condition.column, condition.values is None
+        if (column.key, numeric) not in self._read:
+            self._read[column.key, numeric] = (self._as_numbers if numeric else self._as_categories)(column)
+        if numeric:
+            return condition.matches(self._read[column.key, numeric])
+        codes, categories = self._read[column.key, numeric]
+        return self._on_device(condition.matches(categories).take(codes))
+
+    def _as_categories(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
+        """Return the codes of a column, and its categories; the last, None, is for missing values of code -1."""
+        values = self._column(column)
+        codes, found = pd.factorize(as_array(values) if self.table.is_tensor else values)
+        return codes, np.array([*found.tolist(), None], dtype=object)
+
+    def _as_numbers(self, column: Column) -> Any:
+        """Return a numeric column in float64, NaN for missing values; contiguous, because it is read often."""
+        values = self._column(column)
+        if self.table.is_tensor:
+            values = values.detach().double().contiguous()
+            return values.numpy() if values.device.type == "cpu" else values
+        try:
+            if self.table.names is not None:
+                values = values.to_numpy(dtype=np.float64, na_value=np.nan)
+            return np.ascontiguousarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"column {column.key!r} of X needs numbers, got {values.dtype}") from None
+
+    def _column(self, column: Column) -> Any:
+        position, names = column.position, self.table.names
+        if names is not None and isinstance(column.key, str):
+            if column.key not in names:
+                raise ValueError(f"X has no column {column.key!r}, which the rules use; it has {names}")
+            position = names.index(column.key)
+        elif position < 0:
+            raise ValueError(f"the rules use column {column.key!r}, which only a data frame can have")
+        elif position >= self.table.width:
+            raise ValueError(f"X has {self.table.width} columns, but the rules use column {position}")
+        return self.table.column(position)
 
 
 @dataclass(frozen=True)
@@ -256,23 +332,22 @@ def subset(rules: RuleSet, kept: tuple[Rule, ...]) -> dict[str, Any]:
     """Return the fields of rules that change if only those in `kept` remain."""
     if len(kept) == len(rules.rules):
         return {"rules": kept}
-    before, now = (Counter(rule.label for rule in group) for group in (rules.rules, kept))
+    now = RuleSet(kept, rules.totals).clusters
 
-    def totals(old: Mapping[Any, Counts], counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
-        new = summed(counts)
-        for label, number in now.items():
-            if number == before[label]:
+    def totals(old: Mapping[Any, Counts], measured: str) -> dict[Any, Counts]:
+        new = {label: reduce(add, (getattr(rule, measured) for rule in own)) for label, own in now.items()}
+        for label, own in now.items():
+            if len(own) == len(rules.clusters[label]):
                 new[label] = old.get(label, new[label])
-            elif number > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
+            elif len(own) > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
                 new[label] = replace(new[label], samples=nan, mistakes=nan)
-        return {label: new[label] for label in [*old, *new] if label in new}
+        return new
 
     held_out = rules.held_out_totals
-    measured = ((rule.label, rule.held_out) for rule in kept if rule.held_out is not None)
     return {
         "rules": kept,
-        "totals": totals(rules.totals, ((rule.label, rule.counts) for rule in kept)),
-        "held_out_totals": None if held_out is None else totals(held_out, measured),
+        "totals": totals(rules.totals, "counts"),
+        "held_out_totals": None if held_out is None else totals(held_out, "held_out"),
         # these values are known only for all rules together
         "cost_ratio": None,
         "n_noise": 0,

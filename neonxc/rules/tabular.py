@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import fields, is_dataclass
 from math import inf, isfinite, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from neonxc.data.inputs import plain
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rule import Counts, Rule, RuleSet
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FORMAT, VERSION = "neonxc.rules", 1
 
 
 def frame(rules: RuleSet) -> pd.DataFrame:
     """Return rules as a table; see :meth:`Rules.to_frame`."""
-    import pandas as pd  # takes long
-
     none = Counts(0, 0, 1, 1)
     held_out = None if rules.held_out_totals is None else none
     found = [rule for own in rules.clusters.values() for rule in own]
@@ -38,8 +35,8 @@ def frame(rules: RuleSet) -> pd.DataFrame:
                 row |= {before + measure: getattr(counts, measure) for measure in numbers + shares}
         rows.append(row)
     table = pd.DataFrame(rows)
-    for name in table.columns.intersection(numbers + [f"held_out_{number}" for number in numbers]):
-        if (table[name] % 1 == 0).all():  # counts, not sums of weights
+    for name in table.columns:
+        if name.endswith(("samples", "mistakes")) and (table[name] % 1 == 0).all():  # counts, not sums of weights
             table[name] = table[name].astype(int)
     return table
 
@@ -48,45 +45,25 @@ def to_dict(rules: RuleSet) -> dict[str, Any]:
     """Return rules as a dictionary that JSON can store; see :meth:`Rules.to_dict`."""
     columns = rules.columns
     position = {column: i for i, column in enumerate(columns)}
-    held_out = rules.held_out_totals
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "divide": rules.divide,
-        "cost_ratio": rules.cost_ratio,
-        "n_noise": rules.n_noise,
-        "columns": [_finite(asdict(column)) for column in columns],
-        "rules": [_rule(rule, position) for rule in rules.rules],
-        "totals": _totals(rules.totals),
-        "without_rule": [{"label": plain(label), "name": name} for label, name in rules.without_rule],
-        "held_out_totals": None if held_out is None else _totals(held_out),
-    }
 
+    def plainly(value: Any) -> Any:
+        """Fields by name, lists instead of tuples, and None instead of infinity and NaN, which JSON lacks."""
+        if isinstance(value, Condition):
+            what = {"column": position[value.column]}
+            if value.values is not None:
+                return what | {"values": plainly(value.values), "negated": value.negated}
+            return what | {"intervals": plainly(value.intervals)} | ({"missing": True} if value.missing else {})
+        if is_dataclass(value):
+            return {one.name: plainly(getattr(value, one.name)) for one in fields(value)}
+        if isinstance(value, Mapping):  # the counts of each label
+            return [{"label": plain(label)} | plainly(counts) for label, counts in value.items()]
+        if isinstance(value, list | tuple):
+            return [plainly(one) for one in value]
+        return None if isinstance(value, float) and not isfinite(value) else plain(value)
 
-def _rule(rule: Rule, position: Mapping[Column, int]) -> dict[str, Any]:
-    conditions = []
-    for condition in rule.conditions:
-        if condition.values is None:
-            what: dict[str, Any] = {"intervals": _finite(condition.intervals)}
-            what |= {"missing": True} if condition.missing else {}
-        else:
-            what = {"values": list(condition.values), "negated": condition.negated}
-        conditions.append({"column": position[condition.column], **what})
-    described = asdict(replace(rule, label=plain(rule.label), conditions=()))
-    return _finite(described) | {"conditions": conditions}
-
-
-def _totals(totals: Mapping[Any, Counts]) -> list[dict[str, Any]]:
-    return [{"label": plain(label)} | _finite(asdict(counts)) for label, counts in totals.items()]
-
-
-def _finite(value: Any) -> Any:
-    """Replace infinity and NaN, which JSON lacks, by None, and tuples by lists."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    found = plainly(rules)
+    without = [{"label": label, "name": name} for label, name in found["without_rule"]]
+    return {"format": FORMAT, "version": VERSION, "columns": plainly(columns), **found, "without_rule": without}
 
 
 def fields_of(described: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,39 +86,30 @@ def _restored(described: Mapping[str, Any]) -> dict[str, Any]:
         Column(**one | {"gaps": tuple((bound, *_open(pair)) for bound, *pair in one["gaps"])})
         for one in described["columns"]
     ]
-    held_out = described["held_out_totals"]
-    return {name: described[name] for name in ("divide", "cost_ratio", "n_noise")} | {
-        "rules": tuple(_restored_rule(one, columns) for one in described["rules"]),
-        "totals": _restored_totals(described["totals"]),
-        "held_out_totals": None if held_out is None else _restored_totals(held_out),
-        "without_rule": tuple((one["label"], one["name"]) for one in described["without_rule"]),
-    }
 
+    def counts(one: Any) -> Any:
+        return one and Counts(*(nan if one[of.name] is None else one[of.name] for of in fields(Counts)))
 
-def _restored_rule(one: dict[str, Any], columns: list[Column]) -> Rule:
-    restored = {
-        "conditions": tuple(_restored_condition(columns[what["column"]], what) for what in one["conditions"]),
-        "counts": _restored_counts(one["counts"]),
-        "held_out": None if one["held_out"] is None else _restored_counts(one["held_out"]),
-        "leaves": tuple(one["leaves"]),
-    }
-    rule = Rule(**one | restored)
-    hash(rule)  # fails now if a list is in place of a value
-    return rule
+    def condition(what: Mapping[str, Any]) -> Condition:
+        intervals = tuple(map(_open, what.get("intervals", ())))
+        values = tuple(what["values"]) if "values" in what else None
+        flags = {name: what.get(name, False) for name in ("negated", "missing")}
+        return Condition(columns[what["column"]], intervals, values, **flags)
 
-
-def _restored_condition(column: Column, what: Mapping[str, Any]) -> Condition:
-    if "values" in what:
-        return Condition(column, values=tuple(what["values"]), negated=what["negated"])
-    return Condition(column, tuple(map(_open, what["intervals"])), missing=what.get("missing", False))
-
-
-def _restored_totals(totals: list[dict[str, Any]]) -> dict[Any, Counts]:
-    return {one["label"]: _restored_counts({k: v for k, v in one.items() if k != "label"}) for one in totals}
-
-
-def _restored_counts(counts: Mapping[str, float | None]) -> Counts:
-    return Counts(**{name: nan if value is None else value for name, value in counts.items()})
+    rules = [
+        Rule(
+            **one
+            | {"conditions": tuple(map(condition, one["conditions"])), "leaves": tuple(one["leaves"])}
+            | {name: counts(one[name]) for name in ("counts", "held_out")}
+        )
+        for one in described["rules"]
+    ]
+    restored: dict[str, Any] = {name: described[name] for name in ("divide", "cost_ratio", "n_noise")}
+    for name in ("totals", "held_out_totals"):
+        given = described[name]
+        restored[name] = None if given is None else {one["label"]: counts(one) for one in given}
+    restored["without_rule"] = tuple((one["label"], one["name"]) for one in described["without_rule"])
+    return {"rules": tuple(rules), **restored}
 
 
 def _open(pair: Any) -> tuple[float, float]:

@@ -1,21 +1,75 @@
-"""Photos in files, prepared for a network when they are needed, and the most typical places of a cluster."""
+"""Photos in files, networks and what they need of photos, and the most typical places of a cluster."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import ceil, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from neonxc.common.arguments import unused
+from neonxc.lrp import Composite, presets
 
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
+
+# Layers for whole photos, if the default layer, chosen for locations, is too early in the network
+WHOLE_IMAGES = {"efficientnet_lite0": "blocks.15"}
+
+
+def demo_photo() -> Tensor:
+    """Load the photo of the demo, [3, 320, W] in 0..1."""
+    try:
+        from skimage import data
+    except ImportError:
+        raise ImportError('the demo needs its photo: pip install "neonxc[demo]"') from None
+    from neonxc.models import to_tensor  # depends on this package
+
+    return to_tensor(data.chelsea(), 320)
+
+
+def extractor(
+    backbone: str = "efficientnet_lite0",
+    layer: str | None = None,
+    weights: str = "default",
+    device: str = "cpu",
+    mode: str = "spatial",
+) -> FeatureExtractor:
+    """Make a feature extractor: unit-norm locations for spatial clusters, pooled features for whole photos."""
+    from neonxc.models import backbone as build  # depends on this package
+    from neonxc.models.backbones.network import NoWeights
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from None
+    whole = mode == "image"
+    if layer is None and whole:
+        layer = WHOLE_IMAGES.get(backbone)
+    known = None if weights == "none" else weights
+    try:
+        return build(backbone, layer, weights=known, pool="avg" if whole else None, normalize=not whole).to(device)
+    except NoWeights as error:
+        raise RuntimeError(
+            f"{error.reason}. Give neonxc heatmap a file of weights (--weights FILE), or leave out --backbone: "
+            "the default network needs no download"
+        ) from error
+
+
+def composite(name: str, features: FeatureExtractor) -> Composite:
+    """Return a preset by name, with the network's range of pixel values if the preset has a rule for pixels."""
+    boxed = name in ("paper", "epsilon-gamma-box")
+    return presets.PRESETS[name](*(features.pixel_range() if boxed else ()))
+
+
+def preprocessed(photo: Tensor, features: FeatureExtractor) -> Tensor:
+    """Return a photo [3, H, W] as input [1, 3, H, W] of the network, on its device."""
+    return features.preprocess(photo[None]).to(next(features.parameters()).device)
 
 
 class PhotoFiles(Dataset[tuple[str, Tensor]]):
@@ -82,7 +136,7 @@ def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
 def crop(photo: Tensor, height: int, width: int, y: float = 0.5, x: float = 0.5) -> Tensor:
     """Crop a photo [3, H, W] around a place (shares of the sides); at an edge, the crop is shifted inwards."""
     top, left = (
-        min(max(math.ceil(share * side - length / 2 - 0.5), 0), side - length)
+        min(max(ceil(share * side - length / 2 - 0.5), 0), side - length)
         for share, side, length in ((y, photo.shape[1], height), (x, photo.shape[2], width))
     )
     return photo[:, top : top + height, left : left + width]
@@ -92,8 +146,7 @@ SHARE = 4
 """The side of a patch is this part of the photo's shorter side."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A place in a photo: the photo's number, and the centre of the place as shares of the sides."""
 
     logit: float
@@ -107,15 +160,13 @@ def typical_places(logits: Tensor, photo: int, most: int) -> list[list[Place]]:
     height, width = logits.shape[1:]
     apart = max(1, min(height, width) // SHARE)
     own = logits.argmax(dim=0)
-    found: list[list[Place]] = []
-    for k, logit in enumerate(logits):
-        left = logit.where(own == k, -float("inf"))
-        places: list[Place] = []
-        while len(places) < most and left.max() > -float("inf"):
+    found: list[list[Place]] = [[] for _ in logits]
+    for k, places in enumerate(found):
+        left = logits[k].where(own == k, -inf)
+        while len(places) < most and left.max() > -inf:
             i, j = divmod(int(left.argmax()), width)
-            places.append(Place(float(logit[i, j]), photo, (i + 0.5) / height, (j + 0.5) / width))
-            left[max(0, i - apart + 1) : i + apart, max(0, j - apart + 1) : j + apart] = -float("inf")
-        found.append(places)
+            places.append(Place(float(left[i, j]), photo, (i + 0.5) / height, (j + 0.5) / width))
+            left[max(0, i - apart + 1) : i + apart, max(0, j - apart + 1) : j + apart] = -inf
     return found
 
 

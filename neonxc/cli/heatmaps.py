@@ -1,0 +1,277 @@
+"""Heatmaps of clusters of photos or of their locations, by one process or several.
+
+Pictures and numbers are in a temporary folder beside the target folder until all of them are done.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor
+
+from neonxc import plot
+from neonxc.attribution.neon import NEON
+from neonxc.cli.options import Result
+from neonxc.cli.photos import Named, Place, names_of, patch, preprocessed, typical_places
+from neonxc.common.numbers import percent, text
+from neonxc.common.processes import Ranks
+from neonxc.common.progress import progress_bar
+from neonxc.common.storage import write_tensors
+from neonxc.convert import neuralize
+from neonxc.lrp import Composite
+from neonxc.plot.images import cluster_colors
+from neonxc.report.clusters import kmeans
+
+if TYPE_CHECKING:
+    from neonxc.models import FeatureExtractor
+
+SAMPLE = 20_000
+"""Points at most that k-means is fitted on; the memory for them is bounded, however many photos there are."""
+PHOTOS = 500
+"""Photos at most that locations are sampled from."""
+SHEET = 25
+"""Photos on one contact sheet, which are in memory together."""
+PATCHES = 6
+"""Typical patches of a cluster."""
+
+Mode = Literal["spatial", "per photo", "image"]
+
+
+class Explained(NamedTuple):
+    """Logits [clusters] of a photo, and relevance [H, W] of its own; or [clusters, h, w] and [clusters, H, W]."""
+
+    logits: Tensor
+    relevance: Tensor
+
+    @property
+    def own(self) -> Tensor:
+        """The cluster of the photo, or of each location."""
+        return self.logits.argmax(dim=0)
+
+
+def heatmaps(
+    photos: Named,
+    clusters: int,
+    out: str | Path,
+    features: FeatureExtractor,
+    rules: Composite | None = None,
+    keep: str | Path | None = None,
+    group: Any = None,
+    mode: Mode = "spatial",
+) -> Result:
+    """Cluster photos or their locations and draw heatmaps of the clusters (NEON paper, VI-B).
+
+    The locations of all photos are clustered together ("spatial"), or those of each photo alone ("per photo"), and
+    each photo has a heatmap for every cluster; or whole photos are clustered by their pooled features ("image"),
+    and each photo has a heatmap for its cluster. The heatmaps [clusters, H, W] or [H, W] and the logits
+    [clusters, h, w] or [clusters] of every photo are written to the file `keep`.
+    """
+    ranks, names, whole = Ranks(group), names_of(photos), mode == "image"
+    together = None if mode == "per photo" else _together(photos, clusters, features, ranks, whole)
+
+    def explain(row: int, photo: Tensor) -> Explained:
+        x, net = preprocessed(photo, features), together
+        if net is None:
+            of = f"locations of {names[row]} at this layer"
+            net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, of), x, features)
+        logits = net(x)[0].detach().cpu()
+        shown = [int(logits.argmax())] if whole else list(range(clusters))
+        relevance = NEON(net, rules).heatmaps(x, shown)[0].cpu()
+        return Explained(logits, relevance[0] if whole else relevance)
+
+    of = "each of " if mode == "per photo" else ""
+    of = f" of {of}{len(photos)} photos" if whole or len(photos) > 1 else ""
+    place = f"{features.layer or 'the output'} of {type(features.net).__name__}"
+    header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
+    result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {place}", header, Path(out))
+    drawing = Drawing(photos, names, result, mode)
+    drawing.explain_all(explain, ranks)
+    if ranks.rank == 0:
+        drawing.finish(keep, place)
+    return result
+
+
+def _together(photos: Named, clusters: int, features: FeatureExtractor, ranks: Ranks, whole: bool) -> Any:
+    """Return the network of the clusters of all photos, which is the same in all processes."""
+    points = _sample(photos, features, ranks, SAMPLE if whole else PHOTOS).cpu().numpy()
+    names = names_of(photos)
+    what = "photos" if whole else f"locations of {names[0] if len(names) == 1 else 'the photos'} at this layer"
+    with ranks.agreed():
+        model = kmeans(points, clusters, what, names if len(points) == len(names) else ())
+    if not ranks.alone:  # processes on different machines may differ in the last digits
+        model.cluster_centers_ = ranks.gather(torch.from_numpy(model.cluster_centers_))[0].numpy()
+    net = neuralize(model, features=features)
+    net.beta = neuralize(model, points).beta  # photos differ in size, so that calibration uses their features
+    return net
+
+
+def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) -> Tensor:
+    """Return points [n, d] of a bounded number of photos, in their order; each photo is read by one process."""
+    rows = np.arange(len(photos))
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+    each = max(1, SAMPLE // len(rows))
+    with ranks.agreed():
+        own = range(ranks.rank, len(rows), ranks.size)
+        parts, places = [], []
+        # a process without photos only knows the number of features
+        for place in progress_bar(own or [0], desc="features", disable=ranks.rank > 0):
+            points = features.points(preprocessed(photos[int(rows[place])][1], features))
+            if len(points) > each:
+                chosen = np.random.default_rng(place).choice(len(points), each, replace=False)
+                points = points[torch.from_numpy(np.sort(chosen)).to(points.device)]
+            parts.append(points if own else points[:0])
+            places.append(torch.full((len(parts[-1]),), place, device=points.device))
+    order = torch.cat(ranks.gather(torch.cat(places))).argsort(stable=True)
+    return torch.cat(ranks.gather(torch.cat(parts)))[order]
+
+
+@dataclass
+class Drawing:
+    """Draws the heatmaps of photos; the result receives the rows of the table and the names of the files."""
+
+    photos: Named
+    names: list[str]
+    result: Result
+    mode: Mode
+
+    def __post_init__(self) -> None:
+        self.whole = self.mode == "image"
+        self.stage = self.result.out.parent / f".{self.result.out.name}.unfinished"
+
+    def explain_all(self, explain: Callable[[int, Tensor], Explained], ranks: Ranks) -> None:
+        """Explain and draw the photos of this process; their numbers are kept in the temporary folder."""
+        with ranks.agreed():
+            if ranks.rank == 0:
+                shutil.rmtree(self.stage, ignore_errors=True)
+                self.stage.mkdir(parents=True)
+        try:
+            with ranks.agreed():
+                own = range(ranks.rank, len(self.photos), ranks.size)
+                for row in progress_bar(own, desc="photos", disable=ranks.rank > 0):
+                    photo = self.photos[row][1]
+                    one = explain(row, photo)
+                    colors = cluster_colors(len(one.logits))
+                    for file, k, heatmap in self._pictures(row, one):
+                        title = f"{self.names[row]}, cluster {k}"
+                        region = None if self.whole else one.own == k
+                        self._save(plot.overlay(photo, heatmap, title=title, region=region, color=colors(k)), file)
+                    write_tensors(one._asdict(), self._numbers(row), {})
+        except Exception:
+            if ranks.rank == 0:
+                shutil.rmtree(self.stage)
+            raise
+
+    def finish(self, keep: str | Path | None, layer: str) -> None:
+        """Write the contact sheets, write the numbers to the file `keep`, and move all pictures to the folder."""
+        numbers: dict[str, Tensor] = {}
+        order = list(range(len(self.photos)))
+        if self.whole:
+            order.sort(key=lambda row: (int(self._again(row).own), self.names[row]))
+        sheets: list[str] = []
+        pictures: list[str] = []
+        patches = self._patches() if self.mode == "spatial" else None
+        for first in range(0, len(order), SHEET):
+            some = {row: self._again(row) for row in order[first : first + SHEET]}
+            sheets.append("contact-sheet.png" if not first else f"contact-sheet-{len(sheets) + 1}.png")
+            self._save(self._sheet(some, patches), sheets[-1])
+            for row, one in some.items():
+                self.result.rows += self._lines(row, one)
+                pictures += [file for file, _, _ in self._pictures(row, one)]
+                if keep is not None:
+                    numbers |= {f"{self.names[row]}/{what}": value for what, value in one._asdict().items()}
+        if keep is not None:
+            Path(keep).parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(numbers, Path(keep), {"layer": layer})
+        self.result.files = [*sheets, *pictures]
+        self.result.out.mkdir(parents=True, exist_ok=True)
+        for file in self.stage.glob("*.png"):
+            os.replace(file, self.result.out / file.name)
+        remove_earlier(self.result.out, self.result.files)
+        shutil.rmtree(self.stage)
+
+    def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
+        """Yield files, clusters and heatmaps of a photo, for the clusters that occur in it."""
+        name = self.names[row]
+        for k in one.own.unique().tolist():
+            if self.whole:
+                yield f"cluster-{k}-{name}.png", k, one.relevance
+            else:
+                yield f"{name}-cluster-{k}.png", k, one.relevance[k]
+
+    def _patches(self) -> list[list[Tensor]]:
+        """Return the most typical patches of every cluster; only the best ones are kept in memory."""
+        best = defaultdict[int, list[Place]](list)
+        for row in range(len(self.photos)):
+            for k, places in enumerate(typical_places(self._again(row).logits, row, PATCHES)):
+                best[k] = sorted(best[k] + places, key=lambda place: -place.logit)[:PATCHES]
+        return [[patch(self.photos[place.photo][1], place) for place in places] for places in best.values()]
+
+    def _sheet(self, some: dict[int, Explained], patches: list[list[Tensor]] | None) -> Any:
+        word = "own cluster" if self.mode == "per photo" else "cluster"
+        of_locations: dict[str, Any] = {
+            "column_titles": [f"{word} {k}" for k in range(len(next(iter(some.values())).logits))],
+            "patches": patches,
+            "same_clusters": self.mode == "spatial",
+        }
+        return plot.contact_sheet(
+            [self.photos[row][1] for row in some],
+            [one.relevance for one in some.values()],
+            [one.own for one in some.values()],
+            row_titles=[self.names[row] for row in some],
+            **({} if self.whole else of_locations),
+        )
+
+    def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:
+        """Return the rows of the table."""
+        if self.whole:
+            yield [self.names[row], str(int(one.own)), text(one.logits.max().item(), 3)]
+            return
+        for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
+            own = one.own == k
+            cells = ["none", "", ""]
+            if own.any():
+                region = F.interpolate(own[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
+                positive = heatmap.clamp(min=0)
+                total = float(positive.sum())
+                inside = float((positive * region).sum()) / total if total > 0 else 0.0
+                share, mean = own.double().mean().item(), logit[own].mean().item()
+                cells = [percent(share), text(mean, 3), percent(inside)]
+            yield [self.names[row], str(k), *cells]
+
+    def _save(self, figure: Any, file: str) -> None:
+        figure.savefig(self.stage / file, metadata=mark(file))
+
+    def _again(self, row: int) -> Explained:
+        return Explained(**load_file(self._numbers(row)))
+
+    def _numbers(self, row: int) -> Path:
+        return self.stage / f"{row}.safetensors"
+
+
+def mark(file: str) -> dict[str, str]:
+    """Return the metadata of a picture by which a later run of the command recognises it."""
+    return {"Software": "neonxc heatmap", "Title": file}
+
+
+def remove_earlier(out: Path, kept: list[str]) -> None:
+    """Remove pictures that an earlier run has left in a folder; all other files are kept."""
+    for path in {*out.glob("*.png")} - {out / name for name in kept}:
+        try:
+            with Image.open(path) as picture:
+                ours = mark(path.name).items() <= picture.info.items()
+        except OSError:
+            continue
+        if ours:
+            path.unlink()

@@ -1,0 +1,225 @@
+"""What commands make of tables, photos and texts: explanations, reports, rules, and clusters of new rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+
+from neonxc import plot
+from neonxc.attribution.neon import NEON
+from neonxc.cli.options import CHOICES, TABLES, Result
+from neonxc.cli.photos import Named, names_of, preprocessed
+from neonxc.common.arguments import unused
+from neonxc.common.storage import load, save, staged_folder
+from neonxc.convert import neuralize
+from neonxc.data.files import read_table
+from neonxc.data.inputs import are_labels
+from neonxc.data.preparation import Preparation
+from neonxc.evaluation.choice import Choice
+from neonxc.network import NeuralizedClustering
+from neonxc.report.clusters import Clusters, kmeans
+from neonxc.report.explain import explain
+from neonxc.report.report import Report
+from neonxc.rules import Rules
+
+if TYPE_CHECKING:
+    from neonxc.models import FeatureExtractor
+
+TERMS = 5000
+"""Terms of texts at most, the most frequent ones."""
+HELD_OUT = 0.2
+ENOUGH = 50
+"""Rows from which on some are held out."""
+SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".sql": "sql", ".py": "python", ".json": "json"}
+
+
+def table_attributions(
+    prepared: Preparation, clusters: Clusters, out: str | Path, choice: Choice | None = None
+) -> Result:
+    """Explain the clusters of a table by its raw columns, and write the results to the folder `out`."""
+    table = prepared.frame
+    net = neuralize(clusters.model, table)
+    neon = NEON(net)
+    relevance, summary = neon.attribute(table), neon.summary(table)
+    # Conservation: the relevance of a row sums to its logit.
+    rows = pd.DataFrame({"cluster": net.predict(table), "logit": relevance.sum(axis=1)})
+    if clusters.given:
+        rows.insert(0, "label", clusters.labels)
+    reasons = [summary.reasons(k) for k in range(len(summary.sizes))]
+    described = {
+        "cluster": summary.classes,
+        "rows": summary.sizes,
+        "prototype_rows": [" ".join(map(str, typical)) for typical in summary.prototypes],
+        "what_speaks_for_it": list(map(", ".join, reasons)),
+    }
+    files = [*TABLES]
+    with staged_folder(out) as folder:
+        rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
+        rows.to_csv(folder / files[0], index_label="row")
+        pd.DataFrame(described).to_csv(folder / files[1], index=False)
+        summary.to_frame().rename_axis(["cluster", "column"]).to_csv(folder / files[2])
+        plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
+        save(net, folder / files[4])
+        if choice is not None:
+            files += CHOICES
+            choice.frame.to_csv(folder / files[-2])
+            choice.plot().savefig(folder / files[-1], dpi=200)
+    header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
+    lines = [
+        [str(label), str(size), "\n".join(summary.reasons(k, 4))]
+        for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True))
+    ]
+    return Result(clusters.what, header, Path(out), lines, files)
+
+
+def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return a table with the cluster that a saved network, tree or set of rules assigns to every row.
+
+    Parameters
+    ----------
+    model : path-like
+        A file that :func:`neonxc.save` has written.
+    file : path-like, or "-"
+        A table as for :func:`~neonxc.data.files.read_table`. It may have further columns.
+
+    Returns
+    -------
+    DataFrame
+        The table with the column ``cluster`` and, for a network, ``logit``, the margin of the cluster over the
+        others. If the table has columns of these names, the new columns are numbered.
+
+    Raises
+    ------
+    ValueError
+        If the file contains an object without clusters, or the table lacks columns.
+    """
+    fitted = load(model)
+    if not hasattr(fitted, "predict"):
+        raise ValueError(f"{model} contains no clustering, but an object of class {type(fitted).__name__}")
+    names: Any = [column.key for column in fitted.columns] if isinstance(fitted, Rules) else None
+    for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
+        names = getattr(fitted, attribute, None) if names is None else names
+    if names is not None:
+        names = list(names) if all(isinstance(name, str) for name in names) else None
+    table = read_table(file, needed=names)
+    points = table if names is None else table[names]
+    new = {"cluster": fitted.predict(points)}
+    if isinstance(fitted, NeuralizedClustering):
+        with torch.no_grad():  # the logit of a point's own cluster is the largest
+            tensor = fitted.batch(points).tensor
+            logits = [fitted(tensor[part]).amax(dim=1) for part in fitted.carrier.blocks(tensor)]
+        new["logit"] = torch.cat(logits).cpu().numpy()
+    for name, values in new.items():
+        table[unused(name, "_", table.__contains__)] = values
+    return table
+
+
+def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
+    """Make a report on the clusters of a table."""
+    notes = [*prepared.notes, *clusters.notes]
+    return explain(clusters.model, prepared.frame, title=clusters.what, notes=notes, fast=fast, progress=True)
+
+
+def photo_report(
+    photos: Named, clusters: int, features: FeatureExtractor, whole: bool = False, fast: bool = False
+) -> Report:
+    """Cluster photos of the same shape, or their locations, and make a report on the clusters."""
+    names = names_of(photos)
+    x = torch.cat([preprocessed(photos[row][1], features) for row in range(len(photos))])
+    model = kmeans(features.points(x).cpu().numpy(), clusters, "photos" if whole else "locations")
+    of = names[0] if len(names) == 1 else f"{len(names)} photos"
+    title = f"{clusters} {'clusters of' if whole else 'kinds of places in'} {of}"
+    return explain(model, x, features, row_names=names, title=title, fast=fast, progress=True)
+
+
+def text_report(file: Path, clusters: int, encoder: str | None = None, fast: bool = False) -> Report:
+    """Cluster texts, one per line, by their embeddings or the TF-IDF of their terms, and make a report.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer different texts than clusters, or the file is not a text file.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} can't be read as text: {error}") from None
+    texts = [line.strip() for line in lines if line.strip()]
+    title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
+    if encoder is not None:
+        from neonxc.models import SentenceEncoder  # depends on this package
+
+        features = SentenceEncoder.from_pretrained(encoder)
+        embedded = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
+        return explain(embedded, texts, features, title=title, fast=fast, progress=True)
+    least = 2 if len(texts) >= 50 else 1
+    vectorizer = TfidfVectorizer(
+        max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True
+    )
+    try:
+        counts = vectorizer.fit_transform(texts)
+    except ValueError as error:
+        raise ValueError(f"{file} has no terms besides English stop words: {error}") from None
+    model = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
+    return explain(model, texts, title=title, fast=fast, progress=True)
+
+
+def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None = None) -> Rules:
+    """Return the rules of a tree: ExShallow for k-means, CART for the labels of a column.
+
+    The tree is fitted to four fifths of the rows, and the rules are measured on the others. If there are few rows,
+    or a cluster has a single row, the tree is fitted to all rows. `leaves` is the maximum number of rules; the
+    default is one per cluster of k-means, and two per label.
+    """
+    from neonxc.trees import CART, ExShallow  # depends on this package
+    from neonxc.trees.rules import with_noise  # depends on this package
+
+    table, labels = prepared.frame, clusters.labels
+    seen, held_out = clusters.clustered, clusters.clustered[:0]
+    noise = np.flatnonzero(~are_labels(labels))
+    apart = noise[:0]
+    _, sizes = np.unique(labels[seen], return_counts=True)
+    if len(seen) >= ENOUGH and sizes.min() > 1 and HELD_OUT * len(seen) >= len(sizes):
+        parts = train_test_split(seen, test_size=HELD_OUT, stratify=labels[seen], random_state=0)
+        seen, held_out = map(np.sort, parts)
+        apart = noise[:: round(1 / HELD_OUT)]
+    if clusters.given:
+        most = 2 * clusters.k if leaves is None else leaves
+        tree = CART(n_clusters=clusters.k, max_leaves=most).fit(table.iloc[seen], labels=labels[seen]).tree_
+    else:
+        explainer = ExShallow(n_clusters=clusters.k, reference=clusters.model, max_leaves=leaves)
+        tree = explainer.fit(table.iloc[seen]).tree_
+    rules = with_noise(tree, table.iloc[np.setdiff1d(noise, apart)]).rules()
+    held_out = np.union1d(held_out, apart)
+    return rules.measure(table.iloc[held_out], labels[held_out]) if len(held_out) else rules
+
+
+def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) -> str:
+    """Write rules in a format, by default that of the file's suffix, and return what to print.
+
+    Without a file, that is the rules; in SQL the table is called `table`.
+    """
+    suffix = "" if out is None else out.suffix
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if suffix == ".safetensors" and format is None:
+            save(rules, out)
+            return str(out)
+    format = format or SUFFIXES.get(suffix, "text")
+    if format == "json":
+        text = json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
+    else:
+        text = str(getattr(rules, f"to_{format}")(*[table] * (format == "sql")))
+    if out is None:
+        return text
+    out.write_text(text + "\n", encoding="utf-8")
+    return str(out)
