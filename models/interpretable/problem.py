@@ -98,15 +98,15 @@ def one_center(points: EncodedPoints) -> int:
     needs about ten columns of the distance matrix.
     """
     best, least, witness = 0, torch.inf, 0
-    bound = torch.zeros_like(points.distances_to_point(0))
+    bound = torch.zeros_like(points.distances_to(0))
     witnesses: set[int] = set()
     while witness not in witnesses:  # a witness may recur if rounding makes distances asymmetric
         witnesses.add(witness)
-        bound = torch.maximum(bound, points.distances_to_point(witness))
+        bound = torch.maximum(bound, points.distances_to(witness))
         candidate = int(bound.argmin())
         if float(bound[candidate]) >= least:
             break
-        radius, witness = (v.item() for v in points.distances_to_point(candidate).max(0))  # type: ignore[assignment]
+        radius, witness = (v.item() for v in points.distances_to(candidate).max(0))  # type: ignore[assignment]
         if radius < least:
             best, least = candidate, radius
     return best
@@ -122,7 +122,7 @@ def medoid(points: EncodedPoints) -> int:
     every = torch.arange(n, device=points.rows.device)
     if n > EXACT:
         sample = every[:: -(-n // SAMPLE)]
-        around = points.distances_to_point(int(_sums(points, sample, dim=1).argmin()))
+        around = points.distances_to(int(_sums(points, sample, dim=1).argmin()))
         sample = around.argsort()[:: -(-n // SAMPLE)]
         every = _sums(points, sample, dim=1).argsort()[:CANDIDATES]
     return int(every[_sums(points, every, dim=0).argmin()])

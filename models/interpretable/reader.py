@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -13,8 +12,8 @@ from neonxc.clusterings.readers import centroids
 from neonxc.common.registry import Values, pack_estimator, register, unpack_estimator
 
 from .beta import BetaInterpretable
-from .columns import Coding, level
-from .foi import Interest
+from .columns import Coding, Interest, level
+
 from .kcenter import CenterClusterer, KCenter
 from .metric import Metric
 from .strong import StronglyInterpretable
@@ -55,19 +54,19 @@ def _pack_metric(metric: Metric) -> Values:
     if not isinstance(metric.name, str):
         raise TypeError(f"can't save a clustering whose metric is a function, {metric.name!r}")
     params = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in metric.params.items()}
-    return asdict(metric) | {"params": params}
+    return vars(metric) | {"params": params}
 
 
 def _unpack_coded(cls: type[Any], values: Values) -> Any:
     """Rebuild a metric or an interest, whose columns have codings; None is that of a column of numbers."""
-    codings = [None if coding is None else Coding(**coding) for coding in values["codings"]]
+    codings = [None if coding is None else Coding(*coding) for coding in values["codings"]]
     return cls(**values | {"codings": codings})
 
 
 for _estimator in FITTED:
     register(_estimator, _pack, _unpack)
 register(Metric, _pack_metric, _unpack_coded)
-register(Interest, asdict, _unpack_coded)
+register(Interest, vars, _unpack_coded)
 
 
 @read.register

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from neonxc.data.table import Table
 
-from .foi import Interest, find_interest
+from .columns import Interest, find_interest
 from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
 from .metric import EncodedPoints, Metric, fit_metric
 from .problem import beta_max

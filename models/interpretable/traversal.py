@@ -36,14 +36,14 @@ def farthest_first(
     in a metric space, the radius is at most twice the smallest possible radius for the number of centers (T.
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
     """
-    far = points.distances_to_point(first)
+    far = points.distances_to(first)
     cover = Cover([first], torch.zeros(len(points), dtype=torch.int64, device=far.device), far)
     yield cover
     for position in range(1, k):
         if not cover.radius > 0:
             return
         center = int(cover.distances.argmax()) if choose is None else choose(cover.distances)
-        far = points.distances_to_point(center)
+        far = points.distances_to(center)
         labels = torch.where(far < cover.distances, position, cover.labels)
         cover = Cover([*cover.centers, center], labels, torch.minimum(far, cover.distances))
         yield cover
