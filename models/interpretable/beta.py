@@ -14,8 +14,7 @@ from torch import Tensor
 from neonxc.data.table import Table
 
 from .kcenter import COMMON_CONSTRAINTS, COUNT
-from .problem import InterpretableProblem, Objective, beta_max, scores
-from .relocation import Solution
+from .problem import InterpretableProblem, Solution, beta_max, scores
 from .search import solve
 from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
 
@@ -167,7 +166,7 @@ class BetaInterpretable(InterpretableClusterer):
             raise ValueError(f'objective="kmeans" needs metric="euclidean", got {self.metric!r}')
         table, points, codes = self._prepare(X, foi)
         frequencies = np.bincount(codes)
-        self.beta_max_ = beta_max(frequencies.tolist(), self.n_clusters)
+        self.beta_max_ = beta_max(frequencies, self.n_clusters)
         if self.beta > self.beta_max_:
             raise ValueError(
                 f"beta={self.beta:g} cannot be reached: with n_clusters={self.n_clusters} and {len(frequencies)} "
@@ -178,9 +177,7 @@ class BetaInterpretable(InterpretableClusterer):
         order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy())))
         order = order.to(points.rows.device)
         points, on_device = points.take(order), torch.from_numpy(codes).to(order.device)[order]
-        problem = InterpretableProblem(
-            points, on_device, len(frequencies), self.n_clusters, float(self.beta), Objective(self.objective)
-        )
+        problem = InterpretableProblem(points, on_device, self.objective, self.n_clusters, float(self.beta))
         found, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
         self._describe(table, problem, found, order)
         return self

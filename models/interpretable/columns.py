@@ -24,8 +24,8 @@ PLAIN = (str, bool, int, float)  # types of categories in files and conditions
 class Coding(NamedTuple):
     """Codes 0, 1, ... of the values of a column: first of bins, then of listed values.
 
-    The bins are ``edges[i-1] < x <= edges[i]``, also below the first and above the last edge. None among the values
-    stands for a missing one.
+    The bins are ``edges[i-1] < x <= edges[i]``, also below the first and above the last edge. None among the
+    values stands for a missing one.
     """
 
     edges: list[float] | None  # None if there are no bins
@@ -84,8 +84,8 @@ def fit_coding(
         if not np.isfinite(numbers).all():
             raise ValueError(f"column {name!r} has a value that is not finite")
         values, whole = numbers.tolist(), bool((numbers % 1 == 0).all())
-        if not isinstance(n_bins, Integral):
-            edges = [*map(float, n_bins)]
+        if not isinstance(n_bins, int | np.integer):
+            edges = [float(edge) for edge in n_bins]
         elif len(numbers) > n_bins:
             below = counts.cumsum()[:-1]
             last = {int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, int(n_bins))}

@@ -20,7 +20,7 @@ from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
 from .metric import EncodedPoints, Metric, fit_metric
-from .problem import Objective
+from .problem import total
 from .traversal import Starts, best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -78,8 +78,8 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         far, _ = self._metric.points(self._read(X, reset=False)).nearest(self._centers)
-        objective = Objective(getattr(self, "objective", "kcenter"))
-        return -objective.value(far.double() ** objective.power)
+        objective = getattr(self, "objective", "kcenter")
+        return -total(objective, far.double().square() if objective == "kmeans" else far.double())
 
     def __sklearn_tags__(self) -> Any:
         """Declare the accepted inputs to scikit-learn."""

@@ -96,7 +96,7 @@ def patterns(
         for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns"))
         for pattern in _choose(has, positions == position, min_support, max_length)
     ]
-    masks = (has[:, pattern].all(1) for _, pattern in found)
+    masks = (np.logical_and.reduce(has[:, pattern], axis=1) for _, pattern in found)
     counts, totals = counts_of([label for label, _ in found], masks, label_array(labels), np.ones(len(table)))
     rules = tuple(
         Rule(

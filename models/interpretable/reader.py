@@ -13,7 +13,6 @@ from neonxc.common.registry import Values, pack_estimator, register, unpack_esti
 
 from .beta import BetaInterpretable
 from .columns import Coding, Interest, level
-
 from .kcenter import CenterClusterer, KCenter
 from .metric import Metric
 from .strong import StronglyInterpretable

@@ -138,7 +138,7 @@ class StronglyInterpretable(InterpretableClusterer):
         table, points, codes = self._prepare(X, foi)
         needed = len(self.foi_values_)
         if needed > self.n_clusters:
-            most = beta_max(np.bincount(codes).tolist(), self.n_clusters)
+            most = beta_max(np.bincount(codes), self.n_clusters)
             raise ValueError(
                 f"n_clusters={self.n_clusters} is less than the {needed} values of interest, which all need a "
                 f"cluster of their own; use n_clusters={needed} or more, fewer values (foi_bins), or "
