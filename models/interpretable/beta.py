@@ -13,13 +13,13 @@ from torch import Tensor
 
 from neonxc.data.table import Table
 
-from .kcenter import COMMON_CONSTRAINTS, COUNT
+from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
 from .problem import InterpretableProblem, Solution, beta_max, scores
 from .search import solve
-from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
+from .strong import FOI_CONSTRAINTS, floor_digits
 
 
-class BetaInterpretable(InterpretableClusterer):
+class BetaInterpretable(CenterClusterer):
     """Clustering in which a share of at least beta of the points of each cluster has the same value of interest.
 
     Values of interest come from columns in terms of which people understand the clusters (for example, age in four
@@ -164,7 +164,9 @@ class BetaInterpretable(InterpretableClusterer):
         del y
         if self.objective == "kmeans" and self.metric not in ("euclidean", "l2"):
             raise ValueError(f'objective="kmeans" needs metric="euclidean", got {self.metric!r}')
-        table, points, codes = self._prepare(X, foi)
+        table, points, on_device = self._prepare(X, foi)
+        codes = on_device.cpu().numpy()
+        self.foi_values_, self.foi_codes_ = self._interest.values, codes
         frequencies = np.bincount(codes)
         self.beta_max_ = beta_max(frequencies, self.n_clusters)
         if self.beta > self.beta_max_:

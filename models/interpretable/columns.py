@@ -22,25 +22,26 @@ PLAIN = (str, bool, int, float)  # types of categories in files and conditions
 
 
 class Coding(NamedTuple):
-    """Codes 0, 1, ... of the values of a column: first of bins, then of listed values.
+    """Codes 0, 1, ... of the values of a column: of bins or listed values, and last of a missing value.
 
-    The bins are ``edges[i-1] < x <= edges[i]``, also below the first and above the last edge. None among the
-    values stands for a missing one.
+    The bins are ``edges[i-1] < x <= edges[i]``, also below the first and above the last edge.
     """
 
-    edges: list[float] | None  # None if there are no bins
+    edges: list[float] | None  # None if the values are listed
     values: list[Any]
+    missing: bool
 
     def codes(self, column: pd.Series) -> np.ndarray:
         """Codes of a column, [n]; -1 for unknown values."""
-        n_bins = 0 if self.edges is None else len(self.edges) + 1
-        known = {value: code for code, value in enumerate(self.values, n_bins)}
         places, found = pd.factorize(column.array)
         if self.edges is None:
+            known = {value: code for code, value in enumerate(self.values)}
             codes: Any = [known.get(level(value), -1) for value in found]
         else:
             codes = np.searchsorted(self.edges, np.asarray(found, np.float64))
-        return np.append(codes, known.get(None, -1)).astype(np.int64)[places]  # the place of a missing value is -1
+        last = len(self.values if self.edges is None else self.edges) + (self.edges is not None)
+        # The place of a missing value is -1
+        return np.append(codes, last if self.missing else -1).astype(np.int64)[places]
 
 
 def fit_coding(
@@ -91,11 +92,11 @@ def fit_coding(
             last = {int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, int(n_bins))}
             gaps = [(float(values[i]), float(values[i]), float(values[i + 1])) for i in sorted(last)]
             edges = [edge for edge, *_ in gaps]
-    values = [*(values if edges is None else ()), *[None] * (len(present) < len(column))]
+    missing, values = len(present) < len(column), values if edges is None else []
     said = Column(position, name, whole=edges is not None and whole, gaps=tuple(gaps))
-    bins = [] if edges is None else pairwise([-inf, *edges, inf])
-    conditions = [Condition(said, (pair,)) for pair in bins] + [Condition(said, values=(one,)) for one in values]
-    return Coding(edges, values), conditions
+    conditions = [Condition(said, (pair,)) for pair in pairwise([-inf, *edges, inf] if edges is not None else [])]
+    conditions += [Condition(said, values=(value,)) for value in [*values, *[None] * missing]]
+    return Coding(edges, values, missing), conditions
 
 
 def as_series(values: Any, name: str | int) -> pd.Series:
@@ -166,14 +167,18 @@ class Interest:
         return pd.MultiIndex.from_arrays(self.codes.T).get_indexer(pd.MultiIndex.from_arrays(codes))
 
 
-def find_interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:
+def find_interest(table: Table, foi: Any, n_bins: Any) -> tuple[Interest, np.ndarray]:
     """Find the values of interest, and their codes for all points, [n].
 
     Raises
     ------
     ValueError
-        If a column is unknown, a name is given but the columns have none, or an array has a wrong length.
+        If a column is unknown, a name is given but the columns have none, an array has a wrong length, or `n_bins`
+        is neither a number of bins nor their increasing edges.
     """
+    edges = np.atleast_1d(np.asarray(n_bins, dtype=float))
+    if not edges.size or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+        raise ValueError(f"foi_bins needs a number of bins or their increasing inner edges, got {n_bins!r}")
     if foi is None:
         return Interest([], [], np.zeros((1, 0), np.int64), ["any value"]), np.zeros(len(table), np.int64)
     one = isinstance(foi, str | Integral) and not isinstance(foi, bool)

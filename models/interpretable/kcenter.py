@@ -19,6 +19,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
+from .columns import Interest, find_interest
 from .metric import EncodedPoints, Metric, fit_metric
 from .problem import total
 from .traversal import Starts, best_cover
@@ -41,7 +42,9 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     metric: Any
     init: str
     n_init: int
+    metric_params: dict[str, Any] | None
     random_state: Any
+    _interest: Interest
     _metric: Metric
     _centers: Tensor
 
@@ -59,7 +62,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
             A tensor if X is one, otherwise an array.
         """
         check_is_fitted(self, "labels_")
-        table = self._read(X, reset=False)
+        table = self._read(X)
         _, nearest = self._metric.points(table).nearest(self._centers)
         return table.labels(nearest)
 
@@ -77,7 +80,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         float
         """
         check_is_fitted(self, "labels_")
-        far, _ = self._metric.points(self._read(X, reset=False)).nearest(self._centers)
+        far, _ = self._metric.points(self._read(X)).nearest(self._centers)
         objective = getattr(self, "objective", "kcenter")
         return -total(objective, far.double().square() if objective == "kmeans" else far.double())
 
@@ -89,21 +92,32 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         return tags
 
     @reads_tables
-    def _read(self, X: Any, reset: bool) -> Table:
-        table = Table.of_estimator(
+    def _read(self, X: Any, reset: bool = False) -> Table:
+        return Table.of_estimator(
             self, X, reset, ensure_all_finite="allow-nan" if self.metric == "gower" else True
         )
-        if reset and len(table) < self.n_clusters:
+
+    def _prepare(self, X: Any, foi: Any = None) -> tuple[Table, EncodedPoints, Tensor]:
+        """Read X; return the table, its encoded points, and their values of interest [n]."""
+        self._validate_params()
+        table = self._read(X, reset=True)
+        if len(table) < self.n_clusters:
             raise ValueError(f"X has n_samples={len(table)} points, fewer than n_clusters={self.n_clusters}")
-        return table
+        self._interest, codes = find_interest(table, foi, getattr(self, "foi_bins", 1))
+        used = self._interest.columns
+        if self.metric == "precomputed" and used:
+            raise ValueError('metric="precomputed" needs foi as an array, because the columns of X are distances')
+        left_out = [] if getattr(self, "foi_in_distance", True) else used
+        self._metric = fit_metric(table, self.metric, self.metric_params, left_out)
+        points = self._metric.points(table)
+        return table, points, torch.from_numpy(codes).to(points.rows.device)
 
     def _starts(self) -> Starts:
         return Starts(self.init, self.n_init, check_random_state(self.random_state))
 
-    def _cover(self, table: Table, points: EncodedPoints, codes: np.ndarray) -> None:
+    def _cover(self, table: Table, points: EncodedPoints, codes: Tensor) -> None:
         """Choose centers, each for points with the same code, and set the attributes."""
-        on_device = torch.from_numpy(codes).to(points.rows.device)
-        cover = best_cover(points, on_device, self.n_clusters, self._starts())
+        cover = best_cover(points, codes, self.n_clusters, self._starts())
         if len(cover.centers) < self.n_clusters:
             warn(
                 f"Number of distinct clusters ({len(cover.centers)}) found smaller than n_clusters "
@@ -220,9 +234,5 @@ class KCenter(CenterClusterer):
             If X has fewer distinct points than `n_clusters`. Every distinct point is then a cluster.
         """
         del y
-        self._validate_params()
-        table = self._read(X, reset=True)
-        self._metric = fit_metric(table, self.metric, self.metric_params)
-        points = self._metric.points(table)
-        self._cover(table, points, np.zeros(len(points), dtype=np.int64))
+        self._cover(*self._prepare(X))
         return self

@@ -17,18 +17,15 @@ from .kcenter import CenterClusterer, KCenter
 from .metric import Metric
 from .strong import StronglyInterpretable
 
-COMMON = ("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "_metric", "_centers")
-OF_FOI = ("_interest", "foi_values_", "foi_codes_", "majority_")
-OF_BETA = ("objective_", "interpretability_", "interpretabilities_", "beta_max_", "converged_", "n_iter_")
-FITTED: dict[type[CenterClusterer], tuple[str, ...]] = {
-    KCenter: (*COMMON, "radius_"),
-    StronglyInterpretable: (*COMMON, *OF_FOI, "radius_"),
-    BetaInterpretable: (*COMMON, *OF_FOI, *OF_BETA),
-}
+FITTED = (
+    *("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "radius_", "_metric"),
+    *("_centers", "_interest", "foi_values_", "foi_codes_", "majority_", "objective_", "interpretability_"),
+    *("interpretabilities_", "beta_max_", "converged_", "n_iter_"),
+)
 
 
 def _pack(obj: CenterClusterer) -> Values:
-    values = pack_estimator(obj, FITTED[type(obj)])
+    values = pack_estimator(obj, FITTED)
     centers = obj.cluster_centers_
     if isinstance(centers, pd.DataFrame):
         values["kinds"] = {name: str(kind) for name, kind in centers.dtypes.items()}
@@ -38,7 +35,7 @@ def _pack(obj: CenterClusterer) -> Values:
 
 
 def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
-    obj = unpack_estimator(cls, values, FITTED[cls])
+    obj = unpack_estimator(cls, values, FITTED)
     obj._validate_params()
     centers = values["centers"]
     if "kinds" in values:
@@ -57,12 +54,16 @@ def _pack_metric(metric: Metric) -> Values:
 
 
 def _unpack_coded(cls: type[Any], values: Values) -> Any:
-    """Rebuild a metric or an interest, whose columns have codings; None is that of a column of numbers."""
-    codings = [None if coding is None else Coding(*coding) for coding in values["codings"]]
-    return cls(**values | {"codings": codings})
+    """Rebuild a metric or an interest, whose columns have codings; None is that of a column of numbers.
+
+    In files of version 0.2, codings are dictionaries with more entries, and metrics have the entry "gaps".
+    """
+    values.pop("gaps", None)
+    codings = [[*coding.values()] if isinstance(coding, dict) else coding for coding in values["codings"]]
+    return cls(**values | {"codings": [coding and Coding(*coding[:3]) for coding in codings]})
 
 
-for _estimator in FITTED:
+for _estimator in (KCenter, StronglyInterpretable, BetaInterpretable):
     register(_estimator, _pack, _unpack)
 register(Metric, _pack_metric, _unpack_coded)
 register(Interest, vars, _unpack_coded)

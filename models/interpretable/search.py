@@ -1,7 +1,7 @@
 """Search for interpretable clusters with a low objective (Saisubramanian et al.).
 
 Algorithm 1 makes the clusters interpretable by the moves of Algorithms 2, 3 and 5. A move takes labels [n] and the
-cluster with the lowest score. It returns new labels, or None if it is not possible.
+cluster with the lowest score. It returns new labels, or the same ones if it is not possible.
 """
 
 from __future__ import annotations
@@ -70,18 +70,14 @@ def improve(problem: InterpretableProblem, labels: Tensor, max_iter: int) -> tup
         if score.min() >= problem.beta:
             return labels, step
         state = labels.cpu().numpy().tobytes()
-        if state in seen:
+        if state in seen:  # the last move was not possible, or undid earlier ones
             return None, step
         seen.add(state)
         cluster, too_many = int(score.argmin()), excess(counts, problem.beta)
-        for move in (boost_majority, reduce_minority):
+        for move in (boost_majority, reduce_minority, boost_interpretability):
             new = move(problem, labels, cluster)
-            if new is not None and excess(problem.counts(new), problem.beta) < too_many:
+            if excess(problem.counts(new), problem.beta) < too_many:
                 break
-        else:  # no move reduces the excess of points
-            new = boost_interpretability(problem, labels, cluster)
-        if new is None:
-            return None, step
         labels = new
     return None, max_iter
 
@@ -108,48 +104,43 @@ def constructions(problem: InterpretableProblem, starts: Starts) -> Iterator[Ten
         yield best_cover(problem.points, problem.codes, problem.n_clusters, starts).labels
 
 
-def boost_majority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
+def boost_majority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor:
     """Merge a cluster with the nearest one of the same majority value, and split the union by its main values.
 
     Algorithm 2. The points of other values are divided so that both clusters have about the same score.
     """
     value = int(problem.counts(labels)[cluster].argmax())
-    other = _nearest_cluster(problem, labels, cluster, value)
-    return None if other is None else _split_union(problem, labels, cluster, other)
+    return _split_union(problem, labels, cluster, _nearest_cluster(problem, labels, cluster, value))
 
 
-def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
+def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor:
     """Move points of other values, the farthest first, from a cluster to the nearest ones that can take them.
 
     Algorithm 3. A cluster can take points of its majority value, which raise its score, and other points as long
     as it stays interpretable.
     """
     counts = problem.counts(labels)
-    majority, left = counts.argmax(1), free_places(counts, problem.beta)
-    too_many = int(-left[cluster])
-    inside = labels == cluster
-    main = inside & (problem.codes == int(majority[cluster]))
-    movable = (inside & ~main).nonzero()[:, 0]
-    movable = movable[_costs(problem, main, movable).argsort(descending=True, stable=True)]
-    far = problem.costs(problem.centers(labels)[0], movable)
-    far[:, cluster] = torch.inf
-    welcome = torch.from_numpy(majority).to(labels.device) == problem.codes[movable][:, None]
-    welcome[:, cluster] = False
-    labels = labels.clone()
-    moved = 0
-    while moved < too_many:
-        free = (welcome | (torch.from_numpy(left).to(far.device) > 0)).any(1) & (labels[movable] == cluster)
-        chosen = free.nonzero()[: too_many - moved, 0]
+    majority, left = torch.from_numpy(counts.argmax(1)).to(labels.device), free_places(counts, problem.beta)
+    inside, main = labels == cluster, problem.codes == majority[cluster]
+    waiting = (inside & ~main).nonzero()[:, 0]
+    waiting = waiting[_costs(problem, inside & main, waiting).argsort(descending=True, stable=True)]
+    far = problem.costs(problem.centers(labels)[0], waiting)
+    labels, too_many = labels.clone(), int(-left[cluster])
+    while too_many:
+        welcome = majority == problem.codes[waiting][:, None]
+        chosen = (welcome | (torch.from_numpy(left).to(far.device) > 0)).any(1).nonzero()[:too_many, 0]
         if not len(chosen):
             break
         targets, left = assign_points(far[chosen], welcome[chosen], left)
-        assigned = targets >= 0
-        labels[movable[chosen[assigned]]] = targets[assigned]
-        moved += int(assigned.sum())
-    return labels if moved else None
+        chosen, targets = chosen[targets >= 0], targets[targets >= 0]
+        labels[waiting[chosen]] = targets
+        too_many -= len(chosen)
+        keep = torch.ones_like(waiting, dtype=torch.bool).index_fill(0, chosen, False)
+        waiting, far = waiting[keep], far[keep]
+    return labels
 
 
-def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
+def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor:
     """Make a frequent value, which is the majority value of no cluster, the majority value of this cluster.
 
     Algorithm 5. The cluster first takes the points of that value from the nearest cluster that has some. Then its
@@ -159,11 +150,11 @@ def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluste
     top = np.argsort(-counts.sum(0), kind="stable")[: problem.n_clusters]
     for value in top[~np.isin(top, counts.argmax(1))].tolist():
         other = _nearest_cluster(problem, labels, cluster, value)
-        if other is not None:
+        if other != cluster:
             new = torch.where((labels == other) & (problem.codes == value), cluster, labels)
             further = _nearest_cluster(problem, new, cluster, value)
-            return _split_union(problem, new, cluster, other if further is None else further, value)
-    return None
+            return _split_union(problem, new, cluster, other if further == cluster else further, value)
+    return labels
 
 
 def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tensor, np.ndarray]:
@@ -194,19 +185,17 @@ def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tenso
     while len(waiting):
         is_open = welcome[waiting] | (torch.from_numpy(left).to(far.device) > 0)
         cost = far[waiting].masked_fill(~is_open, torch.inf)
-        waiting, cost = waiting[cost.isfinite().any(1)], cost[cost.isfinite().any(1)]
-        if not len(waiting):
-            break
+        some = cost.isfinite().any(1)
+        waiting, cost = waiting[some], cost[some]
         two = cost.topk(min(2, cost.shape[1]), dim=1, largest=False)
         asked = two.indices[:, 0]
         free = welcome[waiting].gather(1, asked[:, None])[:, 0]
         taken = free.clone()
         order = (two.values[:, -1] - two.values[:, 0]).argsort(descending=True, stable=True)
         for cluster in asked.unique().tolist():
-            others = order[(asked[order] == cluster) & ~free[order]]
-            most = len(others) if left[cluster] == np.inf else int(left[cluster])
-            taken[others[:most]] = True
-            left[cluster] -= min(len(others), most)
+            others = order[(asked[order] == cluster) & ~free[order]][: int(min(left[cluster], len(far)))]
+            taken[others] = True
+            left[cluster] -= len(others)
         targets[waiting[taken]] = asked[taken]
         waiting = waiting[~taken]
     return targets, left
@@ -218,23 +207,26 @@ def _costs(problem: InterpretableProblem, mask: Tensor, to: Tensor) -> Tensor:
     return problem.costs(row, to)[:, 0]
 
 
-def _nearest_cluster(problem: InterpretableProblem, labels: Tensor, cluster: int, value: int) -> int | None:
-    """The other cluster that has the point with the given value nearest to a cluster's center."""
+def _nearest_cluster(problem: InterpretableProblem, labels: Tensor, cluster: int, value: int) -> int:
+    """The other cluster that has the point with the given value nearest to a cluster's center.
+
+    If no other cluster has such points, it is the cluster itself.
+    """
     inside = labels == cluster
     among = ((problem.codes == value) & ~inside).nonzero()[:, 0]
-    return int(labels[among[_costs(problem, inside, among).argmin()]]) if len(among) else None
+    return int(labels[among[_costs(problem, inside, among).argmin()]]) if len(among) else cluster
 
 
 def _split_union(
     problem: InterpretableProblem, labels: Tensor, cluster: int, other: int, value: int | None = None
-) -> Tensor | None:
+) -> Tensor:
     """Split the union of two clusters by its two most frequent values; `value`, if given, is one of them."""
     frequencies = problem.counts(labels)[[cluster, other]].sum(0)
     if value is not None:
         frequencies[value] = len(labels) + 1
     first, second = np.argsort(-frequencies, kind="stable")[:2].tolist()
-    if not frequencies[second]:
-        return None
+    if cluster == other or not frequencies[second]:
+        return labels
     union = (labels == cluster) | (labels == other)
     pure = [union & (problem.codes == one) for one in (first, second)]
     rest = (union & ~pure[0] & ~pure[1]).nonzero()[:, 0]
