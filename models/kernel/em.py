@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,9 @@ DEAD = 1e-12  # a support with less than this total responsibility has lost its 
 
 @dataclass(frozen=True)
 class Fit:
-    """Supports, the labels [n], the objective, and the objective before each iteration."""
+    """Supports or members of clusters, the labels [n], the objective, and that before each iteration."""
 
-    supports: Supports
+    model: Any
     labels: Tensor
     objective: float
     history: list[float]
@@ -125,8 +126,10 @@ def expectation(
     own, far = torch.zeros(len(x), dtype=torch.int64, device=x.device), x.new_zeros(len(x))
     for rows in supports.parts(x, clusters=None if labels is None else 1):
         points = x[rows]
-        if labels is None and mass.shape[1] == 1:
-            own[rows], far[rows] = _nearest(points, supports)
+        if labels is None and mass.shape[1] == 1:  # the step of k-means
+            centers = supports.points[:, 0]
+            least, own[rows] = torch.addmm(centers.square().sum(1), points, centers.T, alpha=-2).min(1)
+            far[rows] = (least + points.square().sum(1)).clamp(min=0)
             hits = x.new_zeros(len(points), len(mass)).scatter_(1, own[rows, None], weight[rows, None])
             mass += hits.sum(0)[:, None]
             total += (hits.T @ points)[:, None]
@@ -147,13 +150,6 @@ def expectation(
     sums = ranks.sum(torch.cat([mass.double().flatten(), total.double().flatten(), objective[None]]))
     mass, total = sums[: mass.numel()].view_as(mass).to(x), sums[mass.numel() : -1].view_as(total).to(x)
     return Statistics(mass, total, own, far, float(sums[-1]))
-
-
-def _nearest(x: Tensor, supports: Supports) -> tuple[Tensor, Tensor]:
-    """Labels [n] and distances [n] of points where each cluster has one support: the step of k-means."""
-    centers = supports.points[:, 0]
-    least, label = torch.addmm(centers.square().sum(1), x, centers.T, alpha=-2).min(1)
-    return label, (least + x.square().sum(1)).clamp(min=0)
 
 
 def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighted: bool, ranks: Ranks) -> Supports:

@@ -12,6 +12,8 @@ from neonxc.clusterings.supports import squared_distances
 from neonxc.common.memory import blocks
 from neonxc.common.progress import progress_bar
 
+from .em import Fit
+
 
 @dataclass(frozen=True)
 class Members:
@@ -43,10 +45,10 @@ class Members:
 
 def feature_kmeans(
     x: Tensor, labels: Tensor, k: int, gamma: float, mass: Tensor, spherical: bool, max_iter: int
-) -> tuple[Members, float, list[float]]:
+) -> Fit:
     """Reassign points to the nearest mean in feature space, from given labels, until none moves.
 
-    Returns the members, the sum of squared distances in feature space, and that sum after every iteration. Means
+    The objective is the sum of squared distances in feature space. Means
     have unit length where `spherical`; with ``max_iter=0`` the labels stay as they are.
     """
     history: list[float] = []
@@ -68,7 +70,7 @@ def feature_kmeans(
         if bool((moved == labels).all()):
             break
         labels = moved
-    return members, history[-1], history
+    return Fit(members, labels, history[-1], history)
 
 
 def _masses(groups: Tensor, mass: Tensor, k: int) -> Tensor:
