@@ -9,12 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
-from torch import Tensor
-
-from neonxc.data.table import Table
 
 from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
-from .problem import InterpretableProblem, Solution, beta_max, scores
+from .problem import InterpretableProblem, beta_max, scores
 from .search import solve
 from .strong import FOI_CONSTRAINTS, floor_digits
 
@@ -181,11 +178,7 @@ class BetaInterpretable(CenterClusterer):
         points, on_device = points.take(order), torch.from_numpy(codes).to(order.device)[order]
         problem = InterpretableProblem(points, on_device, self.objective, self.n_clusters, float(self.beta))
         found, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
-        self._describe(table, problem, found, order)
-        return self
-
-    def _describe(self, table: Table, problem: InterpretableProblem, found: Solution, order: Tensor) -> None:
-        """Number the clusters and set the attributes."""
+        # Number the clusters
         counts = problem.counts(found.labels)
         _, first = np.unique(found.labels.cpu().numpy(), return_index=True)
         ranks = np.lexsort((first, -counts.sum(1), counts.argmax(1)))
@@ -196,3 +189,4 @@ class BetaInterpretable(CenterClusterer):
         self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), found.value
         indices = None if self.objective == "kmeans" else order.cpu().numpy()[np.array(found.points)[ranks]]
         self._publish(table, labels, found.rows[ranks.tolist()], indices)
+        return self

@@ -47,12 +47,14 @@ class EncodedPoints:
         far = self.between(self.rows, self.rows[index].view(-1, self.rows.shape[1]))
         return far[:, 0] if isinstance(index, int) else far
 
-    def nearest(self, centers: Tensor) -> tuple[Tensor, Tensor]:
-        """Distance to the nearest of the encoded centers, and its index, [n] each."""
-        centers = centers.to(self.rows)
-        parts = blocks(len(self), 16 * len(centers), self.rows.device)
-        far, nearest = zip(*(self.between(self.rows[part], centers).min(1) for part in parts), strict=True)
-        return torch.cat(far), torch.cat(nearest)
+    def nearest(self, centers: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Distance to the nearest of the centers, or of those `allowed` [n, K], and its index, [n] each."""
+        found = []
+        for part in blocks(len(self), 16 * len(centers), self.rows.device):
+            far = self.between(self.rows[part], centers.to(self.rows))
+            found.append((far if allowed is None else far.masked_fill(~allowed[part], inf)).min(1))
+        far, nearest = map(torch.cat, zip(*found, strict=True))
+        return far, nearest
 
     def outermost(self) -> int:
         """Index of the point farthest from the mean (of codes, the most frequent one), or from all others."""

@@ -140,14 +140,11 @@ class StronglyInterpretable(CenterClusterer):
         check_is_fitted(self, "labels_")
         table = self._read(X)
         points, codes = self._metric.points(table), self._interest.read(table, foi)
-        _, labels = points.nearest(self._centers)
-        for value in range(len(self.foi_values_)) if codes is not None else []:
-            own = torch.from_numpy(np.flatnonzero(codes == value)).to(labels.device)
-            clusters = torch.from_numpy(np.flatnonzero(self.majority_ == value)).to(labels.device)
-            if len(own):
-                _, nearest = points.take(own).nearest(self._centers.to(labels.device)[clusters])
-                labels[own] = clusters[nearest]
-        return table.labels(labels)
+        allowed = None
+        if codes is not None:
+            allowed = torch.from_numpy(codes[:, None] == self.majority_).to(points.rows.device)
+            allowed |= ~allowed.any(1, keepdim=True)
+        return table.labels(points.nearest(self._centers, allowed)[1])
 
 
 def floor_digits(value: float) -> str:
