@@ -155,7 +155,7 @@ def test_in_blocks(monkeypatch, objective):
     model = KernelKMeans(2, 10, objective=objective, random_state=0)
     whole = model.fit(MOONS).transform(MOONS)
     counts = []
-    for module in ("clusterings.supports", "models.kernel.members"):
+    for module in ("clusterings.supports", "models.kernel.em"):
         monkeypatch.setattr(
             f"neonxc.{module}.squared_distances",
             lambda x, u: counts.append(len(x) * len(u)) or squared_distances(x, u),

@@ -173,9 +173,8 @@ class BetaInterpretable(CenterClusterer):
                 f"n_clusters={len(frequencies)}, fewer values (foi_bins), or a smaller beta"
             )
         # Sort the points, so that the result does not depend on their order in X
-        order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy())))
-        order = order.to(points.rows.device)
-        points, on_device = points.take(order), torch.from_numpy(codes).to(order.device)[order]
+        order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy()))).to(on_device.device)
+        points, on_device = points.take(order), on_device[order]
         problem = InterpretableProblem(points, on_device, self.objective, self.n_clusters, float(self.beta))
         found, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
         # Number the clusters

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.memory import blocks
-
 from .metric import EncodedPoints
 
 EXACT = 2000  # largest cluster of which all points are tried as medoid
@@ -112,21 +110,17 @@ def medoid(points: EncodedPoints) -> int:
     The result is exact up to 2000 points. In larger sets, the 20 points with the smallest sums of distances to a
     sample of 200 points are tried. The sample is spread evenly over the distances from a central point.
     """
-    n = len(points)
-    every = torch.arange(n, device=points.rows.device)
-    if n > EXACT:
-        sample = every[:: -(-n // SAMPLE)]
-        around = points.distances_to(int(_sums(points, sample, dim=1).argmin()))
-        sample = around.argsort()[:: -(-n // SAMPLE)]
-        every = _sums(points, sample, dim=1).argsort()[:CANDIDATES]
-    return int(every[_sums(points, every, dim=0).argmin()])
-
-
-def _sums(points: EncodedPoints, index: Tensor, dim: int) -> Tensor:
-    """Sums of the distances to the points `index`: over these [n] (dim=1), or over all [len(index)] (dim=0)."""
-    parts = blocks(len(index), 32 * len(points), points.rows.device)
-    found = [points.distances_to(index[part]).sum(dim) for part in parts]
-    return torch.cat(found) if dim == 0 else torch.stack(found).sum(0)
+    every = torch.arange(len(points), device=points.rows.device)
+    if len(points) > EXACT:
+        spread, distances, none = (
+            slice(None, None, -(-len(points) // SAMPLE)),
+            points.distances_to,
+            torch.zeros(()),
+        )
+        central = int(sum(map(distances, every[spread].tolist()), none).argmin())
+        sample = distances(central).argsort()[spread]
+        every = sum(map(distances, sample.tolist()), none).argsort()[:CANDIDATES]
+    return int(every[points.distances_to(every).sum(0).argmin()])
 
 
 def scores(counts: np.ndarray) -> np.ndarray:

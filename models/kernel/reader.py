@@ -16,8 +16,8 @@ from neonxc.head import Head, centroid_head
 from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 
+from .em import Members
 from .estimator import KernelKMeans
-from .members import Members
 
 COMPARED = 2000  # members by which the network of the objective "feature" is judged
 

@@ -17,8 +17,7 @@ from neonxc.clusterings.supports import Supports, squared_distances, uniform
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import greatest
 
-from .em import Fit, drawn, em, expectation, mini_batch_em
-from .members import feature_kmeans
+from .em import Fit, drawn, em, expectation, feature_kmeans, mini_batch_em
 
 SAMPLE = 2000  # points whose distances the median heuristic looks at
 SEEDS = 10  # points per support from which mini-batches start
