@@ -9,6 +9,7 @@ from torch import Tensor
 from neonxc.clusterings import ClusterModel, read
 from neonxc.clusterings.readers import Fidelity
 from neonxc.clusterings.supports import Supports
+from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent
 from neonxc.common.registry import Values, pack_estimator, pack_fields, register, unpack_estimator
 from neonxc.common.warnings import warn
@@ -61,6 +62,11 @@ def _pack(obj: KernelKMeans) -> Values:
 
 def _unpack(cls: type[KernelKMeans], values: Values) -> KernelKMeans:
     obj = unpack_estimator(cls, values, FITTED + INNER)
+    obj._validate_params()
+    check_number("gamma", obj._model.gamma)
+    used = obj._distances(obj._shift[None].expand(1, obj.n_features_in_))  # what does not fit together shows now
+    if used.shape != (1, len(obj.classes_)) or not isinstance(obj.history_, list):
+        raise TypeError(f"its model has not one distance for each of {len(obj.classes_)} classes")
     obj._publish(values["tensor"])
     return obj
 
