@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils._param_validation import Interval, StrOptions
 
-from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
+from .kcenter import CenterClusterer
 from .problem import InterpretableProblem, beta_max, scores
 from .search import solve
-from .strong import FOI_CONSTRAINTS, floor_digits
+from .strong import floor_digits
 
 
 class BetaInterpretable(CenterClusterer):
@@ -107,14 +105,6 @@ class BetaInterpretable(CenterClusterer):
     >>> [model.foi_values_[value] for value in model.majority_]
     ['job is cook', 'job is nurse']
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **COMMON_CONSTRAINTS,
-        **FOI_CONSTRAINTS,
-        "beta": [Interval(Real, 0, 1, closed="both")],
-        "objective": [StrOptions({"kcenter", "kmeans", "kmedian"})],
-        "max_iter": COUNT,
-    }
 
     def __init__(
         self,

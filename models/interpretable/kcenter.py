@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,19 +25,24 @@ from .problem import total
 from .traversal import Starts, best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
-COMMON_CONSTRAINTS: dict[str, list[Any]] = {
-    "n_clusters": COUNT,
-    "metric": [str, callable],
-    "init": [StrOptions({"farthest", "random"})],
-    "n_init": COUNT,
-    "metric_params": [dict, None],
-    "random_state": ["random_state"],
-}
 
 
 class CenterClusterer(ClusterMixin, BaseEstimator):
-    """Base class of clusterers that assign points to the nearest center."""
+    """Base class of clusterers that assign points to the nearest center; each has some of the parameters."""
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": COUNT,
+        "beta": [Interval(Real, 0, 1, closed="both")],
+        "objective": [StrOptions({"kcenter", "kmeans", "kmedian"})],
+        "metric": [str, callable],
+        "init": [StrOptions({"farthest", "random"})],
+        "n_init": COUNT,
+        "foi_bins": [*COUNT, "array-like"],
+        "foi_in_distance": ["boolean"],
+        "max_iter": COUNT,
+        "metric_params": [dict, None],
+        "random_state": ["random_state"],
+    }
     n_clusters: int
     metric: Any
     init: str
@@ -197,8 +202,6 @@ class KCenter(CenterClusterer):
     >>> model.labels_.tolist(), model.radius_
     ([1, 1, 1, 0, 0], 2.0)
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
 
     def __init__(
         self,

@@ -46,8 +46,9 @@ class InterpretableProblem:
         counts = torch.bincount(labels * n_values + self.codes, minlength=k * n_values)
         return counts.view(k, n_values).cpu().numpy()
 
-    def center(self, own: Tensor) -> tuple[Tensor, int]:
+    def center(self, mask: Tensor) -> tuple[Tensor, int]:
         """Best center [1, m] of some points, and the index of the point that it is; for means, of any."""
+        own = mask.nonzero()[:, 0]
         points = self.points.take(own)
         if self.objective == "kmeans":
             return points.rows.mean(0, keepdim=True), int(own[0])
@@ -57,7 +58,7 @@ class InterpretableProblem:
     def centers(self, labels: Tensor) -> tuple[Tensor, list[int]]:
         """Best centers of the clusters 0, 1, ..., as encoded rows [K, m] and as indices of points."""
         clusters = range(int(labels.amax()) + 1)
-        rows, points = zip(*(self.center((labels == k).nonzero()[:, 0]) for k in clusters), strict=True)
+        rows, points = zip(*(self.center(labels == k) for k in clusters), strict=True)
         return torch.cat(rows), [*points]
 
     def costs(self, rows: Tensor, among: Tensor | slice = slice(None)) -> Tensor:

@@ -203,8 +203,7 @@ def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tenso
 
 def _costs(problem: InterpretableProblem, mask: Tensor, to: Tensor) -> Tensor:
     """Costs of the points `to` in the cluster given by a mask."""
-    row, _ = problem.center(mask.nonzero()[:, 0])
-    return problem.costs(row, to)[:, 0]
+    return problem.costs(problem.center(mask)[0], to)[:, 0]
 
 
 def _nearest_cluster(problem: InterpretableProblem, labels: Tensor, cluster: int, value: int) -> int:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import ROUND_FLOOR, Context
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
+from .kcenter import CenterClusterer
 from .problem import beta_max
-
-FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
 
 
 class StronglyInterpretable(CenterClusterer):
@@ -63,8 +61,6 @@ class StronglyInterpretable(CenterClusterer):
     >>> model.labels_.tolist(), [model.foi_values_[value] for value in model.majority_]
     ([1, 1, 0, 2, 2], ['job is cook', 'job is cook', 'job is nurse'])
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | FOI_CONSTRAINTS
 
     def __init__(
         self,

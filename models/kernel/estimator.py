@@ -193,7 +193,23 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if not float(ranks.sum(weight.sum())) > 0:
             raise ValueError("sample_weight is zero everywhere: some weights have to be > 0")
         points, mass, first, self.classes_ = counted(self, x, weight, labels, ranks)
-        self._fit(points, mass, first, fixed, batch.names, ranks)
+        total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
+        unit = total / number  # only ratios of weights matter
+        mass = (mass / unit).to(points)
+        # float32 distances are exact near the origin only
+        self._shift = ranks.sum(mass @ points) / number.to(points)
+        points = self._inner(points)
+        check_spread(points, batch.names, ranks=ranks)
+        seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
+        generator = torch.Generator(points.device).manual_seed(int(seed))
+        sample = Sample(points, mass, generator, ranks)
+        fit = best_run(self, len(self.classes_), sample, first, fixed)
+        self._model, objective, self.n_pruned_ = fit.model, fit.objective, 0
+        if self.prune is not None:
+            self._model, self.n_pruned_ = pruned(points, self._model, self.prune, ranks)
+            objective = em(points, self._model, first if fixed else None, mass, max_iter=0, ranks=ranks).objective
+        self.objective_ = objective * float(unit)
+        self.history_ = [value * float(unit) for value in fit.history]
         self._publish(batch.is_tensor)
         with ranks.agreed():
             self.labels_ = batch.labels(self._predict(x))
@@ -243,27 +259,6 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if not reset:
             check_is_fitted(self, "gamma_")
         return Table.of_estimator(self, X, reset)
-
-    def _fit(
-        self, x: Tensor, mass: Tensor, first: Tensor | None, fixed: bool, names: list[str] | None, ranks: Ranks
-    ) -> None:
-        """Fit the supports, and set the objective and its history."""
-        total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
-        unit = total / number  # only ratios of weights matter
-        mass = (mass / unit).to(x)
-        self._shift = ranks.sum(mass @ x) / number.to(x)  # float32 distances are exact near the origin only
-        x = self._inner(x)
-        check_spread(x, names, ranks=ranks)
-        seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
-        generator = torch.Generator(x.device).manual_seed(int(seed))
-        sample = Sample(x, mass, generator, ranks)
-        fit = best_run(self, len(self.classes_), sample, first, fixed)
-        self._model, objective, self.n_pruned_ = fit.model, fit.objective, 0
-        if self.prune is not None:
-            self._model, self.n_pruned_ = pruned(x, self._model, self.prune, ranks)
-            objective = em(x, self._model, first if fixed else None, mass, max_iter=0, ranks=ranks).objective
-        self.objective_ = objective * float(unit)
-        self.history_ = [value * float(unit) for value in fit.history]
 
     def _publish(self, as_tensor: bool) -> None:
         """Set the fitted attributes; pruned supports are left out."""
