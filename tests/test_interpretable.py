@@ -17,6 +17,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import neonxc
+from neonxc.common.registry import pack, unpack
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
 from neonxc.models.interpretable import search
@@ -315,6 +316,15 @@ def test_files_of_frames(tmp_path):
         again = neonxc.load(tmp_path / "model")
         pd.testing.assert_frame_equal(again.cluster_centers_, model.cluster_centers_)
         assert (again.predict(FRAME) == model.predict(FRAME)).all()
+
+
+def test_codings_in_files_of_version_0_2():
+    metric = KCenter(4, "gower").fit(FRAME)._metric
+    described, _ = pack(metric)
+    old = [coding and dict(coding._asdict(), whole=False, gaps=[]) for coding in metric.codings]
+    described["values"] |= {"codings": old, "gaps": [False] * len(old)}
+    assert any(old)
+    assert unpack(described, {}) == metric
 
 
 def test_functions_have_no_file(tmp_path):

@@ -36,12 +36,9 @@ def _pack(obj: CenterClusterer) -> Values:
 
 def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
     obj = unpack_estimator(cls, values, FITTED)
-    obj._validate_params()
     centers = values["centers"]
     if "kinds" in values:
         centers = pd.DataFrame(centers, index=obj.center_indices_).astype(values["kinds"])
-    if not len(centers) == len(obj._centers) == len(obj.classes_):
-        raise TypeError(f"the number of centers differs from the number of classes, {len(obj.classes_)}")
     obj.cluster_centers_ = centers
     return obj
 
