@@ -15,7 +15,7 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import as_array, as_labels, label_array
 from neonxc.data.table import Table
-from neonxc.rules import Condition, Rule, Rules
+from neonxc.rules import Rule, Rules
 from neonxc.rules.rule import counts_of
 
 from .columns import column_positions, fit_coding, series_of
@@ -90,45 +90,36 @@ def patterns(
     positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
     positions = np.where(clustered, positions, -1)
     chosen = list(range(table.width)) if columns is None else column_positions(table, columns, "columns")
-    conditions, has = _frequent_items(table, chosen, n_bins, positions, min_support)
+    # Values of columns that are frequent in a cluster, and the points that have them, [n, items]
+    items, masks, sizes = [], [], np.bincount(positions[clustered])
+    for column in chosen:
+        values = series_of(table, column)
+        coding, conditions = fit_coding(values, n_bins, column, plain_only=True)
+        codes = coding.codes(values)
+        pairs = (codes * len(sizes) + positions)[clustered]
+        counts = np.bincount(pairs, minlength=len(conditions) * len(sizes)).reshape(-1, len(sizes))
+        frequent = np.flatnonzero((counts / sizes >= min_support).any(1))
+        items += [conditions[code] for code in frequent]
+        masks.append(codes[:, None] == frequent)
+    has = np.concatenate(masks, axis=1)
     found = [
         (label, pattern)
         for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns"))
         for pattern in _choose(has, positions == position, min_support, max_length)
     ]
-    masks = (np.logical_and.reduce(has[:, pattern], axis=1) for _, pattern in found)
-    counts, totals = counts_of([label for label, _ in found], masks, label_array(labels), np.ones(len(table)))
+    met = (np.logical_and.reduce(has[:, pattern], axis=1) for _, pattern in found)
+    measures, totals = counts_of([label for label, _ in found], met, label_array(labels), np.ones(len(table)))
     rules = tuple(
         Rule(
             label,
             label if isinstance(label, str) else f"cluster {label}",
-            tuple(conditions[item] for item in pattern),
+            tuple(items[item] for item in pattern),
             own,
             n_features=table.width if table.names is None else None,
         )
-        for (label, pattern), own in zip(found, counts, strict=True)
+        for (label, pattern), own in zip(found, measures, strict=True)
     )
     return Rules(rules, totals, divide=False, n_noise=int((~clustered).sum()))
-
-
-def _frequent_items(
-    table: Table, columns: Sequence[int], n_bins: int, positions: np.ndarray, min_support: float
-) -> tuple[list[Condition], np.ndarray]:
-    """Values of columns that are frequent in a cluster, and the points that have them, [n, items] of bool."""
-    items: list[Condition] = []
-    masks = []
-    inside = positions >= 0
-    sizes = np.bincount(positions[inside])
-    for column in columns:
-        values = series_of(table, column)
-        coding, conditions = fit_coding(values, n_bins, column, plain_only=True)
-        codes = coding.codes(values)
-        pairs = (codes * len(sizes) + positions)[inside]
-        counts = np.bincount(pairs, minlength=len(conditions) * len(sizes)).reshape(-1, len(sizes))
-        frequent = np.flatnonzero((counts / sizes >= min_support).any(1))
-        items += [conditions[code] for code in frequent]
-        masks.append(codes[:, None] == frequent)
-    return items, np.concatenate(masks, axis=1)
 
 
 def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[tuple[int, ...]]:

@@ -144,29 +144,30 @@ def best_run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: b
 
     `labels` [n] are those to start from, or to keep where `fixed`.
     """
+    x, weight, generator = sample.x, sample.weight, sample.generator
     gamma = model.gamma
     if model.objective != "lme":  # for supports the median heuristic follows the start
-        x = sample.x[drawn(torch.ones_like(sample.weight), SAMPLE, sample.generator)]
-        gamma = median_gamma(squared_distances(x, x)) if gamma == "median" else float(gamma)
-    runs = [_run(model, k, sample, labels, fixed, gamma) for _ in range(model.n_init)]
-    return min(runs, key=attrgetter("objective"))
-
-
-def _run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: bool, gamma: float | str) -> Fit:
-    x, weight, generator, keep = sample.x, sample.weight, sample.generator, labels if fixed else None
+        points = x[drawn(torch.ones_like(weight), SAMPLE, generator)]
+        gamma = median_gamma(squared_distances(points, points)) if gamma == "median" else float(gamma)
     size = len(x) if model.batch_size is None else max(model.batch_size, SEEDS * k * model.n_support)
-    if labels is None and size < len(x):
-        sample = replace(sample, x=x[drawn(weight, size, generator)], weight=weight.new_ones(size))
-    if labels is None:
-        labels = _start(model.init, k, sample)
-    if model.objective != "lme":
-        max_iter = 0 if fixed else model.max_iter
-        return feature_kmeans(x, labels, k, float(gamma), weight, model.objective == "spherical", max_iter)
-    supports = seeded(sample, labels, k, model.n_support, gamma)
     options: dict[str, Any] = {"weighted": model.weighted, "max_iter": model.max_iter, "tol": model.tol}
-    if model.batch_size is None:
-        return em(x, supports, keep, weight, ranks=sample.ranks, **options)
-    return mini_batch_em(x, supports, weight, generator, model.batch_size, **options)
+    runs = []
+    for _ in range(model.n_init):
+        some, start = sample, labels
+        if start is None:
+            if size < len(x):
+                some = replace(sample, x=x[drawn(weight, size, generator)], weight=weight.new_ones(size))
+            start = _start(model.init, k, some)
+        if model.objective != "lme":
+            max_iter, spherical = 0 if fixed else model.max_iter, model.objective == "spherical"
+            runs.append(feature_kmeans(x, start, k, gamma, weight, spherical, max_iter))
+            continue
+        supports = seeded(some, start, k, model.n_support, gamma)
+        if model.batch_size is None:
+            runs.append(em(x, supports, start if fixed else None, weight, ranks=sample.ranks, **options))
+        else:
+            runs.append(mini_batch_em(x, supports, weight, generator, model.batch_size, **options))
+    return min(runs, key=attrgetter("objective"))
 
 
 def _start(init: Any, k: int, sample: Sample) -> Tensor:
