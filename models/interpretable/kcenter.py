@@ -49,10 +49,6 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     n_init: int
     metric_params: dict[str, Any] | None
     random_state: Any
-    # What holds where an estimator has no such parameter
-    objective: str = "kcenter"
-    foi_bins: Any = 1
-    foi_in_distance: bool = True
     _interest: Interest
     _metric: Metric
     _centers: Tensor
@@ -90,8 +86,8 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         far, _ = self._metric.points(self._read(X)).nearest(self._centers)
-        far = far.double()
-        return -total(self.objective, far.square() if self.objective == "kmeans" else far)
+        objective = getattr(self, "objective", "kcenter")
+        return -total(objective, far.double().square() if objective == "kmeans" else far.double())
 
     def __sklearn_tags__(self) -> Any:
         """Declare the accepted inputs to scikit-learn."""
@@ -112,11 +108,11 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         table = self._read(X, reset=True)
         if len(table) < self.n_clusters:
             raise ValueError(f"X has n_samples={len(table)} points, fewer than n_clusters={self.n_clusters}")
-        self._interest, codes = find_interest(table, foi, self.foi_bins)
+        self._interest, codes = find_interest(table, foi, getattr(self, "foi_bins", 1))
         used = self._interest.columns
         if self.metric == "precomputed" and used:
             raise ValueError('metric="precomputed" needs foi as an array, because the columns of X are distances')
-        left_out = [] if self.foi_in_distance else used
+        left_out = [] if getattr(self, "foi_in_distance", True) else used
         self._metric = fit_metric(table, self.metric, self.metric_params, left_out)
         points = self._metric.points(table)
         return table, points, torch.from_numpy(codes).to(points.rows.device)
