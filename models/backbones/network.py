@@ -107,20 +107,16 @@ class Network:
                 )
             layer = self.layers[block]
         net = self.load(weights).eval()
-        images = torch.empty(1, len(self.mean), *self.size, device="meta")
-        tokens = prefix_tokens(_shape(FeatureExtractor(net, layer), images))
+        plain = FeatureExtractor(net, layer)
+        tensors = chain(plain.named_parameters(), plain.named_buffers())
+        state = {name: tensor.to("meta") for name, tensor in tensors}
+        with torch.device("meta"), torch.no_grad():  # where tensors have no values
+            images = torch.empty(1, len(self.mean), *self.size)
+            tokens = prefix_tokens(torch.func.functional_call(plain, state, images).shape)
         options = {"mean": self.mean, "std": self.std, "tokens": tokens, **options}
         built = FeatureExtractor(net, layer, size=self.size if self.only_size else None, **options)
         built._origin = (self.name, built.net)
         return built.requires_grad_(False).eval()
-
-
-def _shape(extractor: FeatureExtractor, images: Tensor) -> torch.Size:
-    """Shape of the features, computed on the meta device, where tensors have no values."""
-    tensors = chain(extractor.named_parameters(), extractor.named_buffers())
-    state = {name: tensor.to("meta") for name, tensor in tensors}
-    with torch.device("meta"), torch.no_grad():
-        return torch.func.functional_call(extractor, state, images).shape
 
 
 NETWORKS: dict[str, Network] = {}

@@ -19,8 +19,8 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
-from .columns import Interest, find_interest
-from .metric import EncodedPoints, Metric, fit_metric
+from .columns import find_interest
+from .metric import EncodedPoints, fit_metric
 from .problem import total
 from .traversal import Starts, best_cover
 
@@ -49,9 +49,6 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     n_init: int
     metric_params: dict[str, Any] | None
     random_state: Any
-    _interest: Interest
-    _metric: Metric
-    _centers: Tensor
 
     def predict(self, X: Any) -> Any:
         """Assign every point to the cluster of the nearest center.
