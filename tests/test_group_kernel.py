@@ -118,7 +118,7 @@ def from_same_supports(group, x, start, gamma, weight, weighted, labels):
     own = PARTS[ranks.rank]
     label = None if labels is None else labels[own]
     fit = em(x[own], uniform(start, gamma), label, weight[own], weighted=weighted, tol=1e-9, ranks=ranks)
-    return fit.supports.points, fit.supports.log_weights, fit.objective, fit.history
+    return fit.model.points, fit.model.log_weights, fit.objective, fit.history
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_em_from_the_same_supports(ranks, weighted, gamma, given):
     for points, log_weights, objective, history in found:
         assert torch.equal(points, found[0][0])
         assert torch.equal(log_weights, found[0][1])
-        assert torch.allclose(points, alone.supports.points)
-        assert torch.allclose(log_weights, alone.supports.log_weights)
+        assert torch.allclose(points, alone.model.points)
+        assert torch.allclose(log_weights, alone.model.log_weights)
         assert objective == pytest.approx(alone.objective)
         assert history == pytest.approx(alone.history)
     assert (np.diff(alone.history) <= 1e-9 * alone.history[0]).all()

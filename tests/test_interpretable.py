@@ -17,6 +17,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import neonxc
+from neonxc.common.registry import pack, unpack
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
 from neonxc.models.interpretable import search
@@ -157,7 +158,7 @@ def test_algorithm_1_alone(monkeypatch):
     reached = [BetaInterpretable(4, beta).fit(X, foi=FOI).converged_ for beta in (0.4, 0.6, 0.8, 1.0)]
     assert all(reached)
     for name in ("boost_majority", "reduce_minority", "boost_interpretability"):
-        monkeypatch.setattr(search, name, lambda *_: None)
+        monkeypatch.setattr(search, name, lambda problem, labels, cluster: labels)
     model = BetaInterpretable(4, 0.9).fit(X, foi=FOI)
     assert not model.converged_
     check(model, X, FOI, 4, 0.9)
@@ -244,9 +245,7 @@ def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
     model = StronglyInterpretable(k).fit(data, foi=foi)
     radii = []
     for value in range(n_values):
-        points = model._metric.points(model._read(data, reset=False)).take(
-            torch.from_numpy(np.flatnonzero(foi == value))
-        )
+        points = model._metric.points(model._read(data)).take(torch.from_numpy(np.flatnonzero(foi == value)))
         covers = farthest_first(points, k, Starts("farthest", 1, rng).first_centers(points)[0])
         own = [cover.radius for cover in covers]
         radii.append(own + [0.0] * (k - len(own)))
@@ -317,6 +316,15 @@ def test_files_of_frames(tmp_path):
         again = neonxc.load(tmp_path / "model")
         pd.testing.assert_frame_equal(again.cluster_centers_, model.cluster_centers_)
         assert (again.predict(FRAME) == model.predict(FRAME)).all()
+
+
+def test_codings_in_files_of_version_0_2():
+    metric = KCenter(4, "gower").fit(FRAME)._metric
+    described, _ = pack(metric)
+    old = [coding and dict(coding._asdict(), whole=False, gaps=[]) for coding in metric.codings]
+    described["values"] |= {"codings": old, "gaps": [False] * len(old)}
+    assert any(old)
+    assert unpack(described, {}) == metric
 
 
 def test_functions_have_no_file(tmp_path):

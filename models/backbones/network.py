@@ -6,8 +6,9 @@ import os
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -37,41 +38,32 @@ def with_weights(
     """Make a network: with its published weights, random ones or those of a file."""
     if weights == "default":
         return pretrained()
-    # The file first: a network, which can take seconds to initialise, is of no use without it.
-    state = None if weights is None else read_state_dict(weights)
-    net = create()
-    if state is not None:
-        load_state_dict(net, state, weights)
-    return net
+    return create() if weights is None else from_file(create, weights)
 
 
-def read_state_dict(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Read a state dict from a .safetensors file or, with ``weights_only=True``, any file of `torch.save`.
+def from_file(create: Callable[[], nn.Module], path: str | os.PathLike[str]) -> nn.Module:
+    """Make a network with the state dict of a .safetensors file or, with ``weights_only=True``, of `torch.save`.
 
     Raises
     ------
     ValueError
-        The file is missing, damaged or holds something else; the message names it.
+        The file is missing, damaged, holds something else or does not fit; the message names it.
     """
     path = os.fspath(path)
     try:
-        if path.endswith(".safetensors"):
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        read = load_file if path.endswith(".safetensors") else partial(torch.load, weights_only=True)
+        state = read(path, "cpu")
     except Exception as error:  # on a foreign file the readers raise whatever they stumble over
         raise ValueError(f"cannot read the weights {path!r} ({first_line(error)})") from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path!r} holds no state dict, that is, tensors by name")
-    return dict(state)
-
-
-def load_state_dict(net: nn.Module, state: Mapping[str, Tensor], source: object) -> None:
-    """Copy all of `state` into all of `net`; a ValueError names the `source` if they do not fit."""
+    net = create()  # after the file, as a network can take seconds to initialise
     try:
         net.load_state_dict(state)
     except RuntimeError as error:
         reason = textwrap.shorten(str(error), 300, placeholder=" ...")
-        raise ValueError(f"'{source}' does not fit {type(net).__name__}: {reason}") from error
+        raise ValueError(f"{path!r} does not fit {type(net).__name__}: {reason}") from error
+    return net
 
 
 def first_line(error: Exception) -> str:
@@ -79,15 +71,7 @@ def first_line(error: Exception) -> str:
     return textwrap.shorten(f"{type(error).__name__}: {error}".partition("\n")[0], 200, placeholder=" ...")
 
 
-class Builder(Protocol):
-    """Signature of the builders of backbones."""
-
-    __name__: str
-
-    def __call__(
-        self, block: int = ..., *, weights: Weights = ..., pool: Pool = ..., normalize: bool = ...
-    ) -> FeatureExtractor:
-        """Build an extractor."""
+Builder = Callable[..., FeatureExtractor]
 
 
 @dataclass(frozen=True)
@@ -123,20 +107,16 @@ class Network:
                 )
             layer = self.layers[block]
         net = self.load(weights).eval()
-        images = torch.empty(1, len(self.mean), *self.size, device="meta")
-        tokens = prefix_tokens(_shape(FeatureExtractor(net, layer), images))
+        plain = FeatureExtractor(net, layer)
+        tensors = chain(plain.named_parameters(), plain.named_buffers())
+        state = {name: tensor.to("meta") for name, tensor in tensors}
+        with torch.device("meta"), torch.no_grad():  # where tensors have no values
+            images = torch.empty(1, len(self.mean), *self.size)
+            tokens = prefix_tokens(torch.func.functional_call(plain, state, images).shape)
         options = {"mean": self.mean, "std": self.std, "tokens": tokens, **options}
         built = FeatureExtractor(net, layer, size=self.size if self.only_size else None, **options)
         built._origin = (self.name, built.net)
         return built.requires_grad_(False).eval()
-
-
-def _shape(extractor: FeatureExtractor, images: Tensor) -> torch.Size:
-    """Shape of the features, computed on the meta device, where tensors have no values."""
-    tensors = chain(extractor.named_parameters(), extractor.named_buffers())
-    state = {name: tensor.to("meta") for name, tensor in tensors}
-    with torch.device("meta"), torch.no_grad():
-        return torch.func.functional_call(extractor, state, images).shape
 
 
 NETWORKS: dict[str, Network] = {}

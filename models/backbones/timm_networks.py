@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from neonxc.common.arguments import similar
@@ -45,14 +43,24 @@ def timm_network(name: str, weights: Weights) -> Network:
             return timm.create_model(bare, **options)
 
     def pretrained() -> Any:
+        from huggingface_hub import constants
+        from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+        before = constants.HF_HUB_OFFLINE
         try:
-            with _cache_alone_when_offline():
-                return create(pretrained=True)
+            try:
+                get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+            except Exception:  # the kinds of errors depend on the client's version
+                # the cache alone is asked, as without a connection the client would retry for most of a minute
+                constants.HF_HUB_OFFLINE = True
+            return create(pretrained=True)
         except Exception as error:  # no weights, no network, a full disk, a damaged file
             raise NoWeights(
                 f"could not get the default weights of timm's {bare} ({first_line(error)})",
                 "timm.list_pretrained() lists the networks that have some. ",
             ) from error
+        finally:
+            constants.HF_HUB_OFFLINE = before
 
     net: Any = with_weights(weights, create, pretrained)
     blocks = list(getattr(net, "feature_info", []))
@@ -69,20 +77,3 @@ def timm_network(name: str, weights: Weights) -> Network:
         only_size=published["fixed_input_size"] and not any_size,
         class_token=getattr(net, "cls_token", True) is not None,
     )
-
-
-@contextmanager
-def _cache_alone_when_offline() -> Iterator[None]:
-    """Without a connection the client of the Hugging Face Hub would retry for most of a minute."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
-
-    before = constants.HF_HUB_OFFLINE
-    try:
-        get_session().head(constants.ENDPOINT, timeout=PATIENCE)
-    except Exception:  # the kinds of errors depend on the client's version
-        constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils._param_validation import Interval, StrOptions
-from torch import Tensor
 
-from neonxc.data.table import Table
-
-from .kcenter import COMMON_CONSTRAINTS, COUNT
-from .problem import InterpretableProblem, Objective, beta_max, scores
-from .relocation import Solution
+from .kcenter import CenterClusterer
+from .problem import InterpretableProblem, beta_max, scores
 from .search import solve
-from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
+from .strong import floor_digits
 
 
-class BetaInterpretable(InterpretableClusterer):
+class BetaInterpretable(CenterClusterer):
     """Clustering in which a share of at least beta of the points of each cluster has the same value of interest.
 
     Values of interest come from columns in terms of which people understand the clusters (for example, age in four
@@ -112,14 +106,6 @@ class BetaInterpretable(InterpretableClusterer):
     ['job is cook', 'job is nurse']
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **COMMON_CONSTRAINTS,
-        **FOI_CONSTRAINTS,
-        "beta": [Interval(Real, 0, 1, closed="both")],
-        "objective": [StrOptions({"kcenter", "kmeans", "kmedian"})],
-        "max_iter": COUNT,
-    }
-
     def __init__(
         self,
         n_clusters: int = 8,
@@ -165,9 +151,11 @@ class BetaInterpretable(InterpretableClusterer):
         del y
         if self.objective == "kmeans" and self.metric not in ("euclidean", "l2"):
             raise ValueError(f'objective="kmeans" needs metric="euclidean", got {self.metric!r}')
-        table, points, codes = self._prepare(X, foi)
+        table, points, on_device = self._prepare(X, foi)
+        codes = on_device.cpu().numpy()
+        self.foi_values_, self.foi_codes_ = self._interest.values, codes
         frequencies = np.bincount(codes)
-        self.beta_max_ = beta_max(frequencies.tolist(), self.n_clusters)
+        self.beta_max_ = beta_max(frequencies, self.n_clusters)
         if self.beta > self.beta_max_:
             raise ValueError(
                 f"beta={self.beta:g} cannot be reached: with n_clusters={self.n_clusters} and {len(frequencies)} "
@@ -175,18 +163,11 @@ class BetaInterpretable(InterpretableClusterer):
                 f"n_clusters={len(frequencies)}, fewer values (foi_bins), or a smaller beta"
             )
         # Sort the points, so that the result does not depend on their order in X
-        order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy())))
-        order = order.to(points.rows.device)
-        points, on_device = points.take(order), torch.from_numpy(codes).to(order.device)[order]
-        problem = InterpretableProblem(
-            points, on_device, len(frequencies), self.n_clusters, float(self.beta), Objective(self.objective)
-        )
+        order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy()))).to(on_device.device)
+        points, on_device = points.take(order), on_device[order]
+        problem = InterpretableProblem(points, on_device, self.objective, self.n_clusters, float(self.beta))
         found, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
-        self._describe(table, problem, found, order)
-        return self
-
-    def _describe(self, table: Table, problem: InterpretableProblem, found: Solution, order: Tensor) -> None:
-        """Number the clusters and set the attributes."""
+        # Number the clusters
         counts = problem.counts(found.labels)
         _, first = np.unique(found.labels.cpu().numpy(), return_index=True)
         ranks = np.lexsort((first, -counts.sum(1), counts.argmax(1)))
@@ -197,3 +178,4 @@ class BetaInterpretable(InterpretableClusterer):
         self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), found.value
         indices = None if self.objective == "kmeans" else order.cpu().numpy()[np.array(found.points)[ranks]]
         self._publish(table, labels, found.rows[ranks.tolist()], indices)
+        return self

@@ -1,4 +1,4 @@
-"""Table that arguments name, and their codings as a few values: their categories, or bins of their numbers."""
+"""Columns as a few values, categories or bins of numbers, and the values of interest that they define."""
 
 from __future__ import annotations
 
@@ -6,73 +6,59 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
-from numbers import Integral
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from torch import Tensor
 
 from neonxc.common.arguments import check_columns
-from neonxc.data.inputs import plain
+from neonxc.data.inputs import as_array, plain
 from neonxc.data.table import Table
 from neonxc.rules import Column, Condition
 
 PLAIN = (str, bool, int, float)  # types of categories in files and conditions
 
 
-@dataclass(frozen=True)
-class Coding:
-    """Codes of the values of a column.
+class Coding(NamedTuple):
+    """Codes 0, 1, ... of the values of a column: of bins or listed values, and last of a missing value.
 
-    The bins ``edges[i-1] < x <= edges[i]``, or the listed values, have the codes 0, 1, ... If values may be
-    missing, the last code stands for a missing value.
+    The bins are ``edges[i-1] < x <= edges[i]``, also below the first and above the last edge.
     """
 
-    edges: list[float] | None  # inner edges of the bins; None if the values are listed
-    values: list[Any] | None
+    edges: list[float] | None  # None if the values are listed
+    values: list[Any]
     missing: bool
-    whole: bool = False  # whether all numbers are integers
-    gaps: Sequence[tuple[float, float, float]] = ()  # every edge, with the nearest numbers below and above it
 
-    def __len__(self) -> int:
-        return self.missing + (len(self.edges or []) + 1 if self.values is None else len(self.values))
-
-    def codes(self, column: Any) -> np.ndarray:
+    def codes(self, column: pd.Series) -> np.ndarray:
         """Codes of a column, [n]; -1 for unknown values."""
-        values = _array(column)
-        gone = pd.isna(values)
-        if self.values is None:
-            codes = np.searchsorted(np.array(self.edges), values.astype(np.float64), side="left")
-        else:
-            found, different = pd.factorize(values)
+        places, found = pd.factorize(column.array)
+        if self.edges is None:
             known = {value: code for code, value in enumerate(self.values)}
-            codes = np.array([*(known.get(level(value), -1) for value in different), -1])[found]
-        codes = codes.astype(np.int64)
-        codes[gone] = len(self) - 1 if self.missing else -1
-        return codes
-
-    def conditions(self, name: str | int, position: int = 0) -> list[Condition]:
-        """The condition on the column that each code stands for."""
-        column = Column(position, name, whole=self.whole, gaps=tuple((*gap,) for gap in self.gaps))
-        bins = [] if self.edges is None else pairwise([-inf, *self.edges, inf])
-        values = [*(self.values or []), *[None] * self.missing]
-        return [Condition(column, (pair,)) for pair in bins] + [Condition(column, values=(one,)) for one in values]
+            codes: Any = [known.get(level(value), -1) for value in found]
+        else:
+            codes = np.searchsorted(self.edges, np.asarray(found, np.float64))
+        last = len(self.values if self.edges is None else self.edges) + (self.edges is not None)
+        # The place of a missing value is -1
+        return np.append(codes, last if self.missing else -1).astype(np.int64)[places]
 
 
-def fit_coding(column: Any, n_bins: int | Sequence[float], name: str | int, plain_only: bool = False) -> Coding:
-    """Learn the coding of a column, which can then be applied to other data.
+def fit_coding(
+    column: pd.Series, n_bins: int | Sequence[float], position: int = 0, plain_only: bool = False
+) -> tuple[Coding, list[Condition]]:
+    """Learn the coding of a column, and the condition that each code stands for.
 
     Parameters
     ----------
-    column : array, series or tensor [n]
+    column : Series [n]
         Numbers, or categories of any kind. A missing value (None, NaN, NA) is a value of its own.
     n_bins : int or sequence of float
-        Table with more distinct numbers than this are divided into this number of bins of about equal frequency;
+        Columns with more distinct numbers than this are divided into this number of bins of about equal frequency;
         equal numbers are in the same bin. A sequence gives the inner edges of the bins, which include their upper
         edges.
-    name : str or int
-        Name of the column in errors.
+    position : int
+        Position of the column in its table.
     plain_only : bool
         Whether categories have to be strings or truth values.
 
@@ -81,74 +67,143 @@ def fit_coding(column: Any, n_bins: int | Sequence[float], name: str | int, plai
     ValueError
         If a number is infinite, or the column holds dates or, with `plain_only`, other objects.
     """
-    values = _array(column)
-    if values.dtype.kind in "mM":
+    name, dtype = column.name, column.dtype
+    if dtype.kind in "mM":
         raise ValueError(f"column {name!r} holds dates or durations; convert it to numbers, such as days")
-    gone = pd.isna(values)
-    missing = bool(gone.any())
-    if values.dtype.kind not in "fiu":
-        different = pd.unique(values[~gone])
-        for value in different if plain_only else []:
-            if not isinstance(plain(value), PLAIN):
-                raise ValueError(
-                    f"column {name!r} holds objects of type {type(value).__name__}; convert them by astype(str)"
-                )
-        levels = sorted({*map(level, different)}, key=lambda level: (isinstance(level, str), level))
-        if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
-            levels = [one for one in map(level, values.dtype.categories) if one in levels]
-        return Coding(None, levels, missing)
-    numbers, counts = np.unique(values[~gone], return_counts=True)
-    if not np.isfinite(numbers.astype(np.float64)).all():
-        raise ValueError(f"column {name!r} has a value that is not finite")
-    whole = bool((numbers == np.round(numbers)).all())
-    if not isinstance(n_bins, int | np.integer):
-        return Coding([float(edge) for edge in n_bins], None, missing, whole)
-    if len(numbers) <= n_bins:
-        return Coding(None, numbers.tolist(), missing)
-    below = counts.cumsum()[:-1]
-    last = {int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, int(n_bins))}
-    gaps = [(float(numbers[i]), float(numbers[i]), float(numbers[i + 1])) for i in sorted(last)]
-    return Coding([edge for edge, _, _ in gaps], None, missing, whole, gaps)
+    present = column.dropna()
+    edges, gaps, whole = None, [], False
+    if dtype.kind not in "fiu":
+        different = pd.unique(present.array)
+        if plain_only and not all(isinstance(plain(value), PLAIN) for value in different):
+            kind = type(different[0]).__name__
+            raise ValueError(f"column {name!r} holds objects of type {kind}; convert them by astype(str)")
+        values = sorted({*map(level, different)}, key=lambda level: (isinstance(level, str), level))
+        if getattr(dtype, "ordered", False):
+            values = [one for one in map(level, dtype.categories) if one in values]
+    else:
+        numbers, counts = np.unique(present.to_numpy(getattr(dtype, "numpy_dtype", None)), return_counts=True)
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"column {name!r} has a value that is not finite")
+        values, whole = numbers.tolist(), bool((numbers % 1 == 0).all())
+        if not isinstance(n_bins, int | np.integer):
+            edges = [float(edge) for edge in n_bins]
+        elif len(numbers) > n_bins:
+            below = counts.cumsum()[:-1]
+            last = {int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, int(n_bins))}
+            gaps = [(float(values[i]), float(values[i]), float(values[i + 1])) for i in sorted(last)]
+            edges = [edge for edge, *_ in gaps]
+    missing, values = len(present) < len(column), values if edges is None else []
+    said = Column(position, name, whole=edges is not None and whole, gaps=tuple(gaps))
+    conditions = [Condition(said, (pair,)) for pair in pairwise([-inf, *edges, inf] if edges is not None else [])]
+    conditions += [Condition(said, values=(value,)) for value in [*values, *[None] * missing]]
+    return Coding(edges, values, missing), conditions
 
 
-def column_key(table: Table, column: int) -> str | int:
-    """Name of a column, or its position if the columns have no names."""
-    return column if table.names is None else table.names[column]
+def as_series(values: Any, name: str | int) -> pd.Series:
+    """Convert a column to a series."""
+    if isinstance(values, Tensor):
+        values = as_array(values.double() if values.is_floating_point() else values)
+    return pd.Series(values).rename(name)
 
 
-def column_positions(table: Table, given: Any, argument: str, otherwise: str = "") -> list[int]:
-    """Positions of the columns in `given`; `otherwise` tells in error messages what else is accepted."""
-    found = []
-    for column in [given] if isinstance(given, str | Integral) else given:
-        if isinstance(column, str) and table.names is None:
-            raise ValueError(
-                f"{argument} has the name {column!r}, but the columns of X have no names; pass a column number"
-            )
-        if isinstance(column, str):
-            check_columns(f"{argument}: X", [column], table.names or ())
-            column = (table.names or []).index(column)
-        whole = isinstance(column, Integral) and not isinstance(column, bool)
-        if not whole or not -table.width <= int(column) < table.width:
-            raise ValueError(
-                f"{argument} needs columns of X (names, or numbers below {table.width}){otherwise}, got {column!r}"
-            )
-        found.append(int(column) % table.width)
+def series_of(table: Table, column: int) -> pd.Series:
+    """One column of a table, called by its position if the columns have no names."""
+    return as_series(table.column(column), column if table.names is None else table.names[column])
+
+
+def column_positions(table: Table, given: Any, argument: str) -> list[int]:
+    """Positions of the columns in `given`, which are names or numbers."""
+    # The place of a key, modulo the number of columns, is the position of its column
+    keys = [*range(-table.width, table.width), *(table.names or ())]
+    given = [given] if isinstance(given, str | Integral) else given
+    for column in given:
+        if isinstance(column, str) and table.names:
+            check_columns(f"{argument}: X", [column], table.names)
+        if column not in keys or isinstance(column, bool):
+            known = "names" if table.names else "X has no names"
+            needed = f"columns of X ({known}, or numbers below {table.width})"
+            raise ValueError(f"{argument} needs {needed}, got {column!r}")
+    found = [keys.index(column) % table.width for column in given]
     if not found or len(set(found)) < len(found):
         raise ValueError(f"{argument} needs one or more distinct columns, got {given!r}")
     return found
-
-
-def _array(column: Any) -> Any:
-    """Convert a column to an array of numbers, or to an array (or pandas array) of other values."""
-    if isinstance(column, Tensor):
-        return column.detach().cpu().double().numpy() if column.is_floating_point() else column.cpu().numpy()
-    values = pd.Series(column)
-    if getattr(values.dtype, "kind", "O") in "fiu" and not isinstance(values.dtype, np.dtype):
-        return values.to_numpy(dtype=np.float64, na_value=np.nan)  # a nullable dtype of pandas
-    return values.to_numpy() if isinstance(values.dtype, np.dtype) else values.array
 
 
 def level(value: Any) -> Any:
     """Convert a category to a Python string, number or bool; a missing one to None."""
     value = plain(value)
     return value if value is None or isinstance(value, PLAIN) else str(value)
+
+
+@dataclass(frozen=True)
+class Interest:
+    """The features of interest and the values of interest, which are the occurring combinations of their values.
+
+    Attributes
+    ----------
+    columns : list of int
+        Columns of X that are features of interest; empty if the values were passed as an array, or by default.
+    codings : list of Coding
+        Coding of each feature of interest.
+    codes : ndarray [F, features]
+        Combination of codes of each value of interest.
+    values : list of str
+        Description of each value of interest, [F].
+    """
+
+    columns: list[int]
+    codings: list[Coding]
+    codes: np.ndarray
+    values: list[str]
+
+    def read(self, table: Table, foi: Any = None) -> np.ndarray | None:
+        """Values of interest of new points, [n], -1 for unknown ones; None if they can't be determined."""
+        if foi is not None and len(self.codings) != 1:
+            raise ValueError(f"foi in predict needs one feature of interest, but fit had {len(self.codings)}")
+        given = [series_of(table, column) for column in self.columns] if foi is None else [_given(foi, len(table))]
+        if not given:
+            return None
+        codes = [coding.codes(column) for coding, column in zip(self.codings, given, strict=True)]
+        return pd.MultiIndex.from_arrays(self.codes.T).get_indexer(pd.MultiIndex.from_arrays(codes))
+
+
+def find_interest(table: Table, foi: Any, n_bins: Any) -> tuple[Interest, np.ndarray]:
+    """Find the values of interest, and their codes for all points, [n].
+
+    Raises
+    ------
+    ValueError
+        If a column is unknown, a name is given but the columns have none, an array has a wrong length, or `n_bins`
+        is neither a number of bins nor their increasing edges.
+    """
+    edges = np.atleast_1d(np.asarray(n_bins, dtype=float))
+    if not edges.size or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+        raise ValueError(f"foi_bins needs a number of bins or their increasing inner edges, got {n_bins!r}")
+    if foi is None:
+        return Interest([], [], np.zeros((1, 0), np.int64), ["any value"]), np.zeros(len(table), np.int64)
+    one = isinstance(foi, str | Integral) and not isinstance(foi, bool)
+    several = isinstance(foi, list | tuple) or (np.ndim(foi) == 1 and all(isinstance(item, str) for item in foi))
+    columns = []
+    if one or (several and len(foi) != len(table)):
+        columns = column_positions(table, foi, "foi")
+        given = [series_of(table, column) for column in columns]
+    else:
+        given = [_given(foi, len(table))]
+        # Integers are names of groups, like labels, unless edges of bins are given; floats are binned
+        if isinstance(n_bins, Integral) and given[0].dtype.kind != "f":
+            n_bins = len(table)
+    codings, conditions = zip(*(fit_coding(column, n_bins) for column in given), strict=True)
+    codes = [coding.codes(column) for coding, column in zip(codings, given, strict=True)]
+    occurring, positions = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)
+    values = [" and ".join(str(of[code]) for of, code in zip(conditions, row, strict=True)) for row in occurring]
+    return Interest(columns, [*codings], occurring, values), positions.reshape(-1).astype(np.int64)
+
+
+def _given(foi: Any, n: int) -> pd.Series:
+    """Check values of interest that are given as an array, one per point."""
+    if isinstance(foi, list | tuple) and not all(isinstance(item, Real) for item in foi):
+        foi = pd.Series(foi, dtype=object)  # keeps the items of a mixed list, for example with None
+    values = foi if isinstance(foi, pd.Series | Tensor) else np.asarray(foi)
+    if tuple(values.shape) != (n,):
+        raise ValueError(f"foi needs one value per point, shape ({n},), got {tuple(values.shape)}")
+    return as_series(values, str(getattr(foi, "name", None) or "foi"))

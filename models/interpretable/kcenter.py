@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,31 +19,36 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
-from .metric import EncodedPoints, Metric, fit_metric
-from .problem import Objective
+from .columns import find_interest
+from .metric import EncodedPoints, fit_metric
+from .problem import total
 from .traversal import Starts, best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
-COMMON_CONSTRAINTS: dict[str, list[Any]] = {
-    "n_clusters": COUNT,
-    "metric": [str, callable],
-    "init": [StrOptions({"farthest", "random"})],
-    "n_init": COUNT,
-    "metric_params": [dict, None],
-    "random_state": ["random_state"],
-}
 
 
 class CenterClusterer(ClusterMixin, BaseEstimator):
-    """Base class of clusterers that assign points to the nearest center."""
+    """Base class of clusterers that assign points to the nearest center; each has some of the parameters."""
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": COUNT,
+        "beta": [Interval(Real, 0, 1, closed="both")],
+        "objective": [StrOptions({"kcenter", "kmeans", "kmedian"})],
+        "metric": [str, callable],
+        "init": [StrOptions({"farthest", "random"})],
+        "n_init": COUNT,
+        "foi_bins": [*COUNT, "array-like"],
+        "foi_in_distance": ["boolean"],
+        "max_iter": COUNT,
+        "metric_params": [dict, None],
+        "random_state": ["random_state"],
+    }
     n_clusters: int
     metric: Any
     init: str
     n_init: int
+    metric_params: dict[str, Any] | None
     random_state: Any
-    _metric: Metric
-    _centers: Tensor
 
     def predict(self, X: Any) -> Any:
         """Assign every point to the cluster of the nearest center.
@@ -59,7 +64,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
             A tensor if X is one, otherwise an array.
         """
         check_is_fitted(self, "labels_")
-        table = self._read(X, reset=False)
+        table = self._read(X)
         _, nearest = self._metric.points(table).nearest(self._centers)
         return table.labels(nearest)
 
@@ -77,9 +82,9 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         float
         """
         check_is_fitted(self, "labels_")
-        far, _ = self._metric.points(self._read(X, reset=False)).nearest(self._centers)
-        objective = Objective(getattr(self, "objective", "kcenter"))
-        return -objective.value(far.double() ** objective.power)
+        far, _ = self._metric.points(self._read(X)).nearest(self._centers)
+        objective = getattr(self, "objective", "kcenter")
+        return -total(objective, far.double().square() if objective == "kmeans" else far.double())
 
     def __sklearn_tags__(self) -> Any:
         """Declare the accepted inputs to scikit-learn."""
@@ -89,21 +94,32 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         return tags
 
     @reads_tables
-    def _read(self, X: Any, reset: bool) -> Table:
-        table = Table.of_estimator(
+    def _read(self, X: Any, reset: bool = False) -> Table:
+        return Table.of_estimator(
             self, X, reset, ensure_all_finite="allow-nan" if self.metric == "gower" else True
         )
-        if reset and len(table) < self.n_clusters:
+
+    def _prepare(self, X: Any, foi: Any = None) -> tuple[Table, EncodedPoints, Tensor]:
+        """Read X; return the table, its encoded points, and their values of interest [n]."""
+        self._validate_params()
+        table = self._read(X, reset=True)
+        if len(table) < self.n_clusters:
             raise ValueError(f"X has n_samples={len(table)} points, fewer than n_clusters={self.n_clusters}")
-        return table
+        self._interest, codes = find_interest(table, foi, getattr(self, "foi_bins", 1))
+        used = self._interest.columns
+        if self.metric == "precomputed" and used:
+            raise ValueError('metric="precomputed" needs foi as an array, because the columns of X are distances')
+        left_out = [] if getattr(self, "foi_in_distance", True) else used
+        self._metric = fit_metric(table, self.metric, self.metric_params, left_out)
+        points = self._metric.points(table)
+        return table, points, torch.from_numpy(codes).to(points.rows.device)
 
     def _starts(self) -> Starts:
         return Starts(self.init, self.n_init, check_random_state(self.random_state))
 
-    def _cover(self, table: Table, points: EncodedPoints, codes: np.ndarray) -> None:
+    def _cover(self, table: Table, points: EncodedPoints, codes: Tensor) -> None:
         """Choose centers, each for points with the same code, and set the attributes."""
-        on_device = torch.from_numpy(codes).to(points.rows.device)
-        cover = best_cover(points, on_device, self.n_clusters, self._starts())
+        cover = best_cover(points, codes, self.n_clusters, self._starts())
         if len(cover.centers) < self.n_clusters:
             warn(
                 f"Number of distinct clusters ({len(cover.centers)}) found smaller than n_clusters "
@@ -180,8 +196,6 @@ class KCenter(CenterClusterer):
     ([1, 1, 1, 0, 0], 2.0)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
-
     def __init__(
         self,
         n_clusters: int = 8,
@@ -220,9 +234,5 @@ class KCenter(CenterClusterer):
             If X has fewer distinct points than `n_clusters`. Every distinct point is then a cluster.
         """
         del y
-        self._validate_params()
-        table = self._read(X, reset=True)
-        self._metric = fit_metric(table, self.metric, self.metric_params)
-        points = self._metric.points(table)
-        self._cover(table, points, np.zeros(len(points), dtype=np.int64))
+        self._cover(*self._prepare(X))
         return self

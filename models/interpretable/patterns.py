@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import as_array, as_labels, label_array
 from neonxc.data.table import Table
-from neonxc.rules import Condition, Rule, Rules
+from neonxc.rules import Rule, Rules
 from neonxc.rules.rule import counts_of
 
-from .columns import column_key, column_positions, fit_coding
-
-Pattern = tuple[int, ...]  # indices of items (values of columns), in ascending order
+from .columns import column_positions, fit_coding, series_of
 
 
 def patterns(
@@ -45,13 +45,13 @@ def patterns(
     labels : array-like [n]
         Labels of any clustering. Points of label -1 (noise) are in no cluster and counted apart.
     columns : name, number or sequence of these, optional
-        Table that are used in patterns, such as the features of interest. Default: all columns.
+        Columns that are used in patterns, such as the features of interest. Default: all columns.
     min_support : float in (0, 1]
         Minimum share of a cluster's points that have a pattern.
     max_length : int
         Maximum number of conditions in a pattern. The time grows with the number of columns to this power.
     n_bins : int
-        Table with more distinct numbers than this are divided into this number of quantile bins.
+        Columns with more distinct numbers than this are divided into this number of quantile bins.
 
     Returns
     -------
@@ -90,80 +90,68 @@ def patterns(
     positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
     positions = np.where(clustered, positions, -1)
     chosen = list(range(table.width)) if columns is None else column_positions(table, columns, "columns")
-    conditions, has = _frequent_items(table, chosen, n_bins, positions, min_support)
-    n_features = table.width if table.names is None else None
-    of_labels: list[Any] = []
-    chosen_patterns: list[tuple[Condition, ...]] = []
-    masks: list[np.ndarray] = []
-    for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns")):
-        for pattern in _choose(has, positions == position, min_support, max_length):
-            of_labels.append(label)
-            chosen_patterns.append(tuple(conditions[item] for item in pattern))
-            masks.append(np.logical_and.reduce(has[:, pattern], axis=1))
-    counts, totals = counts_of(of_labels, masks, label_array(labels), np.ones(len(table)))
+    # Values of columns that are frequent in a cluster, and the points that have them, [n, items]
+    items, masks, sizes = [], [], np.bincount(positions[clustered])
+    for column in chosen:
+        values = series_of(table, column)
+        coding, conditions = fit_coding(values, n_bins, column, plain_only=True)
+        codes = coding.codes(values)
+        pairs = (codes * len(sizes) + positions)[clustered]
+        counts = np.bincount(pairs, minlength=len(conditions) * len(sizes)).reshape(-1, len(sizes))
+        frequent = np.flatnonzero((counts / sizes >= min_support).any(1))
+        items += [conditions[code] for code in frequent]
+        masks.append(codes[:, None] == frequent)
+    has = np.concatenate(masks, axis=1)
+    found = [
+        (label, pattern)
+        for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns"))
+        for pattern in _choose(has, positions == position, min_support, max_length)
+    ]
+    met = (np.logical_and.reduce(has[:, pattern], axis=1) for _, pattern in found)
+    measures, totals = counts_of([label for label, _ in found], met, label_array(labels), np.ones(len(table)))
     rules = tuple(
-        Rule(label, label if isinstance(label, str) else f"cluster {label}", combined, own, n_features=n_features)
-        for label, combined, own in zip(of_labels, chosen_patterns, counts, strict=True)
+        Rule(
+            label,
+            label if isinstance(label, str) else f"cluster {label}",
+            tuple(items[item] for item in pattern),
+            own,
+            n_features=table.width if table.names is None else None,
+        )
+        for (label, pattern), own in zip(found, measures, strict=True)
     )
     return Rules(rules, totals, divide=False, n_noise=int((~clustered).sum()))
 
 
-def _frequent_items(
-    table: Table, columns: Iterable[int], n_bins: int, positions: np.ndarray, min_support: float
-) -> tuple[list[Condition], np.ndarray]:
-    """Values of columns that are frequent in a cluster, and the points that have them, [n, items] of bool."""
-    conditions: list[Condition] = []
-    masks = []
-    sizes = np.bincount(positions[positions >= 0])
-    for column in columns:
-        name = column_key(table, column)
-        coding = fit_coding(table.column(column), n_bins, name, plain_only=True)
-        codes = coding.codes(table.column(column))
-        pairs = (codes * len(sizes) + positions)[positions >= 0]
-        counts = np.bincount(pairs, minlength=len(coding) * len(sizes)).reshape(-1, len(sizes))
-        frequent = np.flatnonzero((counts / sizes >= min_support).any(1))
-        conditions += [coding.conditions(name, column)[code] for code in frequent]
-        masks.append(codes[:, None] == frequent)
-    return conditions, np.concatenate(masks, axis=1)
+def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[tuple[int, ...]]:
+    """Choose patterns (tuples of items) of the points `inside` greedily.
 
-
-def _frequent(has: np.ndarray, min_support: float, max_length: int) -> list[tuple[Pattern, float]]:
-    """Frequent patterns of points [m, items], and the number of points that have them."""
-    import pandas as pd  # takes long
+    Priorities are updated lazily, because they can only decrease.
+    """
     from mlxtend.frequent_patterns import apriori  # takes long
 
-    frequent = np.flatnonzero(has.mean(0) >= min_support)
-    # fpgrowth finds the same patterns, but is 7 to 30 times slower if every point has a value in every column
-    found = apriori(pd.DataFrame(has[:, frequent]), min_support, max_len=max_length, low_memory=True)
-    patterns = (tuple(sorted(frequent[list(items)].tolist())) for items in found["itemsets"])
-    return list(zip(patterns, (found["support"] * len(has)).round().tolist(), strict=True))
-
-
-def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[Pattern]:
-    """Choose patterns greedily; priorities are updated lazily, because they can only decrease."""
     members = has[inside]
     covered = np.zeros(len(members), dtype=bool)
-    precision: dict[Pattern, float] = {}
-
-    def entry(pattern: Pattern) -> tuple[float, int, Pattern]:
-        met = members[:, pattern].all(1)
-        if pattern not in precision:
-            precision[pattern] = met.sum() / has[:, pattern].all(1).sum()
-        new = (met & ~covered).sum()
-        return (-new * precision[pattern] if new / len(members) >= min_support else 0.0), len(pattern), pattern
-
-    # The initial priorities are bounds, for a precision of 1
-    heap = [(-count, len(pattern), pattern) for pattern, count in _frequent(members, min_support, max_length)]
+    precision = cache(lambda pattern: members[:, pattern].all(1).sum() / has[:, pattern].all(1).sum())
+    frequent = np.flatnonzero(members.mean(0) >= min_support)
+    # fpgrowth finds the same patterns, but is 7 to 30 times slower if every point has a value in every column
+    found = apriori(pd.DataFrame(members[:, frequent]), min_support, max_len=max_length, low_memory=True)
+    heap = []
+    for items, support in zip(found["itemsets"], found["support"], strict=True):
+        # The initial priorities are bounds, for a precision of 1
+        heap.append((-round(support * len(members)), len(items), tuple(sorted(frequent[list(items)].tolist()))))
     heapq.heapify(heap)
-    chosen: list[Pattern] = []
+    chosen: list[tuple[int, ...]] = []
     while heap:
-        now = entry(heapq.heappop(heap)[2])
+        *_, pattern = heapq.heappop(heap)
+        met = members[:, pattern].all(1)
+        new = (met & ~covered).sum()
+        if new / len(members) < min_support:
+            continue
+        now = -new * precision(pattern), len(pattern), pattern
         if heap and now > heap[0]:
             heapq.heappush(heap, now)
-        elif now[0] < 0:
-            chosen.append(now[2])
-            covered |= members[:, now[2]].all(1)
         else:
-            break
+            chosen.append(pattern)
+            covered |= met
     general = [one for one in chosen if not any(set(other) < set(one) for other in chosen)]
     return sorted(general, key=lambda pattern: (-members[:, pattern].all(1).sum(), pattern))

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.memory import blocks
-
 from .metric import EncodedPoints
 
 EXACT = 2000  # largest cluster of which all points are tried as medoid
@@ -19,75 +17,70 @@ SAMPLE, CANDIDATES = 200, 20  # in larger clusters: size of the sample that sele
 
 
 @dataclass(frozen=True)
-class Objective:
-    """The objective that a clustering minimizes.
+class Solution:
+    """A clustering, its best centers as encoded rows and as indices of points, and its objective."""
 
-    It is the largest distance to a center ("kcenter"), the sum of squared distances to means ("kmeans") or the sum
-    of distances to medoids ("kmedian").
-    """
-
-    name: str
-
-    @property
-    def power(self) -> int:
-        """Exponent of the distances."""
-        return 2 if self.name == "kmeans" else 1
-
-    def center(self, points: EncodedPoints) -> tuple[Tensor, int]:
-        """Best center [1, m] of the points, and its index among them; means have no index, and get 0."""
-        if self.name == "kmeans":
-            return points.rows.mean(0, keepdim=True), 0
-        found = one_center(points) if self.name == "kcenter" else medoid(points)
-        return points.rows[found : found + 1], found
-
-    def centers(self, points: EncodedPoints, labels: Tensor, k: int) -> tuple[Tensor, list[int]]:
-        """Best centers of k clusters as encoded rows [K, m], and the indices of the points that they are."""
-        rows, positions = [], []
-        for cluster in range(k):
-            own = (labels == cluster).nonzero()[:, 0]
-            row, position = self.center(points.take(own))
-            rows.append(row)
-            positions.append(int(own[position]))
-        return torch.cat(rows), positions
-
-    def costs(self, points: EncodedPoints, rows: Tensor) -> Tensor:
-        """Cost of every point at every center, [n, K]."""
-        far = points.between(points.rows, rows)
-        return far.square() if self.power == 2 else far
-
-    def value(self, own: Tensor) -> float:
-        """Value of the objective, from the cost of every point at its own center."""
-        return float(own.amax() if self.name == "kcenter" else own.sum(dtype=torch.float64))
+    labels: Tensor
+    rows: Tensor
+    points: list[int]
+    value: float
 
 
 @dataclass(frozen=True)
 class InterpretableProblem:
-    """Points, their values of interest, and the requirements on the clusters."""
+    """Points, their values of interest, and the requirements on the clusters.
+
+    The objective is the largest distance to a center ("kcenter"), the sum of squared distances to means ("kmeans")
+    or the sum of distances to medoids ("kmedian").
+    """
 
     points: EncodedPoints
     codes: Tensor  # [n], values of interest
-    n_values: int
-    n_clusters: int
-    beta: float
-    objective: Objective
-
-    def frequencies(self, among: Tensor | slice = slice(None)) -> np.ndarray:
-        """Number of points of each value, [F], among some points or all."""
-        return torch.bincount(self.codes[among], minlength=self.n_values).cpu().numpy()
+    objective: str = "kcenter"
+    n_clusters: int = 1
+    beta: float = 0.0
 
     def counts(self, labels: Tensor) -> np.ndarray:
         """Number of points of each value in each cluster, [K, F]."""
-        k = int(labels.amax()) + 1
-        counts = torch.bincount(labels * self.n_values + self.codes, minlength=k * self.n_values)
-        return counts.view(k, self.n_values).cpu().numpy()
+        k, n_values = int(labels.amax()) + 1, int(self.codes.amax()) + 1
+        counts = torch.bincount(labels * n_values + self.codes, minlength=k * n_values)
+        return counts.view(k, n_values).cpu().numpy()
+
+    def center(self, mask: Tensor) -> tuple[Tensor, int]:
+        """Best center [1, m] of some points, and the index of the point that it is; for means, of any."""
+        own = mask.nonzero()[:, 0]
+        points = self.points.take(own)
+        if self.objective == "kmeans":
+            return points.rows.mean(0, keepdim=True), int(own[0])
+        found = one_center(points) if self.objective == "kcenter" else medoid(points)
+        return points.rows[[found]], int(own[found])
 
     def centers(self, labels: Tensor) -> tuple[Tensor, list[int]]:
-        """Best center of each cluster, and the indices of the points that they are."""
-        return self.objective.centers(self.points, labels, int(labels.amax()) + 1)
+        """Best centers of the clusters 0, 1, ..., as encoded rows [K, m] and as indices of points."""
+        clusters = range(int(labels.amax()) + 1)
+        rows, points = zip(*(self.center(labels == k) for k in clusters), strict=True)
+        return torch.cat(rows), [*points]
 
-    def costs(self, rows: Tensor, among: Tensor | None = None) -> Tensor:
+    def costs(self, rows: Tensor, among: Tensor | slice = slice(None)) -> Tensor:
         """Cost at every center, [n, K], of some points or all."""
-        return self.objective.costs(self.points if among is None else self.points.take(among), rows)
+        far = self.points.between(self.points.rows[among], rows)
+        return far.square() if self.objective == "kmeans" else far
+
+    def solution(self, labels: Tensor) -> tuple[Solution, Tensor]:
+        """The best centers of a clustering with its objective, and the costs of all points, [n, K]."""
+        rows, points = self.centers(labels)
+        far = self.costs(rows)
+        return Solution(labels, rows, points, total(self.objective, own_costs(far, labels))), far
+
+
+def own_costs(far: Tensor, labels: Tensor) -> Tensor:
+    """Entry of each row, [n], that a label selects from a table [n, K]."""
+    return far.gather(1, labels[:, None])[:, 0]
+
+
+def total(objective: str, costs: Tensor) -> float:
+    """Value of an objective, from the cost of every point at its own center."""
+    return float(costs.amax() if objective == "kcenter" else costs.sum(dtype=torch.float64))
 
 
 def one_center(points: EncodedPoints) -> int:
@@ -98,15 +91,15 @@ def one_center(points: EncodedPoints) -> int:
     needs about ten columns of the distance matrix.
     """
     best, least, witness = 0, torch.inf, 0
-    bound = torch.zeros_like(points.distances_to_point(0))
+    bound = points.distances_to(0)
     witnesses: set[int] = set()
     while witness not in witnesses:  # a witness may recur if rounding makes distances asymmetric
         witnesses.add(witness)
-        bound = torch.maximum(bound, points.distances_to_point(witness))
+        bound = torch.maximum(bound, points.distances_to(witness))
         candidate = int(bound.argmin())
         if float(bound[candidate]) >= least:
             break
-        radius, witness = (v.item() for v in points.distances_to_point(candidate).max(0))  # type: ignore[assignment]
+        radius, witness = (v.item() for v in points.distances_to(candidate).max(0))  # type: ignore[assignment]
         if radius < least:
             best, least = candidate, radius
     return best
@@ -118,21 +111,17 @@ def medoid(points: EncodedPoints) -> int:
     The result is exact up to 2000 points. In larger sets, the 20 points with the smallest sums of distances to a
     sample of 200 points are tried. The sample is spread evenly over the distances from a central point.
     """
-    n = len(points)
-    every = torch.arange(n, device=points.rows.device)
-    if n > EXACT:
-        sample = every[:: -(-n // SAMPLE)]
-        around = points.distances_to_point(int(_sums(points, sample, dim=1).argmin()))
-        sample = around.argsort()[:: -(-n // SAMPLE)]
-        every = _sums(points, sample, dim=1).argsort()[:CANDIDATES]
-    return int(every[_sums(points, every, dim=0).argmin()])
-
-
-def _sums(points: EncodedPoints, index: Tensor, dim: int) -> Tensor:
-    """Sums of the distances to the points `index`: over these [n] (dim=1), or over all [len(index)] (dim=0)."""
-    parts = blocks(len(index), 32 * len(points), points.rows.device)
-    found = [points.distances_to(index[part]).sum(dim) for part in parts]
-    return torch.cat(found) if dim == 0 else torch.stack(found).sum(0)
+    every = torch.arange(len(points), device=points.rows.device)
+    if len(points) > EXACT:
+        spread, distances, none = (
+            slice(None, None, -(-len(points) // SAMPLE)),
+            points.distances_to,
+            torch.zeros(()),
+        )
+        central = int(sum(map(distances, every[spread].tolist()), none).argmin())
+        sample = distances(central).argsort()[spread]
+        every = sum(map(distances, sample.tolist()), none).argsort()[:CANDIDATES]
+    return int(every[points.distances_to(every).sum(0).argmin()])
 
 
 def scores(counts: np.ndarray) -> np.ndarray:
@@ -147,12 +136,8 @@ def max_size(m: int, beta: float) -> float:
     """
     if m >= beta * 2**52:
         return math.inf
-    if m == 0:
-        return 0
-    size = max(1, math.floor(m / beta))
-    while m / (size + 1) >= beta:
-        size += 1
-    while m / size < beta:
+    size = math.floor(m / beta) + 2
+    while size and m / size < beta:
         size -= 1
     return size
 
@@ -181,7 +166,7 @@ def allot(most: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
     return given
 
 
-def beta_max(frequencies: Sequence[int], k: int) -> float:
+def beta_max(frequencies: Sequence[int] | np.ndarray, k: int) -> float:
     """Highest interpretability of any clustering into at most k clusters.
 
     Saisubramanian et al., section 2.1, except that the next point goes to the cluster whose score is best after

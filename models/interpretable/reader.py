@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -13,24 +12,20 @@ from neonxc.clusterings.readers import centroids
 from neonxc.common.registry import Values, pack_estimator, register, unpack_estimator
 
 from .beta import BetaInterpretable
-from .columns import Coding, level
-from .foi import Interest
+from .columns import Coding, Interest, level
 from .kcenter import CenterClusterer, KCenter
 from .metric import Metric
 from .strong import StronglyInterpretable
 
-COMMON = ("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "_metric", "_centers")
-OF_FOI = ("_interest", "foi_values_", "foi_codes_", "majority_")
-OF_BETA = ("objective_", "interpretability_", "interpretabilities_", "beta_max_", "converged_", "n_iter_")
-FITTED: dict[type[CenterClusterer], tuple[str, ...]] = {
-    KCenter: (*COMMON, "radius_"),
-    StronglyInterpretable: (*COMMON, *OF_FOI, "radius_"),
-    BetaInterpretable: (*COMMON, *OF_FOI, *OF_BETA),
-}
+FITTED = (
+    *("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "radius_", "_metric"),
+    *("_centers", "_interest", "foi_values_", "foi_codes_", "majority_", "objective_", "interpretability_"),
+    *("interpretabilities_", "beta_max_", "converged_", "n_iter_"),
+)
 
 
 def _pack(obj: CenterClusterer) -> Values:
-    values = pack_estimator(obj, FITTED[type(obj)])
+    values = pack_estimator(obj, FITTED)
     centers = obj.cluster_centers_
     if isinstance(centers, pd.DataFrame):
         values["kinds"] = {name: str(kind) for name, kind in centers.dtypes.items()}
@@ -40,13 +35,10 @@ def _pack(obj: CenterClusterer) -> Values:
 
 
 def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
-    obj = unpack_estimator(cls, values, FITTED[cls])
-    obj._validate_params()
+    obj = unpack_estimator(cls, values, FITTED)
     centers = values["centers"]
     if "kinds" in values:
         centers = pd.DataFrame(centers, index=obj.center_indices_).astype(values["kinds"])
-    if not len(centers) == len(obj._centers) == len(obj.classes_):
-        raise TypeError(f"the number of centers differs from the number of classes, {len(obj.classes_)}")
     obj.cluster_centers_ = centers
     return obj
 
@@ -55,19 +47,23 @@ def _pack_metric(metric: Metric) -> Values:
     if not isinstance(metric.name, str):
         raise TypeError(f"can't save a clustering whose metric is a function, {metric.name!r}")
     params = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in metric.params.items()}
-    return asdict(metric) | {"params": params}
+    return vars(metric) | {"params": params}
 
 
 def _unpack_coded(cls: type[Any], values: Values) -> Any:
-    """Rebuild a metric or an interest, whose columns have codings; None is that of a column of numbers."""
-    codings = [None if coding is None else Coding(**coding) for coding in values["codings"]]
-    return cls(**values | {"codings": codings})
+    """Rebuild a metric or an interest, whose columns have codings; None is that of a column of numbers.
+
+    In files of version 0.2, codings are dictionaries with more entries, and metrics have the entry "gaps".
+    """
+    values.pop("gaps", None)
+    codings = [[*coding.values()] if isinstance(coding, dict) else coding for coding in values["codings"]]
+    return cls(**values | {"codings": [coding and Coding(*coding[:3]) for coding in codings]})
 
 
-for _estimator in FITTED:
+for _estimator in (KCenter, StronglyInterpretable, BetaInterpretable):
     register(_estimator, _pack, _unpack)
 register(Metric, _pack_metric, _unpack_coded)
-register(Interest, asdict, _unpack_coded)
+register(Interest, vars, _unpack_coded)
 
 
 @read.register

@@ -1,24 +1,23 @@
 """Search for interpretable clusters with a low objective (Saisubramanian et al.).
 
 Algorithm 1 makes the clusters interpretable by the moves of Algorithms 2, 3 and 5. A move takes labels [n] and the
-cluster with the lowest score. It returns new labels, or None if it is not possible.
+cluster with the lowest score. It returns new labels, or the same ones if it is not possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .problem import InterpretableProblem, allot, beta_max, excess, free_places, max_size, scores
-from .relocation import Solution, open_clusters, reassign, relocate
-from .traversal import Starts, best_cover, draw_by_distance, farthest_first
-
-VALUE = attrgetter("value")
+from .problem import InterpretableProblem, Solution, allot, beta_max, excess, free_places, scores
+from .relocation import alternate, open_clusters, to_nearer, to_nearest
+from .traversal import Starts, best_cover, farthest_first
 
 
 def solve(problem: InterpretableProblem, starts: Starts, max_iter: int) -> tuple[Solution, bool, int]:
@@ -35,18 +34,28 @@ def solve(problem: InterpretableProblem, starts: Starts, max_iter: int) -> tuple
     steps : int
         Total number of iterations of Algorithm 1.
     """
-    found = [_finish(problem, labels) for labels in constructions(problem, starts)]
-    best = min(found, key=VALUE)
-    converged, steps = False, 0
-    for labels, least in _first_labels(problem, starts):
-        if steps and not least < best.value:
-            continue
-        reached, taken = improve(problem, labels, max_iter)
-        steps += taken
-        if reached is not None:
-            converged = True
-            best = min(best, _finish(problem, reached), key=VALUE)
-    return best, converged, steps
+
+    def finish(labels: Tensor) -> Solution:
+        _, labels = labels.unique(return_inverse=True)
+        return alternate(problem, open_clusters(problem, labels), to_nearer)
+
+    found = [finish(labels) for labels in constructions(problem, starts)]
+    certain, steps = len(found), 0
+    kcenter = problem.objective == "kcenter"
+    choose: Callable[[Tensor], Any] = torch.argmax
+    if starts.init == "random" and not kcenter:
+        choose = partial(starts.draw, power=2 if problem.objective == "kmeans" else 1)
+    for first in starts.first_centers(problem.points):
+        for cover in reversed([*farthest_first(problem.points, problem.n_clusters, first, choose)]):
+            # k + 1 points with pairwise distances of at least r are not covered by k centers with a radius < r / 2
+            if steps and kcenter and cover.radius / 2 >= min(one.value for one in found):
+                continue
+            labels = cover.labels if kcenter else alternate(problem, cover.labels, to_nearest).labels
+            reached, taken = improve(problem, labels, max_iter)
+            steps += taken
+            if reached is not None:
+                found.append(finish(reached))
+    return min(found, key=attrgetter("value")), len(found) > certain, steps
 
 
 def improve(problem: InterpretableProblem, labels: Tensor, max_iter: int) -> tuple[Tensor | None, int]:
@@ -61,18 +70,14 @@ def improve(problem: InterpretableProblem, labels: Tensor, max_iter: int) -> tup
         if score.min() >= problem.beta:
             return labels, step
         state = labels.cpu().numpy().tobytes()
-        if state in seen:
+        if state in seen:  # the last move was not possible, or undid earlier ones
             return None, step
         seen.add(state)
         cluster, too_many = int(score.argmin()), excess(counts, problem.beta)
-        for move in (boost_majority, reduce_minority):
+        for move in (boost_majority, reduce_minority, boost_interpretability):
             new = move(problem, labels, cluster)
-            if new is not None and excess(problem.counts(new), problem.beta) < too_many:
+            if excess(problem.counts(new), problem.beta) < too_many:
                 break
-        else:  # no move reduces the excess of points
-            new = boost_interpretability(problem, labels, cluster)
-        if new is None:
-            return None, step
         labels = new
     return None, max_iter
 
@@ -84,96 +89,58 @@ def constructions(problem: InterpretableProblem, starts: Starts) -> Iterator[Ten
     values go to clusters that can take them. If there are no more values than clusters, the strongly interpretable
     clustering is another one.
     """
-    frequencies = problem.frequencies()
-    most = min(problem.n_clusters, problem.n_values)
-    least = next(k for k in range(1, most + 1) if beta_max(frequencies.tolist(), k) >= problem.beta)
-    for k in range(least, most + 1):
-        yield _clusters_of_values(problem, frequencies, k)
-    if problem.n_values <= problem.n_clusters:
+    frequencies = torch.bincount(problem.codes).cpu().numpy()
+    order = np.argsort(-frequencies, kind="stable")
+    ranks = torch.from_numpy(order.argsort()).to(problem.codes.device)[problem.codes]
+    for k in range(1, min(problem.n_clusters, len(order)) + 1):
+        if beta_max(frequencies, k) >= problem.beta:
+            rest = (ranks >= k).nonzero()[:, 0]
+            labels = ranks.index_fill(0, rest, -1)
+            far = problem.costs(problem.centers(labels)[0], rest)
+            left = free_places(np.diag(frequencies[order[:k]]), problem.beta)
+            labels[rest], _ = assign_points(far, torch.zeros_like(far, dtype=torch.bool), left)
+            yield labels
+    if len(order) <= problem.n_clusters:
         yield best_cover(problem.points, problem.codes, problem.n_clusters, starts).labels
 
 
-def _clusters_of_values(problem: InterpretableProblem, frequencies: np.ndarray, k: int) -> Tensor:
-    """Labels with a cluster for each of the k most frequent values; other points go to clusters with capacity."""
-    codes = problem.codes
-    top = np.argsort(-frequencies, kind="stable")[:k]
-    position = torch.full((problem.n_values,), -1, dtype=torch.int64)
-    position[torch.from_numpy(top)] = torch.arange(k)
-    labels = position.to(codes.device)[codes]
-    rest, pure = (labels < 0).nonzero()[:, 0], (labels >= 0).nonzero()[:, 0]
-    centers, _ = problem.objective.centers(problem.points.take(pure), labels[pure], k)
-    far = problem.costs(centers, rest)
-    left = np.array([max_size(m, problem.beta) - m for m in frequencies[top].tolist()])
-    labels[rest], _ = assign_points(far, torch.zeros_like(far, dtype=torch.bool), left)
-    return labels
-
-
-def _first_labels(problem: InterpretableProblem, starts: Starts) -> Iterator[tuple[Tensor, float]]:
-    """Yield labels to start from, with a lower bound of the objective for the same number of clusters.
-
-    For k-center, k + 1 points with pairwise distances of at least r can't be covered by k centers with a radius
-    below r / 2.
-    """
-    objective = problem.objective
-    for first in starts.first_centers(problem.points):
-        choose = None
-        if starts.init != "farthest" and objective.name != "kcenter":
-            choose = partial(draw_by_distance, power=objective.power, random=starts.random)
-        for cover in reversed([*farthest_first(problem.points, problem.n_clusters, first, choose)]):
-            if objective.name == "kcenter":
-                yield cover.labels, cover.radius / 2
-            else:
-                yield reassign(problem, cover.labels), 0.0
-
-
-def _finish(problem: InterpretableProblem, labels: Tensor) -> Solution:
-    _, labels = labels.unique(return_inverse=True)
-    return relocate(problem, open_clusters(problem, labels))
-
-
-def boost_majority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
+def boost_majority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor:
     """Merge a cluster with the nearest one of the same majority value, and split the union by its main values.
 
     Algorithm 2. The points of other values are divided so that both clusters have about the same score.
     """
-    inside = labels == cluster
-    value = int(problem.frequencies(inside).argmax())
-    other = _nearest_cluster(problem, labels, inside, value)
-    return None if other is None else _split_union(problem, labels, cluster, other)
+    value = int(problem.counts(labels)[cluster].argmax())
+    return _split_union(problem, labels, cluster, _nearest_cluster(problem, labels, cluster, value))
 
 
-def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
+def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor:
     """Move points of other values, the farthest first, from a cluster to the nearest ones that can take them.
 
     Algorithm 3. A cluster can take points of its majority value, which raise its score, and other points as long
     as it stays interpretable.
     """
     counts = problem.counts(labels)
-    majority, left = counts.argmax(1), free_places(counts, problem.beta)
-    too_many = int(-left[cluster])
-    inside = labels == cluster
-    main = inside & (problem.codes == int(majority[cluster]))
-    movable = (inside & ~main).nonzero()[:, 0]
-    movable = movable[_costs(problem, main, movable).argsort(descending=True, stable=True)]
-    far = problem.costs(problem.centers(labels)[0], movable)
-    far[:, cluster] = torch.inf
-    welcome = torch.from_numpy(majority).to(labels.device) == problem.codes[movable][:, None]
-    welcome[:, cluster] = False
-    labels = labels.clone()
-    moved = 0
-    while moved < too_many:
-        free = (welcome | (torch.from_numpy(left).to(far.device) > 0)).any(1) & (labels[movable] == cluster)
-        chosen = free.nonzero()[: too_many - moved, 0]
+    majority, left = torch.from_numpy(counts.argmax(1)).to(labels.device), free_places(counts, problem.beta)
+    inside, main = labels == cluster, problem.codes == majority[cluster]
+    waiting = (inside & ~main).nonzero()[:, 0]
+    waiting = waiting[_costs(problem, inside & main, waiting).argsort(descending=True, stable=True)]
+    far = problem.costs(problem.centers(labels)[0], waiting)
+    labels, too_many = labels.clone(), int(-left[cluster])
+    while too_many:
+        welcome = majority == problem.codes[waiting][:, None]
+        chosen = (welcome | (torch.from_numpy(left).to(far.device) > 0)).any(1).nonzero()[:too_many, 0]
         if not len(chosen):
             break
         targets, left = assign_points(far[chosen], welcome[chosen], left)
-        assigned = targets >= 0
-        labels[movable[chosen[assigned]]] = targets[assigned]
-        moved += int(assigned.sum())
-    return labels if moved else None
+        chosen, targets = chosen[targets >= 0], targets[targets >= 0]
+        labels[waiting[chosen]] = targets
+        too_many -= len(chosen)
+        keep = torch.ones_like(waiting, dtype=torch.bool).index_fill(0, chosen, False)
+        waiting, far = waiting[keep], far[keep]
+    return labels
 
 
-def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor | None:
+def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor:
     """Make a frequent value, which is the majority value of no cluster, the majority value of this cluster.
 
     Algorithm 5. The cluster first takes the points of that value from the nearest cluster that has some. Then its
@@ -181,14 +148,13 @@ def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluste
     """
     counts = problem.counts(labels)
     top = np.argsort(-counts.sum(0), kind="stable")[: problem.n_clusters]
-    inside = labels == cluster
-    for value in [int(value) for value in top if value not in counts.argmax(1)]:
-        other = _nearest_cluster(problem, labels, inside, value)
-        if other is not None:
+    for value in top[~np.isin(top, counts.argmax(1))].tolist():
+        other = _nearest_cluster(problem, labels, cluster, value)
+        if other != cluster:
             new = torch.where((labels == other) & (problem.codes == value), cluster, labels)
-            further = _nearest_cluster(problem, new, new == cluster, value)
-            return _split_union(problem, new, cluster, other if further is None else further, value)
-    return None
+            further = _nearest_cluster(problem, new, cluster, value)
+            return _split_union(problem, new, cluster, other if further == cluster else further, value)
+    return labels
 
 
 def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tensor, np.ndarray]:
@@ -219,19 +185,17 @@ def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tenso
     while len(waiting):
         is_open = welcome[waiting] | (torch.from_numpy(left).to(far.device) > 0)
         cost = far[waiting].masked_fill(~is_open, torch.inf)
-        waiting, cost = waiting[cost.isfinite().any(1)], cost[cost.isfinite().any(1)]
-        if not len(waiting):
-            break
+        some = cost.isfinite().any(1)
+        waiting, cost = waiting[some], cost[some]
         two = cost.topk(min(2, cost.shape[1]), dim=1, largest=False)
         asked = two.indices[:, 0]
         free = welcome[waiting].gather(1, asked[:, None])[:, 0]
         taken = free.clone()
         order = (two.values[:, -1] - two.values[:, 0]).argsort(descending=True, stable=True)
         for cluster in asked.unique().tolist():
-            others = order[(asked[order] == cluster) & ~free[order]]
-            most = len(others) if left[cluster] == np.inf else int(left[cluster])
-            taken[others[:most]] = True
-            left[cluster] -= min(len(others), most)
+            others = order[(asked[order] == cluster) & ~free[order]][: int(min(left[cluster], len(far)))]
+            taken[others] = True
+            left[cluster] -= len(others)
         targets[waiting[taken]] = asked[taken]
         waiting = waiting[~taken]
     return targets, left
@@ -239,28 +203,31 @@ def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tenso
 
 def _costs(problem: InterpretableProblem, mask: Tensor, to: Tensor) -> Tensor:
     """Costs of the points `to` in the cluster given by a mask."""
-    row, _ = problem.objective.center(problem.points.take(mask.nonzero()[:, 0]))
-    return problem.costs(row, to)[:, 0]
+    return problem.costs(problem.center(mask)[0], to)[:, 0]
 
 
-def _nearest_cluster(problem: InterpretableProblem, labels: Tensor, inside: Tensor, value: int) -> int | None:
-    """The other cluster that has the point with the given value nearest to a cluster's center."""
+def _nearest_cluster(problem: InterpretableProblem, labels: Tensor, cluster: int, value: int) -> int:
+    """The other cluster that has the point with the given value nearest to a cluster's center.
+
+    If no other cluster has such points, it is the cluster itself.
+    """
+    inside = labels == cluster
     among = ((problem.codes == value) & ~inside).nonzero()[:, 0]
-    return int(labels[among[_costs(problem, inside, among).argmin()]]) if len(among) else None
+    return int(labels[among[_costs(problem, inside, among).argmin()]]) if len(among) else cluster
 
 
 def _split_union(
     problem: InterpretableProblem, labels: Tensor, cluster: int, other: int, value: int | None = None
-) -> Tensor | None:
+) -> Tensor:
     """Split the union of two clusters by its two most frequent values; `value`, if given, is one of them."""
-    union = (labels == cluster) | (labels == other)
-    frequencies = problem.frequencies(union)
+    frequencies = problem.counts(labels)[[cluster, other]].sum(0)
     if value is not None:
         frequencies[value] = len(labels) + 1
     first, second = np.argsort(-frequencies, kind="stable")[:2].tolist()
-    if not frequencies[second]:
-        return None
-    pure = [union & (problem.codes == first), union & (problem.codes == second)]
+    if cluster == other or not frequencies[second]:
+        return labels
+    union = (labels == cluster) | (labels == other)
+    pure = [union & (problem.codes == one) for one in (first, second)]
     rest = (union & ~pure[0] & ~pure[1]).nonzero()[:, 0]
     quota = int(allot([int(mask.sum()) for mask in pure], len(rest))[0])
     one, two = (_costs(problem, mask, rest) for mask in pure)

@@ -4,47 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import ROUND_FLOOR, Context
-from math import isfinite
-from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.data.table import Table
-
-from .foi import Interest, find_interest
-from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
-from .metric import EncodedPoints, Metric, fit_metric
+from .kcenter import CenterClusterer
 from .problem import beta_max
 
-FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
 
-
-class InterpretableClusterer(CenterClusterer):
-    """Base class of clusterers with features of interest."""
-
-    foi_bins: Any
-    foi_in_distance: bool
-    metric_params: dict[str, Any] | None
-    _interest: Interest
-
-    def _prepare(self, X: Any, foi: Any) -> tuple[Table, EncodedPoints, np.ndarray]:
-        """Read X; return the table, its encoded points, and their values of interest [n]."""
-        self._validate_params()
-        check_bins(self.foi_bins)
-        table = self._read(X, reset=True)
-        self._interest, codes = find_interest(table, foi, self.foi_bins)
-        if self.metric == "precomputed" and self._interest.columns:
-            raise ValueError('metric="precomputed" needs foi as an array, because the columns of X are distances')
-        left_out = [] if self.foi_in_distance else self._interest.columns
-        self._metric: Metric = fit_metric(table, self.metric, self.metric_params, left_out)
-        self.foi_values_, self.foi_codes_ = self._interest.values, codes
-        return table, self._metric.points(table), codes
-
-
-class StronglyInterpretable(InterpretableClusterer):
+class StronglyInterpretable(CenterClusterer):
     """k-center clustering in which all points of a cluster have the same value of interest.
 
     Each value has its own farthest-first traversal, and the next center is given to the value with the largest
@@ -92,8 +62,6 @@ class StronglyInterpretable(InterpretableClusterer):
     ([1, 1, 0, 2, 2], ['job is cook', 'job is cook', 'job is nurse'])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | FOI_CONSTRAINTS
-
     def __init__(
         self,
         n_clusters: int = 8,
@@ -135,17 +103,18 @@ class StronglyInterpretable(InterpretableClusterer):
             If there are fewer distinct points than `n_clusters`. Every distinct point is then a cluster.
         """
         del y
-        table, points, codes = self._prepare(X, foi)
+        table, points, on_device = self._prepare(X, foi)
+        self.foi_values_, self.foi_codes_ = self._interest.values, on_device.cpu().numpy()
         needed = len(self.foi_values_)
         if needed > self.n_clusters:
-            most = beta_max(np.bincount(codes).tolist(), self.n_clusters)
+            most = beta_max(np.bincount(self.foi_codes_), self.n_clusters)
             raise ValueError(
                 f"n_clusters={self.n_clusters} is less than the {needed} values of interest, which all need a "
                 f"cluster of their own; use n_clusters={needed} or more, fewer values (foi_bins), or "
                 f"BetaInterpretable with beta up to {floor_digits(most)}"
             )
-        self._cover(table, points, codes)
-        self.majority_ = codes[self.center_indices_]
+        self._cover(table, points, on_device)
+        self.majority_ = self.foi_codes_[self.center_indices_]
         return self
 
     def predict(self, X: Any, foi: Any = None) -> Any:
@@ -165,26 +134,13 @@ class StronglyInterpretable(InterpretableClusterer):
             A tensor if X is one, otherwise an array.
         """
         check_is_fitted(self, "labels_")
-        table = self._read(X, reset=False)
+        table = self._read(X)
         points, codes = self._metric.points(table), self._interest.read(table, foi)
-        _, labels = points.nearest(self._centers)
-        for value in range(len(self.foi_values_)) if codes is not None else []:
-            own = torch.from_numpy(np.flatnonzero(codes == value)).to(labels.device)
-            clusters = torch.from_numpy(np.flatnonzero(self.majority_ == value)).to(labels.device)
-            if len(own):
-                _, nearest = points.take(own).nearest(self._centers.to(labels.device)[clusters])
-                labels[own] = clusters[nearest]
-        return table.labels(labels)
-
-
-def check_bins(foi_bins: Any) -> None:
-    """Raise a ValueError unless edges of bins are increasing numbers."""
-    if isinstance(foi_bins, int | np.integer):
-        return
-    edges = list(foi_bins)
-    increasing = all(isinstance(edge, Real) and isfinite(edge) for edge in edges) and edges == sorted(set(edges))
-    if not edges or not increasing:
-        raise ValueError(f"foi_bins needs a number of bins or their increasing inner edges, got {foi_bins!r}")
+        allowed = None
+        if codes is not None:
+            allowed = torch.from_numpy(codes[:, None] == self.majority_).to(points.rows.device)
+            allowed |= ~allowed.any(1, keepdim=True)
+        return table.labels(points.nearest(self._centers, allowed)[1])
 
 
 def floor_digits(value: float) -> str:

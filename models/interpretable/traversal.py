@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ class Cover:
 
 
 def farthest_first(
-    points: EncodedPoints, k: int, first: int, choose: Callable[[Tensor], int] | None = None
+    points: EncodedPoints, k: int, first: int, choose: Callable[[Tensor], Any] = torch.argmax
 ) -> Iterator[Cover]:
     """Yield covers with 1, 2, ... k centers, each of which adds a center; end early if the radius is 0.
 
@@ -36,28 +37,22 @@ def farthest_first(
     in a metric space, the radius is at most twice the smallest possible radius for the number of centers (T.
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
     """
-    far = points.distances_to_point(first)
+    far = points.distances_to(first)
     cover = Cover([first], torch.zeros(len(points), dtype=torch.int64, device=far.device), far)
     yield cover
     for position in range(1, k):
         if not cover.radius > 0:
             return
-        center = int(cover.distances.argmax()) if choose is None else choose(cover.distances)
-        far = points.distances_to_point(center)
+        center = int(choose(cover.distances))
+        far = points.distances_to(center)
         labels = torch.where(far < cover.distances, position, cover.labels)
         cover = Cover([*cover.centers, center], labels, torch.minimum(far, cover.distances))
         yield cover
 
 
-def draw_by_distance(far: Tensor, power: int, random: np.random.RandomState) -> int:
-    """Draw the next center with probability proportional to a power of the distance."""
-    chance = far.double().cpu().numpy() ** power
-    return int(random.choice(len(chance), p=chance / chance.sum()))
-
-
 @dataclass(frozen=True)
 class Starts:
-    """How the first centers of several runs are chosen."""
+    """How the centers of several runs are chosen."""
 
     init: str
     n_init: int
@@ -68,6 +63,11 @@ class Starts:
         fixed = [points.outermost()] if self.init == "farthest" else []
         return fixed + [int(self.random.randint(len(points))) for _ in range(self.n_init - len(fixed))]
 
+    def draw(self, far: Tensor, power: int) -> int:
+        """Draw a further center with probability proportional to a power of the distance."""
+        chance = far.double().cpu().numpy() ** power
+        return int(self.random.choice(len(chance), p=chance / chance.sum()))
+
 
 def best_cover(points: EncodedPoints, codes: Tensor, k: int, starts: Starts) -> Cover:
     """The cover of least radius over several runs, with up to k centers, each for points of its own value alone.
@@ -77,25 +77,20 @@ def best_cover(points: EncodedPoints, codes: Tensor, k: int, starts: Starts) -> 
     with the largest radius.
     """
     rows = [(codes == value).nonzero()[:, 0] for value in range(int(codes.amax()) + 1)]
-    parts = [points.take(own) for own in rows] if len(rows) > 1 else [points]
-    firsts = zip(*map(starts.first_centers, parts), strict=True)
-    found = (_one_cover(parts, rows, first, k) for first in firsts)
-    return min(found, key=lambda cover: cover.radius)
-
-
-def _one_cover(parts: Sequence[EncodedPoints], rows: Sequence[Tensor], first: Sequence[int], k: int) -> Cover:
-    traversals = [farthest_first(part, k, start) for part, start in zip(parts, first, strict=True)]
-    covers = [next(traversal) for traversal in traversals]
-    for _ in range(k - len(covers)):
-        worst = max(range(len(covers)), key=lambda value: covers[value].radius)
-        if not covers[worst].radius > 0:
-            break
-        covers[worst] = next(traversals[worst])
-    if len(covers) == 1:
-        return covers[0]
-    n = sum(map(len, rows))
+    parts = [points.take(own) for own in rows]
+    runs = []
+    for firsts in zip(*map(starts.first_centers, parts), strict=True):
+        traversals = [farthest_first(part, k, first) for part, first in zip(parts, firsts, strict=True)]
+        covers = [next(traversal) for traversal in traversals]
+        for _ in range(k - len(covers)):
+            worst = max(range(len(covers)), key=lambda value: covers[value].radius)
+            if not covers[worst].radius > 0:
+                break
+            covers[worst] = next(traversals[worst])
+        runs.append(covers)
+    covers = min(runs, key=lambda covers: max(cover.radius for cover in covers))
     centers: list[int] = []
-    labels, distances = covers[0].labels.new_empty(n), covers[0].distances.new_empty(n)
+    labels, distances = torch.empty_like(codes), covers[0].distances.new_empty(len(codes))
     for own, cover in zip(rows, covers, strict=True):
         labels[own], distances[own] = cover.labels + len(centers), cover.distances
         centers += own[cover.centers].tolist()

@@ -13,69 +13,57 @@ from neonxc.common.processes import Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes
 from neonxc.data.inputs import are_labels, as_labels, label_array
-from neonxc.data.table import Table
 
 
-def check_options(model: Any, labels: bool, group: bool = False) -> None:
+def check_options(model: Any, labels: bool, group: Any) -> None:
     """Refuse parameters of a KernelKMeans that are invalid, or have no effect with or without given labels."""
     model._validate_params()
-    used = model.get_params(deep=False) | {"group": group}
+    used = vars(model) | {"group": group}
     for name in ("group", "batch_size", "weighted", "prune"):
         if model.objective != "lme" and used[name] not in (None, False):
             raise ValueError(f'{name} applies to objective="lme" alone, not to {model.objective!r}')
-    if model.batch_size is not None and (group or labels):
-        where = "to a group: its fits are" if group else "where labels are given: fits to them are"
+    if model.batch_size is not None and (group is not None or labels):
+        where = "to a group: its fits are" if group is not None else "where labels are given: fits to them are"
         raise ValueError(f"batch_size does not apply {where} full-batch")
 
 
-def given_clusters(
-    model: Any, labels: Any, kept: Tensor, ranks: Ranks
-) -> tuple[Tensor | None, Tensor, np.ndarray]:
-    """Positions of the given labels among the classes of all ranks, which points count, and the classes."""
+def counted(
+    model: Any, x: Tensor, weight: Tensor, labels: Any, ranks: Ranks
+) -> tuple[Tensor, Tensor, Tensor | None, np.ndarray]:
+    """Distinct points that count, their weights and given clusters, and the classes of all ranks."""
     name, own = ("init", model.init) if labels is None else ("labels", labels)
-    if isinstance(own, str):
-        return None, kept, np.arange(model.n_clusters)
-    with ranks.agreed():
-        values = label_array(own, name=name)
-        if ranks.alone or values.shape != (len(kept),) or are_labels(values).any():
-            columns, classes, clustered = as_labels(values, len(kept), kept.device, name=name)
-            kept = kept & clustered
-            found = classes[columns[kept].cpu().numpy()]
-        else:  # only other ranks have points in clusters
-            kept, found = torch.zeros_like(kept), values[:0]
-    classes = common_classes(found, ranks, name=name)
-    if not len(classes):
-        raise ValueError(f"{name} has no point that counts in a cluster")
-    if name == "init" and len(classes) != model.n_clusters:
-        raise ValueError(f"init has {len(classes)} different labels, n_clusters is {model.n_clusters}")
-    return torch.from_numpy(np.searchsorted(classes, found)).to(kept.device), kept, classes
-
-
-def possible_clusters(points: Tensor, k: int, fixed: bool, ranks: Ranks) -> int:
-    """Number of clusters, at most k, that points can form, of which those of a rank are distinct."""
-    different = min(k, len(torch.cat(ranks.gather(points[:k])).unique(dim=0)))
-    if different == k:
-        return k
-    if fixed:
+    kept, first, classes = weight > 0, None, np.arange(model.n_clusters)
+    if not isinstance(own, str):
+        with ranks.agreed():
+            values = label_array(own, name=name)
+            if ranks.alone or values.shape != (len(x),) or are_labels(values).any():
+                columns, classes, clustered = as_labels(values, len(x), x.device, name=name)
+                kept = kept & clustered
+                found = classes[columns[kept].cpu().numpy()]
+            else:  # only other ranks have points in clusters
+                kept, found = torch.zeros_like(kept), values[:0]
+        classes = common_classes(found, ranks, name=name)
+        if not len(classes):
+            raise ValueError(f"{name} has no point that counts in a cluster")
+        if name == "init" and len(classes) != model.n_clusters:
+            raise ValueError(f"init has {len(classes)} different labels, n_clusters is {model.n_clusters}")
+        first = torch.from_numpy(np.searchsorted(classes, found)).to(x.device)
+    k, n = len(classes), int(ranks.sum(kept.sum()))
+    if n < k:
+        raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
+    points, mass, first = merged(x[kept], weight[kept], first)
+    distinct = merged(points, mass, None)
+    different = len(torch.cat(ranks.gather(distinct[0][:k])).unique(dim=0))
+    if different >= k:
+        return points, mass, first, classes
+    if labels is not None:
         raise ValueError(f"X has {different} distinct points that count, fewer than the {k} clusters of labels")
     warn(
         f"Number of distinct clusters ({different}) found smaller than n_clusters ({k}). Possibly due to "
         "duplicate points in X.",
         ConvergenceWarning,
     )
-    return different
-
-
-def check_alike(model: Any, labels: bool, batch: Table, ranks: Ranks) -> None:
-    """Refuse models, columns and devices that differ between ranks."""
-    init = model.init if isinstance(model.init, str) else "labels"
-    parameters = model.get_params(deep=False) | {"init": init, "random_state": None}
-    ranks.same(
-        model=type(model)(**parameters),
-        labels="given" if labels else None,
-        columns=batch.names or batch.tensor.shape[1],
-        device=batch.tensor.device.type,
-    )
+    return *distinct, classes[:different]
 
 
 def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

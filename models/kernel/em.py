@@ -1,14 +1,16 @@
-"""The EM algorithm that finds supports, on all points at once or by mini-batches."""
+"""Fits of kernel k-means: EM for supports, on all points or by mini-batches, and the means of members."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from neonxc.clusterings.supports import Supports, by_cluster
+from neonxc.clusterings.supports import Supports, by_cluster, squared_distances
+from neonxc.common.memory import blocks
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.data.distributed import greatest
@@ -18,9 +20,9 @@ DEAD = 1e-12  # a support with less than this total responsibility has lost its 
 
 @dataclass(frozen=True)
 class Fit:
-    """Supports, the labels [n], the objective, and the objective before each iteration."""
+    """Supports or members of clusters, the labels [n], the objective, and that before each iteration."""
 
-    supports: Supports
+    model: Any
     labels: Tensor
     objective: float
     history: list[float]
@@ -125,8 +127,10 @@ def expectation(
     own, far = torch.zeros(len(x), dtype=torch.int64, device=x.device), x.new_zeros(len(x))
     for rows in supports.parts(x, clusters=None if labels is None else 1):
         points = x[rows]
-        if labels is None and mass.shape[1] == 1:
-            own[rows], far[rows] = _nearest(points, supports)
+        if labels is None and mass.shape[1] == 1:  # the step of k-means
+            centers = supports.points[:, 0]
+            least, own[rows] = torch.addmm(centers.square().sum(1), points, centers.T, alpha=-2).min(1)
+            far[rows] = (least + points.square().sum(1)).clamp(min=0)
             hits = x.new_zeros(len(points), len(mass)).scatter_(1, own[rows, None], weight[rows, None])
             mass += hits.sum(0)[:, None]
             total += (hits.T @ points)[:, None]
@@ -147,13 +151,6 @@ def expectation(
     sums = ranks.sum(torch.cat([mass.double().flatten(), total.double().flatten(), objective[None]]))
     mass, total = sums[: mass.numel()].view_as(mass).to(x), sums[mass.numel() : -1].view_as(total).to(x)
     return Statistics(mass, total, own, far, float(sums[-1]))
-
-
-def _nearest(x: Tensor, supports: Supports) -> tuple[Tensor, Tensor]:
-    """Labels [n] and distances [n] of points where each cluster has one support: the step of k-means."""
-    centers = supports.points[:, 0]
-    least, label = torch.addmm(centers.square().sum(1), x, centers.T, alpha=-2).min(1)
-    return label, (least + x.square().sum(1)).clamp(min=0)
 
 
 def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighted: bool, ranks: Ranks) -> Supports:
@@ -187,3 +184,73 @@ def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tens
         seeds = greatest(x[own], far[own], log_weights.shape[1], ranks)
         points[cluster, places] = seeds[places % len(seeds)]
     return replace(supports, points=points, log_weights=log_weights)
+
+
+@dataclass(frozen=True)
+class Members:
+    """Clusters as means of their members in the feature space of a Gaussian kernel."""
+
+    points: Tensor  # [n, d]
+    groups: Tensor  # [n]: cluster of every member
+    mass: Tensor  # [n]: weights of the members
+    gamma: float
+    norms: Tensor  # [K]: what sums of kernels are divided by, a cluster's mass or the length of its sum
+    lengths: Tensor  # [K]: squared lengths of the means
+
+    def distances(self, x: Tensor) -> Tensor:
+        """Squared distances [N, K] to the means in feature space: ``1 - 2 <Phi(x), mu> + |mu|^2``."""
+        mass = _masses(self.groups, self.mass, len(self.norms))
+        return self.far(_kernel_sums(x, self.points, mass, self.gamma))
+
+    def far(self, sums: Tensor) -> Tensor:
+        """The same from sums of kernels."""
+        return 1 - 2 * sums / self.norms + self.lengths
+
+    def flat(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Points [n, d], clusters [n] and log weights [n] in the soft minimum that stands for the distance.
+
+        By Prop. 4 of the NEON paper the two decide alike as far as all means are of one length.
+        """
+        return self.points, self.groups, (self.mass / self.norms[self.groups]).log()
+
+
+def feature_kmeans(
+    x: Tensor, labels: Tensor, k: int, gamma: float, mass: Tensor, spherical: bool, max_iter: int
+) -> Fit:
+    """Reassign points to the nearest mean in feature space, from given labels, until none moves.
+
+    The objective is the sum of squared distances in feature space. Means
+    have unit length where `spherical`; with ``max_iter=0`` the labels stay as they are.
+    """
+    history: list[float] = []
+    for iteration in progress_bar(range(max_iter + 1), desc="kernel k-means"):
+        masses = _masses(labels, mass, k)
+        sums = _kernel_sums(x, x, masses, gamma)
+        squares = (sums * masses).sum(0)  # squared lengths of the sums in feature space
+        norms = squares.sqrt() if spherical else masses.sum(0)
+        members = Members(x, labels, mass, gamma, norms, squares / norms.square())
+        far = members.far(sums)
+        own = far.gather(1, labels[:, None])[:, 0]
+        history.append(float((own * mass).sum(dtype=torch.float64)))
+        if iteration == max_iter:
+            break
+        moved = far.argmin(1)
+        for cluster in (torch.bincount(moved, minlength=k) == 0).nonzero()[:, 0].tolist():
+            moved[int(own.argmax())] = cluster  # an empty cluster starts again at the worst point
+            own[int(own.argmax())] = -math.inf
+        if bool((moved == labels).all()):
+            break
+        labels = moved
+    return Fit(members, labels, history[-1], history)
+
+
+def _masses(groups: Tensor, mass: Tensor, k: int) -> Tensor:
+    """Weights [n, k] of points in each cluster; zero in all but their own."""
+    return mass.new_zeros(len(groups), k).scatter_(1, groups[:, None], mass[:, None])
+
+
+def _kernel_sums(x: Tensor, points: Tensor, masses: Tensor, gamma: float) -> Tensor:
+    """Weighted sums [N, K] of the kernel ``exp(-gamma |x - u|^2)`` over the points of each cluster."""
+    row = x.element_size() * len(points)
+    parts = (squared_distances(x[rows], points) for rows in blocks(len(x), row, x.device))
+    return torch.cat([far.mul_(-gamma).exp_() @ masses.to(x) for far in parts])

@@ -20,7 +20,7 @@ from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_weights
 from neonxc.data.table import Table
 
-from .checks import check_alike, check_options, given_clusters, merged, possible_clusters
+from .checks import check_options, counted
 from .em import em
 from .seeding import Sample, best_run
 
@@ -135,18 +135,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         batch_size: int | None = None,
         random_state: Any = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.n_support = n_support
-        self.gamma = gamma
-        self.objective = objective
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.weighted = weighted
-        self.prune = prune
-        self.batch_size = batch_size
-        self.random_state = random_state
+        self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
+        del self.self
 
     def fit(
         self, X: Any, y: Any = None, *, labels: Any = None, sample_weight: Any = None, group: Any = None
@@ -185,27 +175,41 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         """
         del y
         ranks = Ranks(group)
+        fixed = labels is not None
         with ranks.agreed():
-            check_options(self, labels is not None, group is not None)
+            check_options(self, fixed, group)
             given, rows = readable(X, ranks)
             batch = self._read(given, reset=True)
             x = batch.tensor[rows]
             weight = as_weights(sample_weight, len(x), x.device)
-        check_alike(self, labels is not None, batch, ranks)
+        init = self.init if isinstance(self.init, str) else "labels"
+        ranks.same(
+            model=type(self)(**self.get_params(deep=False) | {"init": init, "random_state": None}),
+            labels="given" if fixed else None,
+            columns=batch.names or x.shape[1],
+            device=x.device.type,
+        )
         x = x.to(common_type(len(x), x.dtype, ranks))
         if not float(ranks.sum(weight.sum())) > 0:
             raise ValueError("sample_weight is zero everywhere: some weights have to be > 0")
-        first, kept, self.classes_ = given_clusters(self, labels, weight > 0, ranks)
-        points, mass, first = merged(x[kept], weight[kept], first)
-        k = len(self.classes_)
-        if (n := int(ranks.sum(kept.sum()))) < k:
-            raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
-        distinct = merged(points, mass, None)
-        found = possible_clusters(distinct[0], k, labels is not None, ranks)
-        if found < k:
-            self.classes_ = self.classes_[:found]
-            points, mass, first = distinct
-        self._fit(points, mass, first, labels is not None, batch.names, ranks)
+        points, mass, first, self.classes_ = counted(self, x, weight, labels, ranks)
+        total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
+        unit = total / number  # only ratios of weights matter
+        mass = (mass / unit).to(points)
+        # float32 distances are exact near the origin only
+        self._shift = ranks.sum(mass @ points) / number.to(points)
+        points = self._inner(points)
+        check_spread(points, batch.names, ranks=ranks)
+        seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
+        generator = torch.Generator(points.device).manual_seed(int(seed))
+        sample = Sample(points, mass, generator, ranks)
+        fit = best_run(self, len(self.classes_), sample, first, fixed)
+        self._model, objective, self.n_pruned_ = fit.model, fit.objective, 0
+        if self.prune is not None:
+            self._model, self.n_pruned_ = pruned(points, self._model, self.prune, ranks)
+            objective = em(points, self._model, first if fixed else None, mass, max_iter=0, ranks=ranks).objective
+        self.objective_ = objective * float(unit)
+        self.history_ = [value * float(unit) for value in fit.history]
         self._publish(batch.is_tensor)
         with ranks.agreed():
             self.labels_ = batch.labels(self._predict(x))
@@ -218,7 +222,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         ----------
         X : array, frame or tensor [N, d]
         """
-        batch = self._read(X, reset=False)
+        batch = self._read(X)
         return batch.labels(self._predict(batch.tensor))
 
     def transform(self, X: Any) -> Any:
@@ -228,7 +232,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         ----------
         X : array, frame or tensor [N, d]
         """
-        table = self._read(X, reset=False)
+        table = self._read(X)
         return table.labels(self._distances(table.tensor))
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -244,38 +248,17 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         -------
         float
         """
-        return -float(self._distances(self._read(X, reset=False).tensor).amin(1).sum())
+        return -float(self._distances(self._read(X).tensor).amin(1).sum())
 
     @property
     def _n_features_out(self) -> int:
         return len(self.classes_)
 
     @reads_tables
-    def _read(self, X: Any, reset: bool) -> Table:
+    def _read(self, X: Any, reset: bool = False) -> Table:
         if not reset:
             check_is_fitted(self, "gamma_")
         return Table.of_estimator(self, X, reset)
-
-    def _fit(
-        self, x: Tensor, mass: Tensor, first: Tensor | None, fixed: bool, names: list[str] | None, ranks: Ranks
-    ) -> None:
-        """Fit the supports, and set the objective and its history."""
-        total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
-        unit = total / number  # only ratios of weights matter
-        mass = (mass / unit).to(x)
-        self._shift = ranks.sum(mass @ x) / number.to(x)  # float32 distances are exact near the origin only
-        x = self._inner(x)
-        check_spread(x, names, ranks=ranks)
-        seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
-        generator = torch.Generator(x.device).manual_seed(int(seed))
-        sample = Sample(x, mass, generator, ranks)
-        self._model, objective, history = best_run(self, len(self.classes_), sample, first, fixed)
-        self.n_pruned_ = 0
-        if self.prune is not None:
-            self._model, self.n_pruned_ = pruned(x, self._model, self.prune, ranks)
-            objective = em(x, self._model, first if fixed else None, mass, max_iter=0, ranks=ranks).objective
-        self.objective_ = objective * float(unit)
-        self.history_ = [value * float(unit) for value in history]
 
     def _publish(self, as_tensor: bool) -> None:
         """Set the fitted attributes; pruned supports are left out."""

@@ -17,9 +17,8 @@ from neonxc.head import Head, centroid_head
 from neonxc.head.detection import Preprocessing
 from neonxc.network import NeuralizedClustering
 
-from .checks import check_options
+from .em import Members
 from .estimator import KernelKMeans
-from .members import Members
 
 COMPARED = 2000  # members by which the network of the objective "feature" is judged
 
@@ -63,7 +62,7 @@ def _pack(obj: KernelKMeans) -> Values:
 
 def _unpack(cls: type[KernelKMeans], values: Values) -> KernelKMeans:
     obj = unpack_estimator(cls, values, FITTED + INNER)
-    check_options(obj, labels=False)
+    obj._validate_params()
     check_number("gamma", obj._model.gamma)
     used = obj._distances(obj._shift[None].expand(1, obj.n_features_in_))  # what does not fit together shows now
     if used.shape != (1, len(obj.classes_)) or not isinstance(obj.history_, list):

@@ -6,8 +6,8 @@ A generator is in the same state on all ranks, so that what is drawn from it is 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,8 +17,7 @@ from neonxc.clusterings.supports import Supports, squared_distances, uniform
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import greatest
 
-from .em import drawn, em, expectation, mini_batch_em
-from .members import feature_kmeans
+from .em import Fit, drawn, em, expectation, feature_kmeans, mini_batch_em
 
 SAMPLE = 2000  # points whose distances the median heuristic looks at
 SEEDS = 10  # points per support from which mini-batches start
@@ -45,32 +44,29 @@ def plus_plus(sample: Sample, k: int) -> Tensor:
     """Greedy k-means++ (Arthur, Vassilvitskii, 2007): centers [k, d] among the points of all ranks.
 
     Each next center is the best of ``2 + log k`` draws with probabilities proportional to squared distances. Ranks
-    add up candidates, and how far the points are from them: two sums for each center.
+    add up candidates, and how far the points are from them.
     """
-    x, weight, ranks = sample.x, sample.weight, sample.ranks
-    chosen = _drawn(sample, weight, _of_ranks(weight.sum(dtype=torch.float64), ranks), 1)
-    far = squared_distances(x, chosen)[:, 0]
-    left = _of_ranks((far * weight).sum(dtype=torch.float64), ranks)
-    for _ in range(k - 1):
-        chance = far * weight
-        if not bool(left.sum() > 0):  # all points are centers already
-            chance, left = weight, _of_ranks(weight.sum(dtype=torch.float64), ranks)
-        candidates = _drawn(sample, chance, left, 2 + int(math.log(k)))
+    x, weight = sample.x, sample.weight
+    chosen, far, chance = x[:0], torch.full_like(weight, torch.inf), weight
+    for number in [1] + [2 + int(math.log(k))] * (k - 1):
+        candidates = _drawn(sample, chance, number)
         distances = torch.minimum(far[:, None], squared_distances(x, candidates))
-        sums = _of_ranks((distances * weight[:, None]).sum(0, dtype=torch.float64), ranks)
-        best = int(sums.sum(0).argmin())
-        chosen = torch.cat([chosen, candidates[best : best + 1]])
-        far, left = distances[:, best], sums[:, best]
+        best = int(sample.ranks.sum((distances * weight[:, None]).sum(0, dtype=torch.float64)).argmin())
+        chosen, far = torch.cat([chosen, candidates[[best]]]), distances[:, best]
+        chance = far * weight
     return chosen
 
 
-def _drawn(sample: Sample, chance: Tensor, masses: Tensor, number: int) -> Tensor:
-    """Points [number, d] of all ranks, drawn in proportion to `chance` [n], whose sums on the ranks are `masses`.
+def _drawn(sample: Sample, chance: Tensor, number: int) -> Tensor:
+    """Points [number, d] of all ranks, drawn in proportion to `chance` [n], or to the weights if it is zero.
 
     On a line on which every point has a piece as long as its chance, rank after rank, draws are places; the rank
     that a place belongs to tells the others which point is there.
     """
-    x, rank, ends = sample.x, sample.ranks.rank, masses.cumsum(0)
+    x, rank, masses = sample.x, sample.ranks.rank, _of_ranks(chance.sum(dtype=torch.float64), sample.ranks)
+    if not bool(masses.sum() > 0):
+        return _drawn(sample, sample.weight, number)
+    ends = masses.cumsum(0)
     places = torch.rand(number, generator=sample.generator, device=x.device, dtype=torch.float64) * ends[-1]
     own = torch.searchsorted(ends, places, right=True) == rank
     inner = places[own] - (ends - masses)[rank]
@@ -102,7 +98,7 @@ def seeded(sample: Sample, labels: Tensor, k: int, n_support: int, gamma: float 
         far = torch.minimum(far, (x - chosen[labels]).square().sum(1))
         chance = far * weight
     start = uniform(torch.stack(parts, dim=1), math.inf)
-    supports = em(x, start, labels, weight, max_iter=10, ranks=ranks).supports
+    supports = em(x, start, labels, weight, max_iter=10, ranks=ranks).model
     if isinstance(gamma, str):
         near = supports.pooled(supports.own_logits(x, labels))
         means = _from_means(x, labels, k, ranks), _from_means(x, torch.zeros_like(labels), 1, ranks)
@@ -123,29 +119,13 @@ def median_gamma(*squared: Tensor, ranks: Ranks = ALONE) -> float:
     They are given from the finest to the coarsest kind. Where most of one kind are zero (because most points are
     supports themselves, say), the next kind counts. The result is 1 where most of every kind are zero.
     """
-    coarsest = squared[-1].double()
-    total, n = ranks.sum(torch.stack([coarsest.sum(), coarsest.new_tensor(coarsest.numel())])).tolist()
-    zero = total / n * (1e-10 if squared[-1].dtype == torch.float64 else 1e-5)
-    for far in squared:
+    kinds = [torch.cat(ranks.gather(far)).flatten() for far in squared]
+    zero = float(kinds[-1].double().mean()) * (1e-10 if kinds[-1].dtype == torch.float64 else 1e-5)
+    for far in kinds:
         apart = far[far > zero]
-        number, of = ranks.sum(torch.tensor([len(apart), len(far)])).tolist()
-        if 2 * number >= max(1, of):
-            return 1 / _median(apart, number, ranks)
+        if 2 * len(apart) >= max(1, len(far)):
+            return 1 / float(apart.median())
     return 1.0
-
-
-def _median(values: Tensor, number: int, ranks: Ranks) -> float:
-    """The median of `number` positive values, these and those of other ranks; the lower one of two."""
-    if ranks.alone:
-        return float(values.median())
-    bits = values.double().view(torch.int64)  # positive numbers are in the order of their bits
-    least = bisect_left(
-        range(1 << 63),
-        (number + 1) // 2,
-        hi=(1 << 63) - 1,
-        key=lambda most: int(ranks.sum((bits <= most).sum())),
-    )
-    return float(torch.tensor(least).view(torch.float64))
 
 
 def _greatest(x: Tensor, score: Tensor, labels: Tensor, k: int, ranks: Ranks) -> Tensor:
@@ -159,40 +139,35 @@ def _greatest(x: Tensor, score: Tensor, labels: Tensor, k: int, ranks: Ranks) ->
     return every[every[..., 0].argmax(0), torch.arange(k, device=x.device), 1:]
 
 
-def best_run(
-    model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: bool
-) -> tuple[Any, float, list[float]]:
-    """Clusters, objective and history of the best of `n_init` starts of a KernelKMeans.
+def best_run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: bool) -> Fit:
+    """The best of `n_init` starts of a KernelKMeans.
 
     `labels` [n] are those to start from, or to keep where `fixed`.
     """
+    x, weight, generator = sample.x, sample.weight, sample.generator
     gamma = model.gamma
     if model.objective != "lme":  # for supports the median heuristic follows the start
-        x = sample.x[drawn(torch.ones_like(sample.weight), SAMPLE, sample.generator)]
-        gamma = median_gamma(squared_distances(x, x)) if gamma == "median" else float(gamma)
-    runs = [_run(model, k, sample, labels, fixed, gamma) for _ in range(model.n_init)]
-    return min(runs, key=lambda run: run[1])
-
-
-def _run(
-    model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: bool, gamma: float | str
-) -> tuple[Any, float, list[float]]:
-    x, weight, generator, keep = sample.x, sample.weight, sample.generator, labels if fixed else None
+        points = x[drawn(torch.ones_like(weight), SAMPLE, generator)]
+        gamma = median_gamma(squared_distances(points, points)) if gamma == "median" else float(gamma)
     size = len(x) if model.batch_size is None else max(model.batch_size, SEEDS * k * model.n_support)
-    if labels is None and size < len(x):
-        sample = replace(sample, x=x[drawn(weight, size, generator)], weight=weight.new_ones(size))
-    if labels is None:
-        labels = _start(model.init, k, sample)
-    if model.objective != "lme":
-        max_iter = 0 if fixed else model.max_iter
-        return feature_kmeans(x, labels, k, float(gamma), weight, model.objective == "spherical", max_iter)
-    supports = seeded(sample, labels, k, model.n_support, gamma)
     options: dict[str, Any] = {"weighted": model.weighted, "max_iter": model.max_iter, "tol": model.tol}
-    if model.batch_size is None:
-        fit = em(x, supports, keep, weight, ranks=sample.ranks, **options)
-    else:
-        fit = mini_batch_em(x, supports, weight, generator, model.batch_size, **options)
-    return fit.supports, fit.objective, fit.history
+    runs = []
+    for _ in range(model.n_init):
+        some, start = sample, labels
+        if start is None:
+            if size < len(x):
+                some = replace(sample, x=x[drawn(weight, size, generator)], weight=weight.new_ones(size))
+            start = _start(model.init, k, some)
+        if model.objective != "lme":
+            max_iter, spherical = 0 if fixed else model.max_iter, model.objective == "spherical"
+            runs.append(feature_kmeans(x, start, k, gamma, weight, spherical, max_iter))
+            continue
+        supports = seeded(some, start, k, model.n_support, gamma)
+        if model.batch_size is None:
+            runs.append(em(x, supports, start if fixed else None, weight, ranks=sample.ranks, **options))
+        else:
+            runs.append(mini_batch_em(x, supports, weight, generator, model.batch_size, **options))
+    return min(runs, key=attrgetter("objective"))
 
 
 def _start(init: Any, k: int, sample: Sample) -> Tensor:

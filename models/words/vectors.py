@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import blocks
@@ -373,11 +373,7 @@ class WordVectors(nn.Module):
                     f"text {n} has no word of the vocabulary: {texts[n][:50]!r}; covers(texts) finds such texts"
                 )
         for block in blocks(len(found), bytes_per_letter * max(map(len, texts))):
-            lengths = np.array([*map(len, found[block])])
-            inside = np.arange(lengths.max()) < lengths[:, None]
-            ids = np.full(inside.shape, -1)
-            ids[inside] = [*chain(*found[block])]
-            yield torch.from_numpy(ids).to(self.vectors.device)
+            yield pad_sequence([*map(torch.tensor, found[block])], True, -1).to(self.vectors.device)
 
     def _shares(self, ids: Tensor) -> Tensor:
         """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""

@@ -334,15 +334,13 @@ def kcenter_cost(
     2.0
     """
     from neonxc.models.interpretable.metric import fit_metric  # depends on this package
-    from neonxc.models.interpretable.problem import Objective
+    from neonxc.models.interpretable.problem import InterpretableProblem
 
     table = Table.read(X)
     points = fit_metric(table, metric, metric_params).points(table)
-    index, number = _numbered(labels, points.rows)
-    objective = Objective("kcenter")
-    centers, _ = objective.centers(points, index, number)
-    own = objective.costs(points, centers).gather(1, index[:, None])
-    return objective.value(own)
+    index, _ = _numbered(labels, points.rows)
+    found, _ = InterpretableProblem(points, index).solution(index)
+    return found.value
 
 
 def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *, group: Any = None) -> float:
