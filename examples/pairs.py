@@ -5,7 +5,7 @@
 
 Every text of a sample is paired with its nearest neighbor. The picture shows one pair with the words that BiLRP
 connects. With --compare, the most relevant words of the first text are masked, by five methods: relevance against
-the mean of all texts (one pass), that of the cosine, BiLRP (a pass per dimension), gradient × input, and occlusion.
+the mean of all texts (one pass), that of the cosine, BiLRP (a pass per dimension), gradient × input, occlusion.
 """
 
 from __future__ import annotations

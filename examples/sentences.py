@@ -5,7 +5,7 @@
 
 The default texts are descriptions of Debian's packages, of which apt keeps a copy after ``apt-get update -o
 Acquire::Languages=en``. On them, a small BERT (two layers of 128) is trained, so that the example runs without a
-download: two pieces of one description shall have similar embeddings (SimCSE's loss). The page shows, per cluster,
+download: descriptions from one section of the archive shall have similar embeddings. The page shows, per cluster,
 the words that speak for it and its most typical texts. With --compare, pixel-flipping compares NEON with other
 methods on held-out texts; with --save, the encoder is written to a folder.
 """
@@ -35,7 +35,7 @@ from neonxc.evaluation.methods import pda
 from neonxc.models import SentenceEncoder
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-PIECE = 24  # words of the two pieces of a text
+PIECE = 24  # words of a text that are seen at a time
 TEMPERATURE = 0.05  # of the contrastive loss
 HELD_OUT = 100  # texts on which methods are compared
 
@@ -54,10 +54,11 @@ def tokenizer_of(texts: list[str], size: int = 8000) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=found, model_max_length=64, **named)
 
 
-def trained(texts: list[str], seconds: float, kind: str = "bert", seed: int = 0) -> SentenceEncoder:
-    """Train a small transformer that gives two pieces of a text similar embeddings, unlike those of other texts."""
+def trained(corpus: Corpus, seconds: float, kind: str = "bert", seed: int = 0) -> SentenceEncoder:
+    """Train a small transformer that gives texts of one topic similar embeddings, unlike those of other topics."""
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
+    texts = corpus.texts
     tokenizer = tokenizer_of(texts)
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     inner = {"d_ff": 512, "d_kv": 32} if kind == "t5" else {"intermediate_size": 512}
@@ -65,13 +66,18 @@ def trained(texts: list[str], seconds: float, kind: str = "bert", seed: int = 0)
     encoder = SentenceEncoder((T5EncoderModel if kind == "t5" else AutoModel.from_config)(config), tokenizer)
     optimizer = torch.optim.AdamW(encoder.parameters(), 1e-3)
     words, begin, step = [text.split() for text in texts], time.perf_counter(), 0
+    members = [np.flatnonzero(corpus.labels == topic) for topic in range(len(corpus.topics))]
     encoder.train()
     while (spent := time.perf_counter() - begin) < seconds:
-        batch = [words[i] for i in draw.integers(len(words), size=128)]
+        topics = draw.integers(len(members), size=64)
         for group in optimizer.param_groups:
             group["lr"] = 1e-3 * min(1, step / 100) * (1 - spent / seconds)
-        one, other = (embedded(encoder, [piece(text, draw) for text in batch]) for _ in range(2))
-        loss = F.cross_entropy(one @ other.T / TEMPERATURE, torch.arange(len(batch)))
+        one, other = (
+            embedded(encoder, [piece(words[draw.choice(members[topic])], draw) for topic in topics])
+            for _ in range(2)
+        )
+        alike = torch.from_numpy(topics[:, None] == topics).fill_diagonal_(False)
+        loss = F.cross_entropy((one @ other.T / TEMPERATURE).masked_fill(alike, -torch.inf), torch.arange(64))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -159,7 +165,7 @@ def main(
         corpus = Corpus(lines, np.zeros(len(lines), dtype=int), ["all"])
     shortened = [" ".join(text.split()[:40]) for text in corpus.texts]
     features = (
-        trained(corpus.texts, seconds, kind) if encoder is None else SentenceEncoder.from_pretrained(encoder)
+        trained(corpus, seconds, kind) if encoder is None else SentenceEncoder.from_pretrained(encoder)
     )
     points = features.points(shortened).numpy()
     held_out = np.random.default_rng(0).permutation(len(points)) < HELD_OUT
