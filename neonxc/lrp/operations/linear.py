@@ -68,8 +68,10 @@ def _layer_with_bias(
     separate_bias = None  # added by an operation of its own if a parameter depends on the input
     if tracer.tensors.depends_on_input(weight) or tracer.tensors.depends_on_input(bias):
         bias, separate_bias = None, bias
-    if tracer.tensors.depends_on_input(weight):
+    if requiring_grad(weight):
         y = _product(tracer, apply, input, weight)
+    elif gate := tracer.tensors[weight].gate:
+        y = apply(input, weight) if requiring_grad(input) else tracer.as_gate(apply, (input, weight), {}, gate)
     else:
         w, b = constants(input, weight, bias)
         layer = LinearLayer(w, _column(b, weight.ndim - 2), apply, transpose, channels)
@@ -81,14 +83,6 @@ def _layer_with_bias(
     if separate_bias is None:
         return y
     return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, (-1, *[1] * (weight.ndim - 2))))
-
-
-def _product(tracer: Tracer, apply: Apply, input: Tensor, weight: Tensor) -> Any:
-    """Compute a layer whose weight depends on the input too, as a product of two values."""
-    if not (weight.requires_grad or input.requires_grad):
-        return tracer.as_gate(apply, (input, weight), {}, tracer.tensors[weight].gate)
-    y = apply(input, weight)
-    return halve_relevance(y) if weight.requires_grad and input.requires_grad else y
 
 
 @operation("linear", _RULE, "gates")
