@@ -178,7 +178,10 @@ def relevance_from_baseline(
     competitor: Any,
 ) -> Tensor:
     """Relevance [N, ...] of inputs x [N, ...]; :class:`neonxc.NEON` describes the two rules in its notes."""
-    base = _expanded(along, x)
+    if along.ndim and along.shape != x.shape[1:]:
+        got, needed = list(along.shape), list(x.shape[1:])
+        raise ValueError(f"along needs a number or a baseline shaped like one input, {needed}, got {got}")
+    base = along.to(x).expand(x.shape[1:])
     a = carrier.features(x).detach()
     columns, wanted = decisions.columns(a, target)
     rival = decisions.rivals(a, columns, target, competitor)
@@ -193,11 +196,3 @@ def relevance_from_baseline(
     weights = [decisions.weights(carrier.features(point), columns, rival) for point in path]
     decide = decisions.of_columns(rows(a), columns, rival, wanted, torch.stack(weights).mean(0))
     return next(carrier.record(x).relevance([decide], "midpoint"))
-
-
-def _expanded(along: Tensor, x: Tensor) -> Tensor:
-    """A baseline with the shape of one of the inputs [N, ...]."""
-    if along.ndim and along.shape != x.shape[1:]:
-        got, needed = list(along.shape), list(x.shape[1:])
-        raise ValueError(f"along needs a number or a baseline shaped like one input, {needed}, got {got}")
-    return along.to(x).expand(x.shape[1:])
