@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import neonxc
-from neonxc.clusterings.labelled import MOST, labelled
+from neonxc.clusterings.supports import MOST, labelled
 from neonxc.clusterings.surrogate import _warn_of_labels, radii
 from neonxc.common.numbers import percent
 from neonxc.head import Noise

@@ -54,8 +54,6 @@ class Record:
 
     def slope(self, decide: Decide) -> Tensor:
         """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
-        if self.carrier.missing == "word":
-            raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
         return self.carrier.each(self.features, lambda block, x: decide(block).multiplier(x))
 
 
