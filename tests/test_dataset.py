@@ -327,17 +327,22 @@ def test_a_finished_run_is_not_done_again(tmp_path, whole):
     assert sum((Watched(marks).read() - first).values()) == SAMPLED
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_what_can_not_be_read_is_named(tmp_path, workers):
-    loader = DataLoader(Watched(tmp_path, end="error", item=37), 4, num_workers=workers)
-    with pytest.raises(ValueError, match="item 37 of data can't be read: OSError: the disk is gone"):
-        attribute_dataset(network(), loader, tmp_path / "out", progress=False)
-    with pytest.raises(ValueError, match="item 41 of data can't be read: OSError: the stream is dry"):
-        attribute_dataset(network(), Stream(POINTS, 41), tmp_path / "stream", progress=False)
+def test_what_can_not_be_read_is_named(tmp_path):
     X = POINTS.copy()
     X[41, 2] = np.nan
     with pytest.raises(ValueError, match="item 41 of data: X has a value that is not finite"):
-        attribute_dataset(network(), X, tmp_path / "nan", progress=False)
+        attribute_dataset(network(), X, tmp_path / "out", progress=False)
+    with pytest.raises(ValueError, match="item 41 of data can't be read: OSError: the stream is dry"):
+        attribute_dataset(network(), Stream(POINTS, 41), tmp_path / "stream", progress=False)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_in_a_worker_names_the_item(tmp_path, workers):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    loader = DataLoader(Watched(marks, POINTS[:38], "error", 37), 4, num_workers=workers)
+    with pytest.raises(ValueError, match="item 37 of data can't be read: OSError: the disk is gone"):
+        attribute_dataset(network(), loader, tmp_path / "out", progress=False)
 
 
 def test_half_a_shard_is_never_there(tmp_path, monkeypatch, whole):
