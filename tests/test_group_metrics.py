@@ -30,6 +30,7 @@ from neonxc.evaluation import (
     wad,
     waes,
 )
+from neonxc.evaluation.imputers import default_imputer
 from neonxc.trees import IMM
 
 WINE = scale(load_wine().data)
