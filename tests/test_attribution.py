@@ -13,7 +13,7 @@ from captum.metrics import infidelity, sensitivity_max
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.cluster import DBSCAN, Birch, BisectingKMeans, KMeans
+from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.datasets import load_digits, load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler, scale
@@ -34,7 +34,7 @@ from witnesses import (
 import neonxc
 from neonxc import NEON
 from neonxc.head.competition import take_most
-from neonxc.lrp import Composite, Epsilon, Gamma
+from neonxc.lrp import Composite, Epsilon
 from neonxc.trees import ExKMC
 
 X = blobs(k=5)
@@ -73,27 +73,6 @@ def test_equations_2_and_4_also_where_the_logit_is_negative(target, beta):
     single = NEON(net).attribute(NEW.astype(np.float32), target=target)
     assert single.dtype == np.float32
     assert_close(single, wanted, rtol=2e-3)
-
-
-@pytest.mark.parametrize(("shift", "size"), [(1.0, 1), (-300.0, 7)])
-def test_the_origin_is_of_no_account_and_the_unit_is_that_of_squares(shift, size):
-    move = shift * np.arange(1, 5)
-    here = NEON(network()).attribute(NEW)
-    there = NEON(network(CENTERS * size + move, beta=1e-3 / size**2)).attribute(NEW * size + move)
-    assert_close(there, here * size**2, rtol=1e-8)
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.1, 1.0])
-def test_continuous_where_the_nearest_competitor_changes(beta):
-    net = network(np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 3.0]]), beta)
-    step = 1e-7
-    points = np.array([[0.5 - step, 0.5 + step], [0.5 + step, 0.5 - step]])
-    assert (net(tensor(points))[:, 0] > 0).all()
-    before, after = NEON(net).attribute(points)
-    assert np.abs(after - before).max() < 100 * step
-    net.beta = math.inf  # min-take-all jumps there
-    before, after = NEON(net).attribute(points)
-    assert np.abs(after - before).max() > 0.1
 
 
 def test_negative_logits_stay_bounded_near_the_poles():
@@ -264,8 +243,8 @@ def test_summary_by_brute_force():
         wanted = members[np.argsort(-logits[members, k])][:4]
         np.testing.assert_allclose(logits[found.prototypes[k], k], logits[wanted, k])
         assert set(found.prototypes[k]) <= set(members)
-        names = [iris.columns[i] for i in np.argsort(-found.relevance[k])]
-        assert [name for name, _ in found.top(k, 2)] == names[:2]
+        names = iris.columns[np.argsort(-found.relevance[k])]
+        assert [name for name, _ in found.top(k, 2)] == list(names[:2])
         assert f"cluster {k} ({len(members)} points)\n    {names[0]} " in str(found)
 
 
@@ -292,15 +271,6 @@ def test_summary_tells_the_direction():
     flat = iris.assign(d=2.0)
     same = NEON(neonxc.neuralize(means.assign(d=2.0).to_numpy(), flat)).summary(flat)
     assert same.values.comparison(0, 3) == "= 2 vs 2"
-
-
-def test_the_overall_mean_counts_noise():
-    net = neonxc.neuralize(DBSCAN(0.5).fit(X[:, :2]), X[:, :2])
-    found = NEON(net).summary(X[:, :2])
-    own = net.predict(X[:, :2])
-    assert found.n_noise == (own == -1).sum() > 0
-    np.testing.assert_allclose(found.values.overall, X[:, :2].mean(0))
-    np.testing.assert_allclose(found.values.means, [X[own == k, :2].mean(0) for k in net.classes_])
 
 
 def test_summary_of_an_empty_cluster_and_unnamed_columns():
@@ -387,14 +357,6 @@ def test_targets_on_a_map(rule, pooled):
     assert isinstance(neon_.heatmaps(images.numpy()), np.ndarray)
 
 
-def test_midpoint_rule_conserves_through_a_network_without_bias():
-    """Where every feature is active, nothing gets lost: relevance sums to the logit."""
-    features = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
-    net, _ = deep(features, tensor(X))
-    relevance = NEON(net, Composite(Gamma(0.0)), head_rule="midpoint").attribute(NEW)
-    assert_close(relevance.sum(axis=1), net(tensor(NEW)).amax(dim=1).detach(), rtol=1e-8)
-
-
 def test_summary_of_deep_features():
     images = torch.randn(20, 2, 9, 7, dtype=torch.float64)
     net, centers = deep(conv_map(), images)
@@ -437,16 +399,12 @@ def test_captum_methods_run_on_the_network():
 def test_noise_tunnel():
     net, x = network(), tensor(NEW)
     plain = NEON(net).attribute(x, target=1)
-    tunnel = NoiseTunnel(NEON(net))
-    kwargs = {"nt_type": "smoothgrad", "nt_samples": 4}
+    tunnel, kwargs = NoiseTunnel(NEON(net)), {"nt_type": "smoothgrad", "nt_samples": 4}
     assert_close(tunnel.attribute(x, stdevs=0.0, target=1, **kwargs), plain)
+    assert_close(tunnel.attribute((x,), stdevs=0.0, target=1, **kwargs)[0], plain)
     noisy = tunnel.attribute(x, stdevs=5.0, target=torch.arange(len(x)) % 5, **kwargs)
     assert noisy.shape == x.shape
     assert not torch.allclose(noisy, plain)
-    (inside,) = tunnel.attribute((x,), stdevs=0.0, target=1, **kwargs)
-    assert_close(inside, plain)
-    gradients = NoiseTunnel(IntegratedGradients(net)).attribute(x, stdevs=0.1, target=1, n_steps=4, **kwargs)
-    assert gradients.shape == x.shape
 
 
 def test_infidelity_and_sensitivity():
@@ -486,23 +444,6 @@ def test_attribution_contract():
 # --- targets, modes and devices -----------------------------------------------------------------------------
 
 IRIS = load_iris().data
-
-
-def test_a_network_in_training_mode_is_refused_and_left_as_it_is():
-    torch.manual_seed(0)
-    encoder = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
-    images, before = torch.rand(4, 3, 6, 6), encoder[1].running_mean.clone()
-    with pytest.raises(
-        ValueError, match=r"features is in training mode: its BatchNorm2d \('1'\) would change its statistics"
-    ):
-        neonxc.neuralize(np.eye(4)[:3], images, features=encoder)
-    assert torch.equal(encoder[1].running_mean, before)
-    net = neonxc.neuralize(np.eye(4)[:3], images, features=encoder.eval())
-    encoder.train()
-    for call in (net.predict, NEON(net).attribute, NEON(net).summary):
-        with pytest.raises(ValueError, match="in training mode"):
-            call(images)
-    assert torch.equal(encoder[1].running_mean, before)
 
 
 @pytest.fixture

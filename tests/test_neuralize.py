@@ -157,14 +157,6 @@ def test_decides_as_the_clusterer_by_the_literal_logits(name, dtype):
         assert_same_decisions(net, model, data.astype(dtype))
 
 
-@pytest.mark.parametrize("make", [np.asarray, tensor, list, np.float32])
-def test_bare_centers(make):
-    net = neonxc.neuralize(make(X[:5]))
-    wanted = two_layer_logits(NEW, np.asarray(make(X[:5]), dtype=float))
-    np.testing.assert_allclose(net(tensor(NEW)).numpy(), wanted, rtol=1e-10, atol=1e-8)
-    np.testing.assert_array_equal(net.classes_, range(5))
-
-
 def test_negative_and_many_clusters_keep_their_labels():
     model = Birch(n_clusters=2, threshold=6).fit(X)
     model.subcluster_labels_ = np.array([-3, 12])[model.subcluster_labels_]
@@ -486,6 +478,8 @@ def test_noise_is_in_no_summary_and_of_no_account_to_beta():
     assert summary.sizes.tolist() == [(predicted == 0).sum(), (predicted == 1).sum()]
     assert summary.n_noise == (predicted == -1).sum()
     assert f"\nnoise ({summary.n_noise} points)\n" in str(summary)
+    assert np.allclose(summary.values.overall, data.mean(0))
+    assert np.allclose(summary.values.means, [data[predicted == k].mean(0) for k in (0, 1)])
     relevance = neonxc.NEON(net).attribute(data)
     for k in (0, 1):
         assert (predicted[summary.prototypes[k]] == k).all()

@@ -184,7 +184,9 @@ def test_training_mode_is_a_clear_error(net, images):
     neon = neonxc.NEON(cluster(net, images))
     net.train()
     before = state(net)
-    for ask in (neon.attribute, neon.heatmaps, lambda x: LRP(net).attribute(x, target=0)):
+    again = lambda x: neonxc.neuralize(neon.net.head.detection.directions, x, neon.net.features)  # noqa: E731
+    lrp = lambda x: LRP(net).attribute(x, target=0)  # noqa: E731
+    for ask in (neon.attribute, neon.heatmaps, neon.summary, neon.net.predict, lrp, again):
         with pytest.raises(ValueError, match=r"its BatchNorm.*change its statistics; call .eval\(\)"):
             ask(images)
     assert state(net) == before  # in particular, BatchNorm has not counted the images
