@@ -272,7 +272,7 @@ def test_texts_by_word_vectors():
     texts = ["the sun and the moon shine", "salt the soup", "stars, sun and moon", "stir the soup with salt"] * 6
     words = WordVectors.from_texts(texts, n_dimensions=3)
     model = KernelKMeans(2, 2, random_state=0).fit(words.points(texts))
-    found = neonxc.explain(model, texts, features=words, fast=True).contents
+    found = neonxc.explain(model, texts, features=words).contents
     assert found.kind == "texts"
     assert any("soup" in card.name for card in found.cards)
     assert found.cards[0].prototypes[0].marks

@@ -193,6 +193,7 @@ def test_training_mode_is_a_clear_error(net, images):
     dropout = nn.Sequential(nn.Flatten(), nn.Linear(256, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 2))
     with pytest.raises((ValueError, RuntimeError), match=r"its Dropout.*drop units at random; call .eval\(\)"):
         LRP(dropout.train()).attribute(images, target=0)
+    assert LRP(dropout.eval()).attribute(images, target=0).shape == images.shape
 
 
 # Mixed precision
