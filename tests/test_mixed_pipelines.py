@@ -121,11 +121,9 @@ APART = {
         (make_pipeline(SimpleImputer(), RobustScaler()), make_column_selector(dtype_include="number")),
         (OneHotEncoder(), make_column_selector(dtype_include=["object", "category", "string"])),
     ),
-    "by positions": columns((filled, slice(0, 3, 2)), (log, [1]), (OneHotEncoder(), [-5, -4, -3])),
     "by slice and mask": columns(
         (filled, slice("age", "hours")), (OneHotEncoder(), [False] * 3 + [True, False, True, False, True])
     ),
-    "by function": columns((filled, lambda X: [0, 2]), (OneHotEncoder(), lambda X: ["work"])),
     "columns twice": columns((filled, NUMBERS), (make_pipeline(SimpleImputer(), log), ["age"])),
     "stages": make_pipeline(
         columns((filled, NUMBERS), remainder="passthrough"),

@@ -359,34 +359,26 @@ def test_words_share_what_the_dimensions_share(model, request):
 def test_a_clusters_words_by_loops():
     texts = documents(80)
     words = WordVectors.from_texts(texts, 4, random_state=0)
-    points = words.points(texts).numpy()
-    net = neonxc.neuralize(KMeans(3, n_init=2, random_state=0).fit(points), features=words)
-    summary = neonxc.NEON(net).summary(texts, n_prototypes=2)
-    own = net.predict(words.encode(texts)).numpy()
+    model = KMeans(3, n_init=2, random_state=0).fit(words.points(texts).numpy())
+    net = neonxc.neuralize(model, features=words)
+    neon, ids = neonxc.NEON(net), words.encode(texts)
+    summary, own, relevance = neon.summary(texts, n_prototypes=2), net.predict(texts), neon.attribute(texts)
+    assert (net.predict(ids).numpy() == own).all()
+    np.testing.assert_array_equal(neon.attribute(ids), relevance)
+    np.testing.assert_allclose(neon.summary(ids).relevance, summary.relevance, atol=1e-12)
     expected = np.zeros((3, len(words.words)))
-    for text, k in zip(texts, own, strict=True):
-        for word, r in zip(
-            words.tokenize([text])[0], neonxc.NEON(net).attribute(words.encode([text]))[0], strict=True
-        ):
-            if word in words.words:
-                expected[k, words.words.index(word)] += r.item() / (own == k).sum()
+    for k, row, values in zip(own, ids.tolist(), np.asarray(relevance).tolist(), strict=True):
+        for i, value in zip(row, values, strict=True):
+            expected[k, i] += value * (i >= 0) / (own == k).sum()
     np.testing.assert_allclose(summary.relevance, expected, atol=1e-5)
     assert summary.sizes.tolist() == np.bincount(own).tolist()
     contains = net.carrier.columns(texts).toarray() > 0
-    np.testing.assert_allclose(
-        summary.values.means, [contains[own == k].mean(0) for k in range(len(summary.sizes))]
-    )
+    np.testing.assert_allclose(summary.values.means, [contains[own == k].mean(0) for k in range(3)])
     np.testing.assert_allclose(summary.values.overall, contains.mean(0))
     for k in range(3):  # a cluster's words are those of one topic
         best = {word for word, _ in summary.top(k, 3)}
         assert any(best <= set(topic.split()) for topic in TOPICS)
         assert (own[summary.prototypes[k]] == k).all()
-    by_numbers = neonxc.NEON(net).summary(words.encode(texts), n_prototypes=2)
-    np.testing.assert_allclose(by_numbers.relevance, summary.relevance, atol=1e-12)
-    assert (net.predict(texts) == own).all()
-    np.testing.assert_array_equal(
-        neonxc.NEON(net).attribute(texts), neonxc.NEON(net).attribute(words.encode(texts))
-    )
 
 
 # --- the example -------------------------------------------------------------------------------------------
