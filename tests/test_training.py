@@ -302,18 +302,16 @@ def test_clusters_in_tensorboard(net, images, pool):
     writer, before = Writer(), state(net)
     neonxc.plot.to_tensorboard(writer, 7, neonxc.NEON(clustering, beta=1.0), x, tag="what")
     assert state(net) == before
-    column = clustering.assign(x)
-    counts = column.flatten().bincount(minlength=3).tolist()
+    counts = clustering.assign(x).flatten().bincount(minlength=3).tolist()
     assert [writer.written[f"what/size/{name}"] for name in "abc"] == [("add_scalar", n, 7) for n in counts]
     name, logits, _ = writer.written["what/logits"]
     assert name == "add_histogram"
     torch.testing.assert_close(logits, clustering(x).amax(1))
     name, figure, _ = writer.written["what/heatmaps"]
     assert name == "add_figure"
-    titles = [axes.get_ylabel() or axes.get_title() for axes in figure.axes]
+    titles = {axes.get_ylabel() or axes.get_title() for axes in figure.axes}
     of = "images" if pool else "locations"
-    expected = [f"cluster {name}\n{n} {of}" for name, n in zip("abc", counts, strict=True)]
-    assert [title for title in titles if title.startswith("cluster ")] == expected
+    assert {f"cluster {name}\n{n} {of}" for name, n in zip("abc", counts, strict=True)} <= titles
     drawn = [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
     photos = drawn[:-1:2] if pool else drawn[::5]
     assert all((np.abs(images[:, 0, :, :, None].numpy() - photo) < 1e-6).all((1, 2, 3)).any() for photo in photos)
