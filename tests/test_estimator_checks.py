@@ -30,9 +30,10 @@ from neonxc.trees import (
     SpExKNN,
 )
 
-KINDS = [IMM, SpExClique, KernelExpand, CUBT, KernelKMeans, KCenter, StronglyInterpretable, BetaInterpretable]
+KINDS = [IMM, KernelKMeans, KCenter, StronglyInterpretable, BetaInterpretable]
 IN_BINS = CART(2, max_leaves=4, max_bins=8)
-OTHERS = [EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, KernelIMM, KernelExKMC, SpExKNN, SpExGraph, CLTree]
+OTHERS = [EMN, ExGreedy, ExShallow, ExKMC, CART, CUBT, KDTree, CLTree, SpExClique, SpExKNN, SpExGraph]
+OTHERS += [KernelIMM, KernelExKMC, KernelExpand]
 WITH_OPTIONS = [
     KernelKMeans(3, max_iter=20, objective="feature"),
     KernelKMeans(3, max_iter=20, objective="spherical"),
