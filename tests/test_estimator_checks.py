@@ -30,10 +30,9 @@ from neonxc.trees import (
     SpExKNN,
 )
 
-KINDS = [IMM, KernelKMeans, KCenter, StronglyInterpretable, BetaInterpretable]
+KINDS = [IMM, SpExClique, KernelExpand, CUBT, KernelKMeans, KCenter, StronglyInterpretable, BetaInterpretable]
 IN_BINS = CART(2, max_leaves=4, max_bins=8)
-OTHERS = [EMN, ExGreedy, ExShallow, ExKMC, CART, CUBT, KDTree, CLTree, SpExClique, SpExKNN, SpExGraph]
-OTHERS += [KernelIMM, KernelExKMC, KernelExpand]
+OTHERS = [EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, KernelIMM, KernelExKMC, SpExKNN, SpExGraph, CLTree]
 WITH_OPTIONS = [
     KernelKMeans(3, max_iter=20, objective="feature"),
     KernelKMeans(3, max_iter=20, objective="spherical"),
