@@ -64,7 +64,7 @@ def likeliest(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], float]:
     """``1 / 2 sigma^2`` of a mixture of equal spherical Gaussians at the centers: the beta of its posteriors."""
 
     def beta(net: Any, x: Tensor, target: Tensor) -> float:
-        y = net.head.detection.coordinates(torch.as_tensor(X).to(x))
+        y, _ = net.head.detection.coordinates(torch.as_tensor(X).to(x))
         least = torch.cdist(y, net.head.detection.directions.to(x) / 2).amin(1).square()
         return float(y.shape[1] / (2 * least.mean()))
 
@@ -85,7 +85,7 @@ def from_point(reference: str, X: np.ndarray) -> methods.Method:
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
         detection = net.head.detection
-        y, mean = detection.coordinates(x), detection.coordinates(torch.as_tensor(X).to(x)).mean(0)
+        y, mean = detection.coordinates(x)[0], detection.coordinates(torch.as_tensor(X).to(x))[0].mean(0)
         centers = detection.directions.to(x) / 2
         shares = take_most(net.head.competition.evidence(detection(x), target)[0], net.beta)
         own = centers[target][:, None]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,28 +39,19 @@ SLASH = drawn("...#", "..#.", ".#..", "#...")
 DIAMOND = drawn(".#.", "#.#", ".#.")  # closed by corners alone
 U = drawn("#..#", "#..#", "#..#", "####")
 TWO = drawn("###", "..#", "###", "#..", "###")
-TWO_LOOPS = drawn("#.##", "#.##", "####")
 
 
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
         (RING, {"holes": 1, "ink": 100 * 8 / 25, "aspect": 1, "symmetry": 100, "slant": 0, "upper hole": 100 / 9}),
-        (RING, {"top bay": 0, "upper left bay": 0, "lower right bay": 0, "row strokes": 4 / 3, "foot": 100}),
-        (EIGHT, {"holes": 2, "aspect": 3 / 5, "upper hole": 100 / 15, "symmetry": 100, "column strokes": 5 / 3}),
-        (EIGHT, {"upper ink": 100 * 8 / 13}),
-        (BAR, {"holes": 0, "aspect": 1 / 3, "symmetry": 100, "slant": 0, "row strokes": 1, "column strokes": 1}),
-        (BAR, {"foot": 100 / 3, "ink": 20, "upper ink": 100 * 2 / 3}),
+        (EIGHT, {"holes": 2, "aspect": 3 / 5, "upper ink": 100 * 8 / 13, "column strokes": 5 / 3}),
+        (BAR, {"holes": 0, "aspect": 1 / 3, "foot": 100 / 3, "ink": 20, "row strokes": 1, "column strokes": 1}),
         (SLASH, {"slant": 45, "symmetry": 0, "holes": 0, "row strokes": 1, "aspect": 1, "upper ink": 50}),
         (SLASH.flip(3), {"slant": -45}),
-        (SLASH.flip(2), {"slant": -45}),
         (DIAMOND, {"holes": 1, "symmetry": 100}),
-        (
-            U,
-            {"top bay": 100 * 6 / 16, "holes": 0, "row strokes": 7 / 4, "upper left bay": 0, "lower right bay": 0},
-        ),
-        (TWO, {"upper left bay": 100 * 2 / 15, "lower right bay": 100 * 2 / 15, "holes": 0, "top bay": 0}),
-        (TWO, {"lower left bay": 0, "upper right bay": 0, "symmetry": 100 * 9 / 11, "row strokes": 1}),
+        (U, {"top bay": 100 * 6 / 16, "holes": 0, "row strokes": 7 / 4, "upper left bay": 0}),
+        (TWO, {"upper left bay": 100 * 2 / 15, "lower right bay": 100 * 2 / 15, "holes": 0, "lower left bay": 0}),
         (TWO.flip(3), {"upper right bay": 100 * 2 / 15, "lower left bay": 100 * 2 / 15}),
     ],
 )
@@ -136,22 +128,15 @@ def test_columns_are_those_of_a_slow_count(attributes, seed, height, width, shar
 
 
 def test_columns_do_not_depend_on_the_place_or_on_the_other_images(attributes):
-    images = [RING, EIGHT, BAR, SLASH, DIAMOND, U, TWO, TWO_LOOPS]
-    places = torch.zeros(len(images), 1, 9, 9)
-    moved = torch.zeros(len(images), 1, 9, 9)
-    for i, image in enumerate(images):
-        height, width = image.shape[2:]
-        places[i, :, :height, :width] = image[0]
-        moved[i, :, 9 - height :, 9 - width :] = image[0]
-    together = attributes.attributes(places)
+    drawings = [RING, SLASH, U, TWO]
+    spaces = [(9 - image.shape[2], 9 - image.shape[3]) for image in drawings]
+    pairs = [*zip(drawings, spaces, strict=True)]
+    images = torch.cat([F.pad(image, (0, right, 0, below)) for image, (below, right) in pairs])
+    moved = torch.cat([F.pad(image, (right, 0, below, 0)) for image, (below, right) in pairs])
+    together = attributes.attributes(images)
     pd.testing.assert_frame_equal(together, attributes.attributes(moved))
-    for i in range(len(images)):
-        pd.testing.assert_frame_equal(
-            together[i : i + 1].reset_index(drop=True), attributes.attributes(places[i : i + 1])
-        )
-
-
-def test_an_image_without_ink_is_an_error_that_names_it(attributes):
+    alone = pd.concat([attributes.attributes(one[None]) for one in images], ignore_index=True)
+    pd.testing.assert_frame_equal(together, alone)
     with pytest.raises(ValueError, match="number 1 has none"):
         attributes.attributes(torch.cat([U, torch.zeros_like(U)]))
 
@@ -248,22 +233,11 @@ def test_the_example_writes_what_it_says(attributes, tmp_path):
     assert tables.strip() in result.stdout
     trees, clusters = (cells(table) for table in tables.split("### ")[1:])
     assert trees[0][:4] == ["k-means", "", "", "1.00"]
-    for name, leaves, size, known, new, truth, kept in trees[1:]:
-        if "leaves" in name:
-            assert f", {leaves} leaves" in name
-            assert 0.4 < float(known) <= 1
-        assert max(map(float, (known, new, truth))) <= 1
-        assert 40 < float(kept.rstrip("%")) < float(trees[0][6].rstrip("%"))
+    for name, leaves, size, known, *_ in trees[1:]:
+        assert "leaves" not in name or (f", {leaves} leaves" in name and 0.4 < float(known) <= 1)
         assert 1 < float(size) < int(leaves)
-    drawn = next(row for row in trees if row[0] == attributes.DRAWN)
     rules = (tmp_path / "rules.txt").read_text(encoding="utf-8")
     heads = re.findall(r"^cluster (\d): (\d+) samples?, (\d+) mistakes?$", rules, flags=re.M)
     counts = np.array([row[1:-1] for row in clusters], int)
     for k, samples, mistakes in np.array(heads, int):
         assert (samples, mistakes) == (counts[:, k].sum(), counts[:, k].sum() - counts[k, k])
-    assert counts.sum() == sum(int(samples) for _, samples, _ in heads) == 599
-    assert len(re.findall(r"^(?:    (?!and)|or  )", rules, flags=re.M)) == int(drawn[1])
-    for name in ("columns", "tree", "leaves"):
-        data = (tmp_path / f"{name}.png").read_bytes()
-        assert data[:8] == b"\x89PNG\r\n\x1a\n"
-        assert int.from_bytes(data[16:20], "big") > 400

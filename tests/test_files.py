@@ -2,12 +2,13 @@
 
 import contextlib
 import copy
+import io
 import json
 import math
 import multiprocessing
 import os
 import pickle
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
@@ -35,18 +36,13 @@ from neonxc.trees.saving import register_explainer
 
 X = blobs()
 NEW = near(X)
+WORDS = ["cat", "dog", "sun", "sea", "sky"]
 UNUSABLE = "is damaged: |can't be loaded: "
 FRAME = pd.DataFrame(X, columns=["a", "b", "c", "ü"])
 
 
 def km(k=4):
     return KMeans(k, n_init=1, random_state=0)
-
-
-def words_of(model):
-    """A network on means of word vectors, and word numbers to call it with."""
-    ids = torch.arange(5)[:, None].repeat(1, 2)
-    return neonxc.neuralize(model, features=WordVectors(["cat", "dog", "sun", "sea", "sky"], X[:5])), ids
 
 
 def layer():
@@ -56,8 +52,7 @@ def layer():
 
 HEADS = {
     "linear": lambda: neonxc.neuralize(layer(), X),
-    "linear double": lambda: neonxc.neuralize(layer().double(), X),
-    "linear beyond a threshold": lambda: neonxc.neuralize(layer(), X, threshold=0.8),
+    "linear beyond a threshold": lambda: neonxc.neuralize(layer().double(), X, threshold=0.8),
     "soft kmeans": lambda: neonxc.neuralize(km().fit(X), X, stiffness=0.1, threshold=0.6),
     "supports": lambda: neonxc.neuralize(KernelKMeans(3, 4, random_state=0).fit(X), X),
     "supports beyond a threshold": lambda: neonxc.neuralize(
@@ -65,24 +60,22 @@ HEADS = {
     ),
     "members": lambda: neonxc.neuralize(KernelKMeans(3, objective="spherical", random_state=0).fit(X), X),
     "surrogate with noise": lambda: neonxc.neuralize(labels=np.r_[km(3).fit(X).labels_[:-9], [-1] * 9], X=X),
-    **{
-        f"mixture, {kind}": lambda kind=kind: neonxc.neuralize(
-            GaussianMixture(3, covariance_type=kind, random_state=0).fit(X), X, threshold=0.6
-        )
-        for kind in ("full", "tied", "diag", "spherical")
-    },
+    "linear on words": lambda: neonxc.neuralize(layer(), features=WordVectors(WORDS, X[:5])),
+    "centers on words": lambda: neonxc.neuralize(X[:3], features=WordVectors(WORDS, X[:5])),
 }
+for kind in ("full", "tied", "diag", "spherical"):
+    mixture = GaussianMixture(3, covariance_type=kind, random_state=0).fit(X)
+    HEADS[f"mixture, {kind}"] = partial(neonxc.neuralize, mixture, X, threshold=0.6)
 MODELS = {
-    "centroids": lambda: km().fit(X),
-    "bare centers": lambda: X[:3],
-    "names": lambda: km().fit(FRAME),
-    "groups": lambda: Birch(n_clusters=3, threshold=6).fit(X),
-    "hierarchy": lambda: BisectingKMeans(5, random_state=0).fit(X),
-    "diagonal pipeline": lambda: make_pipeline(StandardScaler(), km()).fit(X),
-    "normed pipeline": lambda: make_pipeline(StandardScaler(), Normalizer("l1"), PCA(2), km()).fit(X),
-    "normed by matrix": lambda: make_pipeline(PCA(3), Normalizer("max"), km()).fit(X),
-    "hierarchy pipeline": lambda: make_pipeline(StandardScaler(), BisectingKMeans(5, random_state=0)).fit(X),
+    "centroids": km(),
+    "groups": Birch(n_clusters=3, threshold=6),
+    "hierarchy": BisectingKMeans(5, random_state=0),
+    "diagonal pipeline": make_pipeline(StandardScaler(), km()),
+    "normed pipeline": make_pipeline(StandardScaler(), Normalizer("l1"), PCA(2), km()),
+    "normed by matrix": make_pipeline(PCA(3), Normalizer("max"), km()),
+    "hierarchy pipeline": make_pipeline(StandardScaler(), BisectingKMeans(5, random_state=0)),
 }
+HEADS |= {name: lambda model=model: neonxc.neuralize(model.fit(FRAME), FRAME) for name, model in MODELS.items()}
 
 
 def assert_same(found, net, data):
@@ -98,33 +91,21 @@ def assert_same(found, net, data):
     }
 
 
-@pytest.mark.parametrize("single", [False, True], ids=["float64", "float32"])
-@pytest.mark.parametrize("name", MODELS)
-def test_round_trip(name, single, tmp_path):
-    net = neonxc.neuralize(MODELS[name](), X)
-    net = net.float() if single else net
-    neonxc.save(net, tmp_path / "net.safetensors")
-    found = neonxc.load(str(tmp_path / "net.safetensors"))
-    for dtype in (torch.float64, torch.float32):
-        assert_same(found, net, torch.as_tensor(NEW, dtype=dtype))
-    # and once more: nothing is lost on the second way
-    neonxc.save(found, tmp_path / "again.safetensors")
-    assert_same(neonxc.load(tmp_path / "again.safetensors"), net, torch.as_tensor(NEW))
-
-
+@pytest.mark.parametrize("single", [False, True], ids=["as it is", "float32"])
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # how well noise is told apart is of no account here
-def test_round_trip_of_every_head(name, tmp_path):
+def test_round_trip(name, single, tmp_path):
     net = HEADS[name]()
-    neonxc.save(net, tmp_path / "net")
-    assert_same(neonxc.load(tmp_path / "net"), net, torch.as_tensor(NEW))
+    net = net.float() if single else net
+    data = torch.arange(5)[:, None].repeat(1, 2) if name.endswith("words") else torch.as_tensor(NEW)
+    assert_same(again(net, tmp_path), net, data)
+    assert_same(again(again(net, tmp_path), tmp_path), net, data if name.endswith("words") else data.float())
 
 
-@pytest.mark.parametrize("make", [layer, lambda: X[:3]], ids=["linear", "centers"])
-def test_round_trip_on_words(make, tmp_path):
-    net, ids = words_of(make())
-    neonxc.save(net, tmp_path / "net")
-    assert_same(neonxc.load(tmp_path / "net"), net, ids)
+def again(net, folder, **options):
+    """What was saved, loaded."""
+    neonxc.save(net, folder / "kept")
+    return neonxc.load(str(folder / "kept"), **options)
 
 
 def test_tensors_that_share_memory(tmp_path):
@@ -135,7 +116,7 @@ def test_tensors_that_share_memory(tmp_path):
         assert all(torch.equal(file.get_tensor(key), value) for key, value in tied.items())
 
 
-@pytest.mark.parametrize("name", ["supports", "soft kmeans", "surrogate with noise", "linear beyond a threshold"])
+@pytest.mark.parametrize("name", HEADS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_state_dict_holds_the_whole_decision(name):
     net = HEADS[name]()
@@ -146,13 +127,9 @@ def test_a_state_dict_holds_the_whole_decision(name):
                 setattr(module, key, getattr(module, key) / 2)
     for tensor in other.head.buffers():
         tensor.add_(1)
-    state = net.state_dict()
-    assert all(isinstance(value, torch.Tensor) for value in state.values())
-    x = torch.as_tensor(NEW)
-    assert not (torch.equal(other(x), net(x)) and other.predict(x).equal(net.predict(x)))
-    other.load_state_dict(state)
-    assert torch.equal(other(x), net(x))
-    assert other.predict(x).equal(net.predict(x))
+    x = torch.arange(5)[:, None] if name.endswith("words") else torch.as_tensor(NEW)
+    other.load_state_dict(net.state_dict())
+    assert_same(other, net, x)
 
 
 # --- SCAN --------------------------------------------------------------------------------------------------
@@ -171,17 +148,11 @@ def scan_of(backbone=None, **options):
     return SCAN(3, backbone, batch_size=12, random_state=0, **{**fast, **options}).fit(spots())
 
 
-@pytest.mark.parametrize("features", [None, lambda: resnet18(block=1, weights=None)], ids=["default", "resnet18"])
-def test_scan(features, tmp_path):
-    backbone = None if features is None else features().to(torch.float32)
-    if backbone is not None:
-        images = spots().repeat(1, 3, 2, 2)
-        fast = {"pretext": None, "n_neighbors": 5, "n_heads": 2, "head_epochs": 2, "epochs": 0}
-        scan = SCAN(3, backbone, self_label_epochs=0, random_state=0, **fast).fit(images)
-    else:
-        images, scan = spots(), scan_of()
-    neonxc.save(scan, tmp_path / "scan")
-    found = neonxc.load(tmp_path / "scan")
+def test_scan(tmp_path):
+    images = spots().repeat(1, 3, 2, 2)
+    fast = {"pretext": None, "n_neighbors": 5, "n_heads": 2, "head_epochs": 2, "epochs": 0}
+    scan = SCAN(3, resnet18(block=1, weights=None), self_label_epochs=0, random_state=0, **fast).fit(images)
+    found = again(scan, tmp_path)
     np.testing.assert_allclose(found.predict_proba(images), scan.predict_proba(images), rtol=1e-4, atol=1e-5)
     assert (found.predict(images) == scan.predict(images)).all()
     for name in ("labels_", "neighbors_", "losses_", "history_", "image_shape_"):
@@ -189,58 +160,44 @@ def test_scan(features, tmp_path):
     assert {**found.get_params(), "backbone": None} == {**scan.get_params(), "backbone": None}
     assert not found.embedding_.training
     net = neonxc.neuralize(found, images)
-    neonxc.save(net, tmp_path / "net")
-    back = neonxc.load(tmp_path / "net")
+    back = again(net, tmp_path)
     assert_same(back, net, images)
     assert (back.predict(images) == scan.predict(images)).all()
-
-
-def test_scan_on_a_network_of_ones_own(tmp_path):
     scan = scan_of(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()))
     with pytest.raises(TypeError, match="with a custom backbone; save the network"):
         neonxc.save(scan, tmp_path / "scan")
     net = neonxc.neuralize(scan, spots())
-    neonxc.save(net, tmp_path / "net")
-    assert_same(neonxc.load(tmp_path / "net", features=scan.embedding_), net, spots())
+    assert_same(again(net, tmp_path, features=scan.embedding_), net, spots())
 
 
 @pytest.mark.parametrize("beta", [0.0, math.inf, 1 / 3])
 def test_beta_is_kept_exactly(beta, tmp_path):
     net = neonxc.neuralize(X[:3])
     net.beta = beta
-    neonxc.save(net, tmp_path / "net")
-    assert neonxc.load(tmp_path / "net").beta == beta
-
-
-@pytest.mark.parametrize("classes", [["cat", "dög", "emu"], [-1, 5, 7], [0.5, 1.5, 2.5]], ids=str)
-def test_labels_are_kept(classes, tmp_path):
-    net = neonxc.NeuralizedClustering(neonxc.neuralize(X[:3]).head, classes=classes)
-    neonxc.save(net, tmp_path / "net")
-    found = neonxc.load(tmp_path / "net")
-    labels = found.predict(NEW)
-    assert set(labels) <= set(classes)
-    np.testing.assert_array_equal(labels, net.predict(NEW))
-    from_tensor = found.predict(torch.as_tensor(NEW))  # a tensor can't hold names
-    assert isinstance(from_tensor, np.ndarray if isinstance(classes[0], str) else torch.Tensor)
-    np.testing.assert_array_equal(np.asarray(from_tensor), labels)
+    assert again(net, tmp_path).beta == beta
 
 
 @pytest.mark.parametrize(
     "classes",
     [
-        np.array([3, 1, 2], np.int32),
+        np.array(["cat", "dög", "a"]),
+        np.array([-1, 5, 7], np.int32),
         np.array([250, 0, 3], np.uint8),
         np.array([0.5, 2, np.inf], np.float32),
-        np.array(["cat", "dög", "a"]),
         np.array(["cat", None, 3], dtype=object),
     ],
     ids=lambda classes: str(classes.dtype),
 )
-def test_arrays_keep_their_types(classes, tmp_path):
-    neonxc.save(neonxc.NeuralizedClustering(neonxc.neuralize(X[:3]).head, classes=classes), tmp_path / "net")
-    found = neonxc.load(tmp_path / "net").classes_
-    assert found.dtype == classes.dtype
-    assert found.tolist() == classes.tolist()
+def test_labels_keep_their_types(classes, tmp_path):
+    net = neonxc.NeuralizedClustering(neonxc.neuralize(X[:3]).head, classes=classes)
+    found = again(net, tmp_path)
+    assert found.classes_.dtype == classes.dtype
+    assert found.classes_.tolist() == classes.tolist()
+    labels = found.predict(NEW)
+    np.testing.assert_array_equal(labels, net.predict(NEW))
+    from_tensor = found.predict(torch.as_tensor(NEW))  # a tensor can't hold names
+    assert isinstance(from_tensor, np.ndarray if classes.dtype.kind in "UO" else torch.Tensor)
+    np.testing.assert_array_equal(np.asarray(from_tensor), labels)
 
 
 # --- feature networks --------------------------------------------------------------------------------------
@@ -258,11 +215,9 @@ def on_features(extractor, size, pooled=False, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("pool", [None, "avg"])
 def test_features_of_a_builder_come_with_the_file(pool, dtype, tmp_path):
-    net, images = on_features(
-        resnet18(block=1, weights=None, pool=pool, normalize=True), 24, pool is not None, dtype
-    )
-    neonxc.save(net, tmp_path / "net.safetensors")
-    found = neonxc.load(tmp_path / "net.safetensors")
+    extractor = resnet18(block=1, weights=None, pool=pool, normalize=True)
+    net, images = on_features(extractor, 24, pool is not None, dtype)
+    found = again(net, tmp_path)
     assert_same(found, net, images)
     assert found.features.recipe == net.features.recipe
     assert not found.features.training
@@ -278,35 +233,27 @@ def test_features_of_efficientnet(tmp_path):
     assert_same(neonxc.load(tmp_path / "net.safetensors"), net, images)
 
 
-def test_other_feature_networks_have_to_be_given(tmp_path):
+def test_feature_networks_that_are_given(tmp_path):
     extractor = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
     net, images = on_features(extractor, 8)
-    neonxc.save(net, tmp_path / "net")
+    assert_same(again(net, tmp_path, features=extractor), net, images)
     with pytest.raises(ValueError, match=r"saved without its feature network: neonxc\.load\(path, features="):
-        neonxc.load(tmp_path / "net")
+        neonxc.load(tmp_path / "kept")
     with pytest.raises(TypeError, match=r"features needs an nn\.Module, got str"):
-        neonxc.load(tmp_path / "net", features="vgg16")
-    assert_same(neonxc.load(tmp_path / "net", features=extractor), net, images)
-
-
-def test_a_given_feature_network_replaces_the_stored_one(tmp_path):
+        neonxc.load(tmp_path / "kept", features="vgg16")
     net, images = on_features(resnet18(block=1, weights=None), 24)
-    neonxc.save(net, tmp_path / "net")
     other = resnet18(block=1, weights=None)
-    found = neonxc.load(tmp_path / "net", features=other)
+    found = again(net, tmp_path, features=other)
     assert found.features is other
     assert not found(images).equal(net(images))
 
 
 def test_a_feature_network_alone(tmp_path):
-    extractor = resnet18(block=1, weights=None, pool="avg")
     words = WordVectors(["cat", "dog"], torch.eye(2), weights=[1.0, 2.0])
-    for name, network, inputs in (("net", extractor, torch.randn(2, 3, 24, 24)), ("words", words, [[0, 1]])):
-        neonxc.save(network, tmp_path / name)
-        assert torch.equal(neonxc.load(tmp_path / name)(torch.as_tensor(inputs)), network(torch.as_tensor(inputs)))
-    with pytest.raises(
-        TypeError, match=r"can't save a FeatureExtractor whose network was not built by neonxc\.models\.backbone"
-    ):
+    pooled = resnet18(block=1, weights=None, pool="avg")
+    for network, inputs in ((pooled, torch.randn(2, 3, 24, 24)), (words, torch.tensor([[0, 1]]))):
+        assert torch.equal(again(network, tmp_path)(inputs), network(inputs))
+    with pytest.raises(TypeError, match=r"can't save a FeatureExtractor whose network was not built by neonxc"):
         neonxc.save(FeatureExtractor(nn.Flatten(), ""), tmp_path / "own")
 
 
@@ -399,9 +346,7 @@ def test_objects_are_pickled():
 # --- writing -----------------------------------------------------------------------------------------------
 
 
-def test_a_failure_midway_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "net"
-    neonxc.save(neonxc.neuralize(X[:3]), path)
+def test_a_failure_midway_leaves_the_old_file(path, monkeypatch):
     before = path.read_bytes()
 
     def broken(tensors, file, metadata=None):
@@ -411,20 +356,12 @@ def test_a_failure_midway_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("neonxc.common.storage.save_file", broken)
     with pytest.raises(OSError, match="no space left"):
-        neonxc.save(neonxc.neuralize(X[:4]), path)
+        neonxc.save(neonxc.neuralize(X[:3]), path)
     assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["net"]
     monkeypatch.undo()
-    neonxc.save(neonxc.neuralize(X[:4]), path)
-    assert len(neonxc.load(path).classes_) == 4
-    assert [file.name for file in tmp_path.iterdir()] == ["net"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
-def test_file_has_the_usual_permissions(tmp_path):
-    (tmp_path / "usual").touch()
-    neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "net")
-    assert (tmp_path / "net").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    neonxc.save(neonxc.neuralize(X[:3]), path)
+    assert len(neonxc.load(path).classes_) == 3
+    assert [*path.parent.iterdir()] == [path]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions and links of POSIX")
@@ -457,30 +394,18 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
         assert {*tmp_path.iterdir()} == {path, living}
 
 
-@pytest.mark.parametrize("name", ["net.pkl", "net.PT", "net.v2.pth", "net.joblib"])
-def test_suffixes_of_other_formats_are_refused(name, tmp_path):
-    with pytest.raises(ValueError, match=rf"path needs the suffix \.safetensors, .* got .*{name}"):
-        neonxc.save(neonxc.neuralize(X[:3]), tmp_path / name)
-    neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "net.v2")
-
-
-def test_network_is_not_changed_by_saving(tmp_path):
+def test_what_can_not_be_saved(tmp_path):
     net = neonxc.neuralize(X[:3])
-    before = copy.deepcopy(net.state_dict())
-    neonxc.save(net, tmp_path / "net")
-    assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
-
-
-def test_missing_folder(tmp_path):
+    for name in ("net.pkl", "net.PT", "net.v2.pth", "net.joblib"):
+        with pytest.raises(ValueError, match=rf"path needs the suffix \.safetensors, .* got .*{name}"):
+            neonxc.save(net, tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
-        neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "nowhere" / "net")
-
-
-@pytest.mark.parametrize("other", [km(), FRAME, nn.Linear(2, 2), None], ids=lambda o: type(o).__name__)
-def test_only_networks_are_saved(other, tmp_path):
-    with pytest.raises(TypeError, match=rf"can't save a {type(other).__name__}; neonxc saves networks"):
-        neonxc.save(other, tmp_path / "net")
+        neonxc.save(net, tmp_path / "nowhere" / "net")
+    for other in (km(), FRAME, nn.Linear(2, 2), None):
+        with pytest.raises(TypeError, match=rf"can't save a {type(other).__name__}; neonxc saves networks"):
+            neonxc.save(other, tmp_path / "net")
     assert not list(tmp_path.iterdir())
+    neonxc.save(net, tmp_path / "net.v2")
 
 
 # --- reading what is not ours ------------------------------------------------------------------------------
@@ -513,23 +438,20 @@ def test_missing_file(tmp_path):
             neonxc.load(place)
 
 
-@pytest.mark.parametrize("length", [0, 5, 100, -1])
-def test_truncated_files(path, length):
-    path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(ValueError, match="is not a file of neonxc, or is damaged"):
-        neonxc.load(path)
-
-
-def test_pickles_are_never_opened(tmp_path):
+def test_files_of_another_format(path, tmp_path):
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
 
-    for write in (lambda file: pickle.dump(Trap(), file), lambda file: torch.save(Trap(), file)):
-        with open(tmp_path / "net.pt", "wb") as file:
-            write(file)
+    whole, buffer = path.read_bytes(), io.BytesIO()
+    torch.save(Trap(), buffer)
+    contents = [whole[:length] for length in (0, 5, 100, -1)] + [pickle.dumps(Trap()), buffer.getvalue()]
+    for header in ("{", "[" * 100_000, "9" * 10_000):  # no JSON
+        contents.append(save({"weight": torch.zeros(2)}, {"neonxc": header}))
+    for content in contents:
+        path.write_bytes(content)
         with pytest.raises(ValueError, match="is not a file of neonxc, or is damaged"):
-            neonxc.load(tmp_path / "net.pt")
+            neonxc.load(path)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -537,13 +459,6 @@ def test_pickles_are_never_opened(tmp_path):
 def test_files_of_other_programs(tmp_path, metadata):
     save_file({"weight": torch.zeros(2)}, tmp_path / "net", metadata=metadata)
     with pytest.raises(ValueError, match=r"was not written by neonxc$"):
-        neonxc.load(tmp_path / "net")
-
-
-@pytest.mark.parametrize("header", ["{", "[" * 100_000, "9" * 10_000], ids=["half", "deep", "long"])
-def test_header_that_is_no_json(header, tmp_path):
-    save_file({"weight": torch.zeros(2)}, tmp_path / "net", metadata={"neonxc": header})
-    with pytest.raises(ValueError, match="is not a file of neonxc, or is damaged"):
         neonxc.load(tmp_path / "net")
 
 
@@ -567,20 +482,10 @@ def test_other_kinds(tmp_path):
     "change",
     [
         lambda h: h.pop("version"),
-        lambda h: h.update(version="1"),
-        lambda h: h.pop("kind"),
-        lambda h: h.update(kind=["object"]),
-        lambda h: h.pop("plain"),
         lambda h: h.update(plain=[]),
-        lambda h: h.update(plain={}),
         lambda h: h["plain"].update({"class": ["NeuralizedClustering"]}),
-        lambda h: h["plain"].update(tensors=3),
         lambda h: h["plain"]["parts"].pop("head"),
-        lambda h: h["plain"]["parts"].pop("classes"),
-        lambda h: h["plain"]["parts"]["head"].update(parts=3),
-        lambda h: h["plain"]["parts"]["head"]["values"].clear(),
         lambda h: h["plain"]["parts"]["head"]["tensors"].append("beta"),
-        lambda h: (head := h["plain"]["parts"]["head"]["parts"]).update(forward=head.pop("detection")),
         lambda h: h["plain"]["parts"]["head"]["values"].update(another=3),
     ],
 )
@@ -604,68 +509,37 @@ def swapped(part, **values):
 # What is fitted and saved, and what then is changed in the description of the file
 DAMAGED = {
     "network": (
-        lambda: neonxc.neuralize(KernelKMeans(3, 4, random_state=0).fit(X), X),
+        HEADS["supports"],
         [
             swapped("grouping", sizes=[1, 1]),
-            swapped("grouping", sizes="x"),
             swapped("grouping", gamma="x"),
-            swapped("competition", threshold="x"),
-            lambda h: h["parts"]["head"]["parts"].pop("competition"),
-            lambda h: (h["parts"].pop("classes"), h["values"].update(classes=[0, 1])),
+            swapped("detection", norm="l3"),
             lambda h: h["parts"]["classes"]["values"].update(dtype="x"),
-            lambda h: h["parts"]["classes"]["values"].update(levels=["a"]),
             lambda h: h["values"].update(feature_names=["a"]),
-            lambda h: h["values"].update(feature_names=[1, 2, 3, 4]),
-            lambda h: h["parts"]["head"]["parts"]["detection"]["values"].update(norm="l3"),
-            lambda h: h["parts"]["head"]["parts"]["detection"]["values"].update(norm="l2"),
             lambda h: h["parts"].update(head=h["parts"]["head"]["parts"]["detection"]),
         ],
     ),
     "clusterer": (
         lambda: KernelKMeans(3, 4, random_state=0).fit(X),
         [
-            lambda h: h["values"].pop("n_features_in_"),
-            lambda h: h["values"].pop("objective_"),
             lambda h: h["values"].update(n_features_in_=3),
-            lambda h: h["values"].update(history_=None),
-            lambda h: h["values"].pop("params"),
-            lambda h: h["values"].update(params=[]),
-            lambda h: h["values"]["params"].update(objective="x"),
             lambda h: h["values"]["params"].update(n_clusters="x"),
-            lambda h: h["values"]["params"].update(another=1),
-            lambda h: h["parts"]["_model"]["values"].update(gamma="x"),
-            lambda h: h["parts"]["_model"]["values"].update(gamma=-1.0),
-            lambda h: h["parts"]["_model"]["values"].update(another=1),
             lambda h: h["parts"]["_model"].update({"class": "Members"}),
-            lambda h: h["values"]["params"].update(gamma="mean"),
-            lambda h: (h["parts"].pop("classes_"), h["values"].update(classes_=[0, 1])),
         ],
     ),
     "tree": (
         lambda: IMM(3, random_state=0).fit(X),
         [
-            lambda h: h["values"].pop("params"),
-            lambda h: h["values"]["params"].update(another=1),
-            lambda h: h["values"].update(fitted=None),
             lambda h: h["values"]["fitted"].remove("tree_"),
-            lambda h: h["parts"].pop("tree_"),
-            lambda h: h["parts"].update(tree_=h["parts"]["labels_"]),
             lambda h: h["parts"]["tree_"]["tensors"].remove("feature"),
             lambda h: h["parts"]["tree_"]["values"].update(n_features=1),
-            lambda h: h["parts"]["tree_"]["values"].update(another=1),
-            lambda h: h["parts"]["tree_"]["parts"]["classes"]["values"].update(dtype="x"),
         ],
     ),
     "scan": (
         lambda: scan_of(head_epochs=0, epochs=0),
         [
-            lambda h: h["values"].update(image_shape_=[1, 2]),
             lambda h: h["values"].update(image_shape_=[3, 12, 12]),
-            lambda h: h["parts"]["embedding_"]["values"].update(recipe={"builder": "vgg_small", "in_channels": 2}),
             lambda h: h["parts"]["embedding_"]["values"].update(recipe={"builder": "os.system"}),
-            lambda h: h["parts"]["embedding_"].update({"class": "WordVectors"}),
-            lambda h: h["values"]["params"].update(batch_size="x"),
-            lambda h: h["parts"].pop("losses_"),
             lambda h: h.update({"class": "KernelKMeans"}),
         ],
     ),
@@ -736,12 +610,9 @@ def test_a_file_sets_no_other_attributes(make, tmp_path):
     assert (neonxc.load(path).predict(X) == make().fit_predict(X)).all()
 
 
-@pytest.mark.parametrize(
-    "key", ["beta", "head.detection.directions", "head.detection.bias", "head.detection.root"]
-)
-def test_lost_tensors(path, key):
-    rewritten(path, tensors=lambda held: held.pop(key))
-    with pytest.raises(ValueError, match=f"is damaged: .*{key}"):
+def test_lost_tensors(path):
+    rewritten(path, tensors=lambda held: held.pop("head.detection.directions"))
+    with pytest.raises(ValueError, match=r"is damaged: .*head\.detection\.directions"):
         neonxc.load(path)
 
 
@@ -768,11 +639,3 @@ def test_recipes_that_are_none(path, name, recipe):
     rewritten(path, lambda h: h["parts"].update(features=features))
     with pytest.raises(ValueError, match=r"recipe of a feature extractor|no backbone is called|is damaged: "):
         neonxc.load(path)
-
-
-@pytest.mark.cuda
-def test_network_on_cuda_loads_on_the_cpu(tmp_path):
-    net = neonxc.neuralize(km().fit(X), X)
-    wanted = copy.deepcopy(net)
-    neonxc.save(net.cuda(), tmp_path / "net")
-    assert_same(neonxc.load(tmp_path / "net"), wanted, torch.as_tensor(NEW))

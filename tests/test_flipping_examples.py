@@ -67,65 +67,31 @@ def test_all_figures_are_finite(found):
 
 def test_table_1(found, out):
     rows = found["table1"]["records"]
-    assert [(r["data"], r["model"], r["K"] == 6) for r in rows] == [
-        ("iris", "k-means", False),
-        ("wine", "k-means", False),
-        ("wine", "k-means", True),
-        ("wine", "kernel", False),
-    ]
+    wine = ("wine", "k-means")
+    assert [(r["data"], r["model"]) for r in rows] == [("iris", "k-means"), wine, wine, ("wine", "kernel")]
     for row in rows:
         scores = row["methods"]
         assert set(scores) >= {"random", "x²", "PDA, zero", "PDA, sampled", "(∇f)²", "IG-10", "NCA", "NEON"}
-        for method in scores.values():
-            assert 0 < method["AUC"] <= 100
-            assert abs(method["SRG"]) <= 100
         assert scores["NEON"]["AUC"] > scores["random"]["AUC"] + scores["random"]["± AUC"]
         assert scores["NEON"]["SRG"] > scores["random"]["SRG"]
         best = max(scores, key=lambda name: scores[name]["AUC"])
         assert [name for name in scores if scores[name]["best AUC"]] == [best]
-        assert scores[best]["tied AUC"]
         lead = row["lead"]["NEON"]
         assert lead["by"] == pytest.approx(scores["NEON"]["AUC"] - scores[lead["baseline"]]["AUC"])
-    page = (out / "table1.md").read_text(encoding="utf-8")
-    assert page.count("| wine |") == 6
-    assert "NEON is first in " in page
+    assert "NEON is first in " in (out / "table1.md").read_text(encoding="utf-8")
 
 
-def test_figures_are_drawn(out):
-    for name in ("figure9", "figure10"):
-        data = (out / f"{name}.png").read_bytes()
-        assert data[:8] == b"\x89PNG\r\n\x1a\n"
-        assert len(data) > 5000
-
-
-def test_figure_9(found):
+def test_figures(example, found, out):
     records = found["figure9"]["records"]
     assert {(r["K"], r["d"]) for r in records} == {(2, 4), (2, 13), (8, 4), (8, 13)}
     for r in records:  # of two clusters there is but one competitor
         assert r["K"] > 2 or r["AUC"]["NCA"] == pytest.approx(r["AUC"]["NEON"])
-
-
-def test_figure_10(found, example):
-    flipping = example("flipping")
     for record in found["figure10"]["records"]:
-        assert record["values"] == list(flipping.QUICK.factors)
         assert record["±"][record["values"].index(record["marked"])] == 0
-
-
-def test_benchmarks(out):
-    report = json.loads((out / "docs.json").read_text(encoding="utf-8"))
-    assert set(report) == {"title", "machine", "tables"}
-    assert len(report["tables"]) == 6
-    for table in report["tables"].values():
-        assert set(table) == {"note", "rows"}
-        assert len({tuple(row) for row in table["rows"]}) <= 2  # the same columns
-
-
-def test_an_experiment_leaves_the_others(example, out, found):
-    run(example("flipping").main, "--experiment", "figure9", "--out", out)
-    again = json.loads((out / "flipping.json").read_text(encoding="utf-8"))
-    assert again["table1"] == found["table1"]
-    assert again["figure9"] == found["figure9"]  # the same seeds
+    assert (out / "figure9.png").exists()
+    assert len(json.loads((out / "docs.json").read_text(encoding="utf-8"))["tables"]) == 6
+    run(example("flipping").main, "--experiment", "figure9", "--out", out)  # the same seeds; the others stay
+    assert json.loads((out / "flipping.json").read_text(encoding="utf-8")) == found
 
 
 def test_the_networks_of_all_pairs_give_the_same_relevance(example):
@@ -176,12 +142,6 @@ def test_other_betas(example):
         assert found[variants.LEAST] == pytest.approx(1 / contrasts.min(1).mean())
         assert found[variants.HALF] == found[variants.LEAST] / 2
         assert (found[variants.LEAST] == pytest.approx(net.beta)) == (K == 2)
-
-
-def test_elbow(example):
-    corners = np.array([[0, 0], [0, 9], [9, 0], [9, 9]])
-    X = np.concatenate([corners + 0.1 * noise for noise in np.random.default_rng(0).normal(size=(20, 4, 2))])
-    assert example("flipping_rows").elbow(X, 10) == 4
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def starts(request):
 
 @pytest.fixture(scope="module")
 def net():
-    return neonxc.neuralize(KMeans(4, n_init=3, random_state=0).fit(WINE), WINE)
+    return wine()[0]
 
 
 def every(found):
@@ -88,51 +88,55 @@ def assert_same_summary(one, other):
         pd.testing.assert_frame_equal(one.values.shares[feature], shares)
 
 
-def test_summary(ranks, net, starts):
-    X = WINE.astype(np.float32)
-    assert_same_summary(every(ranks(summarize, net, X, starts)), neonxc.NEON(net).summary(X, 4))
+def wine():
+    return neonxc.neuralize(KMeans(4, n_init=3, random_state=0).fit(WINE), WINE), WINE.astype(np.float32)
 
 
-def test_summary_with_noise_and_names(ranks, starts):
-    net = neonxc.neuralize(DBSCAN(0.5).fit(IRIS), IRIS)
-    alone = neonxc.NEON(net).summary(IRIS, 4)
-    assert alone.n_noise > 0
-    assert_same_summary(every(ranks(summarize, net, IRIS, starts)), alone)
+def noise_and_names():
+    return neonxc.neuralize(DBSCAN(0.5).fit(IRIS), IRIS), IRIS
 
 
-def test_equal_prototypes_are_named_in_the_order_of_rows(ranks, net):
-    X = np.repeat(WINE[:3], 20, axis=0)
-    assert_same_summary(every(ranks(summarize, net, X, [0, 25, 25])), neonxc.NEON(net).summary(X, 4))
+def equal_prototypes():
+    return wine()[0], np.repeat(WINE[:3], 20, axis=0)
 
 
-def test_summary_of_texts(ranks):
-    texts = ["red wine", "white wine", "red grape", "a dog barks", "dogs bark", "the dog"] * 3
-    model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=1, random_state=0)).fit(texts)
-    net = neonxc.neuralize(model, texts)
-    assert_same_summary(every(ranks(summarize, net, texts, [0, 5, 5])), neonxc.NEON(net).summary(texts, 4))
+def texts():
+    X = ["red wine", "white wine", "red grape", "a dog barks", "dogs bark", "the dog"] * 3
+    model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=1, random_state=0)).fit(X)
+    return neonxc.neuralize(model, X), X
 
 
-def test_summary_of_a_table_with_gaps_and_categories(ranks, starts):
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"a": rng.normal(size=40), "b": ["x", None, "y", "x"] * 10})
-    table.loc[::3, "a"] = np.nan
-    table.loc[39, "b"] = "on one rank alone"
-    made = prepare(table)
-    net = neonxc.neuralize(make_pipeline(made.pipeline, KMeans(2, n_init=1, random_state=0)).fit(table), table)
-    assert_same_summary(every(ranks(summarize, net, table, starts)), neonxc.NEON(net).summary(table, 4))
+def gaps_and_categories():
+    X = pd.DataFrame({"a": np.random.default_rng(0).normal(size=40), "b": ["x", None, "y", "x"] * 10})
+    X.loc[::3, "a"] = np.nan
+    X.loc[39, "b"] = "on one rank alone"
+    model = make_pipeline(prepare(X).pipeline, KMeans(2, n_init=1, random_state=0)).fit(X)
+    return neonxc.neuralize(model, X), X
 
 
-def features():
+def images():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    features = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    x = torch.randn(12, 1, 6, 6)
+    return neonxc.neuralize(features(x).detach()[:2], features=features), x
 
 
-def test_summary_of_images(ranks):
-    x = torch.randn(12, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        model = KMeans(2, n_init=1, random_state=0).fit(features()(x).numpy())
-    net = neonxc.neuralize(model, features=features())
-    assert_same_summary(every(ranks(summarize, net, x, [0, 5, 5])), neonxc.NEON(net).summary(x, 4))
+@pytest.mark.parametrize(
+    ("make", "starts"),
+    [
+        *((wine, starts) for starts in PARTS.values()),
+        *((noise_and_names, starts) for starts in PARTS.values()),
+        *((gaps_and_categories, starts) for starts in PARTS.values()),
+        (equal_prototypes, [0, 25, 25]),
+        (texts, [0, 5, 5]),
+        (images, [0, 5, 5]),
+    ],
+)
+def test_summary(ranks, make, starts):
+    net, X = make()
+    alone = neonxc.NEON(net).summary(X, 4)
+    assert (alone.n_noise > 0) == (make is noise_and_names)
+    assert_same_summary(every(ranks(summarize, net, X, starts)), alone)
 
 
 def calibrate(group, net, X, starts, contrast):
@@ -143,18 +147,13 @@ def calibrate(group, net, X, starts, contrast):
     ("contrast", "rows"), [("harmonic", "an empty rank"), ("least", "all ranks"), ("median", "one rank")]
 )
 def test_calibrate(ranks, net, contrast, rows):
-    starts = PARTS[rows]
-    assert every(ranks(calibrate, net, WINE, starts, contrast)) == pytest.approx(
-        net.heuristic_beta(WINE, contrast)
-    )
-
-
-def test_calibrate_leaves_out_noise_unless_there_is_nothing_else(ranks):
-    net = neonxc.neuralize(DBSCAN(0.5).fit(IRIS), IRIS)
-    noise = IRIS[net.predict(IRIS) == -1]
-    for X in (IRIS, noise):
-        beta = every(ranks(calibrate, net, X, [0, 3, 3], "harmonic"))
-        assert beta == pytest.approx(net.heuristic_beta(X))
+    found = every(ranks(calibrate, net, WINE, PARTS[rows], contrast))
+    assert found == pytest.approx(net.heuristic_beta(WINE, contrast))
+    noisy, _ = noise_and_names()
+    for X in (IRIS, IRIS[noisy.predict(IRIS) == -1]):  # noise counts if there is nothing else
+        assert every(ranks(calibrate, noisy, X, [0, 3, 3], contrast)) == pytest.approx(
+            noisy.heuristic_beta(X, contrast)
+        )
 
 
 def costs(group, X, labels, reference, weight, starts):
@@ -253,14 +252,9 @@ def flip_per_input(group, net, X, relevance, imputer, starts):
 
 
 def test_superpixels_of_which_no_rank_has_all(ranks):
-    x = torch.randn(6, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    groups = (
-        torch.arange(36).reshape(6, 6).repeat(6, 1, 1, 1)
-        // torch.tensor([12, 6, 6, 4, 9, 18])[:, None, None, None]
-    )
-    with torch.no_grad():
-        model = KMeans(2, n_init=1, random_state=0).fit(features()(x).numpy())
-    net = neonxc.neuralize(model, features=features())
+    net, x = images()
+    sizes = torch.tensor([12, 6, 6, 4, 9, 18] * 2)[:, None, None, None]
+    groups = torch.arange(36).reshape(6, 6).repeat(12, 1, 1, 1) // sizes
     relevance = neonxc.NEON(net).attribute(x)
     alone = pixel_flipping(net, x, relevance, ZeroImputer(), groups=groups)
     found = ranks(flip, net, x, relevance, ZeroImputer(), [0, 2, 2], {"groups": groups})
@@ -356,18 +350,14 @@ def test_rows_of_all_ranks(ranks):
     assert len(set(some[:, 0].tolist())) == 7
     assert torch.equal(some, sample(x, 7, ALONE))
     assert torch.equal(whole, x)
-
-
-def test_the_default_imputer_draws_from_few_rows_with_and_without_a_group(net, monkeypatch):
-    monkeypatch.setattr("neonxc.evaluation.imputers.LARGEST", 12)
-    assert len(default_imputer(net, torch.randn(40, 3, dtype=torch.float64)).points) == 12
+    for kinds, expected in (([[3, 1], [], [2, 3]], [1, 2, 3]), ([["b"], ["long"], ["a"]], ["a", "b", "long"])):
+        assert every(ranks(classes, kinds)).tolist() == expected
 
 
 def classes(group, kinds):
     return common_classes(np.array(kinds[dist.get_rank()]), Ranks(group))
 
 
-def test_classes_of_all_ranks(ranks):
-    assert every(ranks(classes, [[3, 1], [], [2, 3]])).tolist() == [1, 2, 3]
-    assert every(ranks(classes, [["b"], ["long"], ["a"]])).tolist() == ["a", "b", "long"]
-    assert every(ranks(classes, [[True], [], [False]])).tolist() == [False, True]
+def test_the_default_imputer_draws_from_few_rows_with_and_without_a_group(net, monkeypatch):
+    monkeypatch.setattr("neonxc.evaluation.imputers.LARGEST", 12)
+    assert len(default_imputer(net, torch.randn(40, 3, dtype=torch.float64)).points) == 12

@@ -33,14 +33,11 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from torch import nn
-from turns import in_turns
 from witnesses import (
-    affine_map,
     blobs,
     hierarchy_logits,
     hierarchy_paths,
     near,
-    nearest_preimage,
     pipeline_neon,
     subcluster_logits,
     two_layer_logits,
@@ -78,11 +75,9 @@ DIAGONAL = {
     "StandardScaler": [StandardScaler()],
     "StandardScaler without mean": [StandardScaler(with_mean=False)],
     "StandardScaler without std": [StandardScaler(with_std=False)],
-    "StandardScaler without both": [StandardScaler(with_mean=False, with_std=False)],
     "MinMaxScaler": [MinMaxScaler((-1, 3))],
     "MaxAbsScaler": [MaxAbsScaler()],
     "RobustScaler": [RobustScaler()],
-    "RobustScaler plain": [RobustScaler(with_centering=False, with_scaling=False)],
     "passthrough first": ["passthrough", StandardScaler()],
     "None first": [None, MinMaxScaler()],
     "identity function": [FunctionTransformer(), StandardScaler()],
@@ -103,7 +98,6 @@ MIXING = {
     "columns twice": [columns((StandardScaler(), [0, 1, 2, 3]), (MaxAbsScaler(), slice(1, 3)))],
     "columns none": [columns((StandardScaler(), []), ("passthrough", slice(0, 4)))],
     "columns by mask": [columns((RobustScaler(), [True, False, True, True]))],
-    "columns by function": [columns((PCA(2, random_state=0), lambda data: [0, 1, 3]))],
     "columns nested": [columns((make_pipeline(StandardScaler(), PCA(1)), [0, 1]), (MinMaxScaler(), [2, 3]))],
 }
 NORMED = {
@@ -131,9 +125,10 @@ def tensor(data, dtype=torch.float64):
 
 
 def assert_same_decisions(net, model, data):
-    data = tensor(data)
+    data = torch.as_tensor(data)
     labels, logits = net.predict(data.numpy()), net(data)
     np.testing.assert_array_equal(labels, model.predict(data.numpy()))
+    assert logits.dtype == data.dtype
     assert ((logits > 0).sum(dim=1) == 1).all()
     np.testing.assert_array_equal(net.classes_[logits.argmax(dim=1)], labels)
 
@@ -143,45 +138,20 @@ def assert_same_decisions(net, model, data):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", CLUSTERERS)
-def test_decides_as_the_clusterer(name, dtype):
+def test_decides_as_the_clusterer_by_the_literal_logits(name, dtype):
     model = copy.deepcopy(CLUSTERERS[name]).fit(X.astype(dtype))
     net = neonxc.neuralize(model)
-    for data in (X.astype(dtype), NEW.astype(dtype)):
-        labels = net.predict(data)
-        logits = net(torch.from_numpy(data))
-        assert isinstance(labels, np.ndarray)
-        assert logits.dtype == getattr(torch, np.dtype(dtype).name)
-        np.testing.assert_array_equal(labels, model.predict(data))
-        assert ((logits > 0).sum(dim=1) == 1).all()
-        np.testing.assert_array_equal(net.classes_[logits.argmax(dim=1)], labels)
-
-
-@pytest.mark.parametrize("name", CLUSTERERS)
-def test_logits_are_those_of_the_literal_network(name):
-    model = copy.deepcopy(CLUSTERERS[name]).fit(X)
     if isinstance(model, Birch):
         wanted = subcluster_logits(NEW, model.subcluster_centers_, model.subcluster_labels_)
     elif isinstance(model, BisectingKMeans):
         wanted = hierarchy_logits(NEW, hierarchy_paths(model._bisecting_tree, model._X_mean))
     else:
         wanted = two_layer_logits(NEW, model.cluster_centers_)
-    np.testing.assert_allclose(neonxc.neuralize(model)(tensor(NEW)).numpy(), wanted, rtol=1e-10, atol=1e-8)
-
-
-def test_a_hierarchy_is_not_its_nearest_center():
-    model = BisectingKMeans(7, random_state=0).fit(X)
-    data = near(X, 3000)
-    nearest = ((data[:, None] - model.cluster_centers_) ** 2).sum(axis=2).argmin(axis=1)
-    assert (neonxc.neuralize(model).predict(data) != nearest).any()
-
-
-@pytest.mark.parametrize("make", [np.asarray, tensor, list, lambda c: [list(row) for row in c], np.float32])
-def test_bare_centers(make):
-    centers = X[:5]
-    net = neonxc.neuralize(make(centers))
-    wanted = two_layer_logits(NEW, np.asarray(make(centers), dtype=float))
-    np.testing.assert_allclose(net(tensor(NEW)).numpy(), wanted, rtol=1e-10, atol=1e-8)
-    np.testing.assert_array_equal(net.classes_, range(5))
+    np.testing.assert_allclose(
+        net(tensor(NEW)).numpy(), wanted, rtol=1e-10, atol=1e-8 if dtype is np.float64 else 1e-2
+    )
+    for data in (X, NEW):
+        assert_same_decisions(net, model, data.astype(dtype))
 
 
 def test_negative_and_many_clusters_keep_their_labels():
@@ -199,12 +169,9 @@ def test_affinity_propagation_on_sparse_data():
     np.testing.assert_array_equal(neonxc.neuralize(model).predict(X), model.predict(csr_matrix(X)))
 
 
-@pytest.mark.parametrize("offset", [1e4, 1e5])
-@pytest.mark.parametrize(
-    "steps", [[], [StandardScaler()], [PCA(2, random_state=0)]], ids=["plain", "scaled", "PCA"]
-)
-def test_float32_far_from_the_origin(steps, offset):
-    data = (blobs(spread=1.0) / 10 + offset).astype(np.float32)
+@pytest.mark.parametrize("steps", [[], [StandardScaler()], [PCA(2)]], ids=["plain", "scaled", "PCA"])
+def test_float32_far_from_the_origin(steps):
+    data = (blobs(spread=1.0) / 10 + 1e5).astype(np.float32)
     exact = data.astype(np.float64)
     model = fitted(steps, exact)
     net = neonxc.neuralize(model, exact)
@@ -218,75 +185,46 @@ def test_float32_far_from_the_origin(steps, offset):
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_pipeline_decides_as_scikit_learn(name):
+def test_pipeline_decides_as_scikit_learn_and_is_explained_in_raw_columns(name):
     model = fitted(PIPELINES[name])
-    for net in (neonxc.neuralize(model, X), neonxc.neuralize(model)):
+    for net in (neonxc.neuralize(model), neonxc.neuralize(model, X)):
         assert_same_decisions(net, model, X)
         assert_same_decisions(net, model, NEW)
         assert net.head.detection.n_features == 4
-    z = model[:-1].transform(NEW)
-    wanted = two_layer_logits(z, model[-1].cluster_centers_)
-    np.testing.assert_allclose(net(tensor(NEW)).numpy(), wanted, rtol=1e-9, atol=1e-10 * np.abs(wanted).max())
-
-
-@pytest.mark.parametrize("name", PIPELINES)
-def test_relevance_of_raw_columns(name):
-    model = fitted(PIPELINES[name])
-    net = neonxc.neuralize(model, X)
+    logits = net(tensor(NEW)).numpy()
+    wanted = two_layer_logits(model[:-1].transform(NEW), model[-1].cluster_centers_)
+    np.testing.assert_allclose(logits, wanted, rtol=1e-9, atol=1e-10 * np.abs(wanted).max())
     relevance = neonxc.NEON(net).attribute(NEW)
-    own = net(tensor(NEW)).amax(dim=1).numpy()
-    assert relevance.shape == NEW.shape
-    np.testing.assert_allclose(relevance.sum(axis=1), own, rtol=1e-9, atol=1e-9 * own.max())
+    np.testing.assert_allclose(relevance.sum(axis=1), logits.max(axis=1), rtol=1e-9, atol=1e-9 * logits.max())
     for i in range(0, len(NEW), 9):
-        wanted = pipeline_neon(model, NEW[i], int(net.predict(NEW[i : i + 1])[0]), net.beta, X)
+        wanted = pipeline_neon(model, NEW[i], logits[i].argmax(), net.beta, X)
         np.testing.assert_allclose(relevance[i], wanted, rtol=1e-7, atol=1e-8 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("name", DIAGONAL)
-def test_diagonal_pipeline_in_closed_form(name):
-    model = fitted(DIAGONAL[name], k=2)
-    net = neonxc.neuralize(model)
-    z, centers = model[:-1].transform(NEW), model[-1].cluster_centers_
-    own = net.predict(NEW)
-    wanted = (z - centers[1 - own]) ** 2 - (z - centers[own]) ** 2
-    np.testing.assert_allclose(neonxc.NEON(net).attribute(NEW), wanted, rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("whiten", [False, True])
-@pytest.mark.parametrize("with_data", [False, True])
-def test_reference_point_behind_a_pca(whiten, with_data):
-    model = make_pipeline(StandardScaler(), PCA(2, whiten=whiten, random_state=0), km(2)).fit(X)
-    net = neonxc.neuralize(model, X if with_data else None)
-    A, b = affine_map(model[:-1].transform, 4)
-    centers = model[-1].cluster_centers_
-    middle, weight = centers.mean(axis=0), A.T @ (2 * (centers[0] - centers[1]))
-    relevance = neonxc.NEON(net).attribute(NEW, target=0, competitor=1)
-    references = NEW - relevance / weight  # R_i = (x_i - x~_i) w_i, one reference point for all
-    np.testing.assert_allclose(references - references[0], 0, atol=1e-8)
-    np.testing.assert_allclose(A @ references[0] + b, middle, atol=1e-9)
-    # StandardScaler remembers the mean and standard deviation of the data
-    wanted = nearest_preimage(A, b, middle, X.mean(axis=0), X.std(axis=0))
-    np.testing.assert_allclose(references[0], wanted, rtol=1e-8)
+def test_a_scaler_remembers_where_the_data_are(whiten):
+    model = fitted([StandardScaler(), PCA(2, whiten=whiten, random_state=0)])
+    here, there = (neonxc.NEON(neonxc.neuralize(model, data), beta=0.1) for data in (X, None))
+    np.testing.assert_allclose(there.attribute(NEW), here.attribute(NEW), rtol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "columns_",
-    [
-        ["d", "a"],
-        slice("b", "d"),
-        slice("c", None),
-        slice(None, "b"),
-        [True, False, True, False],
-        np.array([False, True, True, False]),
-        FRAME.columns.isin(["a", "d"]),
-        pd.Index(["c", "b"]),
-        lambda frame: [c for c in frame.columns if c != "b"],
-        slice(1, 3),
-    ],
-    ids=lambda columns: "function" if callable(columns) else str(columns),
-)
-def test_columns_of_a_frame(columns_):
-    model = make_pipeline(columns((StandardScaler(), columns_), remainder=MinMaxScaler()), km()).fit(FRAME)
+COLUMNS = {
+    "names": ["d", "a"],
+    "slice": slice("b", "d"),
+    "from": slice("c", None),
+    "to": slice(None, "b"),
+    "mask": [True, False, True, False],
+    "array": np.array([False, True, True, False]),
+    "index": pd.Index(["c", "b"]),
+    "function": lambda frame: [c for c in frame.columns if c != "b"],
+    "numbers": slice(1, 3),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_a_frame(name):
+    scaled = columns((StandardScaler(), COLUMNS[name]), remainder=MinMaxScaler())
+    model = make_pipeline(scaled, km()).fit(FRAME)
     net = neonxc.neuralize(model, FRAME)
     assert net.feature_names_ == NAMES
     new = pd.DataFrame(NEW, columns=NAMES, index=[f"p{i}" for i in range(len(NEW))])
@@ -294,9 +232,7 @@ def test_columns_of_a_frame(columns_):
     relevance = neonxc.NEON(net).attribute(new)
     assert relevance.index.equals(new.index)
     assert list(relevance.columns) == NAMES
-    np.testing.assert_allclose(
-        relevance.to_numpy().sum(axis=1), net(tensor(NEW)).amax(dim=1), rtol=1e-9, atol=1e-9
-    )
+    np.testing.assert_allclose(relevance.sum(axis=1), net(tensor(NEW)).amax(dim=1), rtol=1e-9, atol=1e-9)
 
 
 def test_a_whitened_pca_of_tiny_numbers():
@@ -342,19 +278,15 @@ def harmonic_beta(logits):
     return 1 / np.mean(means)
 
 
-@pytest.mark.parametrize("k", [2, 3, 4, 7])
+@pytest.mark.parametrize("k", [2, 4, 7])
 def test_beta_by_the_median_contrast(k):
     centers = np.random.default_rng(k).normal(size=(k, X.shape[1])) * 3
     net = neonxc.neuralize(centers)
-    medians = []
-    for x in X:
-        far = np.sort(((x - centers) ** 2).sum(1))
-        medians.append(np.median(far[1:] - far[0]))
-    assert net.calibrate(X, contrast="median").beta == pytest.approx(1 / np.mean(medians), rel=1e-9)
+    far = np.sort(((X[:, None] - centers) ** 2).sum(axis=2))
+    wanted = 1 / np.mean(np.median(far[:, 1:] - far[:, :1], axis=1))
+    assert net.calibrate(X, contrast="median").beta == pytest.approx(wanted, rel=1e-9)
     least = net.calibrate(X, contrast="least").beta
-    assert (least == pytest.approx(1 / np.mean(medians), rel=1e-9)) == (k == 2)
-    harmonic = net.calibrate(X).beta
-    assert least / (k - 1) * (1 - 1e-9) <= harmonic <= least * (1 + 1e-9)
+    assert (least == pytest.approx(wanted, rel=1e-9)) == (k == 2)
     for other in ("mean", ["least"]):
         with pytest.raises(ValueError, match='contrast needs "harmonic", "least" or "median"'):
             net.calibrate(X, contrast=other)
@@ -381,31 +313,17 @@ def test_beta_of_a_hierarchy_counts_every_split_of_a_path_once():
 # --- what goes in comes out --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "container"),
-    in_turns(["float16", "float32", "float64", "int8", "int64", "uint8", "bool"], ["array", "frame", "tensor"]),
-)
-def test_inputs(container, kind):
-    whole = np.abs(X).round() if kind != "bool" else X.mean(axis=0) < X
-    whole = whole.clip(0, 100).astype(kind) if kind != "bool" else whole
-    data = {"array": np.asarray, "frame": lambda a: pd.DataFrame(a, columns=NAMES), "tensor": torch.from_numpy}
-    given = data[container](whole)
-    exact = whole.astype(np.float64)
-    net = neonxc.neuralize(km().fit(exact), given)
-    labels, relevance = net.predict(given), neonxc.NEON(net).attribute(given)
-    np.testing.assert_array_equal(np.asarray(labels), net.predict(exact))
-    wide = {"float16": "float32", "float32": "float32"}.get(kind, "float64")
-    assert isinstance(labels, torch.Tensor if container == "tensor" else np.ndarray)
-    assert type(relevance) is type(given)
-    values = relevance.to_numpy() if container == "frame" else np.asarray(relevance)
-    assert values.dtype == wide
-    np.testing.assert_allclose(values, neonxc.NEON(net).attribute(exact), rtol=1e-3, atol=0.1)
-
-
-def test_lists_and_nullable_columns():
-    net = neonxc.neuralize(km().fit(X))
-    assert isinstance(net.predict(X.tolist()), np.ndarray)
-    np.testing.assert_array_equal(net.predict(FRAME.convert_dtypes()), net.predict(X))
+@pytest.mark.parametrize("kind", ["float16", "float32", "int8", "int64", "uint8", "bool"])
+def test_types_of_numbers(kind):
+    given = (X.mean(axis=0) < X) if kind == "bool" else np.abs(X).round().clip(0, 100).astype(kind)
+    exact = given.astype(np.float64)
+    for data in (given, torch.from_numpy(given)):
+        net = neonxc.neuralize(km().fit(exact), data)
+        relevance = neonxc.NEON(net).attribute(data)
+        np.testing.assert_array_equal(np.asarray(net.predict(data)), net.predict(exact))
+        assert type(net.predict(data)) is type(relevance) is type(data)
+        assert np.asarray(relevance).dtype == ("float32" if "float" in kind else "float64")
+        np.testing.assert_allclose(relevance, neonxc.NEON(net).attribute(exact), rtol=1e-3, atol=0.1)
 
 
 def test_inputs_are_not_changed():
@@ -461,26 +379,9 @@ def test_autocast_leaves_the_head_alone(name):
 
 
 @nets
-def test_deepcopy_and_state_dict(name):
-    net, x = NETS[name](), tensor(NEW)
-    twin = copy.deepcopy(net)
-    net.beta = 0.0
-    assert torch.equal(twin(x), net(x))
-    assert twin.beta > 0
-    blank = copy.deepcopy(net)
-    for buffer in blank.buffers():
-        buffer.zero_()
-    blank.load_state_dict(twin.state_dict())
-    assert torch.equal(blank(x), twin(x))
-    assert blank.beta == twin.beta
-
-
-@nets
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_compile(name, dtype):
-    net, x = NETS[name](), tensor(NEW, dtype)
-    compiled = torch.compile(net, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), net(x))
+def test_compile(name):
+    net, x = NETS[name](), tensor(NEW, torch.float32)
+    torch.testing.assert_close(torch.compile(net, backend="eager", fullgraph=True)(x), net(x))
 
 
 @pytest.mark.slow
@@ -539,37 +440,18 @@ def test_features(pooled, steps):
     assert net.beta == pytest.approx(harmonic_beta(literal.movedim(1, -1).flatten(0, -2)))
 
 
-def test_predict_in_batches_equals_one_pass():
+def test_batches_and_types_of_images():
     net, _, images, _ = deep(False, n=40)  # more than one batch of images
     assert torch.equal(net.predict(images), net.assign(images))
-
-
-def test_half_precision_features():
-    net, _, images, _ = deep(True)
+    whole = np.random.default_rng(0).integers(0, 255, (4, 3, 12, 10), dtype=np.uint8)
+    net = net.float()
+    assert torch.equal(torch.from_numpy(net.predict(whole)), net.predict(torch.from_numpy(whole).float()))
     logits = net.to(torch.bfloat16)(images.bfloat16())
     assert next(net.features.parameters()).dtype == torch.bfloat16
     assert logits.dtype == torch.float32
 
 
-def test_uint8_images_are_widened_to_the_type_of_the_network():
-    net = deep(True)[0].float()
-    images = np.random.default_rng(0).integers(0, 255, (4, 3, 12, 10), dtype=np.uint8)
-    assert torch.equal(torch.from_numpy(net.predict(images)), net.predict(torch.from_numpy(images).float()))
-
-
 # --- CUDA --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.cuda
-@nets
-def test_cuda(name):
-    net, x = NETS[name](), tensor(NEW)
-    wanted = net(x)
-    net.to("cuda")
-    torch.testing.assert_close(net(x.cuda()).cpu(), wanted)
-    assert net.predict(x.cuda()).is_cuda
-    assert isinstance(net.predict(NEW), np.ndarray)
-    assert net(x.half().cuda()).dtype == torch.float32
 
 
 # --- clusterings known by their labels -----------------------------------------------------------------------
@@ -593,6 +475,8 @@ def test_noise_is_in_no_summary_and_of_no_account_to_beta():
     assert summary.sizes.tolist() == [(predicted == 0).sum(), (predicted == 1).sum()]
     assert summary.n_noise == (predicted == -1).sum()
     assert f"\nnoise ({summary.n_noise} points)\n" in str(summary)
+    assert np.allclose(summary.values.overall, data.mean(0))
+    assert np.allclose(summary.values.means, [data[predicted == k].mean(0) for k in (0, 1)])
     relevance = neonxc.NEON(net).attribute(data)
     for k in (0, 1):
         assert (predicted[summary.prototypes[k]] == k).all()

@@ -123,9 +123,16 @@ def installed(wheel, tmp_path_factory):
     return folder
 
 
-def metadata(unpacked):
+def test_metadata(unpacked):
     (file,) = unpacked.glob("*.dist-info/METADATA")
-    return Parser().parsestr(file.read_text(encoding="utf-8"))
+    about = Parser().parsestr(file.read_text(encoding="utf-8"))
+    expected = {"Name": "neonxc", "License-Expression": "BSD-3-Clause", "License-File": "LICENSE"}
+    assert dict(about.items()) | expected | {"Requires-Python": ">=3.10"} == dict(about.items())
+    extras = {"demo", "timm", "shap", "umap", "train", "evaluation", "test", "docs", "dev"}
+    assert extras == set(about.get_all("Provides-Extra"))
+    found = found_in(unpacked, cwd=unpacked, before=IMPORT_ALL + NO_MODULE_OF_A_FUNCTION)
+    assert found["path"] == [str(unpacked / "neonxc")]  # nothing of a checkout is added to it
+    assert found["version"] == about["Version"]
 
 
 def test_every_folder_with_code_is_a_package():
@@ -144,30 +151,10 @@ def test_wheel_holds_the_three_packages_and_nothing_else(source, wheel):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"neonxc"}  # and the metadata
 
 
-def test_metadata(unpacked):
-    about = metadata(unpacked)
-    assert about["Name"] == "neonxc"
-    assert about["License-Expression"] == "BSD-3-Clause"
-    assert about["License-File"] == "LICENSE"
-    assert about["Requires-Python"] == ">=3.10"
-    assert {"demo", "timm", "shap", "umap", "train", "evaluation", "test", "docs", "dev"} == set(
-        about.get_all("Provides-Extra")
-    )
-
-
-def test_wheel_in_a_bare_folder(unpacked):
-    found = found_in(unpacked, cwd=unpacked, before=IMPORT_ALL + NO_MODULE_OF_A_FUNCTION)
-    assert found["path"] == [str(unpacked / "neonxc")]  # nothing of a checkout is added to it
-    assert found["version"] == metadata(unpacked)["Version"]
-
-
-def test_wheel_installed_and_the_clone_as_working_directory(source, installed):
-    # The clone's own `neonxc/` comes first; then the other two must be the clone's as well.
+def test_wheel_installed_and_the_clone(source, installed, tmp_path):
+    # In the clone its own `neonxc/` comes first; then the other two must be the clone's as well.
     found_in(source, cwd=source, path=installed)
-
-
-def test_bare_clone_from_elsewhere(source, tmp_path):
-    found_in(source, cwd=tmp_path, path=source)
+    found_in(source, cwd=tmp_path, path=source)  # and the bare clone from elsewhere
 
 
 def test_editable_install_from_elsewhere(source, tmp_path):
@@ -225,8 +212,16 @@ def test_what_is_not_used_is_not_imported(installed, tmp_path, name):
     assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n" * len(STEPS[name])
 
 
+def test_all_that_is_offered_is_there():
+    for package in (neonxc, neonxc.evaluation):
+        assert set(package.__all__) <= set(dir(package))
+        assert all(hasattr(package, name) for name in dir(package))
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            package.nothing  # noqa: B018
+
+
 def test_functions_that_mention_the_package_are_pickled_by_value(installed, tmp_path):
-    """As Ray, Spark, Dask and joblib send the functions of a notebook to other processes."""
+    """As Ray, Spark, Dask and joblib send the functions of a notebook to other processes; and the command."""
     made = """
 import pickle, numpy as np, neonxc
 from joblib import wrap_non_picklable_objects  # by cloudpickle
@@ -235,25 +230,17 @@ def decided(X):
 pickle.dump((wrap_non_picklable_objects(decided), np.eye(3)), open("function", "wb"))
 """
     run("-c", made, cwd=tmp_path, path=installed)
-    used = "from pickle import load; f, X = load(open('function', 'rb')); print(f(X))"
-    assert run("-c", used, cwd=tmp_path, path=installed) == "[0, 1, 0, 'neonxc.evaluation']\n"
-
-
-def test_all_that_is_offered_is_there():
-    for package in (neonxc, neonxc.evaluation):
-        assert all(hasattr(package, name) for name in dir(package))
-        assert set(package.__all__) <= set(dir(package))
-        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-            package.nothing  # noqa: B018
-
-
-def test_command(installed, tmp_path):
-    code = """
+    used = """
 import sys
 from importlib.metadata import distribution
+from pickle import load
+f, X = load(open('function', 'rb'))
+print(f(X))
 (command,) = distribution("neonxc").entry_points.select(group="console_scripts")
 assert command.name == "neonxc", command
 sys.argv = ["neonxc", "--help"]
 sys.exit(command.load()())
 """
-    assert "demo" in run("-c", code, cwd=tmp_path, path=installed)
+    found = run("-c", used, cwd=tmp_path, path=installed)
+    assert found.startswith("[0, 1, 0, 'neonxc.evaluation']\n")
+    assert "demo" in found

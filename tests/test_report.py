@@ -196,7 +196,7 @@ def test_labels_alone_and_names_of_ones_own():
 def test_clusters_are_in_the_order_of_their_categories():
     X, y = make_blobs(60, centers=3, random_state=0)
     labels = pd.Series(pd.Categorical.from_codes(y, ["2", "10", "1"]))
-    report = neonxc.explain(pd.DataFrame(X, columns=["a", "b"]), labels=labels)
+    report = neonxc.explain(pd.DataFrame(X, columns=["a", "b"]), labels=labels, fast=True)
     assert [card.label for card in report.contents.cards] == ["2", "10", "1"]
     assert [card.size for card in report.contents.cards] == [20, 20, 20]
     assert (
@@ -205,7 +205,7 @@ def test_clusters_are_in_the_order_of_their_categories():
     tree = CART(3).fit(X, labels=labels).tree_
     assert tree.classes.tolist() == list(tree.rules().clusters) == ["2", "10", "1"]
     assert (report.net.predict(pd.DataFrame(X, columns=["a", "b"])) == labels).mean() > 0.8
-    assert neonxc.explain(X, labels=labels.astype(str)).net.classes_.tolist() == ["1", "10", "2"]
+    assert neonxc.explain(X, labels=labels.astype(str), fast=True).net.classes_.tolist() == ["1", "10", "2"]
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
@@ -221,7 +221,7 @@ def test_noise_is_in_no_cluster():
     X, _ = make_moons(150, noise=0.05, random_state=0)
     X[:5] += np.array([[9.0, 9], [-9, 9], [9, -9], [-9, -9], [0, 12]])
     model = DBSCAN(0.3).fit(X)
-    found = neonxc.explain(model, X).contents
+    found = neonxc.explain(model, X, fast=True).contents
     assert found.noise == (model.labels_ == -1).sum() >= 5
     assert sum(card.size for card in found.cards) + found.noise == 150
     assert found.points.cluster.count(-1) == found.noise
@@ -230,12 +230,12 @@ def test_noise_is_in_no_cluster():
 def test_a_tree_a_kernel_and_a_network(wine):
     X = wine.to_numpy()[:, :5]
     tree = IMM(3, random_state=0).fit(X)
-    found = neonxc.explain(tree, X).contents
+    found = neonxc.explain(tree, X, fast=True).contents
     assert {figure.key: figure.value for figure in found.figures}["fidelity"] == 1
     kernel = KernelKMeans(3, random_state=0).fit(torch.tensor(X))
-    assert neonxc.explain(kernel, torch.tensor(X)).contents.k == 3
+    assert neonxc.explain(kernel, torch.tensor(X), fast=True).contents.k == 3
     net = neonxc.neuralize(KMeans(3, n_init=3, random_state=0).fit(X), X)
-    assert neonxc.explain(net, X).net is net
+    assert neonxc.explain(net, X, fast=True).net is net
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
@@ -247,7 +247,7 @@ def test_a_messy_table_with_hostile_names():
     kind[::23] = None
     frame = pd.DataFrame({HOSTILE: kind, 'si"ze\n': size, "flag": draw.random(240) < 0.5})
     labels = np.where(size > 2, "large</script>", "small")
-    report = neonxc.explain(frame, labels=labels)
+    report = neonxc.explain(frame, labels=labels, fast=True)
     found = report.contents
     assert {column.name for column in found.columns} == {HOSTILE, 'si"ze\n', "flag"}
     assert {column.kind for column in found.columns} == {"category", "number"}
@@ -259,7 +259,7 @@ def test_a_messy_table_with_hostile_names():
 def test_texts_by_their_terms(kind):
     texts = ["the sun and the moon shine", "salt the soup", "stars, sun and moon", "stir the soup, salt"] * 6
     pipeline = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts)
-    found = neonxc.explain(pipeline, kind(texts)).contents
+    found = neonxc.explain(pipeline, kind(texts), fast=True).contents
     assert found.kind == "texts"
     card = found.cards[pipeline.predict(["salt soup"])[0]]
     assert {"salt", "soup"} <= {statement.text for statement in card.statements}
@@ -320,7 +320,7 @@ def test_locations_of_photos(photos):
     features = extractor()
     x = photos[:3]
     model = KMeans(2, n_init=3, random_state=0).fit(features.points(x).numpy())
-    found = neonxc.explain(model, x, features).contents
+    found = neonxc.explain(model, x, features, fast=True).contents
     assert (found.kind, found.n) == ("locations", 3 * 256)
     assert found.photo.startswith("data:image/webp")
     assert found.regions.startswith("data:image/webp")
@@ -330,10 +330,10 @@ def test_locations_of_photos(photos):
 
 
 def test_warnings_in_plain_words(wine):
-    raw = neonxc.explain(KMeans(3, n_init=3, random_state=0).fit(wine), wine).contents
+    raw = neonxc.explain(KMeans(3, n_init=3, random_state=0).fit(wine), wine, fast=True).contents
     assert any("A single column has most of the relevance: proline" in warning.text for warning in raw.warnings)
     draw = np.random.default_rng(0)
-    even = pd.DataFrame(draw.random((300, 6)), columns=list("abcdef"))
+    even = pd.DataFrame(draw.random((150, 6)), columns=list("abcdef"))
     found = neonxc.explain(KMeans(7, n_init=1, random_state=0).fit(even), even).contents
     texts = " ".join(warning.text for warning in found.warnings)
     assert "The clusters are unstable" in texts
@@ -348,13 +348,15 @@ def test_columns_that_number_or_weight_the_rows_are_named(wine):
     text = "user_id, fnlwgt look like identifiers or weights of the rows, but they are used as features"
     alone = make_pipeline(used, KMeans(3, n_init=3, random_state=0)).fit(X)
     for model in (scaled.fit(X), alone):
-        assert any(text in one.text for one in neonxc.explain(model, X).contents.warnings) == (model is scaled)
+        assert any(text in one.text for one in neonxc.explain(model, X, fast=True).contents.warnings) == (
+            model is scaled
+        )
 
 
 def test_more_points_than_are_shown():
     draw = np.random.default_rng(0)
     X = draw.normal(size=(22_000, 3)) + 4 * draw.integers(0, 2, (22_000, 1))
-    made = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X)
+    made = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X, fast=True)
     found = made.contents
     assert found.n == 22_000
     assert any("a stratified sample of" in note for note in found.notes)
@@ -375,10 +377,12 @@ def test_more_points_than_are_shown():
 
 
 @pytest.mark.filterwarnings("ignore")  # of umap
-@pytest.mark.parametrize(("projection", "package"), [("tsne", "sklearn"), ("umap", "umap")])
+@pytest.mark.parametrize(
+    ("projection", "package"), [("tsne", "sklearn"), pytest.param("umap", "umap", marks=pytest.mark.slow)]
+)
 def test_projections(model, wine, projection, package):
     pytest.importorskip(package)
-    found = neonxc.explain(model, wine.iloc[::3], projection=projection).contents
+    found = neonxc.explain(model, wine.iloc[::3], projection=projection, fast=True).contents
     assert found.points.axes.replace("-", "").lower() == projection
 
 
@@ -438,18 +442,18 @@ def test_samples_have_points_of_small_clusters():
 def test_trees_and_networks_of_mixed_tables(wine):
     table = wine.iloc[:, :3].assign(size=np.where(wine["alcohol"] > 13, "big", "small"))
     labels = KMeans(3, n_init=3, random_state=0).fit_predict(wine)
-    found = neonxc.explain(CART(3).fit(table, labels=labels), table).contents
+    found = neonxc.explain(CART(3).fit(table, labels=labels), table, fast=True).contents
     assert sum(card.size for card in found.cards) == len(table)
     numbers = ColumnTransformer([("n", StandardScaler(), [*wine.columns[:3]]), ("c", OneHotEncoder(), ["size"])])
     mixed = make_pipeline(numbers, KMeans(2, n_init=3, random_state=0)).fit(table)
     labels = mixed.predict(table)
-    found = neonxc.explain(neonxc.neuralize(mixed, table), table).contents
+    found = neonxc.explain(neonxc.neuralize(mixed, table), table, fast=True).contents
     assert [card.size for card in found.cards] == np.bincount(labels).tolist()
 
 
 def test_no_answer_is_a_double_negation():
     table = pd.DataFrame({"size": ["big", "small"] * 30, "other": np.sin(np.arange(60))})
-    found = neonxc.explain(CART(2).fit(table, labels=table["size"]), table).contents
+    found = neonxc.explain(CART(2).fit(table, labels=table["size"]), table, fast=True).contents
     root = found.tree[0]
     assert root.text in ("size is big", "size is small")  # not "size is not big"
     assert found.cards[found.tree[root.left].cluster].label == root.text.removeprefix("size is ")
@@ -458,8 +462,8 @@ def test_no_answer_is_a_double_negation():
 def test_sparse_matrices(wine):
     X = csr_matrix(StandardScaler().fit_transform(wine))
     model = KMeans(3, n_init=3, random_state=0).fit(X)
-    found = neonxc.explain(model, X, names=list(wine.columns)).contents
-    dense = neonxc.explain(model, X.toarray(), names=list(wine.columns)).contents
+    found = neonxc.explain(model, X, names=list(wine.columns), fast=True).contents
+    dense = neonxc.explain(model, X.toarray(), names=list(wine.columns), fast=True).contents
     for one, other in zip(found.cards, dense.cards, strict=True):
         assert (one.size, one.name) == (other.size, other.name)
         assert [s.relevance for s in one.statements] == pytest.approx([s.relevance for s in other.statements])
@@ -479,14 +483,14 @@ def test_warnings_of_noise_and_of_clusters_without_rules():
     draw = np.random.default_rng(0)
     X = np.concatenate([draw.normal(size=(200, 2)), draw.normal(size=(3, 2)) * 0.01])
     labels = np.r_[(X[:200, 0] > 0).astype(int), [2, 2, 2]]
-    made = neonxc.explain(X, labels=labels)
+    made = neonxc.explain(X, labels=labels, fast=True)
     found = made.contents
     without = [k for k, card in enumerate(found.cards) if not card.rules]
     assert without
     assert "No rule of the tree leads to this cluster." in made.html()
     assert [w.clusters for w in found.warnings if w.text.startswith("No rule leads to")] == [without]
     labels[:80] = -1
-    made = neonxc.explain(X, labels=labels)
+    made = neonxc.explain(X, labels=labels, fast=True)
     found = made.contents
     rules = [rule for card in found.cards for rule in card.rules]
     assert all(rule.with_noise is None or rule.with_noise < rule.precision for rule in rules)
@@ -507,7 +511,7 @@ def test_clusters_of_missing_values():
     a, b = np.where(np.arange(120) < 40, np.nan, draw.normal(size=120)), draw.normal(size=120)
     b[80:] += 5
     X = pd.DataFrame({"a": a, "b": b})
-    found = neonxc.explain(X, labels=np.repeat([0, 1, 2], 40)).contents
+    found = neonxc.explain(X, labels=np.repeat([0, 1, 2], 40), fast=True).contents
     said = {found.columns[one.column].name: one for one in found.cards[0].statements}
     assert (said["a"].text, said["a"].inside_typical) == ("a is missing", "missing")
     pair = found.pairs[0]
@@ -517,23 +521,23 @@ def test_clusters_of_missing_values():
 
 
 def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
-    X = load_iris(as_frame=True).data
+    X = load_iris(as_frame=True).data[::2].reset_index(drop=True)
     X.to_csv(tmp_path / "iris.csv", index=False)
     chosen = neonxc.explain(X, fast=True, notes=["from a garden"]).contents
     choice = choose_k(X, range(2, 9), preprocessing=prepare(X).pipeline)
     assert chosen.k == choice.k
     assert any(choice.reason in note for note in chosen.notes)
     assert "from a garden" in chosen.notes
-    for given in (X, X.to_numpy(), tmp_path / "iris.csv", str(tmp_path / "iris.csv")):
+    for given in (X.to_numpy(), str(tmp_path / "iris.csv"), tmp_path / "iris.csv"):
         found = neonxc.explain(given, clusters=3, names=list("abcd"), fast=True).contents
         assert found.k == 3
         assert [column.name for column in found.columns] == list("abcd")
-    assert found.title == "3 clusters of 150 rows of iris.csv"
+    assert found.title == "3 clusters of 75 rows of iris.csv"
     assert neonxc.explain(X, clusters="2-4", fast=True).contents.k == 2
     with pytest.raises(ValueError, match="clusters: 'few' is neither a number"):
         neonxc.explain(X, clusters="few")
     with pytest.raises(TypeError, match="clusters= is for a table alone"):
-        neonxc.explain(X, labels=np.zeros(150), clusters=3)
+        neonxc.explain(X, labels=np.zeros(75), clusters=3)
 
 
 def test_a_fast_report_says_what_it_leaves_out(model, wine):

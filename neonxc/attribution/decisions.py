@@ -79,12 +79,14 @@ class Decisions:
     @torch.no_grad()
     def weights(self, a: Tensor, columns: Tensor, rival: Tensor | None) -> Tensor:
         """The soft minimum's weights [n, L] of the competitors of a target at features `a`."""
-        points, head, parts = rows(a), self.net.head, []
-        for block in self.net.carrier.of_points(points):
-            values, other = head.values(points[block]), None if rival is None else rival[block]
-            contrasts = head.competition.evidence(values, columns[block], other)[0]
-            parts.append(softmin(contrasts, self.stiffness).nan_to_num())
-        return torch.cat(parts)
+        competition = self.net.head.competition
+
+        def of_block(block: slice, x: Tensor) -> Tensor:
+            other = None if rival is None else rival[block]
+            contrasts = competition.evidence(self.net.head.values(x), columns[block], other)[0]
+            return softmin(contrasts, self.stiffness).nan_to_num()
+
+        return self.net.carrier.each(rows(a), of_block)
 
     def columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor | None]:
         """The column to explain at each point of features `a` [N, d, ...].
@@ -103,8 +105,8 @@ class Decisions:
             1 for the points to explain and 0 for the others; None: all are explained. On a map, a column selects
             the locations of its cluster, and a tuple ``(column, row, column, ...)`` a single location.
         """
-        points, head = rows(a), self.net.head
-        own = torch.cat([head.assign(points[block]) for block in self.net.carrier.of_points(points)])
+        head = self.net.head
+        own = self.net.carrier.each(rows(a), lambda _, x: head.assign(x))
         if target is None:
             return own, None
         if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
@@ -137,12 +139,8 @@ class Decisions:
 
     def logit(self, points: Tensor, columns: Tensor) -> Tensor:
         """The logit [n] of one column per point [n, d]."""
-        return torch.cat(
-            [
-                self.net.head(points[block]).gather(1, columns[block, None])[:, 0]
-                for block in self.net.carrier.of_points(points)
-            ]
-        )
+        head = self.net.head
+        return self.net.carrier.each(points, lambda block, x: head(x).gather(1, columns[block, None])[:, 0])
 
 
 def tree_tests(head: Head) -> tuple[Tensor, int]:

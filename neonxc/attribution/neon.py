@@ -302,13 +302,13 @@ class NEON(Attribution):
 
         def shares(x: Tensor, target: Any, competitor: Any) -> Tensor:
             a = self.carrier.features(x)
-            points = rows(a)
             decide = self.decisions.of_target(a, target, competitor)
-            parts = []
-            for block in self.carrier.of_points(points):
-                evidence = decide(block).weights * head.detection(points[block])
-                parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
-            return unrows(torch.cat(parts), a)
+
+            def of_block(block: slice, points: Tensor) -> Tensor:
+                evidence = decide(block).weights * head.detection(points)
+                return evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence)
+
+            return unrows(self.carrier.each(rows(a), of_block), a)
 
         batch = self.carrier.stored(inputs)
         result = batch.restore(self._in_blocks(batch, shares, target=target, competitor=competitor))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from itertools import chain as chained_items
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -279,7 +278,7 @@ def chained(*modules: nn.Module | None) -> nn.Module | None:
 def device_of(holder: Any) -> torch.device | None:
     """Return the device of a tensor or of a module with tensors; None for anything else."""
     if isinstance(holder, nn.Module):
-        holder = next(chained_items(holder.parameters(), holder.buffers()), None)
+        holder = next(iter([*holder.parameters(), *holder.buffers()]), None)
     return holder.device if isinstance(holder, Tensor) else None
 
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import carrier_of
-from neonxc.clusterings.labelled import labelled
 from neonxc.clusterings.readers import ClusterModel, Fidelity, device_of
-from neonxc.clusterings.supports import Supports, check_spread
+from neonxc.clusterings.supports import Supports, check_spread, labelled
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_labels

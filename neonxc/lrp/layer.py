@@ -7,10 +7,8 @@ rule computes the multiplier at the input from the multiplier at the output.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Protocol
 
 import torch
@@ -136,13 +134,6 @@ def has_negative(x: Tensor) -> bool:
     return x.numel() > 0 and bool(x.amin() < 0)
 
 
-def check_number(name: str, value: float) -> None:
-    """Raise ValueError unless a parameter is a finite number >= 0."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and 0 <= value < math.inf):
-        raise ValueError(f"{name} needs a finite number >= 0, got {value!r}")
-
-
 class CustomBackward(torch.autograd.Function):
     """A value computed from x, with a function that computes the multiplier at x from that at the value.
 
@@ -165,14 +156,6 @@ class CustomBackward(torch.autograd.Function):
         return ctx.backward_rule(m, *ctx.saved_tensors), None, None
 
 
-def with_backward(
-    x: Tensor, compute: Callable[[], tuple[Tensor, ...]], backward_rule: Callable[..., Tensor]
-) -> Tensor:
-    """Compute a value from x that has its own backward rule; see :class:`CustomBackward`."""
-    result: Tensor = CustomBackward.apply(x, compute, backward_rule)
-    return result
-
-
 def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], zero_value: float = 0.0) -> Tensor:
     """Apply an elementwise function, through which relevance passes unchanged."""
 
@@ -181,7 +164,8 @@ def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], zero_value: flo
         y = replace_zeros(function(z), zero_value)
         return y, quotient(y, z)
 
-    return with_backward(x, compute, torch.mul)
+    result: Tensor = CustomBackward.apply(x, compute, torch.mul)
+    return result
 
 
 def halve_relevance(y: Tensor) -> Tensor:

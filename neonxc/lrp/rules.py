@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.layer import LinearLayer, check_number, has_negative, quotient
+from neonxc.common.arguments import check_number
+from neonxc.lrp.layer import LinearLayer, has_negative, quotient
 
 LARGE = 1 << 23  # a matrix with more entries is modified block by block, to bound memory
 

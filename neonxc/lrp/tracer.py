@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from neonxc.lrp.composites import Constant, FunctionRule
-from neonxc.lrp.layer import tiny_value, with_backward
+from neonxc.lrp.layer import CustomBackward, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.table import (
     DETACHING,
@@ -192,7 +192,7 @@ class Tracer(TorchFunctionMode):
             y = func(*args, **kwargs)
             return y, depends[0], y
 
-        return with_backward(depends[0], compute, lambda m, x, y: rule(x, y, m))
+        return CustomBackward.apply(depends[0], compute, lambda m, x, y: rule(x, y, m))
 
     def finish(self, output: Any) -> Any:
         """Check the network's output, and return its current value."""

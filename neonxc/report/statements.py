@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neonxc.attribution.cluster_values import typical_category
+from neonxc.attribution.summary import typical_category
 from neonxc.common.numbers import as_printed, percent, rounded, text
 from neonxc.data.inputs import is_missing
 from neonxc.report.clustering import Clustering

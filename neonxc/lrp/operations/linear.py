@@ -1,4 +1,4 @@
-"""Linear layers: convolutions, matrix products and BatchNorm."""
+"""Linear layers (convolutions, matrix products, BatchNorm), other products, and quotients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.modules.utils import _ntuple
+from torch.utils._pytree import tree_map
 
-from neonxc.lrp.layer import LinearLayer, RecordedLayer, Scaling, halve_relevance, replace_zeros, with_backward
-from neonxc.lrp.table import arguments, check_eval, operation
+from neonxc.lrp.layer import CustomBackward, LinearLayer, RecordedLayer, Scaling, halve_relevance, replace_zeros
+from neonxc.lrp.operations.passing import input_normalization
+from neonxc.lrp.table import arguments, check_eval, function_name, operation
+from neonxc.lrp.tensor_info import requiring_grad, tensors
 from neonxc.lrp.tracer import Tracer
 
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
 _FOLDED = "folded into the linear layer before it; the composite's rule if there is none"
+
+_SCALINGS = "mul multiply __mul__ __rmul__"
+_MATRICES = "matmul __matmul__ __rmatmul__ mm bmm mv dot einsum inner tensordot"
+_NAMES = (  # keywords of operands
+    *("input", "a", "b", "mat2", "batch2", "other", "vec", "vec2", "tensor", "input1", "input2", "weight"),
+)
 
 Apply = Callable[..., Tensor]
 Transpose = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -39,7 +48,7 @@ def linear_output(
 def _record(tracer: Tracer, compute: Callable[[], Tensor], recorded: RecordedLayer) -> Tensor:
     recorded.layer.memory = {} if tracer.several else None
     x = recorded.x
-    result = with_backward(x, lambda: (replace_zeros(compute(), tracer.tiny), x), recorded.backward)
+    result = CustomBackward.apply(x, lambda: (replace_zeros(compute(), tracer.tiny), x), recorded.backward)
     recorded.y = result.detach()
     tracer.tensors.update(result, layer=recorded)  # a following BatchNorm or ReLU looks it up
     return result
@@ -59,8 +68,10 @@ def _layer_with_bias(
     separate_bias = None  # added by an operation of its own if a parameter depends on the input
     if tracer.tensors.depends_on_input(weight) or tracer.tensors.depends_on_input(bias):
         bias, separate_bias = None, bias
-    if tracer.tensors.depends_on_input(weight):
+    if requiring_grad(weight):
         y = _product(tracer, apply, input, weight)
+    elif gate := tracer.tensors[weight].gate:
+        y = apply(input, weight) if requiring_grad(input) else tracer.as_gate(apply, (input, weight), {}, gate)
     else:
         w, b = constants(input, weight, bias)
         layer = LinearLayer(w, _column(b, weight.ndim - 2), apply, transpose, channels)
@@ -72,14 +83,6 @@ def _layer_with_bias(
     if separate_bias is None:
         return y
     return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, (-1, *[1] * (weight.ndim - 2))))
-
-
-def _product(tracer: Tracer, apply: Apply, input: Tensor, weight: Tensor) -> Any:
-    """Compute a layer whose weight depends on the input too, as a product of two values."""
-    if not (weight.requires_grad or input.requires_grad):
-        return tracer.as_gate(apply, (input, weight), {}, tracer.tensors[weight].gate)
-    y = apply(input, weight)
-    return halve_relevance(y) if weight.requires_grad and input.requires_grad else y
 
 
 @operation("linear", _RULE, "gates")
@@ -174,3 +177,81 @@ def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
 def _column(values: Tensor | None, n: int) -> Any:
     """Reshape one value per channel to broadcast over the n dimensions after the channels."""
     return 0.0 if values is None else values.reshape(-1, *[1] * n)
+
+
+def _operands(args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """Operands by position; keyword operands are removed from `kwargs`."""
+    return (*args, *(kwargs.pop(name) for name in _NAMES if name in kwargs))
+
+
+@operation(
+    f"{_SCALINGS} {_MATRICES} outer bilinear",
+    "a matrix product with a weight follows the composite's rule, whichever function computes it; other products "
+    "with a constant or a gate scale the multiplier; of two factors that depend on the input, each gets half of "
+    "the relevance",
+    "factors",
+)
+def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
+    args, name = _operands(args, kwargs), function_name(func)
+    sources = requiring_grad(args)
+    if len(sources) > 2:
+        return tracer.as_gate(func, args, kwargs)
+    if len(sources) == 2:
+        return halve_relevance(func(*args, **kwargs))
+    table = tracer.tensors  # a weight of the network, or a value that was computed from one
+    weight = next((t for t in tensors(args) if table[t].owner and not table.depends_on_input(t)), None)
+    if name in _MATRICES.split() and weight is not None:
+        return _matrix_product(tracer, func, sources[0], weight, args, kwargs)
+    y = func(*args, **kwargs)
+    return input_normalization(tracer, sources, y) if name in _SCALINGS.split() else y
+
+
+def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args: Any, kwargs: Any) -> Any:
+    """Compute a product of x with a weight of the network as a linear layer."""
+    plain = func.__name__ in ("matmul", "__matmul__", "mm") and not kwargs
+    if plain and args[1] is weight and weight.ndim == 2:
+        return tracer.run(F.linear, x, tracer.tensors.inherit_owner(weight.mT, [weight]))
+
+    def apply(x_: Tensor, w: Tensor) -> Tensor:
+        return func(*tree_map(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
+
+    (w,) = constants(x, weight)
+    return linear_output(
+        tracer, weight, LinearLayer(w, 0.0, apply, by_gradient(apply)), x, lambda: apply(x.detach(), w)
+    )
+
+
+@operation("div divide true_divide __div__ __truediv__", "the divisor is held constant", "gates")
+def _quotient(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
+    x, divisor, *rest = _operands(args, kwargs)
+    if kwargs.get("rounding_mode") or not requiring_grad(x):
+        return tracer.as_gate(func, (x, divisor, *rest), kwargs)
+    divisor = divisor.detach() if isinstance(divisor, Tensor) else divisor
+    return input_normalization(tracer, [x], func(x, divisor, *rest, **kwargs))
+
+
+_PARTS = "as the sums and products that they consist of"
+
+
+operation("lerp", _PARTS, "decomposed")(lambda input, end, weight: input + (end - input) * weight)
+operation("addcmul", _PARTS, "decomposed")(
+    lambda input, tensor1, tensor2, *, value=1: torch.add(input, tensor1 * tensor2, alpha=value)
+)
+operation("addcdiv", _PARTS, "decomposed")(
+    lambda input, tensor1, tensor2, *, value=1: torch.add(input, tensor1 / tensor2, alpha=value)
+)
+
+
+@operation("addmm baddbmm", _PARTS, "decomposed")
+def _add_product(input: Tensor, *factors: Tensor, beta: float = 1, alpha: float = 1, **named: Tensor) -> Tensor:
+    first, second = (*factors, *(named[name] for name in sorted(named)))
+    return torch.add(beta * input, first @ second, alpha=alpha)
+
+
+@operation(
+    "pow __pow__ square", "a square is a product of two equal factors; other powers are gates, held constant"
+)
+def _power(tracer: Tracer, func: Apply, input: Any, exponent: Any = 2) -> Any:
+    if isinstance(exponent, (int, float)) and exponent == 2:
+        return tracer.run(torch.mul, input, input)
+    return tracer.as_gate(torch.pow, (input, exponent), {})
