@@ -164,9 +164,7 @@ def main(
         lines = [line.strip() for line in texts.read_text("utf-8").splitlines() if line.strip()]
         corpus = Corpus(lines, np.zeros(len(lines), dtype=int), ["all"])
     shortened = [" ".join(text.split()[:40]) for text in corpus.texts]
-    features = (
-        trained(corpus, seconds, kind) if encoder is None else SentenceEncoder.from_pretrained(encoder)
-    )
+    features = trained(corpus, seconds, kind) if encoder is None else SentenceEncoder.from_pretrained(encoder)
     points = features.points(shortened).numpy()
     held_out = np.random.default_rng(0).permutation(len(points)) < HELD_OUT
     model = KMeans(clusters, n_init=10, random_state=0).fit(points[~held_out])

@@ -1,6 +1,7 @@
 """Feature networks of images and words, and relevance that passes through them."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 from sklearn.cluster import KMeans
@@ -22,7 +23,7 @@ from neonxc.lrp import (
     ZPlus,
     presets,
 )
-from neonxc.models import FeatureExtractor, WordVectors
+from neonxc.models import FeatureExtractor, SentenceEncoder, WordVectors
 from neonxc.trees import ExKMC
 
 from .data import IMAGES, TEXTS, features, locations
@@ -201,3 +202,64 @@ def words(at):
         found += [neon.attribute(TEXTS), neon.summary(TEXTS).relevance, neon.summary(ids).relevance, net.beta]
         found.append(str(neonxc.plot.text(embedding.tokenize(TEXTS), relevance, known=ids >= 0)))
     return found
+
+
+class Letters:
+    """A tokenizer of letters, with the interface of fast ones."""
+
+    is_fast, model_max_length, mask_token, mask_token_id = True, 99, "[MASK]", 1
+
+    def __call__(self, texts, **options):
+        if isinstance(texts, str):
+            return {"input_ids": [2, 3, 2], "special_tokens_mask": [1, 0, 1]}
+        return SimpleNamespace(encodings=[self.read(text) for text in texts])
+
+    def read(self, text):
+        places = [place for place, letter in enumerate(text) if not letter.isspace()]
+        return SimpleNamespace(
+            ids=[2, *[3 + ord(text[place]) % 20 for place in places], 2],
+            offsets=[(0, 0), *[(place, place + 1) for place in places], (0, 0)],
+            special_tokens_mask=[1, *[0] * len(places), 1],
+            overflowing=[],
+        )
+
+
+class Transformer(nn.Module):
+    """A layer with the interface of the library transformers."""
+
+    def __init__(self):
+        super().__init__()
+        self.config = SimpleNamespace(
+            max_position_embeddings=99, pad_token_id=0, model_type="", hidden_size=8, num_hidden_layers=1
+        )
+        self.config.get_text_config = lambda: self.config
+        self.tokens, self.inner, self.outer = nn.Embedding(23, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def get_input_embeddings(self):
+        return self.tokens
+
+    def forward(self, inputs_embeds, attention_mask):
+        inner = self.inner(inputs_embeds).relu() * attention_mask[..., None]
+        return SimpleNamespace(last_hidden_state=self.outer(inner + inner.sum(1, keepdim=True)))
+
+
+@entry(
+    "models.SentenceEncoder", "similarity", "Similarity", "plot.pair", "evaluation.MaskImputer",
+    "evaluation.pixel_flipping",
+)  # fmt: skip
+def sentences(at):
+    torch.manual_seed(0)
+    encoder = at(SentenceEncoder(Transformer().double().eval(), Letters()))
+    points, ids = encoder.points(TEXTS), encoder.encode(TEXTS)
+    net = neonxc.neuralize(KMeans(2, n_init=1, random_state=0).fit(points.cpu().numpy()), TEXTS, encoder)
+    found, b = neonxc.NEON(net).attribute(ids), TEXTS[::-1]
+    pair = neonxc.similarity(encoder, TEXTS, b, matrix=True, background=TEXTS)
+    neonxc.plot.pair(pair)
+    mask = neonxc.evaluation.MaskImputer(encoder.mask_word)
+    curve = neonxc.evaluation.pixel_flipping(net, ids, found, mask, repeats=1).logit_curve
+    relevance = [pair.relevance_a, pair.relevance_b, *pair.matrix, pair.top(2)]
+    return [
+        *(points, ids, net(ids), net.predict(TEXTS), found, neonxc.NEON(net, along="mask").attribute(TEXTS)),
+        *(neonxc.NEON(net).summary(TEXTS).relevance, neonxc.contrast(net, TEXTS * 4, 0, 1).relevance),
+        *(pair.cosine, curve, relevance),
+    ]
