@@ -128,6 +128,7 @@ def compared(encoder: SentenceEncoder, net: NeuralizedClustering, texts: list[st
     masked = MaskImputer(encoder.mask_word or 0)
     methods: dict[str, Callable[[], Tensor]] = {
         "NEON": lambda: NEON(net).attribute(ids),
+        'NEON, along="mask"': lambda: NEON(net, along="mask").attribute(ids),
         "occlusion": lambda: pda(masked)(net, ids, net(ids).argmax(1).detach()),
         "gradient × input": lambda: gradient_of(encoder, net, every, 1.0),
         "integrated gradients, 10 steps": lambda: sum(
@@ -144,6 +145,22 @@ def compared(encoder: SentenceEncoder, net: NeuralizedClustering, texts: list[st
         ]
         both = ", ".join(f"{one.auc:.1f} ± {one.auc_stderr:.1f}" for one in scores)
         typer.echo(f"{name:32} AUC with masks, with drawn words: {both}; {seconds:.2f} s")
+
+
+def planted(encoder: SentenceEncoder, texts: list[str], word: str = "xylophone") -> None:
+    """Print how often a planted word, by which alone two clusters differ, is the most relevant one of its text."""
+    draw = np.random.default_rng(0)
+    own = [text.split()[:16] for text in texts]
+    places = [int(draw.integers(len(text) + 1)) for text in own]
+    marked = [" ".join([*text[:at], word, *text[at:]]) for text, at in zip(own, places, strict=True)]
+    plain = [" ".join(text) for text in own]
+    centers = torch.stack([encoder.points(marked).mean(0), encoder.points(plain).mean(0)])
+    net = neonxc.neuralize(centers, marked + plain, features=encoder)
+    words = [[one.lower() for one in text] for text in encoder.tokenize(marked)]
+    for name, explainer in {"NEON": NEON(net), 'NEON, along="mask"': NEON(net, along="mask")}.items():
+        best = explainer.attribute(marked, target=0).argmax(1)
+        share = np.mean([text[at] == word for text, at in zip(words, best, strict=True)])
+        typer.echo(f"{name:32} the planted word comes first in {share:.1%} of {len(texts)} texts")
 
 
 def main(
@@ -176,6 +193,7 @@ def main(
     if compare:
         net = neonxc.neuralize(model, [shortened[i] for i in np.flatnonzero(~held_out)], features=features)
         compared(features, net, [shortened[i] for i in np.flatnonzero(held_out)])
+        planted(features, shortened[:200])
     title = f"{clusters} clusters of {len(points)} texts"
     report = neonxc.explain(model, shortened, features, title=title, fast=True, progress=True)
     report.save(out)
