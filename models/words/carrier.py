@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
 from neonxc.head.detection import LinearDetection, full_precision
 
-from .sentences import SentenceEncoder
+from .sentences import SentenceEncoder, Tokens
 from .vectors import WordVectors
 
 
@@ -145,72 +145,39 @@ def default_composite() -> Any:
     return Composite(Epsilon(1e-6), functions={torch.softmax: Constant(), F.softmax: Constant()})
 
 
+Run = Callable[[Tensor, Tokens], tuple[Tensor, Callable[[Tensor], Tensor]]]
+"""Embeds texts, and returns a function from multipliers of the embeddings to relevance of the token embeddings."""
+
+
 class _Encoded(Record):
-    """Batch of texts whose relevance LRP propagates to the token embeddings, and which is summed over words."""
+    """Batch of texts, whose relevance is propagated to the token embeddings and summed over the words."""
 
     carrier: Sentences
 
-    def __init__(self, carrier: Sentences, x: Tensor, several: bool) -> None:
-        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
-
+    def __init__(self, carrier: Sentences, x: Tensor, run: Run) -> None:
         self.carrier, self.x, encoder = carrier, x, carrier.module
-        self.parts, ids = [], x.long()
+        self.parts, outputs = [], []
         for some in encoder.batches(x):
-            tokens = encoder.tokens(ids[some])
-            network = LRP(_Embedded(encoder, tokens.mask), carrier.composite or default_composite())
-            self.parts.append((some, tokens.word, network.record(encoder.inputs(tokens).detach(), several)))
-        order = torch.cat([some for some, *_ in self.parts]).argsort()
-        self.features = torch.cat([recording.output.detach() for *_, recording in self.parts])[order]
+            tokens = encoder.tokens(x[some].long())
+            output, back = run(encoder.inputs(tokens).detach(), tokens)
+            self.parts.append((some, tokens.word, back))
+            outputs.append(output.detach())
+        self.features = torch.cat(outputs)[torch.cat([some for some, *_ in self.parts]).argsort()]
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
             yield self.propagated(self.carrier.multiplier(self.features, decide, rule))
 
+    def change(self, decide: Decide, base: Any, x: Tensor) -> Tensor:
+        return next(self.relevance([decide], "linear"))
+
     def propagated(self, start: Tensor) -> Tensor:
         """Propagate multipliers [N, d] of the embeddings to relevance [N, W] of the words."""
-        found = None
-        for some, word, recording in self.parts:
-            found = _added(found, self.x, some, word, recording.propagate(start[some]).sum(2))
-        assert found is not None
+        found = torch.zeros_like(self.x, dtype=start.dtype)
+        for some, word, back in self.parts:
+            own = back(start[some]).sum(2).masked_fill(word < 0, 0.0)
+            found[some] = found[some].scatter_add(1, word.clamp(min=0), own)
         return found
-
-
-class _Masked(Record):
-    """Batch of texts on the way from their masked words, whose gradient attributes the difference to the words."""
-
-    carrier: Sentences
-
-    def __init__(self, carrier: Sentences, x: Tensor, share: float) -> None:
-        self.carrier, self.x, encoder = carrier, x, carrier.module
-        mask = encoder.inputs(torch.tensor(encoder.tokenizer.mask_token_id, device=x.device)).detach()
-        self.parts, found = [], []
-        for some in encoder.batches(x):
-            tokens = encoder.tokens(x[some].long())
-            inputs = encoder.inputs(tokens).detach()
-            change = (inputs - mask) * (tokens.word >= 0)[..., None]
-            with torch.enable_grad():
-                at = (inputs - (1 - share) * change).requires_grad_()
-                output = encoder.embedding(at, tokens.mask)
-            self.parts.append((some, tokens.word, change, at, output))
-            found.append(output.detach())
-        order = torch.cat([some for some, *_ in self.parts]).argsort()
-        self.features = torch.cat(found)[order]
-
-    def change(self, decide: Decide, base: Any, x: Tensor) -> Tensor:
-        start, found = self.carrier.multiplier(self.features, decide, "linear"), None
-        for some, word, change, at, output in self.parts:
-            (slope,) = torch.autograd.grad(output, at, start[some])
-            found = _added(found, x, some, word, (change * slope).sum(2))
-        assert found is not None
-        return found
-
-
-def _added(found: Tensor | None, x: Tensor, some: Tensor, word: Tensor, of_tokens: Tensor) -> Tensor:
-    """Add the relevance [n, T] of the tokens of some texts to that of their words, [N, W]."""
-    found = torch.zeros(x.shape, dtype=of_tokens.dtype, device=x.device) if found is None else found
-    own = of_tokens.masked_fill(word < 0, 0.0)
-    found[some] = found[some].scatter_add(1, word.clamp(min=0), own)
-    return found
 
 
 class Sentences(Words, Backbone):
@@ -238,15 +205,32 @@ class Sentences(Words, Backbone):
 
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Run the encoder under LRP."""
-        return _Encoded(self, x, several)
+        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
+
+        def run(inputs: Tensor, tokens: Tokens) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+            network = _Embedded(self.module, tokens.mask)
+            recording = LRP(network, self.composite or default_composite()).record(inputs, several)
+            return recording.output, recording.propagate
+
+        return _Encoded(self, x, run)
 
     def baseline(self, along: Any, x: Tensor) -> Any:
         """Texts whose words are masked."""
         return along
 
     def between(self, base: Any, x: Tensor, share: float) -> Record:
-        """Run the encoder a share of the way from the masked words to the words."""
-        return _Masked(self, x, share)
+        """Run the encoder a share of the way from the masked words to the words, to attribute the difference."""
+        encoder = self.module
+        mask = encoder.inputs(torch.tensor(encoder.tokenizer.mask_token_id, device=x.device)).detach()
+
+        @torch.enable_grad()
+        def run(inputs: Tensor, tokens: Tokens) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+            change = (inputs - mask) * (tokens.word >= 0)[..., None]
+            at = (inputs - (1 - share) * change).requires_grad_()
+            output = encoder.embedding(at, tokens.mask)
+            return output, lambda start: change * torch.autograd.grad(output, at, start)[0]
+
+        return _Encoded(self, x, run)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield word numbers, block by block; all texts are encoded first, so that the vocabulary is complete."""

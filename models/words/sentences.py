@@ -270,7 +270,7 @@ class SentenceEncoder(nn.Module):
         return torch.cat(parts)[torch.cat(every).argsort()]
 
     def inputs(self, tokens: Tensor | Tokens) -> Tensor:
-        """Token embeddings [N, T, e], to which relevance is propagated."""
+        """Embeddings [N, T, e] of tokens or of their numbers, to which relevance is propagated."""
         found: Tensor = self.model.get_input_embeddings()(tokens.ids if isinstance(tokens, Tokens) else tokens)
         return found
 
