@@ -107,7 +107,7 @@ def _rgb_pixels(image: Image.Image) -> NDArray[Any]:
         image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError(f"pixels of mode {image.mode} have no fixed range; save it with 8 or 16 bits first")
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+    if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return np.asarray(image.convert("RGB"))
