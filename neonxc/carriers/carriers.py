@@ -189,7 +189,8 @@ class Carrier(ABC):
 
     def each(self, points: Any, function: Callable[[slice, Tensor], Tensor]) -> Tensor:
         """Concatenate the results of a function for blocks of points that fit into memory."""
-        return torch.cat([function(block, points[block]) for block in self.of_points(points)])
+        parts = [function(block, points[block]) for block in self.of_points(points)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 class Columns(Carrier):
