@@ -417,3 +417,18 @@ def test_on_the_way_from_masked_words(encoder):
     for arguments in ({"along": 0.0}, {"along": "zero"}, {"along": "mask", "composite": DETACHED}):
         with pytest.raises(ValueError, match="along"):
             NEON(net, **arguments)
+
+
+def test_a_folder_that_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="neither a folder"):
+        SentenceEncoder.from_pretrained(tmp_path / "missing")
+
+
+def test_a_summary_averages_what_is_attributed(net, encoder):
+    own, relevance, ids = net.predict(TEXTS), NEON(net).attribute(TEXTS), encoder.encode(TEXTS)
+    summary = NEON(net).summary(TEXTS)
+    wanted = np.zeros_like(summary.relevance)
+    words = encoder.word_of(ids).numpy()
+    for k, row, places, inside in zip(own, relevance, words, ids.numpy() >= 0, strict=True):
+        np.add.at(wanted[k], places[inside], row[inside] / (own == k).sum())
+    np.testing.assert_allclose(summary.relevance, wanted, atol=1e-12)

@@ -107,7 +107,7 @@ class Words(Carrier):
 
     def accumulate(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of every word, summed over its occurrences."""
-        relevance = next(self.record(x).relevance([decide], "midpoint")).double().cpu()
+        relevance = next(self.record(x).relevance([decide], self.rules[0])).double().cpu()
         words = self.words(x).cpu()  # the relevance of unknown words is 0
         total.index_put_((column[:, None].cpu(), words), relevance, accumulate=True)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
 
 from .transformer import EXTRA, Pooling, longest_text, rebuilt, recipe_of, taken_apart
+from .vectors import padded
 
 WORD = re.compile(r"\w+|[^\w\s]")
 TOKENS = 4096  # of a batch of texts of similar length
@@ -131,6 +131,7 @@ class SentenceEncoder(nn.Module):
         self._pieces: list[tuple[int, ...]] = []  # the tokens of every entry
         self._word_of: list[int] = []  # its word; words with and without a space before them are two entries
         self._entry: dict[tuple[tuple[int, ...], str], int] = {}
+        self._known = padded([()])
         one = tokenizer("a", return_special_tokens_mask=True)
         inside = one["special_tokens_mask"].index(0)
         special = [id for id, flag in zip(one["input_ids"], one["special_tokens_mask"], strict=True) if flag]
@@ -154,13 +155,19 @@ class SentenceEncoder(nn.Module):
         ------
         ImportError
             The extra ``text``, or sentence-transformers, is not installed.
+        FileNotFoundError
+            There is no such folder or model.
         """
         try:
             from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer  # optional
             from transformers.utils.hub import cached_file
         except ImportError as error:
             raise ImportError(EXTRA) from error
-        if cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False) is not None:
+        try:
+            own = cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False)
+        except (OSError, ValueError) as error:
+            raise FileNotFoundError(f"{name} is neither a folder nor a model that can be loaded") from error
+        if own is not None:
             try:
                 from sentence_transformers import SentenceTransformer  # optional
             except ImportError as error:
@@ -228,11 +235,7 @@ class SentenceEncoder(nn.Module):
             found.append([self._number(ids, text[slice(*span)]) for ids, span in self._read(text, one)])
         if cut:
             warn(f"{cut} of {len(texts)} texts have more than {self.max_tokens} tokens, and are cut off there")
-        lengths = np.array([*map(len, found)])
-        inside = np.arange(max(1, lengths.max())) < lengths[:, None]
-        numbers = np.full(inside.shape, -1)
-        numbers[inside] = [number for words in found for number in words]
-        return torch.from_numpy(numbers).to(self.device)
+        return padded(found).to(self.device)
 
     @torch.no_grad()
     def points(self, texts: Sequence[str]) -> Tensor:
@@ -300,7 +303,7 @@ class SentenceEncoder(nn.Module):
     def tokens(self, ids: Tensor) -> Tokens:
         """Token numbers of texts [N, W] of word numbers, with special tokens."""
         n, table = len(ids), self._table(ids.device)
-        pieces = table[ids.clamp(min=0)].masked_fill((ids < 0)[..., None], -1)
+        pieces = table[ids]
         word = torch.arange(ids.shape[1], device=ids.device)[:, None].expand(pieces.shape[1:])
         before, after = (torch.tensor(own, device=ids.device) for own in (self._before, self._after))
         every = torch.cat([before.long().expand(n, -1), pieces.flatten(1), after.long().expand(n, -1)], 1)
@@ -345,16 +348,14 @@ class SentenceEncoder(nn.Module):
         return self._entry[ids, word]
 
     def _table(self, device: torch.device) -> Tensor:
-        """Tokens of all entries, [V, P], padded by -1."""
-        lengths = np.array([*map(len, self._pieces)])
-        inside = np.arange(lengths.max(initial=1)) < lengths[:, None]
-        table = np.full(inside.shape, -1)
-        table[inside] = [id for ids in self._pieces for id in ids]
-        return torch.from_numpy(table).to(device)
+        """Tokens of all entries and, last, of a missing word, [V + 1, P], padded by -1."""
+        if len(self._known) <= len(self._pieces) or self._known.device != device:
+            self._known = padded([*self._pieces, ()]).to(device)
+        return self._known
 
     def _lengths(self, ids: Tensor) -> Tensor:
         """Number of tokens of texts [N, W], with special ones, [N]."""
-        lengths = torch.tensor([*map(len, self._pieces), 0], device=ids.device)
+        lengths = (self._table(ids.device) >= 0).sum(1)
         return lengths[ids].sum(1) + len(self._before) + len(self._after)
 
     def _checked(self, ids: Any) -> Tensor:

@@ -16,7 +16,6 @@ from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import blocks
@@ -373,7 +372,7 @@ class WordVectors(nn.Module):
                     f"text {n} has no word of the vocabulary: {texts[n][:50]!r}; covers(texts) finds such texts"
                 )
         for block in blocks(len(found), bytes_per_letter * max(map(len, texts))):
-            yield pad_sequence([*map(torch.tensor, found[block])], True, -1).to(self.vectors.device)
+            yield padded(found[block]).to(self.vectors.device)
 
     def _shares(self, ids: Tensor) -> Tensor:
         """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""
@@ -389,6 +388,15 @@ def tokenize(texts: Iterable[str]) -> list[list[str]]:
     """Words of each text in lower case."""
     # Words are converted after splitting: lower() may change the length of a text, which would shift the spans
     return [[word.lower() for word in WORD.findall(text)] for text in as_texts(texts)]
+
+
+def padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Rows of different lengths as one tensor [N, T] of int64, with T >= 1 and -1 after the end of a row."""
+    lengths = np.array([*map(len, rows)])
+    inside = np.arange(lengths.max(initial=1)) < lengths[:, None]
+    found = np.full(inside.shape, -1)
+    found[inside] = [number for row in rows for number in row]
+    return torch.from_numpy(found)
 
 
 def stop_word_set(stop_words: Any) -> frozenset[str]:

@@ -28,7 +28,7 @@ class Similarity:
     relevance_a, relevance_b : array or Tensor, of the type of the inputs
         Relevance of the words [N, W] or pixels [N, C, H, W] of the first and of the second input.
     words_a, words_b : list of N lists of str, or None
-        The words of texts, in the order of their relevance; None for images.
+        The words of texts, one per number in a row of their relevance; None for images.
     matrix : list of N ndarrays [words of a, words of b], or None
         Relevance of pairs of words.
     """
@@ -175,7 +175,7 @@ def _mean(carrier: Any, background: Any) -> Tensor | float:
     return torch.cat(parts).mean(0)
 
 
-def _relevance(record: Record, slope: Tensor) -> Tensor:
+def _relevance(record: Any, slope: Tensor) -> Tensor:
     """Relevance of inputs for the product of their unit embeddings with the rows of `slope` [N, d]."""
     lengths = record.features.detach().norm(dim=1, keepdim=True)
     return record.propagated(slope / lengths.clamp(min=torch.finfo(slope.dtype).tiny))

@@ -52,10 +52,6 @@ class Record:
 
         return map(of_one, decisions)
 
-    def propagated(self, start: Tensor) -> Tensor:
-        """Propagate multipliers [N, d] of the features to relevance with the shape of the inputs."""
-        return start * self.features
-
     def change(self, decide: Decide, base: Any, x: Tensor) -> Tensor:
         """Relevance of the difference between inputs and a baseline, by the linear rule at the head."""
         return (x - base) * self.slope(decide)
