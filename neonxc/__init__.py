@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from neonxc.attribution.contrasts import Contrast, contrast
     from neonxc.attribution.dataset import Attributions, attribute_dataset, read_attributions
     from neonxc.attribution.highlighting import highlights
+    from neonxc.attribution.moves import Move, Moves, moves
     from neonxc.attribution.neon import NEON
     from neonxc.attribution.shap_explanation import to_shap
     from neonxc.attribution.similarity import Similarity, similarity
@@ -38,6 +39,8 @@ __all__ = [
     "ClusterSummary",
     "Contrast",
     "Counterfactual",
+    "Move",
+    "Moves",
     "NeuralizedClustering",
     "Report",
     "Similarity",
@@ -47,6 +50,7 @@ __all__ = [
     "explain",
     "highlights",
     "load",
+    "moves",
     "neuralize",
     "progress",
     "read_attributions",
@@ -62,6 +66,8 @@ _HOMES = {
     "ClusterSummary": "attribution.summary",
     "Contrast": "attribution.contrasts",
     "Counterfactual": "counterfactuals",
+    "Move": "attribution.moves",
+    "Moves": "attribution.moves",
     "NeuralizedClustering": "network",
     "Report": "report.report",
     "Similarity": "attribution.similarity",
@@ -71,6 +77,7 @@ _HOMES = {
     "explain": "report.explain",
     "highlights": "attribution.highlighting",
     "load": "common.storage",
+    "moves": "attribution.moves",
     "neuralize": "convert",
     "progress": "common.progress",
     "read_attributions": "attribution.dataset",

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
+from torch import Tensor
 
 from neonxc.attribution.neon import NEON
 from neonxc.common.arguments import check_number
@@ -166,17 +167,23 @@ def relevance_of_pair(
     net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int]
 ) -> pd.DataFrame:
     """Mean relevance of the columns for each of two clusters and against the other, [units, 2]."""
-    carrier, decisions = net.carrier, NEON(net).decisions
+    means = [
+        mean_relevance(net, Table.read(X).take(own), *pair)
+        for own, pair in zip(members, (columns, columns[::-1]), strict=True)
+    ]
+    return pd.DataFrame(torch.stack(means, 1).numpy(), net.carrier.units, net.classes_[list(columns)].astype(str))
+
+
+def mean_relevance(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> Tensor:
+    """Mean relevance [units] of points for one cluster and against another."""
+    carrier, decisions, n = net.carrier, NEON(net).decisions, 0
     total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
-    counts = torch.zeros(2, 1)
-    for i, (target, competitor) in enumerate((columns, columns[::-1])):
-        for x, points in carrier.points(Table.read(X).take(members[i]).data):
-            column = torch.full((len(points),), target, device=points.device)
-            decide = decisions.of_columns(points, column, torch.full_like(column, competitor))
-            carrier.accumulate(x, points, decide, column, total)
-            counts[i] += len(points)
-    means = total[list(columns)] / counts.clamp(min=1)
-    return pd.DataFrame(means.T.numpy(), carrier.units, net.classes_[list(columns)].astype(str))
+    for x, points in carrier.points(X.data):
+        column = torch.full((len(points),), target, device=points.device)
+        decide = decisions.of_columns(points, column, torch.full_like(column, competitor))
+        carrier.accumulate(x, points, decide, column, total)
+        n += len(points)
+    return total[target] / max(n, 1)
 
 
 def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: float) -> tuple[ThresholdTree, float]:

@@ -60,7 +60,7 @@ def bars(
     if len(labels) != len(values):
         raise ValueError(f"{len(labels)} names for {len(values)} features")
     figure = Figure(figsize=(4.2, 0.6 + 0.24 * min(len(values), most + 1)), layout="constrained")
-    _draw(figure.add_subplot(), values, labels, most, title)
+    draw_bars(figure.add_subplot(), values, labels, most, title)
     figure.axes[0].set_xlabel("relevance", fontsize=8)
     return figure
 
@@ -108,19 +108,19 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True)):
         title = f"cluster {label}: {size} point{'' if size == 1 else 's'}"
         axes = figure.add_subplot(rows, columns, k + 1)
-        drawn = _draw(axes, summary.relevance[k], names, most, title)
+        drawn = draw_bars(axes, summary.relevance[k], names, most, title)
         for place, feature in enumerate(drawn.tolist()):
-            beside = _short(summary.values.comparison(k, feature), 40)
+            beside = shortened(summary.values.comparison(k, feature), 40)
             axes.text(1.02, place, beside, transform=axes.get_yaxis_transform(), va="center", **BESIDE)
     figure.supxlabel("mean relevance; beside it the mean, or share, in the cluster vs in all points", fontsize=8)
     return figure
 
 
-def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> np.ndarray:
+def draw_bars(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> np.ndarray:
     """Draw the bars, and return the features with a bar of their own, from the top."""
     order = np.argsort(-np.abs(values), kind="stable")
     heights = values[order[:most]].tolist()
-    labels = [_short(names[i]) for i in order[:most]]
+    labels = [shortened(names[i]) for i in order[:most]]
     if len(order) > most:
         heights.append(float(values[order[most:]].sum()))
         labels.append(f"{len(order) - most} others")
@@ -136,5 +136,5 @@ def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title
     return order[:most]
 
 
-def _short(label: str, longest: int = 28) -> str:
+def shortened(label: str, longest: int = 28) -> str:
     return label if len(label) <= longest else label[: longest - 1] + "…"

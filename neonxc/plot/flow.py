@@ -1,0 +1,73 @@
+"""The flow of rows between clusters, from one version of the data to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from neonxc.common.colours import NOISE, colors
+from neonxc.common.numbers import percent, text
+from neonxc.plot.bars import BESIDE, draw_bars, shortened
+
+if TYPE_CHECKING:
+    from neonxc.attribution.moves import Moves
+
+MOVES, COLUMNS = 3, 4  # moves whose columns are drawn, and their number
+GAP = 0.03  # between two clusters, as a share of all rows
+CURVE = np.linspace(0, 1, 50)
+
+
+def moves_figure(found: Moves) -> Figure:
+    """Draw :class:`neonxc.Moves`: the flow, and beside it the shares of the columns in the most frequent moves."""
+    explained = [move for move in found.moves if np.isfinite(move.change)][:MOVES]
+    figure = Figure(figsize=(9.5, max(3.4, 1.3 * len(explained))), layout="constrained", dpi=200)
+    grid = figure.add_gridspec(max(len(explained), 1), 2, width_ratios=(1, 1))
+    _draw_flow(figure.add_subplot(grid[:, 0]), found)
+    for row, move in enumerate(explained):
+        axes, names = figure.add_subplot(grid[row, 1]), [*move.relevance.index]
+        title = f"{move.old} → {move.new}: {text(len(move.ids))} rows"
+        share = (move.relevance / move.relevance.sum()).to_numpy()
+        for place, column in enumerate(draw_bars(axes, share, names, COLUMNS, title).tolist()):
+            beside = f"{percent(share[column])}  {shortened(move.step(names[column]), 30)}"
+            axes.text(1.02, place, beside, transform=axes.get_yaxis_transform(), va="center", **BESIDE)
+        axes.set_xticks([])
+    return figure
+
+
+def _draw_flow(axes: Axes, found: Moves) -> None:
+    """Draw clusters as bars, the old ones at the left, and rows as bands between them."""
+    counts = np.zeros((len(found.table) + 1, len(found.table) + 1))  # the last ones are new and gone rows
+    counts[:-1, :-1], counts[-1, :-1], counts[:-1, -1] = found.table, found.entered, found.left
+    k, total = len(found.table), counts.sum()
+    palette = [NOISE if label == -1 else own for label, own in zip(found.table.index, colors(k), strict=True)]
+    palette += [NOISE]
+    ends = []
+    for side, sizes in enumerate((counts.sum(1), counts.sum(0))):
+        tops = np.concatenate([[0], np.cumsum(sizes + GAP * total * (sizes > 0))])[:-1]
+        for i in np.flatnonzero(sizes):
+            axes.bar(side, sizes[i], 0.05, tops[i], color=palette[i], align="center")
+            name = str(found.table.index[i]) if i < k else ("new", "gone")[side]
+            axes.text(
+                (-0.05, 1.05)[side],
+                tops[i] + sizes[i] / 2,
+                f"{shortened(name, 16)} ({text(int(sizes[i]))})",
+                ha=("right", "left")[side],
+                va="center",
+                fontsize=8,
+                parse_math=False,
+            )
+        axes.text(side, -0.02 * total, ("before", "after")[side], ha="center", fontsize=9)
+        before = np.cumsum(counts, 1 - side) - counts
+        ends.append(tops[:, None] + before if side == 0 else tops + before)
+    smooth = CURVE**2 * (3 - 2 * CURVE)
+    for i, j in np.argwhere(counts):
+        low = ends[0][i, j] * (1 - smooth) + ends[1][i, j] * smooth
+        stays = i == j
+        axes.fill_between(
+            0.025 + 0.95 * CURVE, low, low + counts[i, j], color=palette[i], alpha=0.15 if stays else 0.6, lw=0.3
+        )
+    axes.set(xlim=(-0.45, 1.45), ylim=(counts.sum() * (1 + GAP * (k + 1)), 0))
+    axes.set_axis_off()
