@@ -52,8 +52,8 @@ class Move:
         Mean change of the contrast between the new and the old cluster, in units of the logit; positive.
     usual : ndarray [m] of bool
         Rows whose contrast changed no more than is usual among the rows that stayed in the old cluster: by at most
-        three standard deviations, estimated from the median absolute deviation. They were close to the boundary, so
-        that noise may have moved them.
+        three standard deviations, estimated from the median absolute deviation. They were close to the boundary,
+        so that noise may have moved them.
     relevance : Series [units]
         Mean change of every column's relevance for the new cluster and against the old one. On raw columns it sums
         to `change`, up to what :meth:`neonxc.NEON.residual` describes. NaN where noise has no logit.
@@ -84,6 +84,11 @@ class Move:
         share = self.relevance / self.relevance.sum()
         return share.iloc[np.argsort(-share.to_numpy(), kind="stable")[:n]]
 
+    @property
+    def named(self) -> pd.Series:
+        """The columns that are named in texts, with their shares of at least 1%."""
+        return self.top()[lambda share: share >= LEAST]
+
     def step(self, column: str) -> str:
         """Describe the typical values of a column before and after: ``"52 → 12"``, ``"is Pro 10% → 80%"``."""
         at, values = self.relevance.index.get_loc(column), self.values
@@ -97,8 +102,7 @@ class Move:
         number = f"{text(len(self.ids))} row{'s' * (len(self.ids) > 1)}"
         usual = f"; {text(int(self.usual.sum()))} changed no more than rows that stayed" * bool(self.usual.any())
         yield f"{self.old} → {self.new}: {number}, {percent(self.share)} of cluster {self.old}{usual}"
-        top = self.top()
-        columns = (f"{name} {percent(share)} ({self.step(name)})" for name, share in top[top >= LEAST].items())
+        columns = (f"{name} {percent(share)} ({self.step(name)})" for name, share in self.named.items())
         yield f"    why: {', '.join(columns) or 'unknown, as noise has no logit'}"
         if self.rule is not None and self.rule.held_out is not None:
             found = self.rule.held_out
@@ -134,6 +138,15 @@ class Moves:
         return int(self.table.to_numpy().sum() - np.trace(self.table))
 
     @property
+    def headline(self) -> str:
+        """Numbers of rows in one line."""
+        n = int(self.table.to_numpy().sum())
+        more = ((self.entered, "new"), (self.left, "gone"))
+        counts = [f"{text(int(some.sum()))} {name}" for some, name in more if some.sum()]
+        moved = f"{text(self.n_moved)} ({percent(self.n_moved / n)}) moved"
+        return ", ".join([f"{text(n)} rows", *counts]) + f": {moved}"
+
+    @property
     def shares(self) -> pd.DataFrame:
         """Shares of every old cluster's rows, 0 to 1, that are in every new cluster."""
         return self.table.div(self.table.sum(axis=1), axis=0)
@@ -162,12 +175,7 @@ class Moves:
         return moves_figure(self)
 
     def __str__(self) -> str:
-        n = int(self.table.to_numpy().sum())
-        more = ((self.entered, "new"), (self.left, "gone"))
-        counts = [f"{text(int(some.sum()))} {name}" for some, name in more if some.sum()]
-        moved = f"{text(self.n_moved)} ({percent(self.n_moved / n)}) moved"
-        lines = [", ".join([f"{text(n)} rows", *counts]) + f": {moved}"]
-        return "\n".join([*lines, *(line for move in self.moves for line in move.lines())])
+        return "\n".join([self.headline, *(line for move in self.moves for line in move.lines())])
 
     __repr__ = __str__
 
@@ -267,7 +275,8 @@ def _identified(before: Any, after: Any, ids: Any) -> tuple[list[Table], list[np
         ]
         if sizes[0] != sizes[1] and all(key.equals(own) for key, own in zip(keys, numbered, strict=True)):
             raise ValueError(
-                f"before and after have {sizes[0]} and {sizes[1]} rows, and no index: pass ids= to match them"
+                f"before and after have {sizes[0]} and {sizes[1]} rows, and no index: pass ids, the column that "
+                "identifies rows"
             )
     else:
         keys = [label_array(key, name="ids") for key in ids]
@@ -308,8 +317,10 @@ def _move(
     typical = _typical(versions, some[:SHOWN], ids, found)
     values = _values(net, [table.take(some) for table in versions])
     rule = _rule(net, versions[0].take(inside), moved)
-    labels = [classes[position] for position in pair]
-    return Move(*labels, ids[some], len(some) / len(inside), change, usual, found, values, rule, typical)
+    start_label, end_label = (classes[position] for position in pair)
+    return Move(
+        start_label, end_label, ids[some], len(some) / len(inside), change, usual, found, values, rule, typical
+    )
 
 
 def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
@@ -374,7 +385,8 @@ def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray) -> Rule |
         rules = tree.rules(feature_names=None if tree.feature_names else net.carrier.units)
         rules = rules.measure(table.take(seen).data, labels[seen])
         for rule in rules.clusters.get("moves", []):
-            precision, coverage = rule.held_out.precision, rule.held_out.coverage
+            counts = rule.held_out or rule.counts
+            precision, coverage = counts.precision, counts.coverage
             score = 2 * precision * coverage / (precision + coverage) if coverage > 0 else 0.0
             if score > most + 0.01:  # a longer rule must be better
                 best, most = rules[list(rules).index(rule) :][:1], score

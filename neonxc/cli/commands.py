@@ -21,6 +21,7 @@ from neonxc.cli.options import (
     Keep,
     Labels,
     Mode,
+    Model,
     Numbers,
     Out,
     Page,
@@ -263,9 +264,7 @@ def rules(
 
 @app.command()
 def apply(
-    model: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="A .safetensors file that neonxc saved.")
-    ],
+    model: Model,
     file: File,
     out: Annotated[
         Path | None,
@@ -286,6 +285,38 @@ def apply(
         out.parent.mkdir(parents=True, exist_ok=True)
         rows.to_csv(out, index=False)
         typer.echo(str(out))
+
+
+@app.command()
+def moves(
+    model: Model,
+    before: File,
+    after: File,
+    ids: Annotated[
+        str | None,
+        typer.Option(help="Column that identifies rows; default: their order.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            callback=creatable(".html", ".json"),
+            help="File for a report on the later table and the moves, .html or .json.",
+            show_default=False,
+        ),
+    ] = None,
+    fast: Fast = False,
+) -> None:
+    """Explain which rows changed cluster between two tables, and by which columns, with a saved network."""
+    check_outputs([model, before, after], out)
+    from neonxc.cli import tables  # loads PyTorch
+
+    found, report = tables.moved(model, before, after, ids, out is not None, fast)
+    typer.echo(str(found))
+    if out is not None and report is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        report.save(out)
+        typer.echo(f"\n{out}")
 
 
 def _clustered(

@@ -121,6 +121,7 @@ File = Annotated[
         help="Table: CSV or Parquet, also compressed with gzip; - is standard input.",
     ),
 ]
+Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A .safetensors file that neonxc saved.")]
 Page = Annotated[
     Path,
     typer.Option(

@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from neonxc import plot
+from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result
 from neonxc.cli.photos import Named, names_of, preprocessed
@@ -102,14 +103,7 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     ValueError
         If the file contains an object without clusters, or the table lacks columns.
     """
-    fitted = load(model)
-    if not hasattr(fitted, "predict"):
-        raise ValueError(f"{model} contains no clustering, but an object of class {type(fitted).__name__}")
-    names: Any = [column.key for column in fitted.columns] if isinstance(fitted, Rules) else None
-    for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
-        names = getattr(fitted, attribute, None) if names is None else names
-    if names is not None:
-        names = list(names) if all(isinstance(name, str) for name in names) else None
+    fitted, names = _fitted(model)
     table = read_table(file, needed=names)
     points = table if names is None else table[names]
     new = {"cluster": fitted.predict(points)}
@@ -121,6 +115,43 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     for name, values in new.items():
         table[unused(name, "_", table.__contains__)] = values
     return table
+
+
+def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None]:
+    """Load a network, tree or set of rules, and the names of the columns it needs, if they have names."""
+    fitted = load(model)
+    if not hasattr(fitted, "predict"):
+        raise ValueError(f"{model} contains no clustering, but an object of class {type(fitted).__name__}")
+    names: Any = [column.key for column in fitted.columns] if isinstance(fitted, Rules) else None
+    for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
+        names = getattr(fitted, attribute, None) if names is None else names
+    named = names is not None and all(isinstance(name, str) for name in names)
+    return fitted, list(names) if named else None
+
+
+def moved(
+    model: Path, before: Path, after: Path, ids: str | None = None, report: bool = False, fast: bool = False
+) -> tuple[Moves, Report | None]:
+    """Explain which rows of a table changed cluster, by a saved network or tree; with a report, if one is wanted.
+
+    Raises
+    ------
+    ValueError
+        If the file contains no clustering, a table lacks columns, or rows can't be matched.
+    """
+    fitted, names = _fitted(model)
+    if isinstance(fitted, Rules):
+        raise ValueError(f"{model} contains rules; moves needs a network or a tree")
+    net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
+    tables = []
+    for file in (before, after):
+        table = read_table(file, needed=None if names is None else [*names, *([ids] if ids else [])])
+        table = table if ids is None else table.set_index(ids)
+        tables.append(table if names is None else table[names])
+    found = moves(net, *tables)
+    title = f"{after.name} since {before.name}"
+    made = explain(net, tables[1], before=tables[0], title=title, fast=fast, progress=True) if report else None
+    return found, made
 
 
 def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:

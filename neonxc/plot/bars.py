@@ -137,4 +137,5 @@ def draw_bars(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, t
 
 
 def shortened(label: str, longest: int = 28) -> str:
+    """Cut off a label that is longer than there is room for."""
     return label if len(label) <= longest else label[: longest - 1] + "…"

@@ -216,6 +216,40 @@ class Pair:
 
 
 @dataclass
+class Moved:
+    """The rows that moved from one cluster to another since an earlier version of the data.
+
+    Attributes
+    ----------
+    old, new : int
+        Positions of the two clusters; -1: noise.
+    rows, usual : int
+        Number of rows, and number of those whose contrast changed no more than that of rows that stayed.
+    share : float
+        Share of the old cluster's rows, 0 to 1.
+    columns : list of (name, share, text)
+        Most relevant columns, their shares of the change, and their typical values before and after.
+    rule : str or None
+        Rule that finds these rows before they move, among those of the old cluster.
+    precision, coverage : float or None
+        Measures of the rule on held-out rows, 0 to 1.
+    typical : list of str
+        The rows that moved farthest.
+    """
+
+    old: int
+    new: int
+    rows: int
+    usual: int
+    share: float
+    columns: list[tuple[str, float, str]]
+    rule: str | None = None
+    precision: float | None = None
+    coverage: float | None = None
+    typical: list[str] = field(default_factory=list)
+
+
+@dataclass
 class TreeNode:
     """A node of the tree, in preorder.
 
@@ -387,6 +421,10 @@ class Contents:
         That photo overlaid with the colours of its clusters, as a WebP data URI.
     pair_notes : list of str
         Remarks on what the comparisons of clusters leave out.
+    moves : list of Moved
+        Moves between clusters since an earlier version of the data.
+    moved : str
+        Number of rows that moved, in words; "" without an earlier version.
     created : str
         Date and time, ISO 8601.
     """
@@ -412,6 +450,8 @@ class Contents:
     photo: str | None = None
     regions: str | None = None
     pair_notes: list[str] = field(default_factory=list)
+    moves: list[Moved] = field(default_factory=list)
+    moved: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as plain values for JSON, with the version of the format."""

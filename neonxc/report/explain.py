@@ -21,8 +21,9 @@ from neonxc.data.table import Table
 from neonxc.report.cards import cards, pairs
 from neonxc.report.clustering import Clustering, is_table, read, with_names
 from neonxc.report.clusters import of_data
-from neonxc.report.contents import Contents, Trust
+from neonxc.report.contents import Contents, Moved, Trust
 from neonxc.report.items import items, regions
+from neonxc.report.moved import since
 from neonxc.report.points import Projection, points, searched
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.report import Report
@@ -44,6 +45,7 @@ def explain(
     names: Sequence[str] | None = None,
     *,
     labels: Any = None,
+    before: Any = None,
     clusters: int | str | range | None = None,
     cluster_names: Mapping[Any, str] | None = None,
     row_names: Sequence[str] | None = None,
@@ -74,6 +76,9 @@ def explain(
     labels : array-like [n], optional
         Label of every input; -1 is noise. A surrogate model is fitted to the labels, and the verdict states its
         fidelity.
+    before : as X, optional
+        An earlier version of X. The report then has a section on the rows that have changed cluster since, as
+        :func:`neonxc.moves` explains them.
     clusters : int, str or range, optional
         For a table alone: number of clusters, or a range such as ``"2-8"`` from which
         :func:`neonxc.evaluation.choose_k` chooses. Default: 2 to 8.
@@ -128,7 +133,8 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    with showing(progress), progress_bar(total=6 if fast else 8, desc="report", delay=0) as bar:
+    steps = 6 + 2 * (not fast) + (before is not None)
+    with showing(progress), progress_bar(total=steps, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
             bar.set_postfix_str(name)
@@ -147,6 +153,10 @@ def explain(
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
         clustering = read(model_or_labels, X, labels, features, names, cluster_names)
+        moved: tuple[str, list[Moved]] = "", []
+        if before is not None:
+            step("moves")
+            moved = since(clustering, with_names(as_pandas(before), names))
         step("relevance")
         relevance = measure(clustering)
         step("tree")
@@ -203,6 +213,8 @@ def explain(
         trust=trust,
         reproduce=reproduce(clustering, tree),
         pair_notes=pair_notes,
+        moved=moved[0],
+        moves=moved[1],
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
     if clustering.kind == "locations":

@@ -7,8 +7,8 @@ decoy, a column of noise, is shifted by 1.2 times as many standard deviations, w
 all columns get noise of 5% of their standard deviations. "rows" is the share of the moved rows that belong to the
 segment, in brackets without those that changed no more than is usual; "false moves" is the share of the other rows
 that moved. "mean shift" takes the column whose mean changed most in standard deviations among the moved rows;
-"forest" the most important column of a random forest that separates them before and after; "refit" the column whose
-relevance in a second clustering of the new data, matched with the first, differs most.
+"forest" the most important column of a random forest that separates them before and after; "refit" the column
+whose relevance in a second clustering of the new data, matched with the first, differs most.
 """
 
 from __future__ import annotations

@@ -26,6 +26,13 @@ def contrast(at):
     return [found.relevance, found.accuracy, str(found.top())]
 
 
+@entry("moves", "Moves", "Move")
+def moves(at):
+    x = at(X)
+    found = neonxc.moves(neonxc.neuralize(at(CENTERS), x), x, x[torch.arange(len(x) - 1, -1, -1)])
+    return [found.table, *(move.relevance for move in found.moves), str(found)]
+
+
 def counterfactuals(models, at):
     x, found = at(X), []
     for model in models:

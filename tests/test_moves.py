@@ -1,0 +1,218 @@
+"""Who changed cluster between two versions of the rows, and by which columns."""
+
+from html import escape
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from typer.testing import CliRunner
+
+import neonxc
+from neonxc.cli.commands import app
+from neonxc.data.preparation import prepare
+from neonxc.trees import ExShallow
+
+DRAW = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def wine():
+    """A network, and a table before and after the proline of wines with much alcohol has risen in cluster 1."""
+    before = load_wine(as_frame=True).data
+    net = neonxc.neuralize(
+        make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(before), before
+    )
+    own, after = net.predict(before), before + DRAW.normal(size=before.shape) * 0.05 * before.std().to_numpy()
+    segment = (own == 1) & (before["alcohol"] > before["alcohol"][own == 1].median()).to_numpy()
+    after.loc[segment, "proline"] += 5000
+    return net, before, after, segment
+
+
+def test_relevance_sums_to_the_change_of_the_contrast(wine):
+    net, before, after, segment = wine
+    found = neonxc.moves(net, before, after)
+    old, new = net.predict(before), net.predict(after)
+    assert found.table.equals(pd.crosstab(old, new).rename_axis(index="old", columns="new")[[0, 1, 2]])
+    assert found.n_moved == (old != new).sum()
+    for move in found.moves:
+        rows = np.flatnonzero((old == move.old) & (new == move.new))
+        assert sorted(move.ids) == rows.tolist()
+        values = [
+            neonxc.NEON(net).attribute(x.iloc[rows], target=move.new, competitor=move.old) for x in (before, after)
+        ]
+        np.testing.assert_allclose(move.relevance, (values[1] - values[0]).mean(), rtol=1e-9, atol=1e-9)
+        contrasts = [net(torch.tensor(x.iloc[rows].to_numpy()))[:, [move.new, move.old]] for x in (before, after)]
+        assert all((own[:, 0] > own[:, 1]).all() == late for late, own in enumerate(contrasts))
+        assert move.relevance.sum() == pytest.approx(move.change, rel=1e-9)
+        assert move.change > 0
+    first = found.moves[0]
+    assert set(np.flatnonzero(segment)) == set(first.ids)
+    assert first.top(1).index[0] == "proline"
+    assert (
+        first.step("proline")
+        == f"{before['proline'][segment].mean():.0f} → {after['proline'][segment].mean():.0f}"
+    )
+    assert not first.usual.any()
+
+
+def test_the_rule_is_measured_on_rows_that_it_has_not_seen(wine):
+    net, before, after, segment = wine
+    rule = neonxc.moves(net, before, after).moves[0].rule
+    assert rule.conditions[0].column.key == "alcohol"
+    own = (net.predict(before) == 1).sum()
+    assert rule.held_out.total == own - own // 2
+    assert rule.held_out.precision > 0.8
+    assert rule.held_out.coverage > 0.8
+    few = np.flatnonzero(segment)[5:]
+    assert neonxc.moves(net, before.drop(few), after.drop(few)).moves[0].rule is None
+
+
+def test_noise_moves_rows_near_the_boundary_as_much_as_others():
+    before, _ = make_blobs(2000, 4, centers=4, cluster_std=4.0, random_state=0)
+    net = neonxc.neuralize(KMeans(4, n_init=3, random_state=0).fit(before), before)
+    found = neonxc.moves(net, before, before + DRAW.normal(size=before.shape))
+    assert found.n_moved > 50
+    assert np.concatenate([move.usual for move in found.moves]).mean() > 0.95
+    assert "changed no more than rows that stayed" in str(found)
+    none = neonxc.moves(net, before, before)
+    assert not none.moves
+    assert str(none) == "2000 rows: 0 (0%) moved"
+
+
+def test_rows_are_matched(wine):
+    net, before, after, _ = wine
+    wanted = neonxc.moves(net, before.iloc[:170], after.iloc[10:])
+    assert (int(wanted.entered.sum()), int(wanted.left.sum())) == (8, 10)
+    assert wanted.table.to_numpy().sum() == 160
+    assert "160 rows, 8 new, 10 gone" in str(wanted)
+    mixed = after.iloc[10:].sample(frac=1, random_state=0)
+    named = [x.assign(id=x.index.map("wine {}".format)) for x in (before.iloc[:170], mixed)]
+    keys = [x["id"].to_list() for x in named]
+    plain = [x.drop(columns="id").reset_index(drop=True) for x in named]
+    arrays = neonxc.neuralize(net.head.detection.references.numpy()), [x.to_numpy() for x in plain]
+    for found in (
+        neonxc.moves(net, before.iloc[:170], mixed),
+        neonxc.moves(net, *[x.reset_index(drop=True) for x in named], ids="id"),
+        neonxc.moves(net, *plain, ids=keys),
+    ):
+        assert found.table.equals(wanted.table)
+        assert found.entered.equals(wanted.entered)
+        np.testing.assert_allclose(found.moves[0].relevance, wanted.moves[0].relevance)
+    assert neonxc.moves(arrays[0], *arrays[1], ids=keys).table.to_numpy().sum() == 160
+    with pytest.raises(ValueError, match="168 rows, and no index"):
+        neonxc.moves(net, plain[0], plain[1].iloc[:168])
+    with pytest.raises(ValueError, match="several rows with the identifier 'wine 0'"):
+        neonxc.moves(net, *plain, ids=(["wine 0", *keys[0][:-1]], keys[1]))
+    with pytest.raises(ValueError, match="170 and 168 identifiers, got"):
+        neonxc.moves(net, *plain, ids=([1], [2]))
+    with pytest.raises(ValueError, match="no row of after"):
+        neonxc.moves(net, *plain, ids=(keys[0], [f"{key}!" for key in keys[1]]))
+    with pytest.raises(ValueError, match="before has no column 'customer'"):
+        neonxc.moves(net, *plain, ids="customer")
+    with pytest.raises(TypeError, match="pass neonxc"):
+        neonxc.moves(KMeans(2), *plain)
+
+
+def test_mixed_tables_with_gaps():
+    n = 400
+    before = pd.DataFrame(
+        {
+            "spend": DRAW.normal(np.repeat([10, 50], n // 2), 4),
+            "visits": DRAW.normal(5, 1, n),
+            "plan": np.repeat(["free", "pro"], n // 2),
+        }
+    )
+    before.loc[DRAW.choice(n, 30, replace=False), "visits"] = np.nan
+    prepared = prepare(before)
+    model = make_pipeline(prepared.pipeline, KMeans(2, n_init=3, random_state=0)).fit(prepared.frame)
+    net, after = neonxc.neuralize(model, prepared.frame), before.copy()
+    after.loc[:39, ["plan", "spend"]] = ["pro", 50]
+    move = neonxc.moves(net, before, after).moves[0]
+    assert len(move.ids) == 40
+    assert set(move.top(2).index) == {"spend", "plan"}
+    assert move.step("plan") == "is pro 0% → 100%"
+    assert move.typical["plan", "after"].eq("pro").all()
+    assert move.relevance.sum() == pytest.approx(move.change)
+
+
+def test_texts_sparse_points_and_trees():
+    topics = [["star", "moon", "orbit", "comet"], ["salt", "soup", "bread", "oven"]]
+    before = [" ".join(DRAW.choice(topics[i % 2], 6)) for i in range(60)]
+    vectorizer = TfidfVectorizer()
+    model = make_pipeline(vectorizer, KMeans(2, n_init=3, random_state=0)).fit(before)
+    after = [" ".join(DRAW.choice(topics[1], 6)) if i < 10 else text for i, text in enumerate(before)]
+    move = neonxc.moves(neonxc.neuralize(model, before), before, after).moves[0]
+    assert len(move.ids) == 5
+    assert set(move.top(2).index) <= {*topics[0], *topics[1]}
+    assert move.step(move.top(1).index[0]).startswith("in ")
+    assert move.typical["text", "after"].tolist() == [after[i] for i in move.typical.index]
+    counts = [vectorizer.transform(texts) for texts in (before, after)]
+    sparse = neonxc.moves(neonxc.neuralize(model[-1], counts[0]), *map(csr_matrix, counts)).moves[0]
+    np.testing.assert_allclose(sparse.relevance.sum(), sparse.change)
+    dense = [x.toarray() for x in counts]
+    tree = ExShallow(2).fit(dense[0], labels=model.predict(before))
+    assert len(neonxc.moves(neonxc.neuralize(tree), *dense).moves) == 1
+
+
+def test_images_and_noise():
+    images = torch.randn(40, 3, 8, 8)
+    backbone = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+    net = neonxc.neuralize(backbone(images)[:2] * 3, features=backbone)
+    found = neonxc.moves(net, images, images.flip(0))
+    move = found.moves[0]
+    assert move.typical.shape == (min(len(move.ids), 5), 0)
+    assert move.relevance.sum() == pytest.approx(move.change, rel=1e-4)
+    maps = neonxc.neuralize(torch.randn(2, 3), features=torch.nn.Identity())
+    with pytest.raises(ValueError, match="one cluster per row"):
+        neonxc.moves(maps, images, images)
+    X, _ = make_blobs(200, 2, centers=2, random_state=0)
+    noisy = neonxc.neuralize(HDBSCAN(min_cluster_size=20).fit(X), X)
+    far = X.copy()
+    far[:12] += 100
+    found = neonxc.moves(noisy, X, far)
+    assert {move.new for move in found.moves} == {-1}
+    assert found.table.loc[:, -1].sum() >= 12
+    assert "unknown, as noise has no logit" in str(found)
+
+
+def test_frame_picture_and_page(wine, tmp_path):
+    net, before, after, _ = wine
+    found = neonxc.moves(net, before.iloc[3:], after.iloc[:-2])
+    frame = found.to_frame()
+    shares = frame.groupby(["old", "new"])["of change"].sum()
+    np.testing.assert_allclose(shares, 1)
+    np.testing.assert_allclose(found.shares.sum(axis=1), 1)
+    assert "<pre>" in found._repr_html_()
+    titles = [axes.get_title() for axes in found.plot().axes]
+    assert f"1 → 2: {len(found.moves[0].ids)} rows" in titles
+    report = neonxc.explain(net, after, before=before, fast=True)
+    contents = report.to_dict()
+    assert contents["moves"][0]["columns"][0][0] == "proline"
+    assert escape(contents["moves"][0]["rule"]) in report.html()
+    assert 'href="#moves"' in report.html()
+    assert 'href="#moves"' not in neonxc.explain(net, after, fast=True).html()
+
+
+def test_command(wine, tmp_path):
+    net, before, after, _ = wine
+    model, files = tmp_path / "net.safetensors", [tmp_path / "before.csv", tmp_path / "after.csv"]
+    neonxc.save(net, model)
+    for file, table in zip(files, (before, after.sample(frac=1, random_state=0).iloc[2:]), strict=True):
+        table.rename_axis("id").to_csv(file)
+    names = [str(path) for path in (model, *files)]
+    page = tmp_path / "moves.html"
+    result = CliRunner().invoke(app, ["moves", *names, "--ids", "id", "--out", str(page), "--fast"])
+    assert "2 gone" in result.output
+    assert "proline" in result.output
+    assert "after.csv since before.csv" in page.read_text(encoding="utf-8")
+    failed = CliRunner().invoke(app, ["moves", *names])
+    assert "pass ids, the column that identifies rows" in str(failed.exception)
+    neonxc.save(ExShallow(3).fit(before).tree_.rules(), model)
+    assert "moves needs a network or a tree" in str(CliRunner().invoke(app, ["moves", *names]).exception)
