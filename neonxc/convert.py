@@ -20,7 +20,10 @@ from neonxc.clusterings.readers import (
     SameCenters,
     chained,
     device_of,
+    by_radius,
+    density,
     read,
+    reads_exactly,
 )
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import check_names, check_width
@@ -135,7 +138,7 @@ def neuralize(
     while isinstance(final, Pipeline):
         check_is_fitted(final)
         steps, final = steps + final.steps[:-1], final.steps[-1][1]
-    alone = not isinstance(final, type) and read.dispatch(type(final)) is read.dispatch(object)
+    alone = not isinstance(final, type) and not reads_exactly(final)
     alone = alone and (isinstance(final, ClusterMixin) or hasattr(final, "labels_"))
     terms = encoding = chain = names = None
     if steps:
@@ -228,7 +231,7 @@ def _from_labels(
     encoding: Encoding | None,
 ) -> ClusterModel:
     """Fit a surrogate to labels."""
-    from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
+    from neonxc.clusterings.surrogate import clustered_points, fit_surrogate  # loads captum, which takes a second
 
     check_is_fitted(final)
     if X is None:
@@ -247,6 +250,10 @@ def _from_labels(
             )
     if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
         raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
+    if by_radius(final):  # OPTICS, which stores no core points
+        core = final.core_distances_ <= final.eps
+        points = clustered_points(table, steps, features, encoding)
+        return density(points.cpu().numpy()[core], final.labels_[core], final.eps)
     return fit_surrogate(table, final.labels_, steps, features, encoding)
 
 

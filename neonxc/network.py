@@ -124,6 +124,11 @@ class NeuralizedClustering(nn.Module):
         first = self.encoding if self.features is None else self.features
         return carrier_of(first, self.head, self.feature_names_, self._beta.device)
 
+    @property
+    def noise_column(self) -> int:
+        """Position of noise among the outputs; -1 if it is none of them."""
+        return len(self.classes_) - 1 if self.classes_[-1] == NOISE else -1
+
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits f of all clusters.
 
@@ -365,7 +370,7 @@ def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
                 own = net.head.competition.assign(values)
                 contrasts = net.head.competition.evidence(values, own)[0].clamp(min=0)
                 found = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
-                noise = net.is_noise(points[part]).long()
+                noise = (net.is_noise(points[part]) | (own == net.noise_column)).long()
                 sums.index_add_(0, noise.cpu(), torch.stack([found, torch.ones_like(found)], 1).cpu())
     ranks.same(contrast=contrast)
     common_type(n, kind, ranks)

@@ -10,22 +10,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.cluster import AffinityPropagation, Birch, BisectingKMeans, KMeans, MeanShift, MiniBatchKMeans
+from sklearn.cluster import (
+    DBSCAN,
+    OPTICS,
+    AffinityPropagation,
+    Birch,
+    BisectingKMeans,
+    KMeans,
+    MeanShift,
+    MiniBatchKMeans,
+)
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from neonxc.data.inputs import check_finite, check_range
+from neonxc.data.inputs import NOISE, check_finite, check_range
 from neonxc.data.table import Table
 from neonxc.head import Head, Noise, bisecting_head, centroid_head, linear_head
 from neonxc.head import head as heads
 from neonxc.head.detection import Preprocessing
+from neonxc.head.nearest import density_head
 from neonxc.head.quadratic import QuadraticDetection
 from neonxc.pipelines.encoding import Encoding
 
 SUPPORTED = (
     "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
-    "BayesianGaussianMixture, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, a "
+    "BayesianGaussianMixture, DBSCAN, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, a "
     "linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as an array "
     "or tensor; with X any fitted clusterer that has labels_"
 )
@@ -192,6 +202,38 @@ def _check_distinct(points: Tensor, message: str, owners: Tensor | None = None) 
     for owner, row in zip(numbers, (points + 0.0).numpy(), strict=True):  # -0.0 is 0.0
         if (other := first.setdefault(row.tobytes(), owner)) != owner:
             raise SameCenters(message.format(*sorted((other, owner))))
+
+
+# --- density: the nearest core point, or noise ---------------------------------------------------------------------
+
+
+@read.register
+def _(model: DBSCAN) -> ClusterModel:
+    check_is_fitted(model)
+    return density(model.components_, model.labels_[model.core_sample_indices_], model.eps)
+
+
+def density(points: Any, labels: np.ndarray, radius: float) -> ClusterModel:
+    """Return a model of the nearest of some core points [M, p], or of noise beyond a radius; noise is the last column."""
+    if not len(labels):
+        raise ValueError("the clusterer found no core points, so that all rows are noise: raise eps")
+    classes, groups = np.unique(labels, return_inverse=True)
+    core = torch.from_numpy(np.array(Table.read(points).dense(), np.float64))
+    group = torch.from_numpy(groups)
+    return ClusterModel(lambda chain: density_head(core, group, radius, chain), core, np.append(classes, NOISE))
+
+
+def reads_exactly(model: Any) -> bool:
+    """Whether a clusterer has a reader, and not just labels: DBSCAN does for Euclidean distances."""
+    known = read.dispatch(type(model)) is not read.dispatch(object)
+    return known and (not isinstance(model, DBSCAN) or by_radius(model))
+
+
+def by_radius(model: Any) -> bool:
+    """Whether clusters follow from Euclidean distances to core points: DBSCAN, and OPTICS cut at a radius."""
+    cut = isinstance(model, DBSCAN) or (isinstance(model, OPTICS) and model.cluster_method == "dbscan")
+    euclidean = cut and (model.metric == "euclidean" or (model.metric == "minkowski" and model.p in (None, 2)))
+    return euclidean and model.metric_params is None and model.eps is not None
 
 
 # --- Gaussian mixtures -------------------------------------------------------------------------------------------

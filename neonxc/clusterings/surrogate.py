@@ -47,7 +47,7 @@ def fit_surrogate(
 
     The points are first sorted by a hash of their values, so that the order of the rows has no influence.
     """
-    points = _points(X, steps, features, encoding)
+    points = clustered_points(X, steps, features, encoding)
     column, classes, there = as_labels(labels, len(points), points.device)
     if len(classes) < 2:
         raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
@@ -192,7 +192,7 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
     return float((edges[at] + edges[at + 1]) / 2)
 
 
-def _points(
+def clustered_points(
     table: Table, steps: list[tuple[str, Any]], features: nn.Module | None, encoding: Encoding | None
 ) -> Tensor:
     """Return the points that were clustered, [n, d] of float64; `encoding` is that of a table, if X is one."""

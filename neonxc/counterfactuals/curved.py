@@ -43,8 +43,9 @@ class Curved:
     def __init__(self, head: Head, noise: Noise | None) -> None:
         self.head, self.noise, self.pieces = head, noise, head.pieces()
         points = head.detection.references.double()
-        self.known = points if noise is None else points[~noise(head, points)]
-        self.cluster = head.assign(self.known)
+        cluster = head.assign(points)
+        kept = slice(None) if noise is None else ~noise(head, points)
+        self.known, self.cluster = points[kept], cluster[kept]
         width = (self.pieces.signs.shape[1] + KNOWN) * head.n_features + (4 + LINEARIZED) * head.detection.width
         self.room = at_once(8 * COPIES * width, points.device)
 

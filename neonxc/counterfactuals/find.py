@@ -169,10 +169,15 @@ def counterfactual(
     )
 
 
+def is_curved(net: NeuralizedClustering) -> bool:
+    """Whether the boundaries of the clusters are curved, so that counterfactuals are local minima."""
+    return net.head.slopes() is None or net.noise is not None
+
+
 def region_of(net: NeuralizedClustering) -> Region:
     """Return the geometry of a network's clusters: boxes, polyhedra, or regions with curved boundaries."""
     head, slopes = net.head, net.head.slopes()
-    if slopes is None or net.noise is not None:
+    if slopes is None or is_curved(net):
         return Curved(head, net.noise)
     edges = head.detection.edges() if isinstance(head.competition, Path) else None
     return Polyhedra(head, slopes) if edges is None else Boxes(head, edges)

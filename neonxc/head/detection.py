@@ -188,8 +188,53 @@ class Detection(Stage):
         """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
 
 
+class Framed(Detection):
+    """Neurons of the coordinates ``y = (x - root) / n(x) - origin`` of raw columns.
+
+    Attributes
+    ----------
+    root, origin : Tensor [d]
+        Where y is zero: at the centroids' mean, as float32 is not translation invariant.
+    diagonal : bool
+        Whether the preprocessing keeps columns separate.
+    norm : {"l1", "l2", "max"} or None
+        The row norm n(x) that a Normalizer divides by; None: 1.
+    norm_weight, norm_bias : Tensor
+        The affine map of x whose norm it is, if there is one.
+    """
+
+    diagonal = True
+    norm: str | None = None
+    root: Tensor
+    origin: Tensor
+    norm_weight: Tensor
+    norm_bias: Tensor
+
+    def coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
+        """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
+        x = dense(x)
+        x = x.to(compute_dtype(x.dtype))
+        if self.norm is None:
+            return _minus(x, self.root + self.origin), 1.0
+        norm = self.row_norm(x)
+        return _minus(x, self.root) / norm - self.origin.to(x), norm
+
+    def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
+        """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
+        if self.norm is None:
+            return 1.0
+        weight, bias = self.norm_weight, self.norm_bias
+        if isinstance(x, SparseRows):
+            norm = x.norms(weight, bias, self.norm)[:, None]
+        else:
+            norm = torch.linalg.vector_norm(
+                mapped(weight.to(x), x) + bias.to(x), ORDERS[self.norm], dim=1, keepdim=True
+            )
+        return torch.where(norm > 0, norm, 1.0)  # scikit-learn does not scale zero rows either
+
+
 @storable
-class LinearDetection(Detection):
+class LinearDetection(Framed):
     """Linear neurons ``a_m(x) = bias_m - D_m y`` of the coordinates ``y = (x - root) / n(x) - origin``.
 
     Parameters
@@ -202,14 +247,8 @@ class LinearDetection(Detection):
         halfway between them (NEON paper, Eq. 4).
     bias : Tensor [M], optional
         Values of the neurons at y = 0. Default: ``D_m A_m``, so that a neuron is zero at its anchor.
-    root, origin : Tensor [d]
-        Where y is zero: at the centroids' mean, as float32 is not translation invariant.
-    diagonal : bool
-        Whether the preprocessing keeps columns separate.
-    norm : {"l1", "l2", "max"}, optional
-        The row norm n(x) that a Normalizer divides by. Default: 1.
-    norm_weight, norm_bias : Tensor
-        The affine map of x whose norm it is, if there is one.
+    **frame
+        The coordinates; see :class:`Framed`.
     nearest_zero : bool
         Measure a contrast from the point nearest to y = 0 where it is zero instead: for linear layers, which have
         no centroids. The bias of a contrast is then shared among the columns in proportion to their squared
@@ -217,15 +256,10 @@ class LinearDetection(Detection):
     """
 
     PLAIN = ("diagonal", "norm", "nearest_zero")
-    diagonal, nearest_zero = True, False
-    norm: str | None = None
+    nearest_zero = False
     directions: Tensor
     anchors: Tensor
     bias: Tensor
-    root: Tensor
-    origin: Tensor
-    norm_weight: Tensor
-    norm_bias: Tensor
 
     def __init__(self, directions: Tensor, anchors: Tensor, bias: Tensor | None = None, **frame: Any) -> None:
         bias = (directions * anchors).sum(dim=1) if bias is None else bias
@@ -306,28 +340,6 @@ class LinearDetection(Detection):
         mine = directions[target]
         squares = share @ directions.square() - 2 * mine * (share @ directions)
         return squares + share.sum(1, keepdim=True) * mine.square()
-
-    def coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
-        """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
-        x = dense(x)
-        x = x.to(compute_dtype(x.dtype))
-        if self.norm is None:
-            return _minus(x, self.root + self.origin), 1.0
-        norm = self.row_norm(x)
-        return _minus(x, self.root) / norm - self.origin.to(x), norm
-
-    def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
-        """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
-        if self.norm is None:
-            return 1.0
-        weight, bias = self.norm_weight, self.norm_bias
-        if isinstance(x, SparseRows):
-            norm = x.norms(weight, bias, self.norm)[:, None]
-        else:
-            norm = torch.linalg.vector_norm(
-                mapped(weight.to(x), x) + bias.to(x), ORDERS[self.norm], dim=1, keepdim=True
-            )
-        return torch.where(norm > 0, norm, 1.0)  # scikit-learn does not scale zero rows either
 
 
 def _minus(x: Tensor, shift: Tensor) -> Tensor:

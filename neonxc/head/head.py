@@ -13,7 +13,7 @@ from neonxc.common.registry import storable
 from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
 from neonxc.head.competition import Competition, Path, Rivals, Share, softmin, take_most
-from neonxc.head.detection import Detection, LinearDetection, Preprocessing, full_precision, mapped
+from neonxc.head.detection import Detection, Framed, LinearDetection, Preprocessing, full_precision, mapped
 from neonxc.head.grouping import Minimum, Pieces, Stage, UnionOfIntervals
 
 
@@ -247,7 +247,7 @@ class Noise(Stage):
     def distance(self, head: Head, x: Tensor) -> Tensor:
         """Compute the squared distances [N, K] of points [N, d] from the clusters."""
         detection, distance = head.detection, head.values(x)
-        assert isinstance(detection, LinearDetection)
+        assert isinstance(detection, Framed)
         for block in head.blocks(x):  # of sparse points, whose coordinates are dense
             with full_precision(x):
                 y, _ = detection.coordinates(x[block])

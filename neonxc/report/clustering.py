@@ -20,6 +20,8 @@ from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import NOISE, as_array, as_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
+from neonxc.head import Head, Noise
+from neonxc.head.nearest import NearestDetection
 from neonxc.network import NeuralizedClustering
 from neonxc.report.contents import Kind
 
@@ -191,7 +193,7 @@ def read(
         net = neuralize(labels=labels, X=X, features=features)
     else:
         preparation, notes = _steps(model), []
-        net = model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features)
+        net = _noise_apart(model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features))
     if names is not None and Table.read(X).is_sparse:
         net.feature_names_ = [str(name) for name in names]
     kind = _kind(net, X)
@@ -218,6 +220,18 @@ def read(
         dict(cluster_names or {}),
         notes,
     )
+
+
+def _noise_apart(net: NeuralizedClustering) -> NeuralizedClustering:
+    """The same clustering with noise in no cluster; density clusterings have it as a column of its own."""
+    detection = net.head.detection
+    if not isinstance(detection, NearestDetection):
+        return net
+    head = Head(detection.changed(noise=False))
+    noise = Noise(float(detection.shares.sum()), head.n_clusters, torch.zeros_like(detection.root))
+    made = NeuralizedClustering(head, net.features, net.classes_[:-1], net.feature_names_, noise, net.encoding)
+    made.beta, made.spread_ = net.beta, net.spread_
+    return made
 
 
 def _is_known_alone(model: Any) -> bool:

@@ -13,8 +13,7 @@ from neonxc.attribution.contrasts import some_of
 from neonxc.common.colours import NOISE
 from neonxc.common.numbers import percent, rounded, text
 from neonxc.counterfactuals import counterfactual
-from neonxc.counterfactuals.curved import Curved
-from neonxc.counterfactuals.find import region_of
+from neonxc.counterfactuals.find import is_curved
 from neonxc.data.table import Table
 from neonxc.report.clustering import Clustering, stratified
 from neonxc.report.contents import Card, Change, Item, PointMap
@@ -126,7 +125,7 @@ def searched(clustering: Clustering, relevance: Relevance) -> int:
 
 def _is_slow(clustering: Clustering) -> bool:
     """Whether clusters have curved boundaries or several components."""
-    return isinstance(region_of(clustering.net), Curved) or clustering.net.head.grouping is not None
+    return is_curved(clustering.net) or clustering.net.head.grouping is not None
 
 
 def _changes(clustering: Clustering, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
