@@ -18,10 +18,10 @@ from neonxc.clusterings.readers import (
     ClusterModel,
     GivenLabels,
     SameCenters,
-    chained,
-    device_of,
     by_radius,
+    chained,
     density,
+    device_of,
     read,
     reads_exactly,
 )
@@ -158,7 +158,7 @@ def neuralize(
         try:
             folding = fold(steps, width)
         except ValueError as error:
-            if isinstance(error, NotFittedError) or not alone:
+            if isinstance(error, NotFittedError) or not (alone or by_radius(final)):
                 raise
             raise ValueError(
                 f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"

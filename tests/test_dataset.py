@@ -192,7 +192,7 @@ def test_targets_and_competitors(tmp_path, source, target, competitor):
 
 def test_noise_has_no_cluster(tmp_path):
     X = np.r_[POINTS, [[40.0, -40, 40, -40]]]
-    net = neonxc.neuralize(DBSCAN(eps=2.5, min_samples=3).fit(X), X)
+    net = neonxc.neuralize(labels=DBSCAN(eps=2.5, min_samples=3).fit_predict(X), X=X)
     attribute_dataset(net, X, tmp_path / "out", progress=False)
     found = read_attributions(tmp_path / "out")
     assert -1 in found["cluster"]

@@ -93,7 +93,7 @@ def wine():
 
 
 def noise_and_names():
-    return neonxc.neuralize(DBSCAN(0.5).fit(IRIS), IRIS), IRIS
+    return neonxc.neuralize(labels=DBSCAN(0.5).fit_predict(IRIS), X=IRIS), IRIS
 
 
 def equal_prototypes():

@@ -358,7 +358,7 @@ def test_flipping_adds_columns_of_the_table():
 def test_labels_alone_behind_an_encoder():
     X = people(200, 0)
     steps = columns((filled, NUMBERS), (OneHotEncoder(), ["work"]))
-    model = make_pipeline(steps, DBSCAN(0.8)).fit(X)
+    model = make_pipeline(steps, DBSCAN(1.2, metric="cityblock")).fit(X)
     net = neonxc.neuralize(model, X)
     assert net.fidelity_ > 0.95
     clustered = model[-1].labels_ >= 0

@@ -197,7 +197,7 @@ STEPS = {
         ("from sklearn.cluster import DBSCAN", []),
         ("X = [[i / 50, i % 2] for i in range(100)]", []),
         (
-            "assert neuralize(DBSCAN(eps=0.25).fit(X), X).fidelity_ > 0.99",
+            "assert neuralize(DBSCAN(eps=0.25, metric='cityblock').fit(X), X).fidelity_ > 0.99",
             ["neonxc.trees"],
         ),  # imports what it needs
     ],

@@ -29,9 +29,9 @@ SHAPES = {
     "circles": make_circles(300, factor=0.5, noise=0.04, random_state=0),
 }
 MODELS = {
-    "dbscan": lambda: DBSCAN(eps=0.2),
+    "dbscan": lambda: DBSCAN(eps=0.25, metric="cityblock"),
     "hdbscan": lambda: HDBSCAN(min_cluster_size=20, copy=True),
-    "optics": lambda: OPTICS(min_samples=5, cluster_method="dbscan", eps=0.2),
+    "optics": lambda: OPTICS(min_samples=5, cluster_method="dbscan", eps=0.25, metric="cityblock"),
     "single linkage": lambda: AgglomerativeClustering(2, linkage="single"),
     "spectral": lambda: SpectralClustering(2, gamma=40.0, random_state=0),
 }
@@ -57,7 +57,7 @@ def test_noise_is_left_out_and_told_apart(steps, tmp_path):
     far = np.random.default_rng(0).uniform(-3, 4, (60, 2))
     X = np.concatenate([X, far[np.abs(far[:, 1]) > 1.6]])
     X = X @ [[2.0, 1.0], [0.3, -1.0]] + 7 if steps else X
-    model = make_pipeline(*steps, DBSCAN(eps=0.2)).fit(X)
+    model = make_pipeline(*steps, DBSCAN(eps=0.25, metric="cityblock")).fit(X)
     noise = model[-1].labels_ == -1
     assert noise.sum() > 10
     net = neonxc.neuralize(model, X)
@@ -254,7 +254,7 @@ def test_noise_around_clusters_of_different_density(densities):
 def test_outside_is_beyond_the_nearest_clusters_radius(densities):
     """By every distance in turn, behind a chain that scales columns."""
     rng = np.random.default_rng(1)
-    model = make_pipeline(StandardScaler(), DBSCAN(eps=0.1, min_samples=4))
+    model = make_pipeline(StandardScaler(), DBSCAN(eps=0.12, min_samples=4, metric="cityblock"))
     X, _ = densities
     net = neonxc.neuralize(model.fit(X), X)
     z = model[0].transform(X)
@@ -301,7 +301,7 @@ def test_a_few_points_amid_noise():
 def test_frames_through_a_pipeline(output):
     frame = pd.DataFrame(SHAPES["moons"][0], columns=["left", "right"])
     step = ColumnTransformer([("scaled", StandardScaler(), ["right", "left"])])
-    model = make_pipeline(step, DBSCAN(eps=0.3)).set_output(transform=output).fit(frame)
+    model = make_pipeline(step, DBSCAN(eps=0.4, metric="cityblock")).set_output(transform=output).fit(frame)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         net = neonxc.neuralize(model, frame)
@@ -354,7 +354,11 @@ def test_clusters_too_small_to_hold_any_out():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda X: neonxc.neuralize(DBSCAN().fit(X)), ValueError, "a clustering by its labels alone needs the X"),
+        (
+            lambda X: neonxc.neuralize(AgglomerativeClustering().fit(X)),
+            ValueError,
+            "a clustering by its labels alone needs the X",
+        ),
         (lambda X: neonxc.neuralize(DBSCAN(), X), NotFittedError, "DBSCAN"),
         (lambda X: neonxc.neuralize(labels=[0, 1]), ValueError, "needs the X it was fitted on"),
         (lambda X: neonxc.neuralize(labels=[0, 1], X=X), ValueError, r"one label per point, shape \(300,\)"),

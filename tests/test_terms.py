@@ -123,7 +123,9 @@ def test_beta_is_that_of_the_vectors_also_after_a_later_fit():
 
 
 def test_surrogate_of_texts():
-    pipeline = make_pipeline(TfidfVectorizer(stop_words="english"), DBSCAN(1.3, min_samples=2)).fit(TEXTS)
+    pipeline = make_pipeline(
+        TfidfVectorizer(stop_words="english"), DBSCAN(0.85, min_samples=2, metric="cosine")
+    ).fit(TEXTS)
     net = neonxc.neuralize(pipeline, TEXTS)
     assert net.fidelity_ > 0.9
     assert NEON(net).summary(TEXTS).top(0, 1)[0][0] in pipeline[0].vocabulary_

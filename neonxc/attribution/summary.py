@@ -17,7 +17,7 @@ from neonxc.carriers import Carrier, rows
 from neonxc.common.numbers import percent, text
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_type, numbered, without_rows
-from neonxc.data.inputs import plain
+from neonxc.data.inputs import NOISE, plain
 from neonxc.data.sparse import SparseRows
 
 ALL = "all"
@@ -259,7 +259,8 @@ class ClusterSummary:
         reasons = [self.reasons(k) for k in range(len(self.classes))]
         lines = []
         for label, size, texts in zip(self.classes, self.sizes, reasons, strict=True):
-            lines += [f"cluster {label} ({size} points)", *(f"    {reason}" for reason in texts)]
+            name = "noise" if label == NOISE else f"cluster {label}"
+            lines += [f"{name} ({size} points)", *(f"    {reason}" for reason in texts)]
         lines += [f"noise ({self.n_noise} points)"] * (self.n_noise > 0)
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(

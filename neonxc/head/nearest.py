@@ -48,9 +48,9 @@ class NearestDetection(Framed):
 
     Notes
     -----
-    With ``delta = y - u`` for the nearest core point u, column i gets ``delta_i (A'A delta)_i`` of a distance, where
-    A is the map to the space of the clusterer: ``(x_i - u_i)^2`` without preprocessing. The contrast of two clusters
-    is then measured from the point half-way between their core points, as for centroids (NEON paper, Eq. 4).
+    With ``delta = y - u`` for the nearest core point u, column i gets ``delta_i (A'A delta)_i`` of a distance,
+    where A is the map to the space of the clusterer: ``(x_i - u_i)^2`` without preprocessing. The contrast of two
+    clusters is then measured from the point half-way between their core points (NEON paper, Eq. 4).
     """
 
     PLAIN = ("diagonal", "norm", "noise")
@@ -60,7 +60,9 @@ class NearestDetection(Framed):
     weight: Tensor
     back: Tensor
     shares: Tensor
-    _searched: tuple[np.ndarray, Tensor] | None = None  # the last search: a decision asks for the same several times
+    _searched: tuple[np.ndarray, Tensor] | None = (
+        None  # the last search: a decision asks for the same several times
+    )
 
     @property
     def n_features(self) -> int:

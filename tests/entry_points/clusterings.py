@@ -68,7 +68,8 @@ FAMILIES = {
     "KCenter": lambda: KCenter(3),
     "IMM": lambda: IMM(3, random_state=0),
     "KernelExKMC": lambda: KernelExKMC(3, random_state=0),
-    "DBSCAN": lambda: cluster.DBSCAN(1.5),  # one for all that remember labels alone
+    "DBSCAN": lambda: cluster.DBSCAN(1.5),
+    "agglomerative": lambda: cluster.AgglomerativeClustering(3),  # one for all that remember labels alone
     "pipeline": lambda: make_pipeline(StandardScaler(), PCA(2), kmeans()),
     "pipeline with a tree": lambda: make_pipeline(StandardScaler(), IMM(3, random_state=0)),
 }

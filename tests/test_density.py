@@ -1,0 +1,152 @@
+"""Density clusterings as networks: the nearest core point of every cluster, and noise as a competitor."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS
+from sklearn.datasets import load_digits, load_wine, make_blobs, make_moons
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+import neonxc
+import neonxc.head.nearest
+from neonxc.data.preparation import prepare
+
+WINE = load_wine(as_frame=True).data
+
+
+def fitted(*steps, eps=2.2):
+    return make_pipeline(*steps, DBSCAN(eps=eps)).fit(WINE)
+
+
+def distances(model, X):
+    """Squared distances to the nearest core point of every cluster, and the squared radius, by brute force."""
+    dbscan, z = model[-1], model[:-1].transform(X)
+    owner = dbscan.labels_[dbscan.core_sample_indices_]
+    every = ((z[:, None] - dbscan.components_) ** 2).sum(2)
+    nearest = np.stack([np.where(owner == k, every, np.inf).argmin(1) for k in range(owner.max() + 1)], 1)
+    far = np.take_along_axis(every, nearest, 1)
+    return np.c_[far, np.full(len(z), dbscan.eps**2)], z, dbscan.components_[nearest]
+
+
+@pytest.mark.parametrize("dense", [0, 1 << 30])
+@pytest.mark.parametrize(
+    ("steps", "eps"), [([StandardScaler()], 2.2), ([StandardScaler(), PCA(5)], 1.2), ([Normalizer()], 0.02)]
+)
+def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
+    monkeypatch.setattr(neonxc.head.nearest, "DENSE", dense)  # by search and by all distances
+    model = fitted(*steps, eps=eps)
+    net, (values, _, _) = neonxc.neuralize(model, WINE), distances(model, WINE)
+    assert net.fidelity_ is None
+    assert net.classes_.tolist() == [*range(values.shape[1] - 1), -1]
+    x = torch.tensor(WINE.to_numpy())
+    np.testing.assert_allclose(net.head.values(x), values, rtol=1e-9, atol=1e-12)
+    others = np.stack([np.delete(values, k, 1).min(1) for k in range(values.shape[1])], 1)
+    np.testing.assert_allclose(net(x), others - values, rtol=1e-9, atol=1e-12)
+    labels, core = model[-1].labels_, model[-1].core_sample_indices_
+    assert (net.predict(WINE)[core] == labels[core]).all()
+    border = (values[:, :-1] <= values[:, -1:]).sum(1) > 1  # within reach of two clusters
+    assert (net.predict(WINE) == labels)[~border].all()
+    relevance = neonxc.NEON(net).attribute(WINE)
+    np.testing.assert_allclose(relevance.sum(axis=1), net(x).amax(1), rtol=1e-9, atol=1e-12)
+
+
+def test_relevance_compares_core_points():
+    model = fitted(StandardScaler())
+    net, (values, z, core) = neonxc.neuralize(model, WINE), distances(fitted(StandardScaler()), WINE)
+    neon, terms, K = neonxc.NEON(net), (z[:, None] - core) ** 2, values.shape[1] - 1
+    share = model[-1].eps ** 2 / z.shape[1]
+    for target, competitor, wanted in (
+        (0, 1, terms[:, 1] - terms[:, 0]),
+        (K, 1, terms[:, 1] - share),
+        (1, K, share - terms[:, 1]),
+    ):
+        found = neon.attribute(WINE, target=target, competitor=competitor)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+    x = torch.tensor(WINE.to_numpy(), requires_grad=True)
+    (slope,) = torch.autograd.grad(net.head.values(x)[:, 1].sum(), x)
+    np.testing.assert_allclose(slope, 2 * (z - core[:, 1]) / model[0].scale_, rtol=1e-9, atol=1e-12)
+    weights = torch.tensor([0.0, 1.0, 5.0]).double().expand(len(x), 3)
+    np.testing.assert_allclose(net.head.detection.multiplier(x.detach(), weights), slope, rtol=1e-9, atol=1e-12)
+    noise = model[-1].labels_ == -1
+    summary = neon.summary(WINE)
+    np.testing.assert_allclose(summary.relevance[K], neon.attribute(WINE)[noise].mean())
+    assert f"noise ({noise.sum()} points)" in str(summary)
+    assert neonxc.neuralize(model, WINE[~noise]).beta == pytest.approx(net.beta)
+
+
+def test_float32_sparse_and_files(tmp_path):
+    X = load_digits().data + np.random.default_rng(0).normal(size=(1797, 64))  # no ties
+    model = DBSCAN(eps=20).fit(X)
+    net = neonxc.neuralize(model, X)
+    assert (net.predict(X) == model.labels_).mean() > 0.99
+    neonxc.save(net, tmp_path / "net")
+    back = neonxc.load(tmp_path / "net")
+    assert (back.predict(X) == net.predict(X)).all()
+    exact = neonxc.NEON(net).attribute(X[:50])
+    np.testing.assert_allclose(neonxc.NEON(back).attribute(X[:50].astype(np.float32)), exact, atol=1e-3)
+    counts = neonxc.neuralize(DBSCAN(eps=20).fit(csr_matrix(X)))
+    np.testing.assert_allclose(neonxc.NEON(counts).attribute(csr_matrix(X[:50])).sum(1), exact.sum(1))
+
+
+def test_optics_cut_at_a_radius():
+    X = StandardScaler().fit_transform(WINE)
+    optics = OPTICS(min_samples=5, cluster_method="dbscan", eps=2.2)
+    net = neonxc.neuralize(make_pipeline(StandardScaler(), optics).fit(WINE), WINE)
+    dbscan = neonxc.neuralize(DBSCAN(eps=2.2).fit(X), X)
+    np.testing.assert_array_equal(np.sort(net.predict(WINE)), np.sort(dbscan.predict(X)))
+    for model in (OPTICS(), OPTICS(cluster_method="dbscan", eps=0.4, metric="cityblock"), HDBSCAN(copy=True)):
+        moons, _ = make_moons(200, noise=0.02, random_state=0)
+        assert neonxc.neuralize(model.fit(moons), moons).fidelity_ > 0.5
+
+
+def test_one_cluster_and_none():
+    X = np.r_[make_blobs(60, 2, centers=1, random_state=0)[0], [[90.0, 90]]]
+    net = neonxc.neuralize(DBSCAN(eps=3).fit(X), X)
+    assert net.classes_.tolist() == [0, -1]
+    np.testing.assert_allclose(neonxc.NEON(net).attribute(X).sum(1), net(torch.tensor(X)).amax(1))
+    with pytest.raises(ValueError, match="no core points, so that all rows are noise"):
+        neonxc.neuralize(DBSCAN(eps=1e-9).fit(X), X)
+
+
+def test_mixed_tables():
+    X = pd.DataFrame(
+        {"age": [20.0, 21, 22, 60, 61, 62] * 5, "town": ["Rome", "Rome", "Rome", "Oslo", "Oslo", None] * 5}
+    )
+    X["age"] += np.linspace(0, 1, 30)
+    prepared = prepare(X)
+    model = make_pipeline(prepared.pipeline, DBSCAN(eps=1, min_samples=3)).fit(prepared.frame)
+    net = neonxc.neuralize(model, prepared.frame)
+    assert (net.predict(X) == model[-1].labels_).all()
+    assert [*neonxc.NEON(net).attribute(X).columns] == ["age", "town"]
+
+
+@pytest.mark.parametrize("target", [None, -1, 0])
+def test_counterfactuals(target):
+    X, _ = make_moons(3000, noise=0.08, random_state=0)
+    model = DBSCAN(eps=0.06, min_samples=8).fit(X)
+    net = neonxc.neuralize(model, X)
+    some = np.r_[0:6, np.flatnonzero(net.predict(X) == -1)[:6]]
+    found = neonxc.counterfactual(net, X[some], target=target, spread=np.ones(2))
+    assert found.found.all()
+    assert not found.exact
+    assert (net.predict(found.points) == found.target).all()
+    if target == 0:  # the nearest point of the ball around the nearest core point
+        far = np.sqrt(
+            ((X[some][:, None] - model.components_[model.labels_[model.core_sample_indices_] == 0]) ** 2).sum(2)
+        )
+        moved = np.sqrt(((found.points - X[some]) ** 2).sum(1))
+        assert (moved <= (far.min(1) - model.eps).clip(0) + 0.01).all()
+
+
+def test_report_leaves_noise_out():
+    model = fitted(StandardScaler())
+    noise = (model[-1].labels_ == -1).sum()
+    for given in (model, neonxc.neuralize(model, WINE)):
+        report = neonxc.explain(given, WINE, fast=True)
+        assert report.contents.noise == noise
+        assert [card.label for card in report.contents.cards] == ["0", "1"]
+        assert "of the points are noise" in str(report)
