@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from neonxc.common.storage import load, save
     from neonxc.convert import neuralize
     from neonxc.counterfactuals import Counterfactual, counterfactual
+    from neonxc.evaluation.transitions import ClusteringComparison, compare_clusterings
     from neonxc.network import NeuralizedClustering
     from neonxc.report.explain import explain
     from neonxc.report.report import Report
@@ -37,6 +38,7 @@ __all__ = [
     "NEON",
     "Attributions",
     "ClusterSummary",
+    "ClusteringComparison",
     "Contrast",
     "Counterfactual",
     "Move",
@@ -45,6 +47,7 @@ __all__ = [
     "Report",
     "Similarity",
     "attribute_dataset",
+    "compare_clusterings",
     "contrast",
     "counterfactual",
     "explain",
@@ -64,6 +67,7 @@ _HOMES = {
     "NEON": "attribution.neon",
     "Attributions": "attribution.dataset",
     "ClusterSummary": "attribution.summary",
+    "ClusteringComparison": "evaluation.transitions",
     "Contrast": "attribution.contrasts",
     "Counterfactual": "counterfactuals",
     "Move": "attribution.moves",
@@ -72,6 +76,7 @@ _HOMES = {
     "Report": "report.report",
     "Similarity": "attribution.similarity",
     "attribute_dataset": "attribution.dataset",
+    "compare_clusterings": "evaluation.transitions",
     "contrast": "attribution.contrasts",
     "counterfactual": "counterfactuals",
     "explain": "report.explain",

@@ -35,8 +35,8 @@ from neonxc.pipelines.encoding import Encoding
 
 SUPPORTED = (
     "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
-    "BayesianGaussianMixture, DBSCAN, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, a "
-    "linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as an array "
+    "BayesianGaussianMixture, DBSCAN, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, "
+    "a linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as array "
     "or tensor; with X any fitted clusterer that has labels_"
 )
 CENTERS = ("cluster_centers", "centers", "centroids")
@@ -204,7 +204,7 @@ def _check_distinct(points: Tensor, message: str, owners: Tensor | None = None) 
             raise SameCenters(message.format(*sorted((other, owner))))
 
 
-# --- density: the nearest core point, or noise ---------------------------------------------------------------------
+# --- density: the nearest core point, or noise -------------------------------------------------------------------
 
 
 @read.register
@@ -214,7 +214,7 @@ def _(model: DBSCAN) -> ClusterModel:
 
 
 def density(points: Any, labels: np.ndarray, radius: float) -> ClusterModel:
-    """Return a model of the nearest of some core points [M, p], or of noise beyond a radius; noise is the last column."""
+    """Return a model of the nearest of some core points [M, p]; beyond a radius is noise, the last column."""
     if not len(labels):
         raise ValueError("the clusterer found no core points, so that all rows are noise: raise eps")
     classes, groups = np.unique(labels, return_inverse=True)

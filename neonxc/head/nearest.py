@@ -144,7 +144,7 @@ class NearestDetection(Framed):
 
     @cached_property
     def _trees(self) -> list[tuple[int, NearestNeighbors]]:
-        """The first core point of every cluster, and the search among them: a k-d tree if there are few columns."""
+        """The first core point of every cluster, and the search among them: a k-d tree for few columns."""
         points, first, found = self.points.double().cpu(), 0, []
         for own in points.split(torch.bincount(self.groups).tolist()):
             found.append((first, NearestNeighbors(n_neighbors=1).fit(own.numpy())))

@@ -33,6 +33,13 @@ def moves(at):
     return [found.table, *(move.relevance for move in found.moves), str(found)]
 
 
+@entry("compare_clusterings", "ClusteringComparison")
+def compare_clusterings(at):
+    x = at(X)
+    found = neonxc.compare_clusterings(neonxc.neuralize(at(CENTERS), x), at(Y), x)
+    return [found.table, found.clusters["jaccard"], str(found)]
+
+
 def counterfactuals(models, at):
     x, found = at(X), []
     for model in models:

@@ -1,0 +1,226 @@
+"""Comparison of two clusterings of the same rows, beside refits of the first: what was kept, split or merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linear_sum_assignment
+from sklearn.base import clone
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+
+from neonxc.common.arguments import check_whole
+from neonxc.common.numbers import text
+from neonxc.common.progress import progress_bar
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import NOISE, as_array, label_array
+from neonxc.data.table import Table
+
+HALF, PART = 0.5, 0.25  # the thresholds of MONIC, tau and tau_split
+ADVICE = (
+    "A refit moves the clusters themselves, so that no column explains the difference; neonxc.moves(net, before, "
+    "after) explains which rows move between the clusters of one model."
+)
+
+
+@dataclass(frozen=True, repr=False)
+class ClusteringComparison:
+    """Result of :func:`compare_clusterings`.
+
+    Attributes
+    ----------
+    table : DataFrame [clusters of a, clusters of b]
+        Number of rows in each pair of clusters; -1 is noise.
+    clusters : DataFrame
+        One row per cluster of a, and per cluster of b without a match, with the index levels ``model`` and
+        ``cluster``. Columns: ``rows``, ``kind`` ("kept", "split", "merged", "died" or "born"), ``partners`` (the
+        clusters of the other model that it goes into or comes from; for died and born ones, that with most rows), ``jaccard`` with the matched cluster, 0 to 1,
+        and ``refits``, the mean of the same over the refits.
+    ari, ami : float
+        Adjusted Rand index and adjusted mutual information; 1 for equal clusterings, about 0 for independent ones.
+    refits : DataFrame [refits, 2] or None
+        ARI and AMI of a and each refit of it; None if a can't be fitted again.
+    reason : str
+        Why there are no refits; "" if there are.
+    """
+
+    table: pd.DataFrame
+    clusters: pd.DataFrame
+    ari: float
+    ami: float
+    refits: pd.DataFrame | None
+    reason: str = ""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table of clusters."""
+        return self.clusters
+
+    def __str__(self) -> str:
+        lines = [f"ARI {text(self.ari, 2)}, AMI {text(self.ami, 2)}"]
+        if self.refits is None:
+            lines[0] += f"; no refits of a for comparison: {self.reason}"
+        else:
+            low, mean, high = (text(float(own), 2) for own in self.refits["ARI"].agg(["min", "mean", "max"]))
+            lines[0] += f"; {len(self.refits)} refits of a with other seeds: ARI {mean} ({low} to {high})"
+            larger = self.ari < self.refits["ARI"].min()
+            lines.append(f"The difference is {'larger than' if larger else 'within'} that between refits of a.")
+        counts = self.clusters["kind"].value_counts()
+        lines.append(", ".join(f"{number} {kind}" for kind, number in counts.items()))
+        for (model, cluster), row in self.clusters[self.clusters["kind"] != "kept"].iterrows():
+            most = "mostly " * (row["kind"] in ("born", "died"))
+            way = f"{most}{'into' if model == 'a' else 'from'} {', '.join(map(str, row['partners']))}"
+            refits = "" if np.isnan(row["refits"]) else f"; in refits Jaccard {text(row['refits'], 2)}"
+            lines.append(f"    {cluster} of {model} ({text(row['rows'])} rows): {row['kind']} {way}{refits}")
+        return "\n".join([*lines, ADVICE])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>{self.table.to_html()}"
+
+
+@reads_tables
+def compare_clusterings(
+    a: Any, b: Any, X: Any, *, refits: int = 5, random_state: Any = None
+) -> ClusteringComparison:
+    """Compare two clusterings of the same rows, beside refits of the first one with other seeds.
+
+    Whether a new clustering differs from the old one only shows in comparison with what the seed alone changes: a
+    is fitted again to X a few times.
+
+    Parameters
+    ----------
+    a, b : estimator, Pipeline, NeuralizedClustering, tree or array-like [N]
+        Two fitted models, or labels of the rows; -1 is noise. Models without `predict` need to be fitted to X.
+    X : array, sparse matrix, frame, tensor or sequence of str
+        The N rows, as the models take them.
+    refits : int
+        Number of refits of a; 0 for none.
+    random_state : int or RandomState, optional
+        Seed of the seeds.
+
+    Returns
+    -------
+    ClusteringComparison
+
+    Raises
+    ------
+    ValueError
+        Labels that do not fit X, or an invalid number of refits.
+
+    Notes
+    -----
+    Clusters are matched by the Hungarian method, which maximises the sum of their Jaccard indices. The kinds
+    follow MONIC [1]_, with its thresholds of a half and a quarter. A cluster of a is *split* if two or more
+    clusters of b have at least a quarter of its rows each, and come at least by half from it. It is *merged* in the
+    reverse case, or if at least half of its rows are in a cluster that is not its match. It is *kept* if it has a match with a
+    Jaccard index of at least a half, and else it *died*. Clusters of b without any of these relations are *born*.
+
+    A refit moves the clusters themselves. The difference of two models belongs to no columns of the rows; to
+    explain which rows changed cluster, and why, assign both versions of the data by one model:
+    :func:`neonxc.moves`.
+
+    References
+    ----------
+    .. [1] M. Spiliopoulou, I. Ntoutsi, Y. Theodoridis, R. Schult, "MONIC: modeling and monitoring cluster
+       transitions", KDD 2006.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris().data
+    >>> a, b = (KMeans(k, n_init=10, random_state=0).fit(X) for k in (3, 4))
+    >>> neonxc.compare_clusterings(a, b, X, random_state=0).to_frame()["kind"].tolist()
+    ['split', 'kept', 'kept']
+    """
+    check_whole("refits", refits, least=0)
+    n = len(Table.read(X))
+    one, other = _labels(a, X, n, "a"), _labels(b, X, n, "b")
+    table = pd.crosstab(one, other).rename_axis(index="a", columns="b")
+    clusters = _clusters(table)
+    names, reason = _seeds(a), "no refits were asked for"
+    if refits and names is None:
+        reason = "pass a clusterer, which can be fitted again"
+    elif refits and not names:
+        reason = f"{type(a).__name__} has no seed"
+    if not refits or not names:
+        return ClusteringComparison(table, clusters, *_indices(one, other), None, reason)
+    draw, found, jaccards = check_random_state(random_state), [], []
+    for _ in progress_bar(range(refits), desc="refits"):
+        again = clone(a).set_params(**{name: draw.randint(2**31 - 1) for name in names}).fit(X)
+        labels = _labels(again, X, n, "a")
+        found.append(_indices(one, labels))
+        jaccards.append(_matched(pd.crosstab(one, labels))[1])
+    of_a = pd.concat(jaccards, axis=1).mean(axis=1)
+    clusters["refits"] = [of_a.get(label, np.nan) if model == "a" else np.nan for model, label in clusters.index]
+    return ClusteringComparison(
+        table, clusters, *_indices(one, other), pd.DataFrame(found, columns=["ARI", "AMI"])
+    )
+
+
+def _labels(model: Any, X: Any, n: int, name: str) -> np.ndarray:
+    """Labels [n] of the rows."""
+    final = model[-1] if isinstance(model, Pipeline) else model
+    if hasattr(model, "predict"):
+        labels = as_array(model.predict(X))
+    else:
+        labels = label_array(getattr(final, "labels_", model), name=name)
+    if labels.shape != (n,):
+        raise ValueError(f"{name} needs one label per row of X, {n}, got shape {list(labels.shape)}")
+    return labels
+
+
+def _seeds(model: Any) -> list[str] | None:
+    """Names of the parameters that hold seeds; None if the model can't be fitted again."""
+    if not hasattr(model, "fit") or not hasattr(model, "get_params"):
+        return None
+    return [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
+
+
+def _indices(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    return float(adjusted_rand_score(one, other)), float(adjusted_mutual_info_score(one, other))
+
+
+def _matched(table: pd.DataFrame) -> tuple[dict[Any, Any], pd.Series]:
+    """The matched cluster of b of clusters of a, and their Jaccard indices; noise is matched with nothing."""
+    counts = table.drop(index=NOISE, columns=NOISE, errors="ignore")
+    sizes, others = table.sum(axis=1)[counts.index].to_numpy(), table.sum()[counts.columns].to_numpy()
+    jaccard = counts.to_numpy() / (sizes[:, None] + others - counts.to_numpy())
+    rows, columns = linear_sum_assignment(-jaccard)
+    pairs = {counts.index[i]: counts.columns[j] for i, j in zip(rows, columns, strict=True) if jaccard[i, j] > 0}
+    return pairs, pd.Series(jaccard[rows, columns], counts.index[rows]).reindex(counts.index, fill_value=0.0)
+
+
+def _clusters(table: pd.DataFrame) -> pd.DataFrame:
+    """The kinds of all clusters; see the notes of :func:`compare_clusterings`."""
+    pairs, jaccard = _matched(table)
+    counts = table.drop(index=NOISE, columns=NOISE, errors="ignore")
+    of_a = counts.div(table.sum(axis=1)[counts.index], axis=0)  # shares of the clusters of a
+    of_b = counts.div(table.sum()[counts.columns], axis=1)
+    split = ((of_a >= PART) & (of_b >= HALF)).T
+    merged = (of_b >= PART) & (of_a >= HALF)
+    rows, related = [], set()
+    for cluster in counts.index:
+        parts, match = [*split.index[split[cluster]]], pairs.get(cluster)
+        into = of_a.loc[cluster].idxmax()
+        if len(parts) > 1:
+            kind, partners = "split", parts
+        elif of_a.at[cluster, into] >= HALF and (match != into or merged[into].sum() > 1):
+            kind, partners = "merged", [into]
+        elif jaccard[cluster] >= HALF:
+            kind, partners = "kept", [match]
+        else:
+            kind, partners = "died", [into]
+        related.update(partners if kind != "died" else [])
+        rows.append(("a", cluster, int(table.loc[cluster].sum()), kind, partners, jaccard[cluster]))
+    for cluster in counts.columns.difference([*related], sort=False):
+        rows.append(("b", cluster, int(table[cluster].sum()), "born", [counts[cluster].idxmax()], np.nan))
+    columns = ["model", "cluster", "rows", "kind", "partners", "jaccard"]
+    return pd.DataFrame(rows, columns=columns).set_index(["model", "cluster"]).assign(refits=np.nan)
