@@ -16,6 +16,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from torch import Tensor
 
 from neonxc.attribution.neon import NEON
+from neonxc.attribution.summary import values_of
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, text
 from neonxc.data.frames import reads_tables
@@ -51,6 +52,8 @@ class Contrast:
         The tree as rules; the points are weighted such that both clusters have the same total weight.
     accuracy : float
         Balanced accuracy of the tree, 0 to 1.
+    effects : Series [columns] or None
+        Effect size of a against b: Cohen's d of numbers, Cramér's V of categories.
     """
 
     a: Any
@@ -59,6 +62,7 @@ class Contrast:
     tree: ThresholdTree
     rules: Rules
     accuracy: float
+    effects: pd.Series | None = None
 
     def top(self, n: int = 5) -> pd.DataFrame:
         """Return the `n` columns with the largest sum of both relevances.
@@ -72,7 +76,7 @@ class Contrast:
         return self.relevance.iloc[order[:n]]
 
     def __str__(self) -> str:
-        names = ", ".join(f"{name} {a} / {b}" for name, (a, b) in self._printed().T.items())
+        names = ", ".join(f"{name} {' / '.join(own)}" for name, own in self._printed().T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
         return f"{self.a} against {self.b}: {names}\n{self._told()} by\n{rules}"
 
@@ -88,7 +92,10 @@ class Contrast:
         return f"{percent(self.accuracy)} told apart{some}"
 
     def _printed(self) -> pd.DataFrame:
-        return self.top().map(partial(text, digits=3, signed=True))
+        found = self.top().map(partial(text, digits=3, signed=True))
+        if self.effects is None:
+            return found
+        return found.assign(effect=[f"effect {text(float(self.effects[name]), 2)}" for name in found.index])
 
 
 @reads_tables
@@ -139,7 +146,10 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     labels = as_array(net.predict(X))
     members = [_members(labels, net.classes_[column]) for column in (first, second)]
     pair = first, second
-    return contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
+    found = contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
+    values = values_of(net.carrier, [Table.read(X).take(own) for own in members])
+    assert values.effects is not None
+    return replace(found, effects=pd.Series(values.effects[0], net.carrier.units))
 
 
 def contrasted(

@@ -15,9 +15,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.class_weight import compute_sample_weight
 
 from neonxc.attribution.contrasts import mean_relevance, some_of
-from neonxc.attribution.summary import ClusterValues, ValueSums
+from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, text
-from neonxc.common.processes import Ranks
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array, label_array
 from neonxc.data.table import Table, is_texts
@@ -315,7 +314,7 @@ def _move(
         relevance = after - before
     found = pd.Series(relevance, units, name="relevance")
     typical = _typical(versions, some[:SHOWN], ids, found)
-    values = _values(net, [table.take(some) for table in versions])
+    values = _change(values_of(net.carrier, [table.take(some) for table in versions]))
     rule = _rule(net, versions[0].take(inside), moved)
     start_label, end_label = (classes[position] for position in pair)
     return Move(
@@ -335,23 +334,10 @@ def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int
     return torch.cat(parts).numpy()
 
 
-def _values(net: NeuralizedClustering, versions: list[Table]) -> ClusterValues:
-    """Typical values of the columns in the two versions of some rows."""
-    carrier = net.carrier
-    sums = ValueSums(2, len(carrier.units), carrier.categories)
-    tables = [carrier.table(table.data) for table in versions]
-    if tables[0] is not None and tables[1] is not None:
-        frames, numbers = zip(*tables, strict=True)
-        version = torch.arange(2).repeat_interleave(len(versions[0]))
-        joined = {column: np.concatenate([own[column] for own in numbers]) for column in numbers[0]}
-        sums.add_table(pd.concat(frames), joined, version)
-    else:
-        for number, table in enumerate(versions):
-            for x, points in carrier.points(table.data):
-                sums.add(carrier.values(x, points), torch.full((len(x),), number))
-    both = sums.result(carrier.in_texts, Ranks(None))
+def _change(both: ClusterValues) -> ClusterValues:
+    """Typical values of the second version, compared with those of the first, from those of both."""
     shares = {column: found.iloc[[1, 0]] for column, found in both.shares.items()}
-    return replace(both, means=both.means[1:], overall=both.means[0], shares=shares)
+    return replace(both, means=both.means[1:], overall=both.means[0], shares=shares, effects=None)
 
 
 def _typical(versions: tuple[Table, Table], rows: np.ndarray, ids: np.ndarray, found: pd.Series) -> pd.DataFrame:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from neonxc.attribution.decisions import Decisions, as_baseline, relevance_from_baseline, restricted, tree_tests
+from neonxc.attribution.permutation import permuted
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
 from neonxc.common.arguments import check_whole
@@ -315,7 +317,14 @@ class NEON(Attribution):
         return result.to_numpy() if hasattr(result, "iloc") else result  # a frame's columns are no tests
 
     @reads_tables
-    def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
+    def summary(
+        self,
+        X: Any,
+        n_prototypes: int = 5,
+        *,
+        method: Literal["lrp", "permute"] = "lrp",
+        group: Any = None,
+    ) -> ClusterSummary:
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
 
         Relevance says how much a feature matters, but not in which direction. The summary therefore also
@@ -331,6 +340,10 @@ class NEON(Attribution):
             cluster.
         n_prototypes : int
             Number of prototypes per cluster, the points with the largest logits; at least 0.
+        method : {"lrp", "permute"}
+            With "permute", the relevance of a column is the share of a cluster's points, 0 to 1, that leave it if
+            the values of the column are permuted among all points: a second opinion on tables that asks nothing
+            but the decisions. It is computed on at most 2,000 points.
         group : torch.distributed.ProcessGroup, optional
             Summarize the rows of all processes of this group, where X are the rows of this process, which may be
             none. All processes call the method with the same network and get the same summary. Prototypes are then
@@ -351,7 +364,10 @@ class NEON(Attribution):
             self._check_alone()
             if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
                 raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
-        return summarized(self.carrier, self.decisions, X, n_prototypes, ranks)
+            if method not in ("lrp", "permute") or (method == "permute" and group is not None):
+                raise ValueError(f'method needs "lrp", or "permute" without a group, got {method!r}')
+        found = summarized(self.carrier, self.decisions, X, n_prototypes, ranks)
+        return found if method == "lrp" else replace(found, relevance=permuted(self.net, X), method=method)
 
     @property
     def carrier(self) -> Carrier:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 
 from neonxc.attribution.decisions import Decisions
+from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.carriers import Carrier, rows
 from neonxc.common.numbers import percent, text
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_type, numbered, without_rows
 from neonxc.data.inputs import NOISE, plain
 from neonxc.data.sparse import SparseRows
+from neonxc.data.table import Table
 
+WHAT = {"lrp": "the mean relevance", "permute": "the share of points that leave if the column is permuted"}
 ALL = "all"
 """Index of the row of a table of shares that refers to all points."""
 
@@ -39,12 +42,16 @@ class ClusterValues:
         the categorical feature. Missing values form a category of their own, None.
     in_texts : bool
         Whether the features are words or terms. Their means are then the shares of the texts that contain them.
+    effects : ndarray [K, d] or None
+        Effect size of each cluster against all other points: Cohen's d of numbers, the difference of the means in
+        pooled standard deviations; Cramér's V of categories, 0 to 1.
     """
 
     means: np.ndarray
     overall: np.ndarray
     shares: dict[int, pd.DataFrame] = field(default_factory=dict)
     in_texts: bool = False
+    effects: np.ndarray | None = None
 
     def direction(self, cluster: int, feature: int) -> tuple[str, float, float]:
         """Compare a cluster with all points in one feature.
@@ -79,6 +86,12 @@ class ClusterValues:
         printed = percent if feature in self.shares else self._printed
         return f"{direction} {'in ' * self.in_texts}{printed(own)} vs {printed(overall)}"
 
+    def effect(self, cluster: int, feature: int) -> str:
+        """Write the effect size: ``"d = 1.8"``, ``"V = 0.41"``; "" if it is unknown."""
+        if self.effects is None or np.isnan(self.effects[cluster, feature]):
+            return ""
+        return f"{'V' if feature in self.shares else 'd'} = {text(float(self.effects[cluster, feature]), 2)}"
+
     def _printed(self, mean: float) -> str:
         return percent(mean) if self.in_texts else text(mean)
 
@@ -102,17 +115,28 @@ class ValueSums:
     def __init__(self, clusters: int, features: int, categories: Sequence[int] = ()) -> None:
         self.sums = torch.zeros(clusters + 1, features, dtype=torch.float64)
         self.counts = torch.zeros(clusters + 1, features, dtype=torch.float64)
+        self.squares = torch.zeros(clusters + 1, features, dtype=torch.float64)  # of deviations from the means
         self.categories: dict[int, list[tuple[Any, list[int]]]] = {feature: [] for feature in categories}
 
     def add(self, values: Tensor | SparseRows, column: Tensor) -> None:
         """Add the values [n, d] of points, given the position of their clusters in `column` [n]."""
-        column = column.cpu()
-        self.counts += torch.bincount(column, minlength=len(self.counts))[:, None]
+        column, sums, squares = column.cpu(), torch.zeros_like(self.sums), torch.zeros_like(self.sums)
+        counts = torch.bincount(column, minlength=len(self.counts))[:, None].double()
         if isinstance(values, SparseRows):
             points, features = values.places()
-            self.sums.index_put_((column[points], features), values.entries.double(), accumulate=True)
+            place, entries = (column[points], features), values.entries.double()
+            sums.index_put_(place, entries, accumulate=True)
+            squares.index_put_(place, entries.square(), accumulate=True)
+            squares -= sums.square() / counts.clamp(min=1)
         else:
-            self.sums.index_add_(0, column, values.cpu().double())
+            here = values.cpu().double()
+            sums.index_add_(0, column, here)
+            squares.index_add_(0, column, (here - (sums / counts.clamp(min=1))[column]).square())
+        apart = self.sums / self.counts.clamp(min=1) - sums / counts.clamp(min=1)
+        together = (self.counts + counts).clamp(min=1)
+        self.squares += squares + apart.square() * self.counts * counts / together
+        self.sums += sums
+        self.counts += counts
 
     def add_table(self, table: pd.DataFrame, numbers: dict[int, np.ndarray], column: Tensor) -> None:
         """Add the rows of the only table: its categories, and its numbers by their position (NaN if missing)."""
@@ -122,6 +146,9 @@ class ValueSums:
             self.counts[:, feature] += torch.from_numpy(np.bincount(clusters[there], minlength=rows))
             total = np.bincount(clusters[there], values[there], minlength=rows)
             self.sums[:, feature] += torch.from_numpy(total)
+            means = (self.sums[:, feature] / self.counts[:, feature].clamp(min=1)).numpy()
+            apart = (values[there] - means[clusters[there]]) ** 2
+            self.squares[:, feature] += torch.from_numpy(np.bincount(clusters[there], apart, minlength=rows))
         for feature in self.categories:
             codes, names = pd.factorize(table.iloc[:, feature].astype(object), use_na_sentinel=False)
             counts = np.zeros((len(names), rows), dtype=int)
@@ -131,24 +158,34 @@ class ValueSums:
     def result(self, in_texts: bool, ranks: Ranks) -> ClusterValues:
         """Compute means and shares over the points of all ranks; a rank knows the categories of its own rows."""
         sums, counts = ranks.sum(torch.stack([self.sums, self.counts]))
-        means, overall = sums[:-1] / counts[:-1], sums.sum(0) / counts.sum(0)
+        means, overall = sums / counts, sums.sum(0) / counts.sum(0)
+        apart = torch.where(self.counts > 0, self.sums / self.counts - means, 0.0).square()
+        squares = ranks.sum(self.squares + self.counts * apart)
+        effects = cohens_d(counts.numpy(), means.numpy(), squares.numpy())[:-1]
         total: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in self.categories}
         for every in ranks.texts(json.dumps(list(self.categories.values()))) if total else ():
             for found, listed in zip(total.values(), json.loads(every), strict=True):
                 for name, of_clusters in listed:
                     found[name] = found.get(name, 0) + np.array(of_clusters, dtype=float)
-        shares = {feature: _shares(found) for feature, found in total.items() if found}
-        return ClusterValues(means.numpy(), overall.numpy(), shares, in_texts)
+        shares = {}
+        for feature, found in total.items():
+            if found:
+                shares[feature], sizes = _shares(found)
+                rows, every = shares[feature].to_numpy()[:-1], shares[feature].to_numpy()[-1]
+                n = [cramers_v(own, every, size, sizes[-1]) for own, size in zip(rows, sizes, strict=False)]
+                effects[:, feature] = n
+        return ClusterValues(means[:-1].numpy(), overall.numpy(), shares, in_texts, effects)
 
 
-def _shares(found: dict[Any, np.ndarray]) -> pd.DataFrame:
-    """Convert counts by cluster to shares [K + 1, categories], sorted by decreasing overall frequency."""
+def _shares(found: dict[Any, np.ndarray]) -> tuple[pd.DataFrame, np.ndarray]:
+    """Convert counts by cluster to shares [K + 1, categories], the most frequent first, and sizes [K + 1]."""
     names = sorted(found, key=lambda name: (-found[name].sum(), str(name)))
     counts = np.stack([found[name] for name in names], axis=1)
     counts = np.vstack([counts[:-1], counts.sum(axis=0)])
     sizes = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, sizes, out=np.full_like(counts, np.nan), where=sizes > 0)
-    return pd.DataFrame(shares, index=[*range(len(counts) - 1), ALL], columns=pd.Index(names, dtype=object))
+    frame = pd.DataFrame(shares, index=[*range(len(counts) - 1), ALL], columns=pd.Index(names, dtype=object))
+    return frame, sizes[:, 0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,6 +212,8 @@ class ClusterSummary:
         For words and terms the means are the shares of the texts that contain them.
     n_noise : int
         Number of points that are in no cluster.
+    method : {"lrp", "permute"}
+        What `relevance` is.
     """
 
     classes: np.ndarray
@@ -184,6 +223,7 @@ class ClusterSummary:
     feature_names: list[str]
     values: ClusterValues
     n_noise: int = 0
+    method: Literal["lrp", "permute"] = "lrp"
 
     def top(self, column: int, n: int = 5) -> list[tuple[str, float]]:
         """Return the `n` features that speak most for a cluster, with their mean relevance.
@@ -210,12 +250,14 @@ class ClusterSummary:
         Returns
         -------
         list of str
-            Texts such as ``"proline +2.06 (↑ 1116 vs 746.9)"`` or ``"color +0.31 (is dark 91% vs 70%)"``: the mean
-            relevance and, in brackets, the mean (or the share of a category) in the cluster and in all points.
+            Texts such as ``"proline +2.06 (↑ 1116 vs 746.9, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs 70%, V =
+            0.3)"``: the mean relevance and, in brackets, the mean (or the share of a category) in the cluster and
+            in all points, and the effect size.
         """
         texts = []
         for i in self._strongest(column, n):
-            comparison = self.values.comparison(column, int(i))
+            told = self.values.comparison(column, int(i)), self.values.effect(column, int(i))
+            comparison = ", ".join(filter(None, told))
             value = f"{self.feature_names[i]} {text(self.relevance[column, i], 3, signed=True)}"
             texts.append(f"{value} ({comparison})" if comparison else value)
         return texts
@@ -225,12 +267,13 @@ class ClusterSummary:
 
         Returns
         -------
-        DataFrame [K * d, 4]
+        DataFrame [K * d, 6]
             Table with the index levels ``cluster`` and ``feature``; the features of a cluster are sorted by
             decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"`` or ``"="`` if the
             mean in the cluster is above, below or equal to the overall mean, ``"is Private"`` for the category
-            whose share exceeds its overall share most, "" if the values are unknown), and ``mean`` and
-            ``overall``: the two means, or the two shares of that category.
+            whose share exceeds its overall share most, "" if the values are unknown), ``mean`` and
+            ``overall``: the two means, or the two shares of that category, ``effect``, Cohen's d of numbers or
+            Cramér's V of categories, and ``points``, the size of the cluster.
 
         Examples
         --------
@@ -248,8 +291,10 @@ class ClusterSummary:
             for i in self._strongest(k, len(self.feature_names)):
                 direction, own, overall = self.values.direction(k, int(i))
                 relevance = float(self.relevance[k, i])
-                rows.append((label, self.feature_names[i], relevance, direction, own, overall))
-        columns = ["cluster", "feature", "relevance", "direction", "mean", "overall"]
+                effect = np.nan if self.values.effects is None else float(self.values.effects[k, i])
+                size = int(self.sizes[k])
+                rows.append((label, self.feature_names[i], relevance, direction, own, overall, effect, size))
+        columns = ["cluster", "feature", "relevance", "direction", "mean", "overall", "effect", "points"]
         return pd.DataFrame(rows, columns=columns).set_index(["cluster", "feature"])
 
     def _strongest(self, column: int, n: int) -> np.ndarray:
@@ -264,7 +309,8 @@ class ClusterSummary:
         lines += [f"noise ({self.n_noise} points)"] * (self.n_noise > 0)
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(
-                "Numbers are the mean relevance and, in brackets, the mean (or share) in the cluster vs overall."
+                f"Numbers are {WHAT[self.method]} and, in brackets, the mean (or share) in the cluster vs overall "
+                "and the effect size against all other points: Cohen's d, or Cramér's V of categories."
             )
         return "\n".join(lines)
 
@@ -313,6 +359,22 @@ def summarized(carrier: Carrier, decisions: Decisions, X: Any, n: int, ranks: Ra
     return ClusterSummary(
         net.classes_, counts[:K].numpy(), mean.numpy(), prototypes, units, typical, int(counts[K])
     )
+
+
+def values_of(carrier: Carrier, groups: Sequence[Table]) -> ClusterValues:
+    """Typical values of the features in some groups of inputs."""
+    sums = ValueSums(len(groups), len(carrier.units), carrier.categories)
+    tables = [found for group in groups if (found := carrier.table(group.data)) is not None]
+    if tables:
+        frames, numbers = zip(*tables, strict=True)
+        column = torch.arange(len(groups)).repeat_interleave(torch.tensor([*map(len, groups)]))
+        joined = {feature: np.concatenate([own[feature] for own in numbers]) for feature in numbers[0]}
+        sums.add_table(pd.concat(frames), joined, column)
+    else:
+        for number, group in enumerate(groups):
+            for x, points in carrier.points(group.data):
+                sums.add(carrier.values(x, points), torch.full((len(x),), number))
+    return sums.result(carrier.in_texts, Ranks(None))
 
 
 def _typical(logit: Tensor, column: Tensor, K: int, n: int) -> list[Tensor]:

@@ -38,9 +38,9 @@ class ClusteringComparison:
         Number of rows in each pair of clusters; -1 is noise.
     clusters : DataFrame
         One row per cluster of a, and per cluster of b without a match, with the index levels ``model`` and
-        ``cluster``. Columns: ``rows``, ``kind`` ("kept", "split", "merged", "died" or "born"), ``partners`` (the
-        clusters of the other model that it goes into or comes from; for died and born ones, that with most rows), ``jaccard`` with the matched cluster, 0 to 1,
-        and ``refits``, the mean of the same over the refits.
+        ``cluster``. Columns: ``rows``; ``kind``, "kept", "split", "merged", "died" or "born"; ``partners``, the
+        clusters of the other model that it goes into or comes from (for died and born ones, that with most rows);
+        ``jaccard`` with the matched cluster, 0 to 1; and ``refits``, the mean of the same over the refits.
     ari, ami : float
         Adjusted Rand index and adjusted mutual information; 1 for equal clusterings, about 0 for independent ones.
     refits : DataFrame [refits, 2] or None
@@ -117,9 +117,10 @@ def compare_clusterings(
     -----
     Clusters are matched by the Hungarian method, which maximises the sum of their Jaccard indices. The kinds
     follow MONIC [1]_, with its thresholds of a half and a quarter. A cluster of a is *split* if two or more
-    clusters of b have at least a quarter of its rows each, and come at least by half from it. It is *merged* in the
-    reverse case, or if at least half of its rows are in a cluster that is not its match. It is *kept* if it has a match with a
-    Jaccard index of at least a half, and else it *died*. Clusters of b without any of these relations are *born*.
+    clusters of b have at least a quarter of its rows each, and come at least by half from it. It is *merged* in
+    the reverse case, or if at least half of its rows are in a cluster that is not its match. It is *kept* if it
+    has a match with a Jaccard index of at least a half, and else it *died*. Clusters of b without any of these
+    relations are *born*.
 
     A refit moves the clusters themselves. The difference of two models belongs to no columns of the rows; to
     explain which rows changed cluster, and why, assign both versions of the data by one model:

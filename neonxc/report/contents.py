@@ -83,6 +83,8 @@ class Statement:
         Share of the points inside and outside the cluster in each bin; empty if there is no distribution to show.
     inside_typical, outside_typical : float, str or None
         Median or most frequent category inside and outside the cluster.
+    effect : str
+        Effect size of the cluster against all other points: ``d = 1.8`` (Cohen) or ``V = 0.41`` (Cramér).
     """
 
     column: int
@@ -93,6 +95,7 @@ class Statement:
     outside: list[float] = field(default_factory=list)
     inside_typical: Any = None
     outside_typical: Any = None
+    effect: str = ""
 
 
 @dataclass

@@ -31,7 +31,7 @@ from neonxc.report.reproduce import reproduce
 from neonxc.report.statements import cluster_names as named
 from neonxc.report.statements import columns_of, statements
 from neonxc.report.tree import grow, nodes
-from neonxc.report.trust import agree, flip, refit
+from neonxc.report.trust import agree, flip, refit, second_opinion
 from neonxc.report.verdict import cautions, description, figures, verdict
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
@@ -161,8 +161,9 @@ def explain(
         relevance = measure(clustering)
         step("tree")
         tree = grow(clustering)
-        flipping, refits = None, None
+        flipping, refits, opinion = None, None, list[str]()
         if not fast:
+            opinion = second_opinion(clustering, relevance)
             step("pixel-flipping")
             flipping = flip(clustering)
             step("refits")
@@ -190,6 +191,7 @@ def explain(
         tree.curves,
         [] if refits is None else refits.seeds,
         disagreements,
+        opinion,
     )
     warnings = cautions(clustering, tree, relevance, table, refits, titles)
     told = {warning.text for warning in warnings}

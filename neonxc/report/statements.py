@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.attribution.summary import typical_category
 from neonxc.common.numbers import as_printed, percent, rounded, text
 from neonxc.data.inputs import is_missing
@@ -42,7 +43,9 @@ def statements(
         value = rounded([share[column]])[0]
         statement = _statement(column, value, table.iloc[:, column], names[column], inside)
         if clustering.kind == "texts":
-            statement.text = _of_term(table.iloc[:, column].to_numpy() > 0, names[column], inside)
+            occurs = table.iloc[:, column].to_numpy() > 0
+            statement.text = _of_term(occurs, names[column], inside)
+            statement.effect = _effect(occurs[inside] * 1.0, occurs[~inside] * 1.0)
         found.append(statement)
     return found
 
@@ -87,7 +90,17 @@ def _statement(column: int, share: float, values: pd.Series, name: str, inside: 
     middle, outside = (float(np.median(part)) if len(part) else float("nan") for part in (own, others))
     absent = not len(own) or there[inside].mean() < 0.5
     words = f"{name} is missing" if absent else f"{_level(own, others)} {name}"
-    return Statement(column, share, words, rounded(edges, 4), of_own, of_others, text(middle), text(outside))
+    typical = text(middle), text(outside), _effect(own, others)
+    return Statement(column, share, words, rounded(edges, 4), of_own, of_others, *typical)
+
+
+def _effect(own: np.ndarray, others: np.ndarray) -> str:
+    """Cohen's d of the values in a cluster against the others; "" if there are none."""
+    if not (len(own) and len(others)):
+        return ""
+    found = ([len(part), part.mean(), len(part) * part.var()] for part in (own, others))
+    counts, means, squares = np.array([*found]).T[:, :, None]
+    return f"d = {text(float(cohens_d(counts, means, squares)[0, 0]), 2)}"
 
 
 def _level(own: np.ndarray, others: np.ndarray) -> str:
@@ -113,9 +126,12 @@ def _of_categories(column: int, share: float, values: pd.Series, name: str, insi
     if at is not None and there[at] not in kept:
         kept[-1] = there[at]
     of_own, of_others = (rounded(part.reindex(kept).fillna(0)) for part in (own, others))
-    typical = [str(part.index[0]) if len(part) else "" for part in (own, others)]
+    middle, outside = (str(part.index[0]) if len(part) else "" for part in (own, others))
     description = name if at is None else f"{name} is {there[at]}"
-    return Statement(column, share, description, kept, of_own, of_others, *typical)
+    every = pd.Series(words).value_counts(normalize=True)
+    v = cramers_v(own.reindex(every.index).fillna(0).to_numpy(), every.to_numpy(), inside.sum(), len(inside))
+    effect = "" if np.isnan(v) else f"V = {text(v, 2)}"
+    return Statement(column, share, description, kept, of_own, of_others, middle, outside, effect)
 
 
 def _shares(counts: np.ndarray) -> list[float]:

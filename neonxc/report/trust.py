@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import spearmanr
 from sklearn.metrics import silhouette_score
 
+from neonxc.attribution.permutation import permuted
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
@@ -17,6 +19,7 @@ from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
 from neonxc.evaluation.imputers import default_imputer
 from neonxc.report.clustering import Clustering, stratified
 from neonxc.report.contents import Curve
+from neonxc.report.relevance import Relevance
 from neonxc.report.tree import TreePart
 
 FLIPPED = 200  # number of points for pixel-flipping
@@ -128,6 +131,24 @@ def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
         sizes = np.array([(labels == value).sum() for value in values])
         found[cluster] = float((counts / (sizes + inside.sum() - counts)).max())
     return found
+
+
+def second_opinion(clustering: Clustering, relevance: Relevance) -> list[str]:
+    """Compare the relevance of the columns of a table with what permuting them changes, in one sentence."""
+    shown = len(relevance.shown) == len(clustering.units)  # others would take long
+    if clustering.kind != "table" or not shown or Table.read(clustering.X).is_sparse:
+        return []
+    own, some = clustering.own[relevance.index], clustering.inputs(relevance.index)
+    clusters = np.unique(own[own >= 0])
+    means = np.stack([relevance.values[own == cluster].mean(0) for cluster in clusters])
+    shares = permuted(clustering.net, some)[clusters]
+    first = int((means.argmax(1) == shares.argmax(1)).sum())
+    found = [spearmanr(*pair).statistic for pair in zip(means, shares, strict=True) if np.ptp(pair[1]) > 0]
+    ranks = f"; its rank correlation with the relevance is {np.mean(found):.2f} on average" if found else ""
+    return [
+        "A second opinion, how many points leave their cluster if a column is permuted, names the same first "
+        f"column for {first} of {len(clusters)} clusters{ranks}."
+    ]
 
 
 def agree(clustering: Clustering, tree: TreePart) -> np.ndarray:

@@ -1,0 +1,147 @@
+"""Effect sizes beside relevance, and permutation as a second opinion."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from scipy.stats import chi2_contingency
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_wine
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import neonxc
+from neonxc.attribution.effects import cohens_d
+from neonxc.attribution.summary import ValueSums
+from neonxc.common.processes import Ranks
+from neonxc.data.preparation import prepare
+
+WINE = load_wine(as_frame=True).data
+
+
+def fitted(X, k=3):
+    return neonxc.neuralize(make_pipeline(StandardScaler(), KMeans(k, n_init=3, random_state=0)).fit(X), X)
+
+
+def d_of(own, others):
+    n, m = len(own), len(others)
+    pooled = (n * np.var(own, axis=0) + m * np.var(others, axis=0)) / (n + m - 2)
+    return (np.mean(own, axis=0) - np.mean(others, axis=0)) / pooled**0.5
+
+
+@pytest.mark.parametrize("kind", [np.asarray, lambda X: X, lambda X: csr_matrix(X.to_numpy())])
+def test_cohens_d(kind):
+    net = neonxc.neuralize(WINE.to_numpy()[[0, 80, 170]])
+    X, own = kind(WINE), net.predict(WINE)
+    values = neonxc.NEON(net).summary(X).values
+    for k in range(3):
+        np.testing.assert_allclose(values.effects[k], d_of(WINE[own == k], WINE[own != k]), rtol=1e-9)
+
+
+def test_blocks_far_from_zero():
+    X, own = torch.tensor(StandardScaler().fit_transform(WINE)) + 1e9, torch.arange(178) % 3
+    sums = ValueSums(3, 13)
+    for block in (slice(0, 70), slice(70, 72), slice(72, 178)):
+        sums.add(X[block], own[block])
+    near = (X - 1e9).numpy()
+    effects = sums.result(False, Ranks(None)).effects
+    for k in range(3):
+        inside = own.numpy() == k
+        np.testing.assert_allclose(effects[k], d_of(near[inside], near[~inside]), rtol=1e-5, atol=1e-6)
+
+
+def test_constant_and_missing_values():
+    counts, means = np.array([[2.0, 2, 0], [3, 3, 3]]), np.array([[1.0, 1, np.nan], [1, 4, 2]])
+    np.testing.assert_array_equal(cohens_d(counts, means, np.zeros((2, 3)))[0], [0, -np.inf, np.nan])
+    X = pd.DataFrame(
+        {"a": np.r_[np.zeros(30), np.ones(30)] + np.linspace(0, 0.1, 60), "b": np.tile([1.0, np.nan], 30)}
+    )
+    X["town"] = np.repeat(["Rome", "Oslo", "Oslo", None], 15)
+    X["b"] += np.arange(60)
+    prepared = prepare(X)
+    model = make_pipeline(prepared.pipeline, KMeans(2, n_init=3, random_state=0)).fit(prepared.frame)
+    net = neonxc.neuralize(model, prepared.frame)
+    own, values = net.predict(X), neonxc.NEON(net).summary(X).values
+    known = X["b"].notna()
+    assert values.effects[0, 1] == pytest.approx(d_of(X["b"][known & (own == 0)], X["b"][known & (own == 1)]))
+    table = pd.crosstab(own == 0, X["town"].fillna("missing"))
+    chi2 = chi2_contingency(table, correction=False).statistic
+    assert values.effects[0, 2] == pytest.approx((chi2 / 60) ** 0.5)
+    assert values.effect(0, 2).startswith("V = ")
+
+
+def test_printed_and_tabulated():
+    net = fitted(WINE)
+    summary = neonxc.NEON(net).summary(WINE)
+    frame = summary.to_frame()
+    assert f"d = {frame['effect'].iloc[0]:.2g}" in summary.reasons(0, 1)[0]
+    assert frame.loc[0, "points"].eq(summary.sizes[0]).all()
+    own = net.predict(WINE)
+    found = neonxc.contrast(net, WINE, 0, 2)
+    wanted = d_of(WINE["proline"][own == 0], WINE["proline"][own == 2])
+    assert found.effects["proline"] == pytest.approx(wanted)
+    assert f"effect {wanted:.2g}" in str(found)
+    report = neonxc.explain(net, WINE)
+    first = report.contents.cards[0].statements[0]
+    assert first.effect == f"d = {summary.values.effects[0, first.column]:.2g}"
+    assert first.effect in report.html()
+
+
+def test_words():
+    texts = ["star moon", "moon star", "star sun", "salt soup", "soup bread", "salt bread moon"]
+    model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts)
+    net = neonxc.neuralize(model, texts)
+    summary, own = neonxc.NEON(net).summary(texts), net.predict(texts)
+    has = np.array(["star" in text for text in texts]) * 1.0
+    k = own[0]
+    place = summary.feature_names.index("star")
+    assert summary.values.effects[k, place] == d_of(has[own == k], has[own != k]) or np.isinf(
+        summary.values.effects[k, place]
+    )
+
+
+@pytest.mark.parametrize("kind", [lambda X: X, np.asarray, lambda X: torch.tensor(X.to_numpy())])
+def test_permutation_is_the_share_of_points_that_leave(kind):
+    net = fitted(WINE) if kind(WINE) is WINE else neonxc.neuralize(fitted(WINE).head.detection.references.numpy())
+    X, own = WINE.to_numpy(), np.asarray(net.predict(kind(WINE)))
+    found = neonxc.NEON(net).summary(kind(WINE), method="permute")
+    draw = np.random.default_rng(0)
+    rows = np.sort(draw.permutation(178))
+    orders = [draw.permutation(178) for _ in range(5)]
+    for column in (0, 12):
+        left = np.zeros(3)
+        for order in orders:
+            moved = X[rows].copy()
+            moved[:, column] = moved[order, column]
+            after = net.predict(pd.DataFrame(moved, columns=WINE.columns) if kind(WINE) is WINE else moved)
+            left += [(after != own)[own == k].mean() / 5 for k in range(3)]
+        np.testing.assert_allclose(found.relevance[:, column], left)
+    assert found.method == "permute"
+    assert "the share of points that leave" in str(found)
+
+
+def test_permutation_agrees_on_a_planted_column():
+    draw = np.random.default_rng(0)
+    X = pd.DataFrame(draw.normal(size=(300, 4)), columns=list("abcd"))
+    X["c"] += np.repeat([0, 30], 150)
+    net = neonxc.neuralize(KMeans(2, n_init=2, random_state=0).fit(X), X)
+    for method in ("lrp", "permute"):
+        assert neonxc.NEON(net).summary(X, method=method).top(0, 1)[0][0] == "c"
+    assert neonxc.NEON(net).summary(X, method="permute").relevance[:, [0, 1, 3]].max() == 0
+    report = neonxc.explain(net, X)
+    assert "names the same first column for 2 of 2 clusters" in report.contents.trust.notes[0]
+    assert not neonxc.explain(net, X, fast=True).contents.trust.notes
+
+
+def test_refused():
+    net = fitted(WINE)
+    with pytest.raises(ValueError, match='method needs "lrp", or "permute"'):
+        neonxc.NEON(net).summary(WINE, method="shap")
+    images = torch.randn(8, 3, 4, 4)
+    net = neonxc.neuralize(
+        torch.eye(3), features=torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+    )
+    with pytest.raises(ValueError, match="needs a table"):
+        neonxc.NEON(net).summary(images, method="permute")
