@@ -56,14 +56,15 @@ def neuralize(
         One of the following:
 
         - a fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
-          or BayesianGaussianMixture of scikit-learn;
+          or BayesianGaussianMixture of scikit-learn, a DBSCAN of Euclidean distances, or an OPTICS that is cut at
+          a radius (``cluster_method="dbscan"``), which needs the X that it was fitted on;
         - a fitted KernelKMeans, KCenter or SCAN of `neonxc.models`, or a threshold tree of `neonxc.trees`;
         - an nn.Linear whose outputs go into a softmax, a module with centers (DEC), or an nn.Sequential that ends
           in one of these;
         - a Pipeline of affine steps, encoders of categories and imputers that ends in a clusterer, and may begin
           with a CountVectorizer or TfidfVectorizer;
         - centers [K, d];
-        - any other clusterer with `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...),
+        - any other clusterer with `labels_` (HDBSCAN, AgglomerativeClustering, SpectralClustering, ...),
           together with the X that it was fitted on, through a surrogate.
     X : array, sparse matrix, frame, tensor or sequence of str, optional
         Data on which beta is calibrated (and from which reference points are chosen if a Pipeline reduces
@@ -118,12 +119,16 @@ def neuralize(
     >>> relevance.shape
     (150, 4)
 
-    Any labels, here those of DBSCAN:
+    Density clusterings, whose noise is the last output:
 
     >>> from sklearn.cluster import DBSCAN
-    >>> from sklearn.datasets import make_moons
-    >>> X, _ = make_moons(300, noise=0.05, random_state=0)
-    >>> net = neonxc.neuralize(DBSCAN(0.2).fit(X), X)
+    >>> neonxc.neuralize(DBSCAN(0.6).fit(X), X).classes_
+    array([ 0,  1, -1])
+
+    Any labels, here those of agglomerative clustering:
+
+    >>> from sklearn.cluster import AgglomerativeClustering
+    >>> net = neonxc.neuralize(AgglomerativeClustering(3).fit(X), X)
     >>> net.fidelity_
     1.0
     """

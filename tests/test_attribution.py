@@ -259,7 +259,7 @@ def test_summary_tells_the_direction():
         np.testing.assert_allclose(found.values.means, means, rtol=1e-6)
         np.testing.assert_allclose(found.values.overall, iris.mean(), rtol=1e-6)
     frame = found.to_frame()
-    assert list(frame) == ["relevance", "direction", "mean", "overall"]
+    assert list(frame) == ["relevance", "direction", "mean", "overall", "effect", "points"]
     assert len(frame) == 12
     for (cluster, feature), row in frame.iterrows():
         assert row["relevance"] == found.relevance[cluster, list("abcd").index(feature)]
@@ -267,7 +267,9 @@ def test_summary_tells_the_direction():
         assert (row["mean"], row["overall"]) == pytest.approx((means.loc[cluster, feature], iris[feature].mean()))
     assert (frame["relevance"].groupby(level=0).diff().dropna() <= 0).all()
     small = int(means["c"].idxmin())
-    assert f"c {frame.loc[(small, 'c'), 'relevance']:+.3g} (↓ {means.loc[small, 'c']:.3f} vs 3.758)" in str(found)
+    assert f"c {frame.loc[(small, 'c'), 'relevance']:+.3g} (↓ {means.loc[small, 'c']:.3f} vs 3.758, d = " in str(
+        found
+    )
     flat = iris.assign(d=2.0)
     same = NEON(neonxc.neuralize(means.assign(d=2.0).to_numpy(), flat)).summary(flat)
     assert same.values.comparison(0, 3) == "= 2 vs 2"

@@ -97,9 +97,9 @@ def test_words():
     has = np.array(["star" in text for text in texts]) * 1.0
     k = own[0]
     place = summary.feature_names.index("star")
-    assert summary.values.effects[k, place] == d_of(has[own == k], has[own != k]) or np.isinf(
-        summary.values.effects[k, place]
-    )
+    wanted = abs(np.corrcoef(has, own == k)[0, 1])  # the same for two categories
+    assert summary.values.effects[k, place] == pytest.approx(wanted)
+    assert summary.values.effect(k, place) == f"V = {wanted:.2g}"
 
 
 @pytest.mark.parametrize("kind", [lambda X: X, np.asarray, lambda X: torch.tensor(X.to_numpy())])

@@ -38,9 +38,9 @@ def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
     net = neonxc.load(tmp_path / "result" / "model.safetensors")
     X = np.array(read(wine_csv)[1:], dtype=float)[:, :-1]
     header, *columns = read(tmp_path / "result" / "columns.csv")
-    assert header == ["cluster", "column", "relevance", "direction", "mean", "overall"]
+    assert header == ["cluster", "column", "relevance", "direction", "mean", "overall", "effect", "points"]
     assert len(columns) == 3 * X.shape[1]
-    for cluster, column, relevance, direction, mean, overall in columns:
+    for cluster, column, relevance, direction, mean, overall, *_ in columns:
         i, inside = rows[0].index(column) - 2, numbers[:, 0] == int(cluster)
         assert float(relevance) == pytest.approx(numbers[inside, i + 2].mean())
         assert (float(mean), float(overall)) == pytest.approx((X[inside, i].mean(), X[:, i].mean()))
@@ -49,7 +49,7 @@ def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
     assert header == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
     typical = [[*map(int, row[2].split())] for row in clusters]
     assert [one.tolist() for one in NEON(net).summary(X).prototypes] == typical
-    assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+\), ", clusters[0][3])
+    assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+, d = \S+\), ", clusters[0][3])
     assert re.search(r"\+\d\S* \([↑↓] \S+ vs \S+\)", out)
     np.testing.assert_array_equal(net.predict(X), numbers[:, 0])
     assert net.feature_names_ == rows[0][2:]

@@ -102,7 +102,7 @@ def test_decisions_and_relevance(name, tmp_path):
     labels = net.predict(TEXTS)
     np.testing.assert_allclose(summary.values.means, [contains[labels == k].mean(0) for k in net.classes_])
     np.testing.assert_allclose(summary.values.overall, contains.mean(0))
-    assert re.search(r"\(↑ in \d+% vs \d+%\)", str(summary))
+    assert re.search(r"\(↑ in \d+% vs \d+%, V = ", str(summary))
 
     neonxc.save(net, tmp_path / "net.safetensors")
     loaded = neonxc.load(tmp_path / "net.safetensors")

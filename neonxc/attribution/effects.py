@@ -28,21 +28,20 @@ def cohens_d(counts: np.ndarray, means: np.ndarray, squares: np.ndarray) -> np.n
         whole = (squares + counts * (filled - grand) ** 2).sum(0)
         within = whole - counts * others / n * difference**2
         pooled = np.sqrt(np.where(within > LEAST * whole, within, 0.0) / np.maximum(n - 2, 1))
-        found = np.where(np.abs(difference) > 0, difference / pooled, 0.0)
+        found = np.where(difference == 0, 0.0, difference / pooled)
     return np.where((counts > 0) & (others > 0), found, np.nan)
 
 
-def cramers_v(own: np.ndarray, every: np.ndarray, size: float, total: float) -> float:
-    """Compute Cramér's V of a cluster and a category, 0 to 1.
+def cramers_v(own: np.ndarray, every: np.ndarray, size: float, total: float) -> np.ndarray:
+    """Compute Cramér's V of a cluster and the categories of columns, 0 to 1; NaN without points on both sides.
 
     Parameters
     ----------
-    own, every : ndarray [categories]
+    own, every : ndarray [categories, ...]
         Shares of the categories in the cluster and in all points.
     size, total : float
         Numbers of these points.
     """
-    if not 0 < size < total:
-        return float("nan")
-    there = every > 0
-    return float(np.sqrt(size / (total - size) * ((own - every)[there] ** 2 / every[there]).sum()))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.where(every > 0, (own - every) ** 2 / every, 0.0).sum(0)
+        return np.sqrt(np.float64(size) / (total - size) * apart) if size < total else np.full_like(apart, np.nan)

@@ -44,7 +44,7 @@ class ClusterValues:
         Whether the features are words or terms. Their means are then the shares of the texts that contain them.
     effects : ndarray [K, d] or None
         Effect size of each cluster against all other points: Cohen's d of numbers, the difference of the means in
-        pooled standard deviations; Cramér's V of categories, 0 to 1.
+        pooled standard deviations; Cramér's V of categories, words and terms, 0 to 1.
     """
 
     means: np.ndarray
@@ -90,7 +90,8 @@ class ClusterValues:
         """Write the effect size: ``"d = 1.8"``, ``"V = 0.41"``; "" if it is unknown."""
         if self.effects is None or np.isnan(self.effects[cluster, feature]):
             return ""
-        return f"{'V' if feature in self.shares else 'd'} = {text(float(self.effects[cluster, feature]), 2)}"
+        name = "V" if self.in_texts or feature in self.shares else "d"
+        return f"{name} = {text(float(self.effects[cluster, feature]), 2)}"
 
     def _printed(self, mean: float) -> str:
         return percent(mean) if self.in_texts else text(mean)
@@ -161,7 +162,13 @@ class ValueSums:
         means, overall = sums / counts, sums.sum(0) / counts.sum(0)
         apart = torch.where(self.counts > 0, self.sums / self.counts - means, 0.0).square()
         squares = ranks.sum(self.squares + self.counts * apart)
-        effects = cohens_d(counts.numpy(), means.numpy(), squares.numpy())[:-1]
+        if in_texts:  # words are there or not
+            shares_of = [np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means[:-1], overall)]
+            n = counts[:, 0].tolist()
+            found = [cramers_v(own, shares_of[-1], size, sum(n)) for own, size in zip(shares_of, n, strict=False)]
+            effects = np.stack(found[:-1])
+        else:
+            effects = cohens_d(counts.numpy(), means.numpy(), squares.numpy())[:-1]
         total: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in self.categories}
         for every in ranks.texts(json.dumps(list(self.categories.values()))) if total else ():
             for found, listed in zip(total.values(), json.loads(every), strict=True):

@@ -45,7 +45,8 @@ def statements(
         if clustering.kind == "texts":
             occurs = table.iloc[:, column].to_numpy() > 0
             statement.text = _of_term(occurs, names[column], inside)
-            statement.effect = _effect(occurs[inside] * 1.0, occurs[~inside] * 1.0)
+            rates = np.array([occurs[inside].mean(), occurs.mean()])
+            statement.effect = _v(*np.stack([rates, 1 - rates]).T, inside)
         found.append(statement)
     return found
 
@@ -103,6 +104,12 @@ def _effect(own: np.ndarray, others: np.ndarray) -> str:
     return f"d = {text(float(cohens_d(counts, means, squares)[0, 0]), 2)}"
 
 
+def _v(own: np.ndarray, every: np.ndarray, inside: np.ndarray) -> str:
+    """Cramér's V of the shares of categories in a cluster and in all points."""
+    v = float(cramers_v(own, every, inside.sum(), len(inside)))
+    return "" if np.isnan(v) else f"V = {text(v, 2)}"
+
+
 def _level(own: np.ndarray, others: np.ndarray) -> str:
     """Return "high" or "low" if the cluster's values are clearly more often larger or smaller than others."""
     if not len(others):
@@ -129,8 +136,7 @@ def _of_categories(column: int, share: float, values: pd.Series, name: str, insi
     middle, outside = (str(part.index[0]) if len(part) else "" for part in (own, others))
     description = name if at is None else f"{name} is {there[at]}"
     every = pd.Series(words).value_counts(normalize=True)
-    v = cramers_v(own.reindex(every.index).fillna(0).to_numpy(), every.to_numpy(), inside.sum(), len(inside))
-    effect = "" if np.isnan(v) else f"V = {text(v, 2)}"
+    effect = _v(own.reindex(every.index).fillna(0).to_numpy(), every.to_numpy(), inside)
     return Statement(column, share, description, kept, of_own, of_others, middle, outside, effect)
 
 
