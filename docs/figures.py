@@ -117,6 +117,10 @@ def wine() -> None:
     model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(data)
     neon = neonxc.NEON(neonxc.neuralize(model, data))
     plot.summary_bars(neon.summary(data), most=6).savefig(IMAGES / "wine-summary.png", dpi=110)
+    after = data.copy()
+    after.loc[(neon.net.predict(data) == 1) & (data["alcohol"] > 13.1), "proline"] += 3000
+    after.loc[(neon.net.predict(data) == 2) & (data["alcohol"] < 13.7), ["flavanoids", "hue"]] -= [2, 0.5]
+    neonxc.moves(neon.net, data, after.iloc[3:].rename(index=int)).plot().savefig(IMAGES / "moves.png", dpi=110)
 
 
 def trees() -> None:

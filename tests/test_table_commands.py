@@ -50,7 +50,7 @@ def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
     typical = [[*map(int, row[2].split())] for row in clusters]
     assert [one.tolist() for one in NEON(net).summary(X).prototypes] == typical
     assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+, d = \S+\), ", clusters[0][3])
-    assert re.search(r"\+\d\S* \([↑↓] \S+ vs \S+\)", out)
+    assert re.search(r"\+\d\S* \([↑↓] \S+ vs \S+, d = \S+\)", out)
     np.testing.assert_array_equal(net.predict(X), numbers[:, 0])
     assert net.feature_names_ == rows[0][2:]
 

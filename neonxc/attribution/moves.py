@@ -31,6 +31,7 @@ EXPLAINED = 50  # moves from one cluster to another whose columns and rules are 
 FEW = 10  # rows that move and rows that stay, of which each half is needed for a rule and for its measures
 STAYED = 500  # maximum number of rows that stayed, whose usual change is estimated
 LEAVES = 4  # maximum number of leaves of the tree whose best leaf is the rule
+BETTER = 0.05  # F1 that another condition must add; 0.01 finds fewer of the held-out rows
 LEAST = 0.01  # share of a column that is named
 SHOWN = 5  # columns and typical rows that are shown
 
@@ -374,6 +375,6 @@ def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray) -> Rule |
             counts = rule.held_out or rule.counts
             precision, coverage = counts.precision, counts.coverage
             score = 2 * precision * coverage / (precision + coverage) if coverage > 0 else 0.0
-            if score > most + 0.01:  # a longer rule must be better
+            if score > most + BETTER:
                 best, most = rules[list(rules).index(rule) :][:1], score
     return None if best is None else best.measure(table.take(other).data, labels[other])[0]

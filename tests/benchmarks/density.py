@@ -1,0 +1,123 @@
+"""Density clusterings: how the squared radius is shared among columns, and the time of explanations.
+
+python -m tests.benchmarks.density [--data DIR] [--json FILE]
+
+Pixel-flipping of noise ("why is this noise?") and of clustered points, with the network of DBSCAN. "equal" is what
+networks do. "variance" and "neighbours" share the squared radius in proportion to the variances of the core points,
+and to the mean squared differences of neighbours. The surrogate is the one that other labels get.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.cluster import DBSCAN
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_blobs
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import scale
+
+import neonxc
+from neonxc.common.progress import hide
+from neonxc.evaluation import KDEImputer, methods, pixel_flipping
+from tests.benchmarks.timing import Report
+
+POINTS = 60
+MEMBERS = 5  # min_samples of DBSCAN
+SHARE = (0.03, 0.4)  # of noise
+
+
+def clusterings(folder: str | None) -> Iterator[tuple[str, np.ndarray, DBSCAN]]:
+    """Yield data sets with the largest radius at which DBSCAN finds several clusters and some noise."""
+    sets = {"iris": load_iris().data, "wine": scale(load_wine().data), "cancer": scale(load_breast_cancer().data)}
+    sets["digits"] = load_digits().data
+    for name in ("ecoli", "segment") if folder else ():
+        table = pd.read_csv(Path(str(folder)) / f"{name}.csv.gz").iloc[:, :-1].to_numpy(float)
+        sets[name] = table if name == "ecoli" else scale(table)
+    for name, X in sets.items():
+        radii = NearestNeighbors(n_neighbors=MEMBERS + 1).fit(X).kneighbors(X)[0][:, MEMBERS]
+        models = [DBSCAN(np.quantile(radii, q), min_samples=MEMBERS).fit(X) for q in np.linspace(0.3, 0.95, 14)]
+        yield (
+            name,
+            X,
+            [one for one in models if one.labels_.max() and SHARE[0] < (one.labels_ < 0).mean() < SHARE[1]][-1],
+        )
+
+
+def weights(X: np.ndarray, model: DBSCAN) -> dict[str, np.ndarray]:
+    """Candidates for the columns' shares of the squared radius."""
+    core = model.components_
+    graph = NearestNeighbors(radius=model.eps).fit(core).radius_neighbors_graph(core).tocoo()
+    neighbours = ((core[graph.row] - core[graph.col]) ** 2).mean(0)
+    return {"equal": np.ones(X.shape[1]), "variance": core.var(0), "neighbours": neighbours}
+
+
+def measured(X: np.ndarray, model: DBSCAN) -> dict[str, Any]:
+    """Areas under the flipping curves of noise and, in brackets, of clustered points."""
+    net, imputer, x = neonxc.neuralize(model, X), KDEImputer(X), torch.tensor(X)
+    noise, members = np.flatnonzero(model.labels_ < 0), np.flatnonzero(model.labels_ >= 0)
+    rows = [some[:: max(1, len(some) // POINTS)][:POINTS] for some in (noise, members)]
+    detection, found = net.head.detection, {}
+
+    def area(relevance: Any) -> str:
+        areas = [pixel_flipping(net, X[some], relevance[some], imputer, repeats=3).auc for some in rows]
+        return f"{areas[0]:.1f} ({areas[1]:.1f})"
+
+    shares = detection.shares.clone()
+    for name, weight in weights(X, model).items():
+        detection.shares.copy_(shares.sum() * torch.tensor(weight / weight.sum()))
+        found[name] = area(neonxc.NEON(net).attribute(X))
+    detection.shares.copy_(shares)
+    own = net.assign(x)
+    for name, method in {
+        "IG, from the mean": methods.integrated_gradients(10, torch.tensor(X.mean(0))),
+        "gradient × input": methods.gradient_x_input,
+    }.items():
+        found[name] = area(method(net, x, own).detach().numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a surrogate that differs from the labels is what is shown here
+        found["surrogate"] = area(neonxc.NEON(neonxc.neuralize(labels=model.labels_, X=X)).attribute(X))
+    return found | {"noise": len(noise) / len(X), "labels equal": float((net.predict(X) == model.labels_).mean())}
+
+
+def seconds() -> dict[str, float]:
+    """Time of 20,000 points of six columns, of which 14,000 are core points of ten clusters."""
+    X, _ = make_blobs(20_000, 6, centers=10, random_state=0)
+    radius = np.quantile(NearestNeighbors(n_neighbors=10).fit(X).kneighbors(X)[0][:, 9], 0.7)
+    model = DBSCAN(radius, min_samples=10).fit(X)
+    net, found = neonxc.neuralize(model), {"core points": len(model.components_)}
+    for name, run in {
+        "attribution of all points": lambda: neonxc.NEON(net).attribute(X),
+        "20 counterfactuals": lambda: neonxc.counterfactual(net, X[:20]),
+        "report, fast=True": lambda: neonxc.explain(model, X, fast=True),
+    }.items():
+        start = time.perf_counter()
+        run()
+        found[f"{name}, s"] = time.perf_counter() - start
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    hide()
+    report = Report("Density clusterings")
+    report.table(
+        "AUC of noise (of clustered points)",
+        [{"data": name} | measured(X, model) for name, X, model in clusterings(options.data)],
+    )
+    report.table("Time", [seconds()])
+    report.close(options.json)
+
+
+if __name__ == "__main__":
+    main()
