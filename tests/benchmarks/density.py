@@ -3,8 +3,8 @@
 python -m tests.benchmarks.density [--data DIR] [--json FILE]
 
 Pixel-flipping of noise ("why is this noise?") and of clustered points, with the network of DBSCAN. "equal" is what
-networks do. "variance" and "neighbours" share the squared radius in proportion to the variances of the core points,
-and to the mean squared differences of neighbours. The surrogate is the one that other labels get.
+networks do. "variance" and "neighbours" share the squared radius in proportion to the variances of the core
+points, and to the mean squared differences of neighbours. The surrogate is the one that other labels get.
 """
 
 from __future__ import annotations
