@@ -43,7 +43,7 @@ def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
     assert net.fidelity_ is None
     assert net.classes_.tolist() == [*range(values.shape[1] - 1), -1]
     x = torch.tensor(WINE.to_numpy())
-    np.testing.assert_allclose(net.head.values(x), values, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(net.head.values(x), values, rtol=1e-12, atol=1e-12)
     others = np.stack([np.delete(values, k, 1).min(1) for k in range(values.shape[1])], 1)
     np.testing.assert_allclose(net(x), others - values, rtol=1e-9, atol=1e-12)
     labels, core = model[-1].labels_, model[-1].core_sample_indices_
@@ -101,6 +101,21 @@ def test_optics_cut_at_a_radius():
     for model in (OPTICS(), OPTICS(cluster_method="dbscan", eps=0.4, metric="cityblock"), HDBSCAN(copy=True)):
         moons, _ = make_moons(200, noise=0.02, random_state=0)
         assert neonxc.neuralize(model.fit(moons), moons).fidelity_ > 0.5
+
+
+def test_features_of_images():
+    images = torch.rand(60, 3, 8, 8)
+    images[30:, 0] += 2
+    backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1))
+    backbone = torch.nn.Sequential(*backbone, torch.nn.Flatten()).eval()
+    points = backbone(images).detach().double()
+    model = DBSCAN(float(torch.cdist(points, points).kthvalue(8, dim=1).values.max())).fit(points)
+    net = neonxc.neuralize(model, images, backbone)
+    assert (net.predict(images).numpy() == model.labels_).mean() > 0.9
+    assert neonxc.NEON(net).heatmaps(images[:2]).shape == (2, len(net.classes_), 8, 8)
+    assert not neonxc.NEON(net).attribute(images[:2]).any()  # the slope of the distance to a core point, at itself
+    assert neonxc.NEON(net).attribute(images[:2], competitor=1).any()
+    assert neonxc.NEON(net, head_rule="midpoint").attribute(images[:2]).any()
 
 
 def test_one_cluster_and_none():

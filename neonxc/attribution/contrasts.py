@@ -54,6 +54,8 @@ class Contrast:
         Balanced accuracy of the tree, 0 to 1.
     effects : Series [columns] or None
         Effect size of a against b: Cohen's d of numbers, Cramér's V of categories.
+    sizes : tuple of int or None
+        Number of points of a and of b from which all of this is computed, at most 2,000 each.
     """
 
     a: Any
@@ -63,6 +65,7 @@ class Contrast:
     rules: Rules
     accuracy: float
     effects: pd.Series | None = None
+    sizes: tuple[int, int] | None = None
 
     def top(self, n: int = 5) -> pd.DataFrame:
         """Return the `n` columns with the largest sum of both relevances.
@@ -89,7 +92,8 @@ class Contrast:
     def _told(self) -> str:
         every = len(self.relevance)
         some = f" (of the {COLUMNS} most relevant of {text(every)} columns)" if every > COLUMNS else ""
-        return f"{percent(self.accuracy)} told apart{some}"
+        points = "" if self.sizes is None else f" of {self.sizes[0]} and {self.sizes[1]} points"
+        return f"{percent(self.accuracy)}{points} told apart{some}"
 
     def _printed(self) -> pd.DataFrame:
         found = self.top().map(partial(text, digits=3, signed=True))
@@ -149,7 +153,8 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     found = contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
     values = values_of(net.carrier, [Table.read(X).take(own) for own in members])
     assert values.effects is not None
-    return replace(found, effects=pd.Series(values.effects[0], net.carrier.units))
+    sizes = len(members[0]), len(members[1])
+    return replace(found, effects=pd.Series(values.effects[0], net.carrier.units), sizes=sizes)
 
 
 def contrasted(

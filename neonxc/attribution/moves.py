@@ -103,7 +103,8 @@ class Move:
         usual = f"; {text(int(self.usual.sum()))} changed no more than rows that stayed" * bool(self.usual.any())
         yield f"{self.old} → {self.new}: {number}, {percent(self.share)} of cluster {self.old}{usual}"
         columns = (f"{name} {percent(share)} ({self.step(name)})" for name, share in self.named.items())
-        yield f"    why: {', '.join(columns) or 'unknown, as noise has no logit'}"
+        known = f"the contrast rises by {text(self.change, 3)}, {', '.join(columns)}"
+        yield f"    why: {known if np.isfinite(self.change) else 'unknown, as noise has no logit'}"
         if self.rule is not None and self.rule.held_out is not None:
             found = self.rule.held_out
             yield (
