@@ -163,24 +163,26 @@ class ValueSums:
         apart = torch.where(self.counts > 0, self.sums / self.counts - means, 0.0).square()
         squares = ranks.sum(self.squares + self.counts * apart)
         if in_texts:  # words are there or not
-            shares_of = [np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means[:-1], overall)]
-            n = counts[:, 0].tolist()
-            found = [cramers_v(own, shares_of[-1], size, sum(n)) for own, size in zip(shares_of, n, strict=False)]
-            effects = np.stack(found[:-1])
+            *every, all_texts = (np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means[:-1], overall))
+            *n, _ = counts[:, 0].tolist()
+            total_n = float(counts[:, 0].sum())
+            effects = np.stack(
+                [cramers_v(own, all_texts, size, total_n) for own, size in zip(every, n, strict=True)]
+            )
         else:
             effects = cohens_d(counts.numpy(), means.numpy(), squares.numpy())[:-1]
         total: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in self.categories}
-        for every in ranks.texts(json.dumps(list(self.categories.values()))) if total else ():
-            for found, listed in zip(total.values(), json.loads(every), strict=True):
+        for texts in ranks.texts(json.dumps(list(self.categories.values()))) if total else ():
+            for found, listed in zip(total.values(), json.loads(texts), strict=True):
                 for name, of_clusters in listed:
                     found[name] = found.get(name, 0) + np.array(of_clusters, dtype=float)
         shares = {}
         for feature, found in total.items():
             if found:
                 shares[feature], sizes = _shares(found)
-                rows, every = shares[feature].to_numpy()[:-1], shares[feature].to_numpy()[-1]
-                n = [cramers_v(own, every, size, sizes[-1]) for own, size in zip(rows, sizes, strict=False)]
-                effects[:, feature] = n
+                *rows, everywhere = shares[feature].to_numpy()
+                for k, own in enumerate(rows):
+                    effects[k, feature] = cramers_v(own, everywhere, sizes[k], sizes[-1])
         return ClusterValues(means[:-1].numpy(), overall.numpy(), shares, in_texts, effects)
 
 

@@ -45,8 +45,8 @@ def statements(
         if clustering.kind == "texts":
             occurs = table.iloc[:, column].to_numpy() > 0
             statement.text = _of_term(occurs, names[column], inside)
-            rates = np.array([occurs[inside].mean(), occurs.mean()])
-            statement.effect = _v(*np.stack([rates, 1 - rates]).T, inside)
+            own, every = (np.array([part.mean(), 1 - part.mean()]) for part in (occurs[inside], occurs))
+            statement.effect = _v(own, every, inside)
         found.append(statement)
     return found
 
