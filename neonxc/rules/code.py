@@ -194,10 +194,13 @@ class SQL(str):
         CASE expression that gives the label of a row, or NULL if the row meets no rule.
     selects : dict
         SELECT statement of each label, which returns the rows that meet one of its rules.
+    dialects : list of str
+        The dialects that this text is for.
     """
 
     case: str
     selects: dict[Any, str]
+    dialects: list[str]
 
 
 class Dialect(NamedTuple):
@@ -220,11 +223,12 @@ def _backslashed(text: str, quote: str) -> str:
     return quote + text + quote
 
 
+ANSI = Dialect(lambda name: _doubled(name, '"'), lambda text: _doubled(text, "'"))
 BACKTICKS = Dialect(lambda name: _doubled(name, "`"), lambda text: _backslashed(text, "'"))
 DIALECTS = {
-    "ansi": Dialect(lambda name: _doubled(name, '"'), lambda text: _doubled(text, "'")),
-    "mysql": BACKTICKS,
-    "spark": BACKTICKS,
+    **dict.fromkeys(("ansi", "duckdb", "postgres", "sqlite", "trino"), ANSI),
+    **dict.fromkeys(("mysql", "spark", "databricks"), BACKTICKS),
+    "snowflake": Dialect(ANSI.name, BACKTICKS.string),
     "bigquery": Dialect(lambda name: _backslashed(name, "`"), lambda text: _backslashed(text, "'")),
     "tsql": Dialect(lambda name: _doubled(name, "[", "]"), lambda text: "N" + _doubled(text, "'"), "1", "0"),
 }
@@ -252,12 +256,7 @@ EXPRESSIONS = Language(
 
 def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
     """Write rules as SQL; see :meth:`Rules.to_sql`."""
-    if dialect not in DIALECTS:
-        raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
-    words = DIALECTS[dialect]
-    if not table or not all(isinstance(part, str) and part for part in table):
-        raise ValueError(f"table must be the name of a table, or the parts of a qualified name, got {table!r}")
-    source = ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
+    words, source = _dialect(table, dialect)
     whens = [
         f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules.rules
     ]
@@ -273,9 +272,27 @@ def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
         shares = f": precision {precision(counts)}" if counts is not None and counts.noise else ""
         statements.append(f"-- {_comment(own[0].name)}{shares}\n{selects[label]};")
     absent = "".join(f"-- {_comment(name)}: {what}\n" for name, what in no_rule(rules))
-    script = SQL(absent + "\n\n".join(statements) + "\n")
-    script.case, script.selects = case, selects
+    equal = [name for name, own in DIALECTS.items() if own == words]
+    script = SQL(f"-- SQL for {', '.join(equal)}\n" + absent + "\n\n".join(statements) + "\n")
+    script.case, script.selects, script.dialects = case, selects, equal
     return script
+
+
+def counting(rules: RuleSet, table: str | Sequence[str], dialect: str) -> str:
+    """Write the SELECT statement of one row, with the number of rows that meet each rule."""
+    words, source = _dialect(table, dialect)
+    counts = (f"COUNT(CASE WHEN {_conjunction(rule.conditions, words)} THEN 1 END)" for rule in rules.rules)
+    return f"SELECT {', '.join(counts)} FROM {source}"
+
+
+def _dialect(table: str | Sequence[str], dialect: str) -> tuple[Dialect, str]:
+    """The words of a dialect, and the quoted name of a table."""
+    if dialect not in DIALECTS:
+        raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
+    if not table or not all(isinstance(part, str) and part for part in table):
+        raise ValueError(f"table must be the name of a table, or the parts of a qualified name, got {table!r}")
+    words = DIALECTS[dialect]
+    return words, ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
 
 
 def _comment(name: str) -> str:

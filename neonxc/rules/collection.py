@@ -13,7 +13,7 @@ import torch
 
 from neonxc.common.registry import register
 from neonxc.data.inputs import as_array, as_weights, is_missing, label_array
-from neonxc.rules.code import SQL, function, queries, sql
+from neonxc.rules.code import SQL, counting, function, queries, sql
 from neonxc.rules.rendering import render_rules
 from neonxc.rules.rule import Points, Rule, RuleSet, counts_of, overall, subset
 from neonxc.rules.tabular import fields_of, frame, to_dict
@@ -225,13 +225,15 @@ class Rules(RuleSet, Sequence[Rule]):
         table : str or sequence of str
             Name of the table, or the parts of a qualified name, as in ``("schema", "table")``. Columns without
             names are referred to by position: ``"0"``, ``"1"``, ...
-        dialect : {"ansi", "mysql", "spark", "bigquery", "tsql"}
-            Quoting of names and strings. "ansi" suits PostgreSQL, SQLite, DuckDB, Trino and others.
+        dialect : {"ansi", "duckdb", "postgres", "sqlite", "trino", "mysql", "spark", "databricks", "snowflake", \
+"bigquery", "tsql"}
+            Quoting of names and strings; the first comment of the script lists the dialects that it is for. With
+            names in double quotes, Spark and MySQL would take them for strings, without an error.
 
         Returns
         -------
         SQL
-            The whole script as a string, with the attributes ``case`` and ``selects``.
+            The whole script as a string, with the attributes ``case``, ``selects`` and ``dialects``.
 
         Raises
         ------
@@ -239,6 +241,44 @@ class Rules(RuleSet, Sequence[Rule]):
             If `table` is not a name or the dialect is unknown.
         """
         return sql(self, table, dialect)
+
+    def verify(self, source: Any, table: str | Sequence[str] = "", dialect: str = "ansi") -> pd.DataFrame:
+        """Run the rules where the data live, and compare the number of rows that meet each rule with that at fit.
+
+        Parameters
+        ----------
+        source : connection, Spark session, data frame or array
+            A connection of DB-API 2.0 (sqlite3, DuckDB, psycopg ...), a Spark session, or the rows themselves.
+        table : str or sequence of str
+            Name of the table in the database, as for :meth:`to_sql`.
+        dialect : str
+            As for :meth:`to_sql`.
+
+        Returns
+        -------
+        DataFrame [rules, 3]
+            Columns ``rule``, ``fit`` and ``found``: numbers of rows.
+
+        Raises
+        ------
+        ValueError
+            The numbers differ for a rule; the message names the rules and their numbers.
+        """
+        if hasattr(source, "cursor"):
+            cursor = source if hasattr(source, "execute") else source.cursor()  # DuckDB's cursor has other tables
+            found = [*(cursor.execute(counting(self, table, dialect)) or cursor).fetchall()[0]]
+        elif hasattr(source, "sql") and not hasattr(source, "shape"):
+            found = [*source.sql(counting(self, table, dialect)).collect()[0]]
+        else:
+            points = self._points(source)
+            found = [int(as_array(points.matches(rule.conditions)).sum()) for rule in self.rules]
+        texts = [f"{rule.name}: {rule.text()}" for rule in self.rules]
+        fit = [round(rule.counts.samples + rule.counts.noise) for rule in self.rules]
+        checked = pd.DataFrame({"rule": texts, "fit": fit, "found": found})
+        if len(wrong := checked[checked["fit"] != checked["found"]]):
+            told = "; ".join(f"{rule}: {fit} rows at fit, {found} now" for rule, fit, found in wrong.to_numpy())
+            raise ValueError(f"the rules find other rows in source than at fit: {told}")
+        return checked
 
     def to_query(self) -> dict[Any, str]:
         """Write one expression per cluster for :meth:`pandas.DataFrame.query`.

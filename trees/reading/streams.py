@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -42,7 +43,8 @@ class BatchSource:
     Parameters
     ----------
     open : callable
-        Function without arguments that returns an iterator of batches [b, d]: arrays, tensors or data frames.
+        Function without arguments that returns an iterator of batches [b, d]: arrays, tensors or data frames; or a
+        dataset of PyArrow, a relation of DuckDB or another object with an Arrow stream.
 
     Attributes
     ----------
@@ -89,6 +91,10 @@ class BatchSource:
 
     def _checked(self) -> Iterator[Tensor]:
         batches = self._open()
+        if hasattr(batches, "to_batches"):  # of a dataset of PyArrow
+            batches = batches.to_batches()
+        elif hasattr(batches, "__arrow_c_stream__"):  # of DuckDB and others
+            batches = pa.RecordBatchReader.from_stream(batches)
         if not hasattr(batches, "__iter__"):
             raise ValueError(
                 "X as a function needs to return an iterator of batches each time it is called, got "
@@ -116,12 +122,14 @@ def batch_source(X: Any) -> BatchSource | None:
 
     Parameters
     ----------
-    X : numpy.memmap of at least 128 MB, path of a Parquet file or of a folder of them, callable, or anything else
+    X : numpy.memmap of at least 128 MB, path of a Parquet file or folder, dataset of PyArrow, callable, or other
     """
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE:
         return BatchSource(partial(_of_memmap, X))
     if isinstance(X, str | PathLike):
         return BatchSource(partial(_of_parquet, Path(X)))
+    if type(X).__module__ == "pyarrow._dataset":
+        return BatchSource(X.to_batches)
     if callable(X) and not hasattr(X, "__array__") and not hasattr(X, "shape"):
         return BatchSource(X)
     return None
