@@ -86,7 +86,7 @@ def test_printed_and_tabulated():
     report = neonxc.explain(net, WINE)
     first = report.contents.cards[0].statements[0]
     assert first.effect == f"d = {summary.values.effects[0, first.column]:.2g}"
-    assert first.effect in report.html()
+    assert first.effect.replace("-", "−") in report.html()
 
 
 def test_words():
