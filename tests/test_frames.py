@@ -75,8 +75,9 @@ def fitted(X, *steps):
 FITTED = {"numbers": fitted(NUMBERS, StandardScaler()), "mixed": fitted(MIXED, prepare(MIXED).pipeline)}
 
 
-def entries(net, tree, model):
+def entries(net, tree, model, table):
     """What a user may do with any table, and what with numbers alone."""
+    earlier = table.iloc[::-1].reset_index(drop=True)
     neon, rules = NEON(net), tree.tree_.rules()
     clusters, kernel = BetaInterpretable(3, 0.6, metric="gower"), KernelKMeans(random_state=0)
     return {
@@ -86,10 +87,13 @@ def entries(net, tree, model):
         "NEON.attribute(X, y)": lambda X, y: neon.attribute(X, y),
         "NEON.summary(X)": lambda X, y: neon.summary(X).relevance,
         "contrast(net, X)": lambda X, y: neonxc.contrast(net, X, 0, 1).relevance,
+        "moves(net, before, X)": lambda X, y: neonxc.moves(net, earlier, X).moves[0].relevance,
+        "compare_clusterings(net, tree, X)": lambda X, y: neonxc.compare_clusterings(net, tree, X).table,
         "counterfactual(net, X)": lambda X, y: neonxc.counterfactual(net, X).distance,
         "tree.fit(X, labels=y)": lambda X, y: CART(3).fit(X, labels=y, sample_weight=y).labels_,
         "tree.predict(X)": lambda X, y: tree.predict(X),
         "tree.score(X)": lambda X, y: tree.score(X),
+        "rules.verify(X)": lambda X, y: rules.verify(X)["found"],
         "rules.measure(X, y)": lambda X, y: rules.measure(X, y, y).to_text(),
         "patterns(X, y)": lambda X, y: patterns(X, y).to_frame().select_dtypes("number"),
         "BetaInterpretable.fit(X, foi=y)": lambda X, y: clusters.fit(X, foi=y).labels_,
@@ -104,8 +108,8 @@ def entries(net, tree, model):
 
 
 ORDERED = ("neuralize(model, X)", "net.predict(X)", "NEON.attribute(X, y)", "NEON.summary(X)", "tree.predict(X)")
-ANY, NUMERIC = entries(*FITTED["numbers"])
-TABLES = [(NUMBERS, ANY | NUMERIC), (MIXED, entries(*FITTED["mixed"])[0])]
+ANY, NUMERIC = entries(*FITTED["numbers"], NUMBERS)
+TABLES = [(NUMBERS, ANY | NUMERIC), (MIXED, entries(*FITTED["mixed"], MIXED)[0])]
 
 
 def outcome(entry, container):

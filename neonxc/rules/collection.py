@@ -267,7 +267,7 @@ class Rules(RuleSet, Sequence[Rule]):
         if hasattr(source, "cursor"):
             cursor = source if hasattr(source, "execute") else source.cursor()  # DuckDB's cursor has other tables
             found = [*(cursor.execute(counting(self, table, dialect)) or cursor).fetchall()[0]]
-        elif hasattr(source, "sql") and not hasattr(source, "shape"):
+        elif hasattr(source, "catalog"):  # a Spark session
             found = [*source.sql(counting(self, table, dialect)).collect()[0]]
         else:
             points = self._points(source)
