@@ -12,10 +12,8 @@ from sklearn.datasets import load_wine, make_blobs
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from typer.testing import CliRunner
 
 import neonxc
-from neonxc.cli.commands import app
 from neonxc.data.preparation import prepare
 from neonxc.trees import ExShallow
 
@@ -200,19 +198,18 @@ def test_frame_picture_and_page(wine, tmp_path):
     assert 'href="#moves"' not in neonxc.explain(net, after, fast=True).html()
 
 
-def test_command(wine, tmp_path):
+def test_command(wine, tmp_path, neonxc_command):
     net, before, after, _ = wine
     model, files = tmp_path / "net.safetensors", [tmp_path / "before.csv", tmp_path / "after.csv"]
     neonxc.save(net, model)
     for file, table in zip(files, (before, after.sample(frac=1, random_state=0).iloc[2:]), strict=True):
         table.rename_axis("id").to_csv(file)
-    names = [str(path) for path in (model, *files)]
     page = tmp_path / "moves.html"
-    result = CliRunner().invoke(app, ["moves", *names, "--ids", "id", "--out", str(page), "--fast"])
-    assert "2 gone" in result.output
-    assert "proline" in result.output
+    code, out, _ = neonxc_command("moves", model, *files, "--ids", "id", "--out", page, "--fast")
+    assert code == 0
+    assert "2 gone" in out
+    assert "proline" in out
     assert "after.csv since before.csv" in page.read_text(encoding="utf-8")
-    failed = CliRunner().invoke(app, ["moves", *names])
-    assert "pass ids, the column that identifies rows" in str(failed.exception)
+    assert "pass ids, the column that identifies rows" in neonxc_command("moves", model, *files)[2]
     neonxc.save(ExShallow(3).fit(before).tree_.rules(), model)
-    assert "moves needs a network or a tree" in str(CliRunner().invoke(app, ["moves", *names]).exception)
+    assert "moves needs a network or a tree" in neonxc_command("moves", model, *files)[2]
