@@ -132,7 +132,9 @@ class ValueSums:
         else:
             here = values.cpu().double()
             sums.index_add_(0, column, here)
-            squares.index_add_(0, column, (here - (sums / counts.clamp(min=1))[column]).square())
+            center = here.mean(dim=0)  # about which squares do not cancel
+            squares.index_add_(0, column, (here - center).square())
+            squares -= counts * (sums / counts.clamp(min=1) - center).square()
         apart = self.sums / self.counts.clamp(min=1) - sums / counts.clamp(min=1)
         together = (self.counts + counts).clamp(min=1)
         self.squares += squares + apart.square() * self.counts * counts / together
