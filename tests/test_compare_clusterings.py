@@ -106,5 +106,8 @@ def test_refused():
         compare_clusterings(DBSCAN().fit(X[:9]), Y, X)
     with pytest.raises(ValueError, match="refits needs a whole number >= 0"):
         compare_clusterings(Y, Y, X, refits=-1)
-    with pytest.raises(ValueError, match="fitted"):
-        compare_clusterings(KMeans(2), Y, X)
+    for model in (KMeans(2), DBSCAN()):
+        with pytest.raises(ValueError, match="not fitted yet"):
+            compare_clusterings(model, Y, X)
+    with pytest.raises(ValueError, match="b has no clusters: all rows are noise"):
+        compare_clusterings(Y, np.full(300, -1), X)

@@ -108,10 +108,15 @@ def test_rows_are_matched(wine):
         neonxc.moves(net, plain[0], plain[1].iloc[:168])
     with pytest.raises(ValueError, match="several rows with the identifier 'wine 0'"):
         neonxc.moves(net, *plain, ids=(["wine 0", *keys[0][:-1]], keys[1]))
-    with pytest.raises(ValueError, match="170 and 168 identifiers, got"):
-        neonxc.moves(net, *plain, ids=([1], [2]))
+    for wrong in (([1], [2]), 7):
+        with pytest.raises(ValueError, match="a pair of 170 and 168 identifiers, got"):
+            neonxc.moves(net, *plain, ids=wrong)
     with pytest.raises(ValueError, match="no row of after"):
         neonxc.moves(net, *plain, ids=(keys[0], [f"{key}!" for key in keys[1]]))
+    gap = before.copy()
+    gap.loc[102, "proline"] = np.nan
+    with pytest.raises(ValueError, match="after has a value that is not finite: nan in row 102, column 'proline'"):
+        neonxc.moves(net, before, gap)
     with pytest.raises(ValueError, match="before has no column 'customer'"):
         neonxc.moves(net, *plain, ids="customer")
     with pytest.raises(TypeError, match="pass neonxc"):

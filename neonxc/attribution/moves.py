@@ -239,7 +239,7 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
     there = np.flatnonzero(places >= 0)
     if not len(there):
         raise ValueError("no row of after has the identifier of a row of before")
-    labels = [as_array(net.predict(table.data)) for table in tables]
+    labels = [as_array(net.predict(table)) for table in tables]
     if labels[0].ndim > 1:
         raise ValueError("moves needs one cluster per row; this network clusters the locations of its inputs")
     classes = [*net.classes_.tolist(), *[-1] * (net.noise is not None)]
@@ -280,9 +280,11 @@ def _identified(before: Any, after: Any, ids: Any) -> tuple[list[Table], list[np
                 "identifies rows"
             )
     else:
-        keys = [label_array(key, name="ids") for key in ids]
+        keys = [label_array(key, name="ids") for key in ids] if isinstance(ids, tuple | list) else []
         if [*map(len, keys)] != sizes:
-            raise ValueError(f"ids needs {sizes[0]} and {sizes[1]} identifiers, got {[*map(len, keys)]}")
+            raise ValueError(
+                f"ids needs a column, or a pair of {sizes[0]} and {sizes[1]} identifiers, got {[*map(len, keys)]}"
+            )
     for table, key in zip(tables, map(pd.Index, keys), strict=True):
         if not key.is_unique:
             raise ValueError(f"{table.name} has several rows with the identifier {key[key.duplicated()][0]!r}")

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import text
@@ -172,9 +173,13 @@ def _labels(model: Any, X: Any, n: int, name: str) -> np.ndarray:
     if hasattr(model, "predict"):
         labels = as_array(model.predict(X))
     else:
+        if hasattr(final, "fit"):
+            check_is_fitted(final)
         labels = label_array(getattr(final, "labels_", model), name=name)
     if labels.shape != (n,):
         raise ValueError(f"{name} needs one label per row of X, {n}, got shape {list(labels.shape)}")
+    if (labels == NOISE).all():
+        raise ValueError(f"{name} has no clusters: all rows are noise")
     return labels
 
 
