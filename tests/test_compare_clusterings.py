@@ -5,6 +5,7 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.datasets import load_wine, make_blobs
@@ -89,6 +90,12 @@ def test_all_kinds_of_models():
     net = neonxc.neuralize(pipeline, wine)
     assert compare_clusterings(pipeline, tree, wine, refits=1).refits.shape == (1, 2)
     assert compare_clusterings(tree, net, wine, refits=1).refits is not None
+    given = IMM(3).fit(wine, labels=net.predict(wine))
+    assert "pass a clusterer" in compare_clusterings(given, net, wine).reason
+    tensor = torch.tensor(wine.to_numpy())
+    assert (
+        compare_clusterings(KMeans(2, random_state=0).fit(tensor), [0] * 178, tensor, refits=1).refits is not None
+    )
     assert compare_clusterings(net, pipeline, wine).ari == 1
     assert "pass a clusterer" in compare_clusterings(net, pipeline, wine).reason
     sparse = csr_matrix(wine)
