@@ -30,9 +30,7 @@ def main(out: Annotated[Path, typer.Option(help="Folder for the results.")] = Pa
     """Explain the clusters of cells and find marker rules."""
     cells = load()
     out.mkdir(parents=True, exist_ok=True)
-    report = neonxc.explain(
-        cells.X, labels=cells.obs["louvain"], names=cells.var_names, title="700 blood cells", progress=True
-    )
+    report = neonxc.explain(cells, "louvain", progress=True)
     report.save(out / "report.html")
     clusters = cells.obs["louvain"].astype(str).to_numpy()
     counts = cells.raw.to_adata()  # the columns are logarithms of normalised counts, mostly zero

@@ -257,6 +257,7 @@ class Cells:
     def __init__(self, X):
         self.X, self.shape, self.obs_names = X, X.shape, Y.index + 100
         self.var_names = pd.Index(["CD3", "CD8", "CD19"])
+        self.obs = pd.DataFrame({"leiden": pd.Categorical(Y.map({0: "T", 1: "B", 2: "NK"}))}, self.obs_names)
 
 
 def test_matrix_of_an_anndata():
@@ -266,6 +267,13 @@ def test_matrix_of_an_anndata():
     tree = CART(3).fit(counts, labels=Y)
     assert tree.predict(counts).tolist() == tree.tree_.predict(counts.X).tolist()
     assert "CD" in neonxc.explain(KMeans(3, n_init=1).fit(counts.X), counts).to_frame()["rule"].iloc[0]
+    for given in (cells, counts):
+        found = neonxc.explain(given, "leiden", fast=True)
+        assert {*found.to_frame().index} == {"T", "B", "NK"}
+        assert found.to_frame()["rule"].str.contains("CD").all()
+        assert found.contents.title == f"{len(Y)} cells by leiden"
+    with pytest.raises(ValueError, match=r"adata.obs has no column \['leidn'\] \(did you mean 'leiden'\?\)"):
+        neonxc.explain(cells, "leidn")
 
 
 @pytest.mark.parametrize("read", [pl.from_pandas, lambda frame: frame.astype({"work": "string"})])  # of pandas.NA

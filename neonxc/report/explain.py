@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from neonxc.common.arguments import check_columns
 from neonxc.common.colours import colors
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
@@ -67,8 +68,9 @@ def explain(
         be the first argument: ``neonxc.explain(X, labels=y)``. A table [n, d] alone, or the path of a CSV or
         Parquet file, is prepared (:func:`neonxc.data.preparation.prepare`) and clustered by k-means, as the
         command ``neonxc explain`` does.
-    X : data frame, array, sparse matrix, tensor or sequence of str
-        Clustered data: a table [n, d], texts, or, if `features` is a backbone, images.
+    X : data frame, array, sparse matrix, tensor, sequence of str, or str
+        Clustered data: a table [n, d], texts, or, if `features` is a backbone, images. With an AnnData as first
+        argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``.
     features : nn.Module, optional
         Feature network, as for :func:`neonxc.neuralize`.
     names : sequence of str, optional
@@ -141,6 +143,10 @@ def explain(
             bar.update()
 
         step("clustering")
+        if hasattr(model_or_labels, "obs") and isinstance(X, str):  # an AnnData and a column of its observations
+            check_columns("adata.obs", [X], model_or_labels.obs.columns)
+            labels, names = model_or_labels.obs[X].to_numpy(), names or model_or_labels.var_names
+            title, X = title or f"{model_or_labels.shape[0]} cells by {X}", None
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
             from neonxc.data.files import read_table  # only data in files need it
