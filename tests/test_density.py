@@ -1,5 +1,7 @@
 """Density clusterings as networks: the nearest core point of every cluster, and noise as a competitor."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -90,6 +92,18 @@ def test_float32_sparse_and_files(tmp_path):
     np.testing.assert_allclose(neonxc.NEON(back).attribute(X[:50].astype(np.float32)), exact, atol=1e-3)
     counts = neonxc.neuralize(DBSCAN(eps=20).fit(csr_matrix(X)))
     np.testing.assert_allclose(neonxc.NEON(counts).attribute(csr_matrix(X[:50])).sum(1), exact.sum(1))
+
+
+def test_threads_do_not_mix_their_searches(monkeypatch):
+    monkeypatch.setattr(neonxc.head.nearest, "DENSE", 0)
+    X, _ = make_moons(600, noise=0.08, random_state=0)
+    net = neonxc.neuralize(DBSCAN(0.1).fit(X), X)
+    parts = np.array_split(X, 30)
+    wanted = [net.predict(part) for part in parts]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            for found, labels in zip(pool.map(net.predict, parts), wanted, strict=True):
+                np.testing.assert_array_equal(found, labels)
 
 
 def test_optics_cut_at_a_radius():

@@ -60,9 +60,8 @@ class NearestDetection(Framed):
     weight: Tensor
     back: Tensor
     shares: Tensor
-    _searched: tuple[np.ndarray, Tensor] | None = (
-        None  # the last search: a decision asks for the same several times
-    )
+    _searched: tuple[np.ndarray, Tensor] | None = None
+    """The last points and their nearest core points: a decision asks for the same several times."""
 
     @property
     def n_features(self) -> int:
@@ -137,10 +136,11 @@ class NearestDetection(Framed):
             nearest = torch.stack([part.argmin(dim=1) for part in far.split(sizes.tolist(), dim=1)], dim=1)
             return nearest + sizes.cumsum(0) - sizes
         query = z.cpu().numpy()
-        if self._searched is None or not np.array_equal(query, self._searched[0]):
+        last = self._searched  # read once, as another thread may search as well
+        if last is None or not np.array_equal(query, last[0]):
             rows = [first + tree.kneighbors(query, return_distance=False)[:, 0] for first, tree in self._trees]
-            self._searched = query, torch.from_numpy(np.stack(rows, axis=1))
-        return self._searched[1].to(z.device)
+            last = self._searched = query, torch.from_numpy(np.stack(rows, axis=1))
+        return last[1].to(z.device)
 
     @cached_property
     def _trees(self) -> list[tuple[int, NearestNeighbors]]:
