@@ -15,6 +15,7 @@ import torch
 from neonxc.attribution.neon import NEON
 from neonxc.common.storage import load
 from neonxc.data.inputs import as_array
+from neonxc.network import NeuralizedClustering
 from neonxc.rules.collection import Rules
 
 loaded = lru_cache(maxsize=8)(load)  # once per process
@@ -73,7 +74,6 @@ class BatchFunction:
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return made.to_pandas() if isinstance(batch, pd.DataFrame) else made
 
-    @torch.no_grad()
     def _results(self, rows: pd.DataFrame) -> dict[str, Any]:
         fitted = self._fitted()
         if self.what == "rules":
@@ -81,8 +81,7 @@ class BatchFunction:
             texts = np.array([*(rule.text() for rule in fitted.rules), None], dtype=object)
             first = np.where(masks.any(0), masks.argmax(0), len(masks))
             return {"cluster": fitted.predict(rows), "rule": texts[first]}
-        logits = fitted(fitted.batch(rows).tensor).amax(dim=1).double().cpu().numpy()
-        found = {"cluster": fitted.predict(rows), "logit": logits}
+        found = clusters_of(fitted, rows)
         if self.what == "attribute":
             found |= {str(name): own.to_numpy() for name, own in NEON(fitted).attribute(rows).items()}
         return found
@@ -92,6 +91,14 @@ class BatchFunction:
         if self.what == "rules" and not isinstance(model, Rules):
             model = getattr(model, "tree_", model).rules()
         return model
+
+
+@torch.no_grad()
+def clusters_of(net: NeuralizedClustering, X: Any) -> dict[str, np.ndarray]:
+    """The ``cluster`` of every row, and its ``logit``, which is the largest, block by block."""
+    tensor = net.batch(X).tensor
+    logits = [net(tensor[part]).amax(dim=1).double().cpu() for part in net.carrier.blocks(tensor)]
+    return {"cluster": net.predict(X), "logit": torch.cat(logits).numpy()}
 
 
 def batch_function(

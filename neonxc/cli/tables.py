@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from neonxc import plot
+from neonxc.attribution.batches import clusters_of
 from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result
@@ -106,12 +107,8 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     fitted, names = _fitted(model)
     table = read_table(file, needed=names)
     points = table if names is None else table[names]
-    new = {"cluster": fitted.predict(points)}
-    if isinstance(fitted, NeuralizedClustering):
-        with torch.no_grad():  # the logit of a point's own cluster is the largest
-            tensor = fitted.batch(points).tensor
-            logits = [fitted(tensor[part]).amax(dim=1) for part in fitted.carrier.blocks(tensor)]
-        new["logit"] = torch.cat(logits).cpu().numpy()
+    network = isinstance(fitted, NeuralizedClustering)
+    new = clusters_of(fitted, points) if network else {"cluster": fitted.predict(points)}
     for name, values in new.items():
         table[unused(name, "_", table.__contains__)] = values
     return table
