@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering
     from neonxc.report.explain import explain
     from neonxc.report.report import Report
+    from neonxc.trees.marker_rules import Markers, markers
 
     __version__: str
 
@@ -43,6 +44,7 @@ __all__ = [
     "ClusteringComparison",
     "Contrast",
     "Counterfactual",
+    "Markers",
     "Move",
     "Moves",
     "NeuralizedClustering",
@@ -56,6 +58,7 @@ __all__ = [
     "explain",
     "highlights",
     "load",
+    "markers",
     "moves",
     "neuralize",
     "progress",
@@ -74,6 +77,7 @@ _HOMES = {
     "ClusteringComparison": "evaluation.transitions",
     "Contrast": "attribution.contrasts",
     "Counterfactual": "counterfactuals",
+    "Markers": "trees.marker_rules",
     "Move": "attribution.moves",
     "Moves": "attribution.moves",
     "NeuralizedClustering": "network",
@@ -87,6 +91,7 @@ _HOMES = {
     "explain": "report.explain",
     "highlights": "attribution.highlighting",
     "load": "common.storage",
+    "markers": "trees.marker_rules",
     "moves": "attribution.moves",
     "neuralize": "convert",
     "progress": "common.progress",

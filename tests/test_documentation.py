@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torchvision
+from test_markers import planted
 from torch import nn
 from torchvision.models import VisionTransformer
 from typer.main import get_command
@@ -89,6 +90,8 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
     if page == "docs/distributed.md":  # one process, as torchrun starts it
         for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
             monkeypatch.setenv(name, str(value))
+    if page == "docs/cells.md":
+        pytest.importorskip("scanpy")
     if page == "docs/sentences.md":
         random_transformers(monkeypatch)
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])
@@ -98,7 +101,10 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
     network = nn.Sequential(
         OrderedDict(encoder=convolution, act=nn.ReLU(), flat=nn.Flatten(), out=nn.Linear(144, 5))
     )
+    cells = planted()
+    cells.obs = cells.obs.rename(columns={"type": "leiden"})
     namespace = {
+        "adata": cells,
         "network": network,
         "my_network": network,
         "x": torch.rand(1, 3, 8, 8),

@@ -128,7 +128,7 @@ def test_metadata(unpacked):
     about = Parser().parsestr(file.read_text(encoding="utf-8"))
     expected = {"Name": "neonxc", "License-Expression": "BSD-3-Clause", "License-File": "LICENSE"}
     assert dict(about.items()) | expected | {"Requires-Python": ">=3.10"} == dict(about.items())
-    extras = {"demo", "timm", "shap", "text", "umap", "train", "evaluation", "test", "docs", "dev"}
+    extras = {"demo", "timm", "shap", "text", "umap", "cells", "train", "evaluation", "test", "docs", "dev"}
     assert extras == set(about.get_all("Provides-Extra"))
     found = found_in(unpacked, cwd=unpacked, before=IMPORT_ALL + NO_MODULE_OF_A_FUNCTION)
     assert found["path"] == [str(unpacked / "neonxc")]  # nothing of a checkout is added to it

@@ -13,10 +13,10 @@ import torch
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
-from neonxc.data.inputs import as_array, as_labels, label_array
+from neonxc.data.inputs import as_array, as_labels
 from neonxc.data.table import Table
-from neonxc.rules import Rule, Rules
-from neonxc.rules.rule import counts_of
+from neonxc.rules import Rules
+from neonxc.rules.collection import counted
 
 from .columns import column_positions, fit_coding, series_of
 
@@ -103,23 +103,11 @@ def patterns(
         masks.append(codes[:, None] == frequent)
     has = np.concatenate(masks, axis=1)
     found = [
-        (label, pattern)
+        (label, tuple(items[item] for item in pattern))
         for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns"))
         for pattern in _choose(has, positions == position, min_support, max_length)
     ]
-    met = (np.logical_and.reduce(has[:, pattern], axis=1) for _, pattern in found)
-    measures, totals = counts_of([label for label, _ in found], met, label_array(labels), np.ones(len(table)))
-    rules = tuple(
-        Rule(
-            label,
-            label if isinstance(label, str) else f"cluster {label}",
-            tuple(items[item] for item in pattern),
-            own,
-            n_features=table.width if table.names is None else None,
-        )
-        for (label, pattern), own in zip(found, measures, strict=True)
-    )
-    return Rules(rules, totals, divide=False, n_noise=int((~clustered).sum()))
+    return counted(found, table, labels, table.width if table.names is None else None)
 
 
 def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[tuple[int, ...]]:

@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from scipy.stats import median_abs_deviation
 from sklearn.model_selection import train_test_split
-from sklearn.utils.class_weight import compute_sample_weight
 
 from neonxc.attribution.contrasts import mean_relevance, some_of
 from neonxc.attribution.summary import ClusterValues, values_of
@@ -21,6 +20,7 @@ from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array, label_array
 from neonxc.data.table import Table, is_texts
 from neonxc.network import NeuralizedClustering, check_network
+from neonxc.rules.collection import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 EXPLAINED = 50  # moves from one cluster to another whose columns and rules are computed, the most frequent ones
 FEW = 10  # rows that move and rows that stay, of which each half is needed for a rule and for its measures
 STAYED = 500  # maximum number of rows that stayed, whose usual change is estimated
-LEAVES = 4  # maximum number of leaves of the tree whose best leaf is the rule
-BETTER = 0.05  # F1 that another condition must add; 0.01 finds fewer of the held-out rows
 LEAST = 0.01  # share of a column that is named
 SHOWN = 5  # columns and typical rows that are shown
 
@@ -361,23 +359,14 @@ def _typical(versions: tuple[Table, Table], rows: np.ndarray, ids: np.ndarray, f
 
 
 def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray) -> Rule | None:
-    """The leaf of small trees with the best F1 score for the rows that will move, measured on the other half."""
-    from neonxc.trees import CART  # depends on this package
+    """The rule with the best F1 score for the rows that will move, found on one half and measured on the other."""
+    from neonxc.trees.one_rule import best_rule  # depends on this package
 
     if min(moved.sum(), (~moved).sum()) < FEW:
         return None
     table, labels = Table.read(net.carrier.columns(before.data)), np.where(moved, "moves", "stays")
     seen, other = train_test_split(np.arange(len(labels)), test_size=0.5, stratify=labels, random_state=0)
-    best, most = None, 0.0
-    weight = compute_sample_weight("balanced", labels[seen])
-    for explainer in CART(2)._grown_to(range(2, LEAVES + 1), table.take(seen).data, labels[seen], weight):
-        tree = explainer.tree_
-        rules = tree.rules(feature_names=None if tree.feature_names else net.carrier.units)
-        rules = rules.measure(table.take(seen).data, labels[seen])
-        for rule in rules.clusters.get("moves", []):
-            counts = rule.held_out or rule.counts
-            precision, coverage = counts.precision, counts.coverage
-            score = 2 * precision * coverage / (precision + coverage) if coverage > 0 else 0.0
-            if score > most + BETTER:
-                best, most = rules[list(rules).index(rule) :][:1], score
-    return None if best is None else best.measure(table.take(other).data, labels[other])[0]
+    part = table.take(seen).data
+    found, _ = best_rule(part, moved[seen], names=net.carrier.units)
+    rules = counted([("moves", found)] if found else [], part, labels[seen])
+    return rules.measure(table.take(other).data, labels[other])[0] if found else None

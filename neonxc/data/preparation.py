@@ -131,7 +131,7 @@ def prepare(
     if not frame.shape[1]:
         raise ValueError("; ".join(["the table has no column left to cluster by", *notes]))
     numbers = [name for name in frame.columns if _is_number(frame[name])]
-    if huge := [name for name in numbers if frame[name].abs().max() > LARGEST]:
+    if huge := [name for name in numbers if float(frame[name].abs().max()) > LARGEST]:
         raise ValueError(
             f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )

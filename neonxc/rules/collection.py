@@ -12,8 +12,9 @@ import pandas as pd
 import torch
 
 from neonxc.common.registry import register
-from neonxc.data.inputs import as_array, as_weights, is_missing, label_array
+from neonxc.data.inputs import are_labels, as_array, as_weights, is_missing, label_array
 from neonxc.rules.code import SQL, counting, function, queries, sql
+from neonxc.rules.condition import Condition
 from neonxc.rules.rendering import render_rules
 from neonxc.rules.rule import Points, Rule, RuleSet, counts_of, overall, subset
 from neonxc.rules.tabular import fields_of, frame, to_dict
@@ -337,6 +338,20 @@ class Rules(RuleSet, Sequence[Rule]):
     def _points(self, X: Any) -> Points:
         widths = {rule.n_features for rule in self.rules}
         return Points(X, widths.pop() if len(widths) == 1 else None)
+
+
+def counted(
+    found: Sequence[tuple[Any, tuple[Condition, ...]]], X: Any, labels: Any, n_features: int | None = None
+) -> Rules:
+    """Build rules, which may overlap, from labels and conditions; points [N] and their labels are counted."""
+    points, own = Points(X, None), label_array(labels)
+    masks = (as_array(points.matches(conditions)) for _, conditions in found)
+    counts, totals = counts_of([label for label, _ in found], masks, own, np.ones(len(points)))
+    rules = tuple(
+        Rule(label, label if isinstance(label, str) else f"cluster {label}", tests, one, n_features=n_features)
+        for (label, tests), one in zip(found, counts, strict=True)
+    )
+    return Rules(rules, totals, divide=False, n_noise=int((~are_labels(own)).sum()))
 
 
 register(Rules, lambda rules: {"rules": rules.to_dict()}, lambda cls, values: cls.from_dict(values["rules"]))

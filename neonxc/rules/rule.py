@@ -63,6 +63,11 @@ class Counts:
         """Share of the matching points, those of noise included, that belong to the cluster, 0 to 1."""
         return _share(self.samples - self.mistakes, self.samples + self.noise)
 
+    def f_score(self, beta: float = 1.0) -> float:
+        """F-beta score, 0 to 1: a mean of precision and coverage, which weighs `beta` times as much."""
+        right = self.samples - self.mistakes
+        return (1 + beta**2) * right / (self.samples + beta**2 * self.of_cluster) if right else 0.0
+
     def __add__(self, other: Counts) -> Counts:
         """Add up the counts of two rules of a cluster that no point meets both."""
         noise, samples = self.noise + other.noise, self.samples + other.samples

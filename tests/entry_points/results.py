@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.cluster import Birch
 from sklearn.mixture import GaussianMixture
+from test_markers import planted
 from torch import nn
 
 import neonxc
@@ -24,6 +25,13 @@ def contrast(at):
     x = at(X)
     found = neonxc.contrast(neonxc.neuralize(at(CENTERS), x), x, 0, 1)
     return [found.relevance, found.accuracy, str(found.top())]
+
+
+@entry("markers", "Markers")
+def markers(at):
+    cells = planted()
+    found = neonxc.markers(cells, "type")
+    return [found.table["f_beta"], found.rules.predict(at(torch.tensor(cells.X.toarray())))]
 
 
 @entry("moves", "Moves", "Move")

@@ -1,0 +1,194 @@
+"""Marker rules of single cells: planted genes, brute force, AnnData of every kind, and what scanpy reads."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.metrics import fbeta_score, precision_score, recall_score
+
+import neonxc
+from neonxc.trees import expression
+from neonxc.trees.expression import Expression
+from neonxc.trees.one_rule import best_rule
+
+GENES = [f"G{i}" for i in range(60)]
+TYPES = np.repeat(["B", "NK", "T4", "T8"], 75)
+
+
+@dataclass
+class Cells:
+    """What is read of an AnnData."""
+
+    X: Any
+    obs: pd.DataFrame
+    var_names: pd.Index
+    raw: Any = None
+    layers: dict = field(default_factory=dict)
+    uns: dict = field(default_factory=dict)
+
+
+def planted(convert=sparse.csr_matrix) -> Cells:
+    """Sparse noise; G0 marks B, G1 marks NK, G2 and G3 mark T8, and T4 has G2 without G3. G4 repeats G1."""
+    rng = np.random.default_rng(0)
+    X = rng.gamma(2, 1, (300, 60)) * (rng.random((300, 60)) < 0.1)
+    for gene, types in {0: "B", 1: "NK", 2: "T4 T8", 3: "T8"}.items():
+        high = np.isin(TYPES, types.split()) & (rng.random(300) < 0.98)
+        X[:, gene] = np.where(high, rng.uniform(3, 6, 300), X[:, gene] * 0.3)
+    X[:, 4] = X[:, 1]
+    return Cells(convert(X), pd.DataFrame({"type": pd.Categorical(TYPES), "x": 0}), pd.Index(GENES))
+
+
+def test_planted_markers_are_found():
+    cells = planted()
+    found = neonxc.markers(cells, "type")
+    genes = {label: set(text.split(", ")) for label, text in found.table["genes"].items()}
+    assert genes["B"] == {"G0"}
+    assert genes["T8"] == {"G3"}
+    assert genes["T4"] == {"G2", "G3"}
+    assert len(found.panel) == 4, "of two genes that are equal the panel needs one"
+    assert (found.table[["precision", "recall", "f_beta"]] > 0.9).all(axis=None)
+    assert found.table["cells"].tolist() == [25] * 4
+    assert "panel of 4 genes: " in str(found)
+    assert "G0" in found._repr_html_()
+    assert found.rules.to_sql("cells").startswith("-- SQL for")
+    right = np.asarray(found.rules.predict(cells.X) == TYPES).mean()
+    assert right > 0.9
+
+
+def test_measures_are_those_of_scikit_learn():
+    cells = planted(np.asarray)
+    found = neonxc.markers(cells, "type", beta=0.7, random_state=3)
+    test = Expression.of(cells, "type", None, False, None, 3).test
+    for rule in found.rules:
+        true, met = TYPES[test] == rule.label, rule.matches(cells.X[test])
+        expected = precision_score(true, met), recall_score(true, met), fbeta_score(true, met, beta=0.7)
+        assert found.table.loc[rule.label, ["precision", "recall", "f_beta"]].tolist() == pytest.approx(expected)
+        assert rule.counts.f_score(0) == rule.counts.precision
+
+
+@pytest.mark.parametrize(
+    "convert", [np.asarray, sparse.csc_matrix, sparse.csr_array, lambda X: np.asarray(X, "f4")]
+)
+def test_matrices_of_all_kinds_have_the_same_markers(convert, monkeypatch):
+    expected = neonxc.markers(planted(), "type")
+    monkeypatch.setattr("neonxc.common.memory.CPU", 8 * 60 * 7)  # blocks of 7 cells
+    cells = planted(convert)
+    found = neonxc.markers(cells, "type")
+    assert found.table["genes"].equals(expected.table["genes"])
+    assert found.table["f_beta"].tolist() == pytest.approx(expected.table["f_beta"].tolist())
+    stored = Cells(np.zeros((300, 60)), cells.obs, cells.var_names, raw=cells, layers={"counts": cells.X})
+    assert neonxc.markers(stored, "type").table.equals(found.table)
+    assert neonxc.markers(stored, "type", layer="counts").table.equals(found.table)
+    assert neonxc.markers(stored, "type", use_raw=False).table["rule"].eq("").all()
+
+
+def test_statistics_by_brute_force(monkeypatch):
+    monkeypatch.setattr("neonxc.common.memory.CPU", 8 * 60 * 11)
+    cells = planted()
+    data, X = Expression.of(cells, "type", None, False, None, 0), cells.X.toarray()
+    parts = [X[data.train][TYPES[data.train] == label] for label in data.clusters]
+    for g, part in enumerate(parts):
+        assert np.allclose(data.means[g], part.mean(0))
+        assert np.allclose(data.squares[g], part.var(0) * len(part))
+        assert np.allclose(data.fractions[g], (part > 0).mean(0))
+    d, fraction = data.effects(0, np.array([1, 3]))
+    rest = np.concatenate([parts[1], parts[3]])
+    squares = parts[0].var(0) * len(parts[0]) + rest.var(0) * len(rest)
+    pooled = np.sqrt(squares / (len(parts[0]) + len(rest) - 2))
+    # the rest is pooled within its clusters: only their means are between
+    assert np.allclose(d * pooled, parts[0].mean(0) - rest.mean(0))
+    assert np.allclose(fraction, np.maximum((parts[0] > 0).mean(0), (rest > 0).mean(0)))
+    assert data.others(3)[0] == 2, "T4 is nearest to T8"
+
+
+def test_the_rule_is_the_best_leaf():
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(rng.normal(size=(400, 3)), columns=list("abc"))
+    inside = ((X["a"] > 0.3) & (X["b"] <= 0.8) & (X["c"] > -1)).to_numpy()
+    tests, score = best_rule(X, inside, length=3, beta=0.5)
+    met = np.logical_and.reduce([test.matches(X[test.name].to_numpy()) for test in tests])
+    assert score == pytest.approx(fbeta_score(inside, met, beta=0.5))
+    assert score > 0.95
+    assert {test.name for test in tests} == set("abc")
+    assert len(best_rule(X, inside, length=1)[0]) == 1
+    assert best_rule(X * 0, inside)[0] == ()
+
+
+def test_genes_that_rules_may_use():
+    cells = planted()
+    assert set(neonxc.markers(cells, "type", max_genes=1).table["genes"].str.count(",")) == {0}
+    assert not {"G0", "G3"} & set(neonxc.markers(cells, "type", among=[*GENES[1:3], *GENES[4:]]).panel)
+    assert neonxc.markers(cells, "type", min_fraction=0.995).table.loc["B", "rule"] == ""
+    cells.obs["type"] = cells.obs["type"].where(TYPES != "NK")
+    assert neonxc.markers(cells, "type").table.index.tolist() == ["B", "T4", "T8"]
+
+
+def test_what_is_stored():
+    cells = planted()
+    found = neonxc.markers(cells, "type", key_added="mine")
+    stored = cells.uns["mine"]
+    assert stored["names"].dtype.names == ("B", "NK", "T4", "T8")
+    assert set(stored["names"]["T4"][:2]) == {"G2", "G3"}
+    assert stored["names"]["T4"][:2].tolist() == [test.name for test in found.rules.clusters["T4"][0].conditions]
+    assert len({*stored["names"]["B"]}) == len(stored["scores"]["B"]) == 10
+    assert stored["scores"]["B"][0] > 3
+    assert stored["logfoldchanges"]["B"][0] > 3
+    assert np.isnan(stored["pvals_adj"]["B"]).all()
+    assert stored["panel"] == found.panel
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groupby": "typ"}, r"adata.obs has no column \['typ'\] \(did you mean 'type'\?\)"),
+        ({"groupby": "x"}, "at least two clusters of at least 3 cells, got 1 clusters"),
+        ({"layer": "counts"}, r"adata.layers has no column \['counts'\]"),
+        ({"use_raw": True}, "use_raw=True needs adata.raw"),
+        ({"among": ["G1", "CD3E"]}, r"among has genes that the expression lacks: \['CD3E'\]"),
+        ({"max_genes": 0}, "max_genes needs a whole number >= 1"),
+        ({"min_fraction": 2}, "min_fraction needs"),
+        ({"beta": -1}, "beta needs"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        neonxc.markers(planted(), **{"groupby": "type", **options})
+
+
+def test_errors_of_cells():
+    cells = planted()
+    cells.obs["few"] = np.where(np.arange(300) < 2, "rare", "common")
+    with pytest.raises(ValueError, match=r"fewer cells in {'rare': 2}"):
+        neonxc.markers(cells, "few")
+    cells.var_names = pd.Index(["G0", *GENES[:-1]])
+    with pytest.raises(ValueError, match=r"same name: \['G0'\]; call adata.var_names_make_unique"):
+        neonxc.markers(cells, "type")
+
+
+def test_scanpy_draws_and_stores_them(tmp_path, monkeypatch):
+    scanpy = pytest.importorskip("scanpy")
+    cells = scanpy.datasets.pbmc68k_reduced()
+    found = neonxc.markers(cells, "louvain")
+    assert found.table["f_beta"].mean() > 0.75
+    assert len(found.panel) <= 2 * len(found.table)
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    cells = scanpy.read_h5ad(tmp_path / "cells.h5ad")
+    table = scanpy.get.rank_genes_groups_df(cells, "3", key="markers")
+    assert table["names"][0] in found.table.loc["3", "genes"]
+    assert cells.uns["markers"]["table"]["rule"].tolist() == found.table["rule"].tolist()
+    drawn = scanpy.pl.rank_genes_groups_dotplot(
+        cells, key="markers", n_genes=3, dendrogram=False, show=False, return_fig=True
+    )
+    assert set(found.panel) <= set(np.ravel(drawn.var_names))
+    backed = scanpy.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    assert neonxc.markers(backed, "louvain").table.equals(found.table)
+
+
+def test_searched_cells_are_limited(monkeypatch):
+    monkeypatch.setattr(expression, "SEARCHED", 100)
+    found = neonxc.markers(planted(), "type")
+    assert found.table["f_beta"].min() > 0.85
+    assert sum(rule.counts.of_cluster for rule in found.rules) == 200, "counts are of all training cells"

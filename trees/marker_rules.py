@@ -1,0 +1,223 @@
+"""Marker rules of single cells: conditions on at most a few genes that describe every cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neonxc.common.arguments import check_number, check_whole
+from neonxc.common.progress import progress_bar
+from neonxc.rules.collection import Rules, counted
+from neonxc.rules.condition import Condition
+from neonxc.trees.expression import Expression
+from neonxc.trees.one_rule import best_rule
+
+Tests = tuple[Condition, ...]
+Found = tuple[Tests, float]  # conditions of a rule, and its F-beta score
+
+STORED = 10  # genes per cluster in ``adata.uns``, as many as scanpy draws
+REDUNDANT = 0.02  # F-beta that a rule may lose for a smaller panel
+
+
+@dataclass(frozen=True, repr=False)
+class Markers:
+    """Result of :func:`markers`.
+
+    Attributes
+    ----------
+    rules : Rules
+        One rule per cluster. The ``counts`` are of the cells on which they were found, ``held_out`` of the others.
+    panel : list of str
+        The genes of all rules.
+    table : DataFrame [K]
+        For every cluster its ``genes`` and ``rule`` as texts, empty if no rule was found; ``precision``,
+        ``recall`` and ``f_beta`` on the held-out cells, 0 to 1, and the number of these ``cells``.
+    """
+
+    rules: Rules
+    panel: list[str]
+    table: pd.DataFrame
+
+    @property
+    def _printed(self) -> pd.DataFrame:
+        return self.table.drop(columns="genes").round(2)
+
+    @property
+    def _panel_text(self) -> str:
+        return f"panel of {len(self.panel)} genes: {', '.join(self.panel)}"
+
+    def __str__(self) -> str:
+        return f"{self._printed.to_string()}\n{self._panel_text}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"{self._printed.to_html()}<p>{self._panel_text}</p>"
+
+
+def markers(
+    adata: Any,
+    groupby: str,
+    *,
+    max_genes: int = 3,
+    beta: float = 0.5,
+    min_fraction: float = 0.25,
+    layer: str | None = None,
+    use_raw: bool | None = None,
+    among: Sequence[str] | None = None,
+    random_state: Any = 0,
+    key_added: str = "markers",
+) -> Markers:
+    """Find a rule of at most a few genes for every cluster of cells, and a joint panel of genes.
+
+    Candidates are the genes of the largest effect sizes (Cohen's d) between a cluster and all other cells, and
+    between it and each of the two nearest clusters. The rule is the best leaf of small trees of these genes, by
+    the F-beta score. Then genes are removed from the panel as long as no rule becomes worse by more than 0.02.
+    Rules are found on two thirds of the cells, of which at most 20,000 are searched, and measured on the others.
+    Matrices are read block by block and stay sparse.
+
+    Parameters
+    ----------
+    adata : AnnData [cells, genes]
+        Expression, usually logarithms of normalised counts.
+    groupby : str
+        Column of ``adata.obs`` with the clusters. Cells without a cluster (missing) are left out.
+    max_genes : int
+        Maximum number of genes of a rule.
+    beta : float
+        Weight of the recall against the precision in the F-beta score; 0.5 prefers precise rules.
+    min_fraction : float
+        Share of the cells, 0 to 1, on at least one side of a comparison that must express a gene (values above 0).
+    layer : str, optional
+        Layer of `adata` that is read in place of ``adata.X``.
+    use_raw : bool, optional
+        Whether ``adata.raw`` is read. Default, as in scanpy: if it is there and no `layer` is given.
+    among : sequence of str, optional
+        Genes that rules may use; default: all.
+    random_state : int, RandomState or None
+        Seed of the choice of held-out cells.
+    key_added : str
+        Entry of ``adata.uns`` in which the result is stored in the layout of ``scanpy.tl.rank_genes_groups``, so
+        that ``scanpy.pl.rank_genes_groups_dotplot(adata, key="markers")`` draws it: the genes of each cluster's
+        rule first, then further candidates, with Cohen's d as scores. P-values are NaN, because tests on the
+        cells in which the clusters were found mean nothing. ``table`` and ``panel`` are stored as well.
+
+    Returns
+    -------
+    Markers
+
+    Raises
+    ------
+    ValueError
+        Unknown columns, layers or genes, repeated names of genes, parameters out of range, fewer than two
+        clusters, or a cluster of fewer than three cells.
+
+    References
+    ----------
+    .. [1] B. Aevermann et al., "A machine learning method for the discovery of minimum marker gene combinations
+       for cell type identification from single-cell RNA sequencing", Genome Research, 2021 (F-beta of markers).
+
+    Examples
+    --------
+    >>> import neonxc, scanpy  # doctest: +SKIP
+    >>> cells = scanpy.datasets.pbmc68k_reduced()  # doctest: +SKIP
+    >>> print(neonxc.markers(cells, "louvain"))  # doctest: +SKIP
+    """
+    check_whole("max_genes", max_genes)
+    check_number("min_fraction", min_fraction, 1)
+    check_number("beta", beta)
+    raw = layer is None and adata.raw is not None if use_raw is None else use_raw
+    data = Expression.of(adata, groupby, layer, raw, among, random_state)
+    candidates = [data.candidates(g, min_fraction) for g in range(len(data.clusters))]
+    sample, codes = data.sample(np.unique(np.concatenate(candidates)))
+
+    def rule_of(g: int, genes: Sequence[str]) -> Found:
+        return best_rule(sample[[*genes]], codes == g, length=max_genes, beta=beta) if len(genes) else ((), 0.0)
+
+    found = [rule_of(g, data.names[own]) for g, own in enumerate(progress_bar(candidates, desc="markers"))]
+    chosen = _without_redundancy(found, rule_of)
+    panel = _genes(chosen)
+    place = {name: position for position, name in enumerate(data.names.tolist())}
+    rules = [
+        (label, tuple(replace(one, column=replace(one.column, position=place[one.name])) for one in tests))
+        for label, tests in zip(data.clusters.tolist(), chosen, strict=True)
+        if tests
+    ]
+    columns = np.array([place[name] for name in panel], dtype=int)
+    (seen, own), (other, others) = (data.read(cells, columns) for cells in (data.train, data.test))
+    measured = counted(rules, seen, data.clusters[own], len(place)).measure(other, data.clusters[others])
+    sizes = pd.Series(np.bincount(others), data.clusters, name="cells").rename_axis(groupby)
+    made = Markers(measured, panel, _table(measured, sizes, beta))
+    parameters = {"groupby": groupby, "use_raw": raw, "layer": layer, "max_genes": max_genes, "beta": beta}
+    adata.uns[key_added] = _stored(made, data, candidates, parameters)
+    return made
+
+
+def _genes(rules: Iterable[Tests]) -> list[str]:
+    """The genes of rules, each once."""
+    return [*dict.fromkeys(test.name for tests in rules for test in tests)]
+
+
+def _expressed(tests: Tests) -> bool:
+    """Whether a gene has to be above a threshold."""
+    return any(test.low > -np.inf for test in tests)
+
+
+def _without_redundancy(found: list[Found], rule_of: Callable[[int, list[str]], Found]) -> list[Tests]:
+    """Remove genes from the panel, those of the fewest rules first, as long as no rule becomes worse.
+
+    A rule must not be left with genes that are absent alone.
+    """
+    rules = [tests for tests, _ in found]
+    uses = Counter(gene for tests in rules for gene in _genes([tests]))
+    for gene in sorted(uses, key=uses.__getitem__):
+        rest = [name for name in _genes(rules) if name != gene]
+        new = {g: rule_of(g, rest) for g, tests in enumerate(rules) if gene in _genes([tests])}
+        if all(score >= found[g][1] - REDUNDANT and _expressed(tests) for g, (tests, score) in new.items()):
+            rules = [new[g][0] if g in new else tests for g, tests in enumerate(rules)]
+    return rules
+
+
+def _table(rules: Rules, sizes: pd.Series, beta: float) -> pd.DataFrame:
+    """Rules and held-out measures, one row per cluster."""
+    none = {"genes": "", "rule": "", "precision": np.nan, "recall": 0.0, "f_beta": 0.0}
+    rows = dict.fromkeys(sizes.index, none)
+    for rule in rules:
+        counts = rule.held_out or rule.counts
+        rows[rule.label] = {
+            "genes": ", ".join(test.name for test in rule.conditions),
+            "rule": rule.text(),
+            "precision": counts.precision,
+            "recall": counts.coverage,
+            "f_beta": counts.f_score(beta),
+        }
+    return pd.DataFrame([*rows.values()], sizes.index).assign(cells=sizes)
+
+
+def _stored(
+    made: Markers, data: Expression, candidates: list[np.ndarray], parameters: dict[str, Any]
+) -> dict[str, Any]:
+    """The entry of ``adata.uns``: a field per cluster in arrays of records, as scanpy stores them."""
+    columns: dict[str, dict[str, np.ndarray]] = {key: {} for key in ("names", "scores", "logfoldchanges", "pvals")}
+    own = {rule.label: [test.column.position for test in rule.conditions] for rule in made.rules}
+    for g, label in enumerate(data.clusters.tolist()):
+        others = data.others(g)
+        d, _ = data.effects(g, others)
+        first = [*own.get(label, []), *candidates[g].tolist(), *np.argsort(-np.abs(d), kind="stable").tolist()]
+        genes = [*dict.fromkeys(first)][:STORED]
+        rest = np.average(data.means[others], axis=0, weights=data.counts[others])[genes]
+        with np.errstate(over="ignore", invalid="ignore"):  # of values that are no logarithms
+            change = np.log2((np.expm1(data.means[g, genes]) + 1e-9) / (np.expm1(rest) + 1e-9))
+        nothing = np.full(len(genes), np.nan)
+        found = (data.names[genes].astype(object), d[genes].astype(np.float32), change.astype(np.float32), nothing)
+        for key, values in zip(columns, found, strict=True):
+            columns[key][str(label)] = values
+    records = {key: pd.DataFrame(values).to_records(index=False) for key, values in columns.items()}
+    described = {"reference": "rest", "method": "neonxc.markers", "corr_method": "none", **parameters}
+    table = made.table.set_axis(made.table.index.astype(str))
+    return {"params": described, **records, "pvals_adj": records["pvals"], "table": table, "panel": made.panel}
