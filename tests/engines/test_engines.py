@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "engines.md").read_text(encoding="utf-8"), re.S)
-PRINTED = {"spark": [r"cluster 0", r"178 \d+", "True"], "ray": ["178 True"], "dask": ["178 True"]}
+PRINTED = {"spark": [r"cluster 0", r"178 \d+", "True"], "ray": ["178", "True"], "dask": ["178", "True"]}
 
 
 @pytest.mark.engines
@@ -28,3 +28,9 @@ def test_recipes(engine, tmp_path):
     assert ran.returncode == 0, ran.stderr[-3000:]
     for line in PRINTED[engine]:
         assert re.search(line, ran.stdout), ran.stdout
+
+
+@pytest.mark.parametrize("block", BLOCKS[1:])
+def test_recipes_are_short(block):
+    lines = [line for line in block.split("\n") if line and not line.startswith("#")]
+    assert len(lines) <= 15
