@@ -33,7 +33,7 @@ class Coding(NamedTuple):
 
     def codes(self, column: pd.Series) -> np.ndarray:
         """Codes of a column, [n]; -1 for unknown values."""
-        places, found = pd.factorize(column.array)
+        places, found = pd.factorize(column)
         if self.edges is None:
             known = {value: code for code, value in enumerate(self.values)}
             codes: Any = [known.get(level(value), -1) for value in found]
@@ -73,7 +73,7 @@ def fit_coding(
     present = column.dropna()
     edges, gaps, whole = None, [], False
     if dtype.kind not in "fiu":
-        different = pd.unique(present.array)
+        different = present.unique()
         if plain_only and not all(isinstance(plain(value), PLAIN) for value in different):
             kind = type(different[0]).__name__
             raise ValueError(f"column {name!r} holds objects of type {kind}; convert them by astype(str)")

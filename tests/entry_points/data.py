@@ -13,6 +13,10 @@ IMAGES = torch.from_numpy(np.random.default_rng(0).random((4, 3, 8, 8)))
 TEXTS = ["the cat and the dog", "dog and cat barks", "sun and moon shine", "moon shine, bright sun", "cat barks"]
 
 
+# of the features below; their norms differ, so that features of zero have one nearest center
+CORNERS = torch.eye(3, 6, dtype=torch.float64) * torch.tensor([[1.0], [1.1], [1.2]])
+
+
 def features():
     """A feature network to maps [N, 6, 4, 4]."""
     torch.manual_seed(0)

@@ -16,7 +16,7 @@ from neonxc import evaluation, plot
 from neonxc.models import SCAN, BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable
 from neonxc.trees import ExShallow
 
-from .data import CENTERS, IMAGES, POINTS, X, Y, features, locations
+from .data import CENTERS, CORNERS, IMAGES, POINTS, X, Y, features, locations
 from .table import entry
 
 
@@ -115,7 +115,7 @@ def files(at):
     beta = BetaInterpretable(3, 0.6).fit(x, foi=at(Y))
     strong = StronglyInterpretable(3).fit(x, foi=at(Y))
     net = neonxc.neuralize(at(CENTERS), x)
-    of_maps = neonxc.neuralize(at(torch.eye(3, 6, dtype=torch.float64)), images, at(features()))
+    of_maps = neonxc.neuralize(at(CORNERS), images, at(features()))
     found = kept([tree, tree.tree_, KCenter(3).fit(x), beta, strong, net, neonxc.neuralize(tree, x)], x, at)
     with tempfile.TemporaryDirectory() as folder:
         neonxc.save(of_maps, Path(folder, "saved"))
@@ -158,6 +158,6 @@ def pictures(at):
 @entry("plot.to_tensorboard")
 def tensorboard(at):
     writer, images = Mock(), at(IMAGES)
-    net = neonxc.neuralize(at(torch.eye(3, 6, dtype=torch.float64)), images, at(features()))
+    net = neonxc.neuralize(at(CORNERS), images, at(features()))
     plot.to_tensorboard(writer, 0, net, images)
     return [call.args[1] for call in writer.method_calls[1:]]
