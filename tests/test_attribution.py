@@ -34,7 +34,7 @@ from witnesses import (
 import neonxc
 from neonxc import NEON
 from neonxc.head.competition import take_most
-from neonxc.lrp import Composite, Epsilon
+from neonxc.lrp import Composite, Epsilon, Gamma
 from neonxc.trees import ExKMC
 
 X = blobs(k=5)
@@ -486,67 +486,120 @@ def test_columns_of_any_other_size(scale, kind, iris_net):
 # --- along the way from a baseline --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["linear", "midpoint"])
+def contrasts_of(x, c, others, centers):
+    far = ((x - centers) ** 2).sum(1)
+    return far[others] - far[c]
+
+
 @pytest.mark.parametrize("steps", [1, 3])
-def test_rivals_on_the_way_by_loops(rule, steps):
+def test_competitors_on_the_straight_line_by_loops(steps):
     rng = np.random.default_rng(0)
     centers, X, b = rng.normal(size=(5, 4)), rng.normal(size=(20, 4)), rng.normal(size=4)
     net = neonxc.neuralize(centers, X)
-    found = NEON(net, along=b, steps=steps, head_rule=rule).attribute(X)
+    found = NEON(net, along=b, steps=steps, head_rule="midpoint").attribute(X)
     for n, x in enumerate(X):
         c = int(((x - centers) ** 2).sum(1).argmin())
         others = [k for k in range(5) if k != c]
-        slope = 2 * (centers[c] - centers[others])
-
-        def contrasts(x, c=c, others=others):
-            far = ((x - centers) ** 2).sum(1)
-            return far[others] - far[c]
-
         way = [b + (i + 0.5) / steps * (x - b) for i in range(steps)]
-        if rule == "linear":
-            mean = np.zeros(4)
-            for point in way:
-                h = contrasts(point)
-                weights = softmin(h, net.beta)
-                share = weights * (h < 0) if h.min() < 0 else weights * h.min() / h
-                mean += share / share.sum() @ slope / steps
-            assert np.allclose(found[n], (x - b) * mean, rtol=1e-8, atol=1e-10)
-        else:
-            weights = np.mean([softmin(contrasts(point), net.beta) for point in way], axis=0)
-            h = contrasts(x)
-            middle = (centers[c] + centers[others]) / 2
-            expected = (weights * h.min() / h) @ (slope * (x - middle))
-            assert np.allclose(found[n], expected, rtol=1e-8, atol=1e-10)
-            assert found[n].sum() == pytest.approx(h.min(), rel=1e-9)
+        weights = np.mean([softmin(contrasts_of(point, c, others, centers), net.beta) for point in way], axis=0)
+        h = contrasts_of(x, c, others, centers)
+        middle = (centers[c] + centers[others]) / 2
+        expected = (weights * h.min() / h) @ (2 * (centers[c] - centers[others]) * (x - middle))
+        assert np.allclose(found[n], expected, rtol=1e-8, atol=1e-10)
+        assert found[n].sum() == pytest.approx(h.min(), rel=1e-9)
 
 
-def test_the_way_through_a_network_is_that_of_gradients():
+@pytest.mark.parametrize("beta", [None, 0.7])
+@pytest.mark.parametrize("groups", [None, [0, 0, 1, 2, 2, 3]])
+def test_the_way_in_order_of_relevance_by_loops(groups, beta):
+    rng, steps = np.random.default_rng(0), 9
+    centers, X, b = rng.normal(size=(5, 6)), rng.normal(size=(20, 6)), rng.normal(size=6)
+    X[:, 3] = np.where(np.arange(20) < 10, b[3], X[:, 3])  # no effect: not in the order
+    net = neonxc.neuralize(centers, X)
+    explainer = NEON(net, along=b, steps=steps, groups=groups, beta=beta)
+    found = explainer.estimate(X)
+    assert np.array_equal(found.relevance, explainer.attribute(X))
+    own = np.arange(6) if groups is None else np.array(groups)
+    for n, x in enumerate(X):
+        c = int(((x - centers) ** 2).sum(1).argmin())
+        others = [k for k in range(5) if k != c]
+        logit = contrasts_of(x, c, others, centers).min()
+        slopes = []
+        for step in range(steps):
+            if step < 2:
+                point = b + (step + 0.5) / 2 * (x - b)
+            else:
+                sums = np.bincount(own, np.sum(slopes, axis=0))
+                order = [group for group in np.argsort(-sums, kind="stable") if sums[group] != 0]
+                share = ((step - 1.5) * (5**0.5 - 1) / 2) % 1
+                faded = np.zeros(own.max() + 1)
+                for place, group in enumerate(order):
+                    faded[group] = 1 / (1 + np.exp(-10 * (share - (place + 0.5) / len(order))))
+                point = b + faded[own] * (x - b)
+            h = contrasts_of(point, c, others, centers)
+            weights = softmin(h, 1 / logit if beta is None else beta) * logit / (logit + abs(h.min()))
+            slopes.append((x - b) * (weights @ (2 * (centers[c] - centers[others]))))
+        assert np.allclose(found.relevance[n], np.mean(slopes, axis=0), rtol=1e-8, atol=1e-10)
+        of_groups = np.stack([np.bincount(own, one) for one in slopes])
+        error = of_groups.std(0, ddof=1) / steps**0.5
+        assert np.allclose(found.stderr[n], error, atol=1e-9)
+        start = contrasts_of(b, c, others, centers).min()
+        assert float(found.residual[n]) == pytest.approx(logit - start - found.relevance[n].sum())
+
+
+def test_the_way_through_a_network():
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
     net = neonxc.neuralize(torch.rand(2, 5, dtype=torch.float64), features=encoder)  # one rival: no shares
     x = torch.rand(3, 2, 6, 6, dtype=torch.float64)
-    target = net(x).argmax(1)
-    expected = IntegratedGradients(net).attribute(x, target=target, n_steps=2, method="riemann_middle")
-    found = NEON(net, along=0.0).attribute(x)
-    assert torch.allclose(found, expected, rtol=1e-6, atol=1e-9)
+    logit, target = net(x).max(1)
+
+    def gradient(at):
+        at = at.detach().requires_grad_()
+        own = net(at).gather(1, target[:, None])[:, 0]
+        weight = (logit / (logit + own.abs()))[:, None, None, None]
+        return (weight * x * torch.autograd.grad(own.sum(), at)[0]).detach()
+
+    expected = (gradient(x / 4) + gradient(x * 3 / 4)) / 2
+    groups = torch.arange(36).view(6, 6).expand(2, 6, 6)  # pixels
+    for option, sums in ((None, expected.sum(1, keepdim=True)), ("channels", expected.sum((2, 3), keepdim=True))):
+        two, three = (NEON(net, along=0.0, steps=steps, groups=option).attribute(x) for steps in (2, 3))
+        assert torch.allclose(two, expected, rtol=1e-6, atol=1e-12)
+        place = sums.flatten(1).argsort(descending=True).argsort() + 0.5
+        share = torch.sigmoid(10 * (0.309017 - place / sums[0].numel()))  # of the third point
+        point = share.view_as(sums) * x
+        assert torch.allclose(3 * three - 2 * two, gradient(point), rtol=1e-5, atol=1e-9)
+    numbered = NEON(net, along=0.0, groups=groups)
+    assert torch.equal(numbered.attribute(x), NEON(net, along=0.0).attribute(x))
+    each = NEON(net, along=0.0, groups=groups.expand(3, 2, 6, 6))  # numbers for every input, as of superpixels
+    assert torch.equal(each.attribute(x), numbered.attribute(x))
+    composite = Composite(Gamma(0.25))
+    assert not torch.allclose(NEON(net, composite, along=0.0).attribute(x), NEON(net, along=0.0).attribute(x))
     assert NEON(net, along=0.0, head_rule="midpoint").attribute(x).shape == x.shape
 
 
 def test_baselines(iris_net):
     series = load_iris(as_frame=True).data.mean()
     found = NEON(iris_net, along=series).attribute(IRIS)
-    assert np.array_equal(found, NEON(iris_net, along=IRIS.mean(0)).attribute(IRIS))
+    assert np.allclose(found, NEON(iris_net, along=IRIS.mean(0)).attribute(IRIS))
     cases = (("mean", "a number or a baseline"), (np.nan, "finite"), (True, "finite"), (1j, "finite"))
     for along, message in cases:
         with pytest.raises(ValueError, match=f"along needs {message}"):
             NEON(iris_net, along=along)
     for call in ("thresholds", "summary", "residual", "heatmaps"):
-        with pytest.raises(ValueError, match="along is supported by attribute only"):
+        with pytest.raises(ValueError, match="along is supported by attribute and estimate only"):
             getattr(NEON(iris_net, along=0.0), call)(IRIS)
     with pytest.raises(ValueError, match=r"baseline shaped like one input, \[4\], got \[3\]"):
         NEON(iris_net, along=np.zeros(3)).attribute(IRIS)
     with pytest.raises(ValueError, match="steps needs a whole number >= 1"):
         NEON(iris_net, along=0.0, steps=0)
+    with pytest.raises(ValueError, match="groups needs along"):
+        NEON(iris_net, groups="pixels")
+    with pytest.raises(ValueError, match="groups needs whole numbers"):
+        NEON(iris_net, along=0.0, groups=[0, 1]).attribute(IRIS)
+    for explainer in (NEON(iris_net), NEON(iris_net, along=0.0, head_rule="midpoint")):
+        with pytest.raises(ValueError, match="estimate needs a baseline"):
+            explainer.estimate(IRIS)
 
 
 @pytest.mark.parametrize("beta", [0.0, None, np.inf])

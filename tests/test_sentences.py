@@ -1,5 +1,6 @@
 """Sentence encoders and pairs, with random weights: every architecture, tokenizer and entry point."""
 
+import math
 import subprocess
 import sys
 
@@ -403,18 +404,38 @@ def test_tokens_are_no_images():
 def test_on_the_way_from_masked_words(encoder):
     ids, centers = encoder.encode(TEXTS), encoder.points(TEXTS[::2]).numpy()
     net = neonxc.neuralize(centers, TEXTS, features=encoder)
-    found = NEON(net, along="mask", steps=64).attribute(TEXTS, target=0, competitor=1)
     masked = torch.where(ids < 0, -1, encoder.mask_word)
     tokens = [encoder.tokens(ids), encoder.tokens(masked)]
-    assert (found[ids.numpy() < 0] == 0).all()
-    inputs = encoder.inputs(tokens[0]).detach()
-    start = torch.where((tokens[0].word >= 0)[..., None], encoder.inputs(tokens[1].ids[:1, 1:2]), inputs).detach()
-    points = [encoder.embedding(at, tokens[0].mask).detach() for at in (start, inputs)]
-    far = [torch.cdist(some, torch.from_numpy(centers)).square() for some in points]
-    change = (far[1] - far[0]) @ torch.tensor([-1.0, 1.0, 0.0]).double()
+    word, inputs = tokens[0].word, encoder.inputs(tokens[0]).detach()
+    start = torch.where((word >= 0)[..., None], encoder.inputs(tokens[1].ids[:1, 1:2]), inputs).detach()
+
+    def contrast(at):
+        far = torch.cdist(encoder.embedding(at, tokens[0].mask), torch.from_numpy(centers)).square()
+        return far[:, 1] - far[:, 0]
+
+    scale = contrast(inputs).abs().detach()
+
+    def gradient(share):
+        at = (start + share * (inputs - start)).detach().requires_grad_()
+        own = contrast(at)
+        slope = torch.autograd.grad((own * (scale / (scale + own.detach().abs()))).sum(), at)[0]
+        values = ((inputs - start) * slope).sum(2).masked_fill(word < 0, 0.0)
+        return torch.zeros(ids.shape, dtype=values.dtype).scatter_add(1, word.clamp(min=0), values)
+
+    two = (gradient(0.25) + gradient(0.75)) / 2
+    place = two.masked_fill(ids < 0, -math.inf).argsort(1, descending=True).argsort(1) + 0.5
+    share = torch.sigmoid(10 * (0.309017 - place / (ids >= 0).sum(1, keepdim=True)))  # of the third pass
+    three = (2 * two + gradient(share.gather(1, word.clamp(min=0))[..., None])) / 3
     inside = net.predict(TEXTS) != 1  # what is in the competitor gets zeros
-    np.testing.assert_allclose(found.sum(1)[inside], change[torch.from_numpy(inside)], rtol=1e-3, atol=1e-5)
-    for arguments in ({"along": 0.0}, {"along": "zero"}, {"along": "mask", "composite": DETACHED}):
+    for steps, wanted in ((2, two), (3, three)):
+        found = NEON(net, along="mask", steps=steps).attribute(TEXTS, target=0, competitor=1)
+        np.testing.assert_allclose(found[inside], wanted[torch.from_numpy(inside)], rtol=1e-5, atol=1e-9)
+        assert (found[ids.numpy() < 0] == 0).all()
+    by_rules = NEON(net, DETACHED, along="mask").attribute(TEXTS)
+    assert by_rules.shape == found.shape
+    assert not np.allclose(by_rules, NEON(net, along="mask").attribute(TEXTS))
+    assert NEON(net, along="mask").estimate(TEXTS).residual.shape == (len(TEXTS),)
+    for arguments in ({"along": 0.0}, {"along": "zero"}):
         with pytest.raises(ValueError, match="along"):
             NEON(net, **arguments)
 

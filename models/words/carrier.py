@@ -145,8 +145,8 @@ def default_composite() -> Any:
     return Composite(Epsilon(1e-6), functions={torch.softmax: Constant(), F.softmax: Constant()})
 
 
-Run = Callable[[Tensor, Tokens], tuple[Tensor, Callable[[Tensor], Tensor]]]
-"""Embeds texts, and returns a function from multipliers of the embeddings to relevance of the token embeddings."""
+Run = Callable[[Tensor, Tokens, Tensor], tuple[Tensor, Callable[[Tensor], Tensor]]]
+"""Embeds some of the texts; returns a function from multipliers of the embeddings to relevance of the tokens."""
 
 
 class _Encoded(Record):
@@ -159,7 +159,7 @@ class _Encoded(Record):
         self.parts, outputs = [], []
         for some in encoder.batches(x):
             tokens = encoder.tokens(x[some].long())
-            output, back = run(encoder.inputs(tokens).detach(), tokens)
+            output, back = run(encoder.inputs(tokens).detach(), tokens, some)
             self.parts.append((some, tokens.word, back))
             outputs.append(output.detach())
         self.features = torch.cat(outputs)[torch.cat([some for some, *_ in self.parts]).argsort()]
@@ -207,7 +207,7 @@ class Sentences(Words, Backbone):
         """Run the encoder under LRP."""
         from neonxc.lrp import LRP  # loads captum, which networks of tables do without
 
-        def run(inputs: Tensor, tokens: Tokens) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        def run(inputs: Tensor, tokens: Tokens, _: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
             network = _Embedded(self.module, tokens.mask)
             recording = LRP(network, self.composite or default_composite()).record(inputs, several)
             return recording.output, recording.propagate
@@ -218,15 +218,24 @@ class Sentences(Words, Backbone):
         """Texts whose words are masked."""
         return along
 
-    def between(self, base: Any, x: Tensor, share: float) -> Record:
+    def between(self, base: Any, x: Tensor, share: Any) -> Record:
         """Run the encoder a share of the way from the masked words to the words, to attribute the difference."""
-        encoder = self.module
+        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
+
+        encoder, composite = self.module, self.composite
         mask = encoder.inputs(torch.tensor(encoder.tokenizer.mask_token_id, device=x.device)).detach()
 
         @torch.enable_grad()
-        def run(inputs: Tensor, tokens: Tokens) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        def run(inputs: Tensor, tokens: Tokens, some: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
             change = (inputs - mask) * (tokens.word >= 0)[..., None]
-            at = (inputs - (1 - share) * change).requires_grad_()
+            own = share
+            if isinstance(share, Tensor):  # of every word
+                own = share[some].gather(1, tokens.word.clamp(min=0))[..., None].to(inputs)
+            at = inputs - (1 - own) * change
+            if composite is not None:
+                recording = LRP(_Embedded(encoder, tokens.mask), composite).record(at)
+                return recording.output, lambda start: change * recording.multiplier(start)
+            at.requires_grad_()
             output = encoder.embedding(at, tokens.mask)
             return output, lambda start: change * torch.autograd.grad(output, at, start)[0]
 

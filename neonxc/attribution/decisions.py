@@ -1,19 +1,18 @@
-"""The cluster decisions that NEON explains: for a target and a competitor, or along a path from a baseline."""
+"""The cluster decisions that NEON explains: for a target, against all competitors or one of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.carriers import Carrier, Decide, HeadRule, rows
+from neonxc.carriers import Decide, rows
 from neonxc.common.targets import as_columns, check_columns
 from neonxc.head import Decision, Head
-from neonxc.head.competition import Path, Share, slopes_of_most, softmin, take_most
+from neonxc.head.competition import Path, Share, take_most
 from neonxc.network import NeuralizedClustering
 
 
@@ -49,7 +48,7 @@ class Decisions:
         columns: Tensor,
         rival: Tensor | None = None,
         wanted: Tensor | None = None,
-        share: Share | Tensor = take_most,
+        share: Callable[[slice], Share] = lambda block: take_most,
     ) -> Decide:
         """The decisions for one column per point.
 
@@ -61,15 +60,14 @@ class Decisions:
             The only competitor of each point. Default: all others compete.
         wanted : Tensor [n], optional
             1 for the points to explain and 0 for the others, whose relevance is 0.
-        share : callable or Tensor [n, L]
-            Computes the competitors' shares, or their weights.
+        share : callable
+            Returns the function that computes the competitors' shares of a block of points.
         """
 
         @torch.no_grad()
         def decide(block: slice) -> Decision:
             x, other = points[block], None if rival is None else rival[block]
-            shares = partial(take_most, weights=share[block]) if isinstance(share, Tensor) else share
-            decision = self.net.head.decision(x, columns[block], self.stiffness, other, shares)
+            decision = self.net.head.decision(x, columns[block], self.stiffness, other, share(block))
             if wanted is None:
                 return decision
             return replace(decision, weights=decision.weights * wanted[block, None])
@@ -77,14 +75,13 @@ class Decisions:
         return decide
 
     @torch.no_grad()
-    def weights(self, a: Tensor, columns: Tensor, rival: Tensor | None) -> Tensor:
-        """The soft minimum's weights [n, L] of the competitors of a target at features `a`."""
+    def contrasts(self, a: Tensor, columns: Tensor, rival: Tensor | None) -> Tensor:
+        """The contrasts [n, L] of a target with its competitors at features `a`; infinite for what is none."""
         competition = self.net.head.competition
 
         def of_block(block: slice, x: Tensor) -> Tensor:
             other = None if rival is None else rival[block]
-            contrasts = competition.evidence(self.net.head.values(x), columns[block], other)[0]
-            return softmin(contrasts, self.stiffness).nan_to_num()
+            return competition.evidence(self.net.head.values(x), columns[block], other)[0]
 
         return self.net.carrier.each(rows(a), of_block)
 
@@ -154,43 +151,3 @@ def restricted(decide: Decide, neurons: Tensor, block: slice) -> Decision:
     """The contribution of some neurons, a mask [M], to decisions."""
     decision = decide(block)
     return replace(decision, weights=decision.weights * neurons)
-
-
-def as_baseline(along: Any) -> Tensor:
-    """A user's baseline as a finite tensor."""
-    try:
-        base = along if isinstance(along, Tensor) else torch.tensor(np.array(along))
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"along needs a number or a baseline shaped like one input, got {along!r}") from None
-    if base.dtype == torch.bool or base.is_complex() or not bool(base.isfinite().all()):
-        raise ValueError(f"along needs finite numbers, got {along!r}")
-    return base.detach()
-
-
-def relevance_from_baseline(
-    carrier: Carrier,
-    decisions: Decisions,
-    x: Tensor,
-    along: Any,
-    steps: int,
-    rule: HeadRule,
-    target: Any,
-    competitor: Any,
-) -> Tensor:
-    """Relevance [N, ...] of inputs x [N, ...]; :class:`neonxc.NEON` describes the two rules in its notes."""
-    base = carrier.baseline(along, x)
-    a = carrier.features(x).detach()
-    columns, wanted = decisions.columns(a, target)
-    rival = decisions.rivals(a, columns, target, competitor)
-    shares = [(i + 0.5) / steps for i in range(steps)]
-    if rule == "linear":
-        total: Any = 0.0
-        for share in shares:
-            record = carrier.between(base, x, share)
-            decide = decisions.of_columns(rows(record.features), columns, rival, wanted, slopes_of_most)
-            total = total + record.change(decide, base, x) / steps
-        return total
-    path = (base + share * (x - base) for share in shares)
-    weights = [decisions.weights(carrier.features(point), columns, rival) for point in path]
-    decide = decisions.of_columns(rows(a), columns, rival, wanted, torch.stack(weights).mean(0))
-    return next(carrier.record(x).relevance([decide], "midpoint"))

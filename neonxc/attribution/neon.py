@@ -13,10 +13,12 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from neonxc.attribution.decisions import Decisions, as_baseline, relevance_from_baseline, restricted, tree_tests
+from neonxc.attribution.along import Estimate, Way, as_baseline
+from neonxc.attribution.decisions import Decisions, restricted, tree_tests
 from neonxc.attribution.permutation import permuted
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
+from neonxc.carriers.groups import groups_of
 from neonxc.common.arguments import check_whole
 from neonxc.common.modules import takes_tokens
 from neonxc.common.processes import Ranks
@@ -53,11 +55,15 @@ class NEON(Attribution):
         logit.
     along : float, array with the shape of one input, or "mask", optional
         A baseline, such as 0 for the activations of a network, and "mask" for texts of a sentence encoder, whose
-        words are then masked. The target is then explained against the
-        competitors that it has to beat on the way from the baseline to the input, and not only against those at
-        the input; see Notes. Only :meth:`attribute` supports it.
+        words are then masked. The target is then explained against the competitors that it has to beat on the way
+        from the baseline to the input, and not only against those at the input; see Notes. :meth:`attribute` and
+        :meth:`estimate` support it.
     steps : int
-        Number of points on the way from the baseline, at least 1. The default 2 takes t = 1/4 and 3/4.
+        Number of points on the way from the baseline, each of which takes a pass through the network; at least 1.
+    groups : "pixels", "channels", int or array of int, optional
+        Features that are missing together on the way, as in :func:`neonxc.evaluation.pixel_flipping`: all channels
+        of a place (the default for images), all places of a channel, patches of so many pixels squared, or group
+        numbers. By default columns and words are groups of their own. Only for the linear head rule.
 
     Raises
     ------
@@ -69,14 +75,19 @@ class NEON(Attribution):
 
     Notes
     -----
-    With a baseline b, the target is that of x, and the competitors are weighted at ``x_t = b + t (x - b)``.
+    With a baseline b, the target is that of x.
 
     - ``head_rule="linear"``, the default with `along`: the relevance is ``(x - b)`` times the mean of the
-      multipliers at the points x_t, where the shares of the competitors sum to one. LRP in the feature network is
-      the gradient unless a composite is given. The relevance does not sum to the logit but approximately to
-      ``f(x) - f(b)``, as with integrated gradients.
-    - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over the points x_t, and
-      share the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to the logit.
+      multipliers at `steps` points ``b + t (x - b)``. The first two have t = 1/4 and 3/4. At all others, each
+      group of features has its own t, ``sigmoid(10 (s - rank))``: the groups fade in one after the other, that of
+      the largest relevance so far first (rank 0) and that of the least last (rank 1), and s is spread over 0 to 1.
+      The multipliers are those of a soft minimum of stiffness ``1 / |f(x)|`` (unless `beta` is given), times
+      ``|f(x)| / (|f(x)| + |f|)`` with the logit f at the point, so that points far from a decision weigh little.
+      LRP in the feature network is the gradient unless a composite is given. Nothing is drawn at random. The
+      relevance does not sum to the logit; :meth:`estimate` tells how much is missing to ``f(x) - f(b)``.
+    - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over `steps` points on
+      the straight line from b to x, and share the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
+      the logit.
 
     References
     ----------
@@ -103,7 +114,8 @@ class NEON(Attribution):
         beta: float | None = None,
         head_rule: HeadRule | None = None,
         along: Any = None,
-        steps: int = 2,
+        steps: int = 20,
+        groups: Any = None,
     ) -> None:
         """Explain the decisions of a network; the parameters are those of the class."""
         check_network(net, "NEON")
@@ -117,15 +129,16 @@ class NEON(Attribution):
         self.beta = None if beta is None else checked_beta(beta)
         words = net.carrier.missing == "word"
         rules = net.carrier.rules if along is None else ("linear",) if words else ("linear", "midpoint")
-        if along is not None and words:
-            if net.carrier.mask is None or not isinstance(along, str) or along != "mask":
-                raise ValueError(
-                    "along needs numeric inputs: there are no points between a baseline and a text, except for a "
-                    'sentence encoder with a mask token, which takes "mask"'
-                )
-            if composite is not None:
-                raise ValueError('along="mask" uses gradients; leave composite out')
+        masked = net.carrier.mask is not None and isinstance(along, str) and along == "mask"
+        if along is not None and words and not masked:
+            raise ValueError(
+                "along needs numeric inputs: there are no points between a baseline and a text, except for a "
+                'sentence encoder with a mask token, which takes "mask"'
+            )
         check_whole("steps", steps)
+        if groups is not None and along is None:
+            raise ValueError("groups needs along: without a baseline, no features are missing")
+        self.groups = groups
         self.along, self.steps = along if words or along is None else as_baseline(along), steps
         if head_rule is not None and head_rule not in rules:
             raise ValueError(f"head_rule needs {rules[0]!r} for this network, got {head_rule!r}")
@@ -179,8 +192,42 @@ class NEON(Attribution):
             target = list(target)  # points have no locations
         batch = self.carrier.stored(inputs)
         check_room(batch.tensor)
-        relevance = self._in_blocks(batch, self._relevance, target=target, competitor=competitor)
-        return batch.restore(batch.collected(relevance))
+        asked = {"target": target, "competitor": competitor, **self._grouped(batch)}
+        return batch.restore(batch.collected(self._in_blocks(batch, self._relevance, **asked)))
+
+    @reads_tables
+    def estimate(self, inputs: Any, target: Any = None, competitor: Any = None) -> Estimate:
+        """Compute relevance with a baseline, its standard error over the passes, and the rest of the decision.
+
+        Parameters
+        ----------
+        inputs, target, competitor
+            As in :meth:`attribute`.
+
+        Returns
+        -------
+        Estimate
+
+        Raises
+        ------
+        ValueError
+            Invalid arguments, as in :meth:`attribute`, or an explainer without a baseline or of the midpoint rule.
+        """
+        if self.along is None or self.head_rule == "midpoint":
+            raise ValueError("estimate needs a baseline, along=..., and the linear head rule")
+        batch, parts = self.carrier.stored(inputs), []
+        check_room(batch.tensor)
+
+        def explain(x: Tensor, **asked: Any) -> Tensor:
+            way = self._way(x, **asked)
+            relevance, stderr = way.in_order(self.steps)
+            parts.append((stderr, way.residual(relevance)))
+            return relevance
+
+        asked = {"target": target, "competitor": competitor, **self._grouped(batch)}
+        relevance = self._in_blocks(batch, explain, **asked)
+        stderr, residual = (torch.cat(some) for some in zip(*parts, strict=True))
+        return Estimate(batch.restore(batch.collected(relevance)), stderr, residual)
 
     @torch.no_grad()
     @reads_tables
@@ -374,19 +421,26 @@ class NEON(Attribution):
         """The carrier between inputs and head, with this explainer's composite."""
         carrier = self.net.carrier
         if isinstance(carrier, Backbone):
-            by_gradient = self.along is not None and self.head_rule == "linear"
+            by_gradient = self.along is not None and self.head_rule == "linear" and carrier.missing != "word"
             carrier.composite = GRADIENT if self.composite is None and by_gradient else self.composite
         return carrier
 
-    def _relevance(self, x: Tensor, target: Any, competitor: Any = None) -> Tensor:
+    def _relevance(self, x: Tensor, target: Any, competitor: Any = None, groups: Any = None) -> Tensor:
         """Relevance of a block of inputs."""
-        carrier, decisions = self.carrier, self.decisions
         if self.along is not None:
-            return relevance_from_baseline(
-                carrier, decisions, x, self.along, self.steps, self.head_rule, target, competitor
-            )
-        record = carrier.record(x)
+            way = self._way(x, target, competitor, groups)
+            return way.in_order(self.steps)[0] if self.head_rule == "linear" else way.straight(self.steps)
+        decisions, record = self.decisions, self.carrier.record(x)
         return next(record.relevance([decisions.of_target(record.features, target, competitor)], self.head_rule))
+
+    def _way(self, x: Tensor, target: Any, competitor: Any, groups: Any) -> Way:
+        return Way(self.carrier, self.decisions, x, self.along, groups, target, competitor)
+
+    def _grouped(self, batch: Table) -> dict[str, Any]:
+        """The groups [N, D] of the features of the inputs, if some of them are missing on a way."""
+        if self.along is None:
+            return {}
+        return {"groups": groups_of(self.net, self.groups, batch.tensor).expand(len(batch.tensor), -1)}
 
     @property
     def decisions(self) -> Decisions:
@@ -395,7 +449,7 @@ class NEON(Attribution):
 
     def _check_alone(self) -> None:
         if self.along is not None:
-            raise ValueError("along is supported by attribute only; use a NEON without it")
+            raise ValueError("along is supported by attribute and estimate only; use a NEON without it")
 
     def _maps(self, inputs: Any, several: int, decisions: Callable[[Tensor], list[Decide]]) -> Any:
         """Relevance [N, several, ...] of several decisions, summed over the inputs' channels."""

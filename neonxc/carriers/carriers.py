@@ -115,8 +115,8 @@ class Carrier(ABC):
             raise ValueError(f"along needs a number or a baseline shaped like one input, {needed}, got {got}")
         return along.to(x).expand(x.shape[1:])
 
-    def between(self, base: Any, x: Tensor, share: float) -> Record:
-        """Record a forward pass at the points that lie a share of the way from a baseline to the inputs."""
+    def between(self, base: Any, x: Tensor, share: float | Tensor) -> Record:
+        """Record a forward pass a share of the way (one for all or for each feature) from a baseline to inputs."""
         return self.record(base + share * (x - base))
 
     def blocks(self, x: Any) -> Iterator[slice]:

@@ -14,13 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from neonxc.carriers.groups import groups_of
 from neonxc.common.arguments import check_whole, similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
 from neonxc.evaluation.flipping import (
     Flipping,
     fixed_seed,
-    groups_of,
     inputs_of,
     pixel_flipping,
     relevance_of_inputs,

@@ -13,9 +13,9 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
+from neonxc.carriers.groups import groups_of
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
-from neonxc.common.modules import takes_tokens
 from neonxc.common.processes import Ranks
 from neonxc.common.targets import as_columns
 from neonxc.data.distributed import common_rows, numbered, without_rows
@@ -228,42 +228,6 @@ def room(net: nn.Module, x: Tensor) -> int:
     if isinstance(net, NeuralizedClustering) and net.features is None:
         return at_once(4 * x.element_size() * net.head.width, x.device)
     return at_once(network_bytes(x), x.device)
-
-
-def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
-    """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
-    shape = x.shape[1:]
-    if groups is None and isinstance(net, NeuralizedClustering):
-        groups = net.carrier.groups
-    if groups is None:
-        if takes_tokens(net, x):
-            raise ValueError(
-                f"X of shape {list(x.shape)} holds tokens: pass groups, such as torch.arange({shape[0]})[:, None]."
-                f"expand({shape[0]}, {shape[1]}) for one per token"
-            )
-        groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
-    if isinstance(groups, str):
-        if groups not in ("pixels", "channels") or x.ndim < 3:
-            raise ValueError(
-                f'groups needs "pixels" or "channels" (of maps [N, C, ...]) or numbers, got {groups!r}'
-            )
-        places = shape[1:].numel()
-        numbers = torch.arange(places)[None] if groups == "pixels" else torch.arange(shape[0])[:, None]
-        return numbers.expand(shape[0], places).flatten().to(x.device)
-    if isinstance(groups, Integral):
-        if x.ndim != 4 or groups < 1:
-            raise ValueError(
-                f"groups={groups} needs images [N, C, H, W] and a size of at least 1, got {list(x.shape)}"
-            )
-        rows, columns = (torch.arange(length, device=x.device) // int(groups) for length in shape[1:])
-        return (rows[:, None] * (int(columns[-1]) + 1) + columns).expand(shape).flatten()
-    numbers = torch.as_tensor(groups, device=x.device)
-    if numbers.is_floating_point() or numbers.shape not in (shape, x.shape) or int(numbers.min()) < 0:
-        raise ValueError(
-            f"groups needs whole numbers >= 0 shaped like an input, {list(shape)}, or like X; "
-            f"got {numbers.dtype} {list(numbers.shape)}"
-        )
-    return numbers.long().flatten(-len(shape))
 
 
 def relevance_of_inputs(net: nn.Module, relevance: Any, name: str = "relevance") -> Tensor:

@@ -206,8 +206,11 @@ def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = 
     return torch.where(lowest < 0, lost, won).masked_fill(absent, 0.0)
 
 
-def slopes_of_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:
-    """Shares of :func:`take_most`, scaled to sum to 1, to weight the competitors' gradients."""
-    shares = take_most(contrasts, beta)
-    total = shares.sum(dim=1, keepdim=True)
-    return torch.where(total > 0, shares / total, softmin(contrasts, beta).nan_to_num())
+def near_decision(contrasts: Tensor, beta: float | Tensor, scale: Tensor) -> Tensor:
+    """Weight the gradients of contrasts: a soft minimum's weights, less where the decision is far from open.
+
+    The weights [N, L] of a point sum to ``scale / (scale + |f|)``, where f is its least contrast, and `scale`
+    [N, 1] a contrast that is large enough for a decision. Without any competitor they are 0.
+    """
+    least = contrasts.amin(dim=1, keepdim=True).abs()
+    return (softmin(contrasts, beta) * (scale / (scale + least))).nan_to_num()
