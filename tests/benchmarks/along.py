@@ -1,178 +1,225 @@
-"""Pixel-flipping AUC of NEON along the path from zero, of NEON at the input alone, and of other methods.
+"""Pixel-flipping AUC of NEON with a baseline, of NEON at the input alone, and of other methods, on deep features.
 
-A row explains a k-means clustering of a deeper layer's pooled features by the channels of an earlier layer of
-EfficientNet-Lite0 (pretrained, no download). Flipping adds channels to zeros, the most relevant ones first. The
-quartiles of the sum of relevance over f(x) - f(0) measure the completeness of the relevance.
+A row explains a k-means clustering of deeper features by channels of an earlier layer, or by words. Flipping adds
+channels to zeros, or words to masks, the most relevant ones first. Settings were chosen on one half of the 40
+rows; the other half has other layers, data and encoders. "greedy" adds, each time, what raises the network's own
+logit most: how much a method could reach that asks the network at every step. Passes are those of one input; a
+pass of Shapley values, PDA and "greedy" has no backward part.
 
-    python -m tests.benchmarks.along [--full] [--fashion FOLDER] [--json FILE]
-
-The default uses patches of photos, 10 and 100 clusters, and channels of one layer. `--full` uses two layers, two
-seeds and more patches. FOLDER contains the files of Fashion-MNIST, as in Debian's package dataset-fashion-mnist.
+    apt-get install dataset-fashion-mnist && apt-get update -o Acquire::Languages=en
+    python -m tests.benchmarks.along [--half choose] [--explained 32] [--networks FOLDER] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from scipy import stats
-from skimage import data
-from sklearn.cluster import KMeans
-from sklearn.datasets import load_sample_images
-from torch import Tensor, nn
+from torch import Tensor
 
-import neonxc
-from neonxc import NEON, NeuralizedClustering
-from neonxc.evaluation import ZeroImputer, methods, pixel_flipping
-from neonxc.models import EfficientNetLite0
+from neonxc import NEON
+from neonxc.common.progress import hide
+from neonxc.evaluation import MaskImputer, ZeroImputer, methods, pixel_flipping
+from neonxc.lrp import Composite, Gamma
+from tests.benchmarks.deep_rows import Folders, Row, rows
 from tests.benchmarks.timing import Report, Table, progress
 
-SIDE = 64
-LEAST, ALONG, GAINS = "NEON, Eq. 3", "NEON, along", "Gains in AUC"
-SPLITS = ((4, 10), (7, 14))  # last block before the inputs, last block of the features
+ALONG, NEON_AT_X, BOUND = "NEON, along, 20 steps", "NEON", "greedy"
+Method = Callable[[Row, Tensor], Tensor]
+"""Relevance of the inputs of a row for given columns."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """A clustering of features, as a network that takes activations [N, C, h, w], and its identifying settings."""
+def contestants(row: Row) -> dict[str, tuple[Method, float]]:
+    """Return the methods, and the passes that they take per input."""
+    x = row.x
+    units = float((x >= 0).sum(1).float().mean()) if row.in_words else x.shape[1]
+    found: dict[str, tuple[Method, float]] = {
+        "random": (of(methods.random()), 0),
+        "x²": (of(methods.squared), 0),
+        "PDA": (of(methods.pda(_imputer(row), groups=_channels(row))), units),
+        "gradient × input": (of(methods.gradient_x_input), 1),
+        "IG-10": (of(methods.integrated_gradients(10)), 10),
+        "IG-50": (of(methods.integrated_gradients(50)), 50),
+        "Shapley, 10 permutations": (shapley(10), 10 * units),
+        "Shapley, 50 permutations": (shapley(50), 50 * units),
+        NEON_AT_X: (lambda row, target: NEON(row.net).attribute(row.x, target), 1),
+    }
+    if row.in_words:  # numbers of words have no gradient
+        del found["x²"]
+        for name, steps in (("gradient × input", 0), ("IG-10", 10), ("IG-50", 50)):
+            found[name] = (along_words(steps), max(steps, 1))
+    for name, composite, steps in (
+        ("NEON, along, 10 steps", None, 10),
+        (ALONG, None, 20),
+        ("NEON, along, 40 steps", None, 40),
+        ("NEON, along, 20 steps, LRP-γ", Composite(Gamma(0.25)), 20),
+    ):
+        found[name] = (along(steps, composite), steps)
+    return found | {BOUND: (greedy, units * (units + 1) / 2)}
 
-    net: NeuralizedClustering
-    least: float
-    """Beta by Eq. 3."""
-    activations: Tensor
-    names: dict[str, object]
+
+def of(method: methods.Method) -> Method:
+    """A method that needs no more than the network."""
+    return lambda row, target: method(row.net, row.x, target)
 
 
-def patches(count: int) -> Tensor:
-    """Draw random patches [N, 3, SIDE, SIDE] of six photos, in 0..1."""
-    photos = [getattr(data, name)() for name in ("chelsea", "coffee", "astronaut", "rocket")]
-    photos += load_sample_images().images
-    generator = np.random.default_rng(0)
-    found = np.empty((count, SIDE, SIDE, 3), np.uint8)
-    for i in range(count):
-        photo = photos[i % len(photos)]
-        top, left = (int(generator.integers(length - SIDE)) for length in photo.shape[:2])
-        found[i] = photo[top : top + SIDE, left : left + SIDE]
-    return torch.from_numpy(found).permute(0, 3, 1, 2).float() / 255
+def along(steps: int, composite: Composite | None) -> Method:
+    def method(row: Row, target: Tensor) -> Tensor:
+        options: dict[str, Any] = {"along": "mask"} if row.in_words else {"along": 0.0, "groups": "channels"}
+        return NEON(row.net, composite, steps=steps, **options).attribute(row.x, target)
+
+    return method
 
 
-def garments(folder: Path, count: int) -> Tensor:
-    """Load images [N, 3, SIDE, SIDE] of Fashion-MNIST, in 0..1."""
-    with gzip.open(folder / "train-images-idx3-ubyte.gz") as file:
-        pixels = np.frombuffer(file.read(16 + count * 28 * 28), np.uint8, offset=16).reshape(-1, 1, 28, 28)
-    images = F.interpolate(torch.from_numpy(pixels.copy()).float() / 255, size=(SIDE, SIDE), mode="bilinear")
-    return images.expand(-1, 3, -1, -1)
+def shapley(permutations: int) -> Method:
+    def method(row: Row, target: Tensor) -> Tensor:
+        if not row.in_words:
+            return methods.shapley_sampling(permutations, _channels(row))(row.net, row.x, target)
+        from captum.attr import ShapleyValueSampling
+
+        torch.manual_seed(0)
+        missing = torch.where(row.x < 0, row.x, row.net.carrier.mask)
+        with torch.no_grad():
+            sampling = ShapleyValueSampling(row.net)
+            return sampling.attribute(row.x, baselines=missing, target=target, n_samples=permutations)
+
+    return method
+
+
+def along_words(steps: int) -> Method:
+    """Gradients of the logit on the straight line from the masked words; without steps, at the text."""
+
+    def method(row: Row, target: Tensor) -> Tensor:
+        encoder, found = row.net.features, torch.zeros(row.x.shape)
+        mask = encoder.inputs(torch.tensor(encoder.tokenizer.mask_token_id)).detach()
+        for some in encoder.batches(row.x):
+            tokens = encoder.tokens(row.x[some].long())
+            inputs = encoder.inputs(tokens).detach()
+            change = (inputs - mask) * (tokens.word >= 0)[..., None]
+            for share in [(i + 0.5) / steps for i in range(steps)] or [1.0]:
+                at = (inputs - (1 - share) * change).requires_grad_()
+                logit = row.net.head(encoder.embedding(at, tokens.mask)).gather(1, target[some, None])
+                slope = torch.autograd.grad(logit.sum(), at)[0]
+                own = ((change if steps else inputs) * slope).sum(2).masked_fill(tokens.word < 0, 0.0)
+                found[some] = found[some].scatter_add(1, tokens.word.clamp(min=0), own)
+        return found
+
+    return method
 
 
 @torch.no_grad()
-def rows(pictures: dict[str, Tensor], full: bool) -> Iterator[Row]:
-    """Cluster all pictures but the last ones, whose activations are explained."""
-    net, explained = EfficientNetLite0.pretrained(), 150 if full else 60
-    for first, last in SPLITS if full else SPLITS[:1]:
-        front = nn.Sequential(net.stem, net.blocks[: first + 1])
-        rest = nn.Sequential(net.blocks[first + 1 : last + 1], nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        for name, images in pictures.items():
-            x = torch.cat([front(part) for part in ((images - 127 / 255) / (128 / 255)).split(50)])
-            features = torch.cat([rest(part) for part in x.split(50)])
-            known, unseen = x[:-explained], x[-explained:]
-            for K, seed in [(K, seed) for K in (10, 100) for seed in range(2 if full else 1)]:
-                kmeans = KMeans(K, n_init=1, max_iter=50, random_state=seed).fit(features[:-explained].numpy())
-                clustering = neonxc.neuralize(kmeans, features=rest)
-                least = clustering.calibrate(known, contrast="least").beta
-                names = {"images": name, "layers": f"{first} to {last}", "K": K, "seed": seed}
-                yield Row(clustering.calibrate(known), least, unseen, names)
+def greedy(row: Row, target: Tensor) -> Tensor:
+    """Relevance [N, ...] in the order in which the units raise the logit most."""
+    x, filling = row.x, _imputer(row).start(row.x)
+    groups = torch.arange(x.shape[1])
+    place = groups if row.in_words else _channels(row).flatten()
+    missing = filling.fill(torch.zeros(1, len(x), place.numel(), dtype=torch.bool), 1, torch.Generator())[0, 0]
+    found = torch.zeros(len(x), x.shape[1])
+    for i, own in enumerate(x):
+        known = torch.zeros(x.shape[1], dtype=torch.bool)
+        live = own >= 0 if row.in_words else own.flatten(1).any(1)
+        for step in range(int(live.sum())):
+            left = (live & ~known).nonzero()[:, 0]
+            tried = known.repeat(len(left), 1)
+            tried[torch.arange(len(left)), left] = True
+            points = torch.where(tried[:, place], own.flatten(), missing[i].flatten()).view(-1, *own.shape)
+            best = left[row.net(points)[:, target[i]].argmax()]
+            known[best], found[i, best] = True, len(live) - step
+    return found if row.in_words else found[..., None, None].expand(x.shape)
 
 
-def contestants(row: Row, full: bool) -> dict[str, methods.Method]:
-    """Return the variants of NEON, and the other methods that take zero as the missing value."""
-    _, C, height, width = row.activations.shape
-    channels = torch.arange(C)[:, None, None].expand(C, height, width)
-    found: dict[str, methods.Method] = {
-        LEAST: lambda net, x, target: NEON(net, beta=row.least).attribute(x, target),
-        "NEON": lambda net, x, target: NEON(net).attribute(x, target),
-        ALONG: lambda net, x, target: NEON(net, along=0.0).attribute(x, target),
-        "x²": methods.squared,
-        "PDA, zero": methods.pda(groups=channels),
-        "gradient × input": methods.gradient_x_input,
-        "IG-10": methods.integrated_gradients(10),
-    }
-    return found | ({"Shapley": methods.shapley_sampling(10, channels)} if full else {})
+def _channels(row: Row) -> Tensor | None:
+    if row.in_words:
+        return None
+    _, C, height, width = row.x.shape
+    return torch.arange(C)[:, None, None].expand(C, height, width)
 
 
-def measured(row: Row, full: bool) -> Table:
-    """Measure one row: the AUC of every method, its gain over Eq. 3, and the quartiles of the sum of relevance."""
-    net, x, lines = row.net, row.activations, []
+def _imputer(row: Row) -> Any:
+    return MaskImputer(row.net.carrier.mask or 0) if row.in_words else ZeroImputer()
+
+
+def measured(row: Row) -> Table:
+    """Measure one row: the AUC of every method, and its lead over NEON at the input."""
     with torch.no_grad():
-        f, target = net(x).max(1)
-        change = f - net(torch.zeros_like(x[:1]))[0, target]
-    base = None
-    for name, method in contestants(row, full).items():
-        relevance = torch.cat([method(net, *part) for part in zip(x.split(50), target.split(50), strict=True)])
-        steps = None if full else 10
-        area = pixel_flipping(net, x, relevance, ZeroImputer(), groups="channels", steps=steps).auc_per_input
-        base = area if base is None else base
-        line = row.names | {"method": name, "AUC": float(area.mean())}
-        line |= {"gain": float((area - base).mean()), "± gain": float(stats.sem(area - base))}
-        share = (relevance.flatten(1).sum(1) / change).numpy()
-        low, middle, high = np.quantile(share, (0.25, 0.5, 0.75))
-        lines.append(line | {"sum / (f(x) - f(0))": float(middle), "quartile": float(low), "and": float(high)})
+        target = row.net(row.x).argmax(1)
+    contest = contestants(row)
+    areas, lines = {}, []
+    for name, (method, passes) in contest.items():
+        start = time.perf_counter()
+        relevance = method(row, target)
+        seconds = (time.perf_counter() - start) / len(row.x)
+        groups = None if row.in_words else "channels"
+        areas[name] = pixel_flipping(row.net, row.x, relevance, _imputer(row), groups=groups).auc_per_input
+        lines.append({**row.names, "half": row.half, "method": name, "passes": passes, "ms": 1000 * seconds})
+    best = max((name for name in contest if name not in (BOUND, "random")), key=lambda name: areas[name].mean())
+    for line, area in zip(lines, areas.values(), strict=True):
+        line["AUC"] = float(area.mean())
+        for what, other in (("lead over NEON", areas[NEON_AT_X]), ("behind the best", areas[best])):
+            gain = area - other
+            line |= {what: float(gain.mean()), f"± {what}": float(stats.sem(gain))}
     return lines
 
 
-def verdicts(lines: Table) -> Table:
-    """Summarize the gains over Eq. 3 and over the other methods: mean and standard error over the rows."""
-    names = list(dict.fromkeys(line["method"] for line in lines))
-    area = {name: np.array([line["AUC"] for line in lines if line["method"] == name]) for name in names}
-    found = []
-    for name in names[1:]:
-        line: dict[str, object] = {"method": name, "rows": len(area[name])}
-        for what, gain in {
-            "over Eq. 3": area[name] - area[LEAST],
-            "along over it": area[ALONG] - area[name],
-        }.items():
-            error = f"{stats.sem(gain):.2f}" if len(gain) > 1 else "—"
-            line |= {what: f"{gain.mean():+.2f} ± {error}", f"{what}: won": int((gain > 0).sum())}
-        found.append(line)
+def verdicts(lines: Table, half: str) -> Table:
+    """Summarize a half: mean AUC, how often a method is first or within a standard error, and the worst row."""
+    found, lines = [], [line for line in lines if line["half"] == half]
+    for name in dict.fromkeys(line["method"] for line in lines):
+        own = [line for line in lines if line["method"] == name]
+        first = [line["behind the best"] >= -line["± behind the best"] for line in own]
+        worst = min((line["lead over NEON"] / max(line["± lead over NEON"], 1e-9) for line in own), default=0.0)
+        found.append(
+            {
+                "method": name,
+                "passes": float(np.mean([line["passes"] for line in own])),
+                "ms": float(np.mean([line["ms"] for line in own])),
+                "AUC": float(np.mean([line["AUC"] for line in own])),
+                "first or within one standard error": f"{sum(first)} of {len(own)}",
+                "rows": len(own),
+                "worst lead over NEON, in standard errors": worst if name != NEON_AT_X else 0.0,
+            }
+        )
     return found
 
 
 def figures(report: dict[str, Any]) -> str:
-    """Return the guide's table of methods and of the sums of relevance."""
-    gains, lines = report["tables"][GAINS]["rows"], report["tables"]["Rows"]["rows"]
-    shares = [line["sum / (f(x) - f(0))"] for line in lines if line["method"] == ALONG]
-    table = ["| | gain over NEON with Eq. 3 | lead of along |", "|---|---|---|"]
-    for row in gains:
-        lead = "" if row["method"] == ALONG else f"{row['along over it']}, first in {row['along over it: won']}"
-        table.append(f"| {row['method']} | {row['over Eq. 3']} | {lead} |")
-    text = f"Means over {gains[0]['rows']} clusterings of photo patches and garments, 10 and 100 clusters. "
-    text += "Along the way the relevance of an input sums to "
-    text += f"{min(shares):.2f} to {max(shares):.2f} times `f(x) - f(b)` (medians)."
-    return "\n".join([*table, "", text])
+    """Return the guide's table of the half that nothing was chosen on."""
+    table = ["| | passes | AUC | first or within one standard error |", "|---|---|---|---|"]
+    for row in report["tables"]["Held out"]["rows"]:
+        passes = "" if np.isnan(row["passes"]) else f"{row['passes']:.0f}"
+        table.append(
+            f"| {row['method']} | {passes} | {row['AUC']:.1f} | {row['first or within one standard error']} |"
+        )
+    return "\n".join(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--fashion", type=Path, metavar="FOLDER", help="Fashion-MNIST's files")
+    parser.add_argument("--half", choices=["choose", "report"], help="default: both")
+    parser.add_argument("--explained", type=int, default=32, help="inputs of a row")
+    parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--packages", type=Path, default=Path("/var/lib/apt/lists"), help="folder of apt's lists")
+    parser.add_argument("--networks", type=Path, default=Path("networks"), help="where trained networks are kept")
     parser.add_argument("--json", metavar="FILE", help="save the tables")
     options = parser.parse_args()
-    report, count = Report("NEON along the way from zero"), 1650 if options.full else 660
-    pictures = {"photos": patches(count)}
-    if options.fashion is not None:
-        pictures["Fashion-MNIST"] = garments(options.fashion, count)
-    lines: Table = []
-    for row in rows(pictures, options.full):
-        progress(", ".join(f"{key} {value}" for key, value in row.names.items()))
-        lines += measured(row, options.full)
-    report.table(GAINS, verdicts(lines), "± is the standard error over the rows.")
-    report.table("Rows", lines, "± is the standard error of the gain over the inputs.")
+    hide()
+    folders, lines = Folders(options.fashion, options.packages, options.networks), []
+    folders.networks.mkdir(exist_ok=True)
+    report = Report("NEON with a baseline")
+    for half in [options.half] if options.half else ["choose", "report"]:
+        for row in rows(folders, options.explained, half):
+            progress(", ".join(f"{key} {value}" for key, value in row.names.items()))
+            lines += measured(row)
+    for half, heading in (("report", "Held out"), ("choose", "For choosing")):
+        if any(line["half"] == half for line in lines):
+            report.table(heading, verdicts(lines, half))
+    report.table("Rows", lines)
     report.close(options.json)
 
 

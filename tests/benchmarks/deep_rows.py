@@ -1,0 +1,159 @@
+"""Clusterings of the deeper features of networks, whose decisions `along` explains by channels or words.
+
+The networks are EfficientNet-Lite0 (pretrained) at four cuts, small VGGs with and without labels (SCAN) and two
+sentence encoders. Half of the rows are for choosing settings; the other half are other cuts, data and encoders.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from skimage import data
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_sample_images
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+import neonxc
+from neonxc import NeuralizedClustering
+from neonxc.models import EfficientNetLite0, SentenceEncoder
+
+SIDE = 64
+CLUSTERS = 10, 50, 200
+CUTS = {"choose": ((2, 8), (5, 12)), "report": ((3, 9), (6, 14))}  # last block before the inputs, of the features
+IMAGES = {"choose": "MNIST", "report": "Fashion-MNIST"}
+ENCODERS = {"choose": "bert", "report": "t5"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A clustering of features, inputs that are explained, and what identifies it."""
+
+    net: NeuralizedClustering
+    x: Tensor
+    """Activations [N, C, h, w], or words [N, W]."""
+    half: str
+    names: dict[str, object]
+
+    @property
+    def in_words(self) -> bool:
+        return self.x.ndim == 2
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Folders of Fashion-MNIST's files, of apt's lists, and of trained networks; missing ones are trained."""
+
+    fashion: Path
+    packages: Path
+    networks: Path
+
+
+def rows(folders: Folders, explained: int, half: str) -> Iterator[Row]:
+    """Cluster the features of all inputs but the last ones, which are explained."""
+    yield from _pretrained(folders, explained, half)
+    yield from _small(folders, explained, half)
+    yield from _texts(folders, explained, half)
+
+
+def patches(count: int) -> Tensor:
+    """Draw random patches [N, 3, SIDE, SIDE] of six photos, in 0..1."""
+    photos = [getattr(data, name)() for name in ("chelsea", "coffee", "astronaut", "rocket")]
+    photos += load_sample_images().images
+    generator = np.random.default_rng(0)
+    found = np.empty((count, SIDE, SIDE, 3), np.uint8)
+    for i in range(count):
+        photo = photos[i % len(photos)]
+        top, left = (int(generator.integers(length - SIDE)) for length in photo.shape[:2])
+        found[i] = photo[top : top + SIDE, left : left + SIDE]
+    return torch.from_numpy(found).permute(0, 3, 1, 2).float() / 255
+
+
+def garments(folder: Path, count: int) -> Tensor:
+    """Load images [N, 3, SIDE, SIDE] of Fashion-MNIST, in 0..1."""
+    with gzip.open(folder / "train-images-idx3-ubyte.gz") as file:
+        pixels = np.frombuffer(file.read(16 + count * 28 * 28), np.uint8, offset=16).reshape(-1, 1, 28, 28)
+    images = F.interpolate(torch.from_numpy(pixels.copy()).float() / 255, size=(SIDE, SIDE), mode="bilinear")
+    return images.expand(-1, 3, -1, -1)
+
+
+def folded(module: nn.Module) -> nn.Module:
+    """Fold BatchNorm into convolutions, because the network is needed a million times."""
+    module = copy.deepcopy(module)
+    for part in module.modules():
+        if isinstance(getattr(part, "bn", None), nn.BatchNorm2d):
+            part.conv, part.bn = fuse_conv_bn_eval(part.conv, part.bn), nn.Identity()
+    return module
+
+
+@torch.no_grad()
+def _pretrained(folders: Folders, explained: int, half: str) -> Iterator[Row]:
+    network = EfficientNetLite0.pretrained()
+    count = 1600 + explained
+    pictures = {"photos": patches(count), "garments": garments(folders.fashion, count)}
+    for first, last in CUTS[half]:
+        front = nn.Sequential(network.stem, network.blocks[: first + 1])
+        rest = nn.Sequential(network.blocks[first + 1 : last + 1], nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        front, rest = folded(front), folded(rest)
+        for name, images in pictures.items():
+            x = torch.cat([front(part) for part in ((images - 127 / 255) / (128 / 255)).split(50)])
+            names = {"network": "EfficientNet-Lite0", "layers": f"{first} to {last}", "inputs": name}
+            yield from _clustered(rest, x, explained, half, names)
+
+
+@torch.no_grad()
+def _small(folders: Folders, explained: int, half: str) -> Iterator[Row]:
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+    from flipping_deep import Size, images_of, in_parts, networks
+
+    name, size = IMAGES[half], Size(train=6000, scan_images=4000, epochs=3)
+    images = torch.cat(
+        [
+            images_of(name, folders.fashion, "train")[0][:3000],
+            images_of(name, folders.fashion, "test")[0][:explained],
+        ]
+    )
+    with torch.enable_grad():
+        found = list(networks(name, folders.fashion, folders.networks, size, 0))
+    for kind, net, _ in found:
+        front, rest = net.features[:2], nn.Sequential(net.features[2], net.pool, net.flatten)
+        names = {"network": f"VGG, {kind}", "layers": "2 to 3", "inputs": name}
+        yield from _clustered(rest, in_parts(front, images), explained, half, names)
+
+
+def _clustered(rest: nn.Module, x: Tensor, explained: int, half: str, names: dict[str, object]) -> Iterator[Row]:
+    features = torch.cat([rest(part) for part in x[:-explained].split(100)]).numpy()
+    for K in CLUSTERS:
+        kmeans = KMeans(K, n_init=1, max_iter=50, random_state=0).fit(features)
+        net = neonxc.neuralize(kmeans, x[:500], rest)
+        yield Row(net, x[-explained:].contiguous(), half, {**names, "K": K})
+
+
+def _texts(folders: Folders, explained: int, half: str) -> Iterator[Row]:
+    from corpora import packages
+    from sentences import trained
+
+    corpus, kind = packages(folders.packages, 300), ENCODERS[half]
+    path = folders.networks / kind
+    if not path.exists():
+        made = trained(corpus, 150, kind)
+        made.model.save_pretrained(path)
+        made.tokenizer.save_pretrained(path)
+    encoder = SentenceEncoder.from_pretrained(str(path), pooling="mean")
+    order = np.random.default_rng(0).permutation(len(corpus.texts))
+    texts = [" ".join(corpus.texts[i].split()[:30]) for i in order]
+    known, unseen = texts[explained:2500], texts[:explained]
+    points = encoder.points(known).numpy()
+    for K in (10, 50):
+        kmeans = KMeans(K, n_init=1, max_iter=50, random_state=0).fit(points)
+        net = neonxc.neuralize(kmeans, known[:500], encoder)
+        names = {"network": f"sentence encoder, {kind}", "layers": "all", "inputs": "descriptions", "K": K}
+        yield Row(net, encoder.encode(unseen).double(), half, names)
