@@ -163,7 +163,7 @@ def deep_record(row: Deep, samples: int) -> dict[str, Any]:
     chosen = methods.default_methods(None, numbers)
     chosen["Shapley"] = methods.shapley_sampling(samples, numbers)
     chosen[BY_AUC] = by_auc(ZeroImputer(), groups=CHANNELS)
-    chosen["NEON, along"] = methods.neon_with(along=0.0)
+    chosen["NEON, along"] = methods.neon_with(along=0.0, groups="channels")
     chosen["NEON, γ = 0.1"] = methods.neon_with(Composite(Gamma(0.1)))
     chosen["NEON, mid-point"] = methods.neon_with(head_rule="midpoint")
     run = compare(row.net, row.activations, chosen, ZeroImputer(), groups=CHANNELS, points=None, steps=None)

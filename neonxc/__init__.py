@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from neonxc import models as models
     from neonxc import plot as plot
     from neonxc import trees as trees
+    from neonxc.attribution.along import Estimate
     from neonxc.attribution.batches import BatchFunction, batch_function
     from neonxc.attribution.contrasts import Contrast, contrast
     from neonxc.attribution.dataset import Attributions, attribute_dataset, read_attributions
@@ -44,6 +45,7 @@ __all__ = [
     "ClusteringComparison",
     "Contrast",
     "Counterfactual",
+    "Estimate",
     "Markers",
     "Move",
     "Moves",
@@ -77,6 +79,7 @@ _HOMES = {
     "ClusteringComparison": "evaluation.transitions",
     "Contrast": "attribution.contrasts",
     "Counterfactual": "counterfactuals",
+    "Estimate": "attribution.along",
     "Markers": "trees.marker_rules",
     "Move": "attribution.moves",
     "Moves": "attribution.moves",

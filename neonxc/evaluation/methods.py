@@ -27,13 +27,11 @@ def neon(net: Any, x: Tensor, target: Tensor) -> Tensor:
     return NEON(net).attribute(x, target=target)
 
 
-def neon_with(
-    composite: Composite | None = None, beta: float | None = None, head_rule: Any = None, along: Any = None
-) -> Method:
+def neon_with(composite: Composite | None = None, **options: Any) -> Method:
     """NEON with other options; see :class:`neonxc.NEON`."""
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
-        return NEON(net, composite, beta=beta, head_rule=head_rule, along=along).attribute(x, target=target)
+        return NEON(net, composite, **options).attribute(x, target=target)
 
     return method
 

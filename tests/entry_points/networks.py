@@ -26,7 +26,7 @@ from neonxc.lrp import (
 from neonxc.models import FeatureExtractor, SentenceEncoder, WordVectors
 from neonxc.trees import ExKMC
 
-from .data import IMAGES, TEXTS, features, locations
+from .data import CORNERS, IMAGES, TEXTS, features, locations
 from .table import entry
 
 
@@ -122,13 +122,17 @@ def maps(at):
     return found
 
 
-@entry("NEON")
+@entry("NEON", "Estimate")
 def options_of_neon(at):
     points = torch.from_numpy(locations())
     x = at(points)
     net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(points.numpy()), x)
     along = [at(points.mean(0)), points.mean(0)]
     found = [neonxc.NEON(net, along=one).attribute(x) for one in along]
+    estimate = neonxc.NEON(net, along=0.0, groups=[0, 0, 1, 1, 2, 2]).estimate(x)
+    images, encoder = at(IMAGES), nn.Sequential(features(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    of_images = neonxc.NEON(neonxc.neuralize(at(CORNERS), images, at(encoder)), along=0.0, groups="channels")
+    found += [estimate.relevance, estimate.stderr, estimate.residual, of_images.attribute(images)]
     return [*found, neonxc.NEON(net, beta=float("inf")).attribute(x)]
 
 

@@ -162,7 +162,7 @@ def attribute_dataset(
         "composite": plain_text(neon.composite),
         "head_rule": neon.head_rule,
         "beta": neon.beta,
-        "along": None if neon.along is None else hash_of(None, {"along": neon.along}),
+        "along": None if neon.along is None else hash_of(None, {"along": neon.along, "groups": neon.groups}),
         "steps": neon.steps,
         "columns": columns,
         "data": hash_of(every, {}),
