@@ -38,10 +38,10 @@ def _activation(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *arg
 
 @operation("relu6 hardtanh", _PASS)
 def _clipped(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    result = _activation(tracer, func, input, *args, **kwargs)
-    if (layer := tracer.tensors[input].layer) is not None and not func(torch.tensor(-1.0), *args, **kwargs):
-        layer.followed_by_relu(torch.relu(input))  # the least value is 0
-    return result
+    layer, least = tracer.tensors[input].layer, func(torch.tensor(-1.0), *args, **kwargs)
+    if layer is not None and least == 0 and not tracer.tiny:
+        layer.followed_by_relu(torch.relu(input))
+    return _activation(tracer, func, input, *args, **kwargs)
 
 
 @operation("glu", "the gate is held constant", "decomposed")
