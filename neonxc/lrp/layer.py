@@ -34,7 +34,8 @@ class LinearLayer:
         same dimension of y. Weights concatenated along dimension 1 can then be applied in one product. None where
         this does not hold (grouped convolutions, scalings).
     rectified : bool
-        Whether the output is used by a ReLU alone: negative outputs have no relevance, and y is stored as 0 there.
+        Whether the output is used by a ReLU or ReLU6 alone: negative outputs have no relevance, and y is stored as
+        0 there.
     memory : dict or None
         Cache of :meth:`remember` between several backward passes; None if there is only one.
     """
@@ -126,7 +127,7 @@ class RecordedLayer:
 
 def quotient(part: Tensor, whole: Tensor) -> Tensor:
     """``part / whole``, and 0 where ``whole`` is 0."""
-    return torch.where(whole == 0, 0.0, part / whole)
+    return (part / whole).masked_fill_(whole == 0, 0.0)
 
 
 def has_negative(x: Tensor) -> bool:

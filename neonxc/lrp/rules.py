@@ -244,9 +244,9 @@ class Gamma:
     Notes
     -----
     With ``A = |W| |x| + |b|``, P and N are ``(y + A) / 2`` and ``(y - A) / 2``. One formula then covers all signs
-    of x and y: ``s = m |y| / ((1 + gamma/2) |y| + gamma/2 A)`` at the output, and
-    ``(1 + gamma/2) W' s + gamma/2 sign(x) |W|' (sign(y) s)`` at the input. If no y with relevance is negative, one
-    transposed product with ``W + gamma W+`` is enough; negative inputs use ``W + gamma W-``.
+    of x and y, with ``c = gamma / (2 + gamma)``: ``s = m y / (|y| + c A)`` at the output and
+    ``W' (sign(y) s) + c sign(x) |W|' s`` at the input. If neither x nor any y with relevance is negative, one
+    transposed product with ``W + gamma W+`` is enough.
 
     References
     ----------
@@ -270,9 +270,13 @@ class Gamma:
             lifted, share = layer.remember(self, lambda: self._lifted(layer, x, y))
             return layer.transpose(share * m, lifted, x)
         size, share = layer.remember(self, lambda: self._shares(layer, x, y))  # share has the sign of y
-        along = layer.transpose(share.abs() * m, layer.weight, x)
-        across = layer.transpose(share * m, size, x)
-        return along.mul_(1 + self.gamma / 2).add_(across * x.sign() if signed else across, alpha=self.gamma / 2)
+        across = share * m
+        along = across if layer.rectified else share.abs() * m
+        if not signed and layer.channels is not None:  # one product is faster than two
+            joint = layer.remember("joint", lambda: torch.cat([layer.weight, size]))
+            return layer.transpose(torch.cat([along, across], layer.channels), joint, x)
+        along, across = layer.transpose(along, layer.weight, x), layer.transpose(across, size, x)
+        return along.add_(across * x.sign() if signed else across)
 
     def _lifted(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """``W + gamma W+`` and the share ``y / (y + gamma P)``, for x and y >= 0."""
@@ -295,8 +299,8 @@ class Gamma:
         return total
 
     def _shares(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """``|W|`` and the share ``y / ((1 + gamma/2) |y| + gamma/2 A)``."""
-        weight = layer.weight.abs()
-        whole = layer.apply(x.abs(), weight).add_(torch.as_tensor(layer.bias).abs())
-        whole.mul_(self.gamma / 2).add_(y.abs(), alpha=1 + self.gamma / 2)
-        return weight, quotient(y, whole)
+        """``c |W|`` and the share ``y / (|y| + c A)``."""
+        c = self.gamma / (2 + self.gamma)
+        weight = layer.weight.abs().mul_(c)
+        whole = layer.apply(x.abs(), weight).add_(torch.as_tensor(layer.bias).abs(), alpha=c)
+        return weight, quotient(y, whole.add_(y.abs()))

@@ -27,13 +27,21 @@ def _relu(tracer: Tracer, func: Callable[..., Tensor], input: Tensor) -> Tensor:
 
 
 @operation(
-    "relu6 hardtanh hardswish leaky_relu elu celu selu gelu silu mish softplus prelu rrelu threshold softsign "
+    "hardswish leaky_relu elu celu selu gelu silu mish softplus prelu rrelu threshold softsign "
     "tanh tanhshrink hardshrink softshrink clamp clip clamp_min clamp_max",
     _PASS,
 )
 @operation("local_response_norm", "the divisor is held constant")
 def _activation(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return elementwise(input, lambda z: func(z, *args, **kwargs), tracer.tiny)
+
+
+@operation("relu6 hardtanh", _PASS)
+def _clipped(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    layer, least = tracer.tensors[input].layer, func(torch.tensor(-1.0), *args, **kwargs)
+    if layer is not None and least == 0 and not tracer.tiny:
+        layer.followed_by_relu(torch.relu(input))
+    return _activation(tracer, func, input, *args, **kwargs)
 
 
 @operation("glu", "the gate is held constant", "decomposed")
