@@ -13,7 +13,7 @@ import torchvision
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from neonxc.lrp import LRP, Composite, Epsilon, Gamma, UnsupportedOperation
+from neonxc.lrp import LRP, AlphaBeta, Composite, Epsilon, Flat, Gamma, UnsupportedOperation, ZBox
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 
@@ -184,6 +184,17 @@ def test_in_place_activations_whose_result_is_dropped(act):
         chain = nn.Sequential(net.a, type(act)(), net.b)
         torch.testing.assert_close(LRP(net).attribute(x, 0), LRP(chain).attribute(x, 0))
         assert act.inplace
+
+
+@pytest.mark.parametrize("clipped", [nn.ReLU6(), nn.Hardtanh(0.0, 1e3)], ids=["ReLU6", "Hardtanh"])
+@pytest.mark.parametrize("rule", [Gamma(0.25), Epsilon(), AlphaBeta(), Flat(), ZBox(-3.0, 3.0)], ids=repr)
+def test_below_their_bound_clipped_rectifiers_are_relus(clipped, rule):
+    layers = [conv(3, 8, 1), None, conv(8, 8, 3, groups=8), None, *head(8 * 16)]
+    nets = [ready(nn.Sequential(*(layer or act for layer in layers))) for act in (nn.ReLU(), clipped)]
+    x = images(size=6) / 10
+    for composite in (Composite(rule), Composite(Gamma(0.25), {"2": rule})):
+        expected, found = (LRP(net, composite).attribute(x, 0) for net in nets)
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
