@@ -163,7 +163,6 @@ def deep_record(row: Deep, samples: int) -> dict[str, Any]:
     chosen = methods.default_methods(None, numbers)
     chosen["Shapley"] = methods.shapley_sampling(samples, numbers)
     chosen[BY_AUC] = by_auc(ZeroImputer(), groups=CHANNELS)
-    chosen["NEON, along"] = methods.neon_with(along=0.0, groups="channels")
     chosen["NEON, γ = 0.1"] = methods.neon_with(Composite(Gamma(0.1)))
     chosen["NEON, mid-point"] = methods.neon_with(head_rule="midpoint")
     run = compare(row.net, row.activations, chosen, ZeroImputer(), groups=CHANNELS, points=None, steps=None)
@@ -178,7 +177,7 @@ def table_1(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report:
     note = (
         f"z-scored but for digits; K by the elbow (wine also with the paper's 6); {plan.repeats} draws of the KDE "
         f"sampler; means over {plan.seeds} clusterings, ± standard error over the inputs. Deep: channels, zeros "
-        "for missing ones; NEON's γ is 0.25, the paper's 0.1; along: on the way from zero. β by AUC: of either "
+        "for missing ones; NEON's γ is 0.25, the paper's 0.1. β by AUC: of either "
         "half of the points, the one that suits the other half."
     )
     start = time.perf_counter()

@@ -30,7 +30,7 @@ from neonxc.models import KernelKMeans
 
 BY_AUC = "NEON, β by AUC"
 # the methods that are compared with the baselines
-OWN = ("NEON", BY_AUC, "NEON, along", "NEON, γ = 0.1", "NEON, mid-point")
+OWN = ("NEON", BY_AUC, "NEON, γ = 0.1", "NEON, mid-point")
 KERNEL = ("iris", "wine", "breast cancer", "ecoli", "yeast", "segment")
 REFERENCE = 2000  # number of points that clusterings and imputers are fitted to
 

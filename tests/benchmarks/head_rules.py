@@ -10,6 +10,7 @@ the difference (higher is better; 0 for a random order). `inside` is the share o
 in the cluster's own region, `negative` is negative over positive relevance.
 
 Blocks end in a linear layer, so that their features have both signs; layers inside a block come after a ReLU6.
+For one block, heatmaps with a baseline, the blurred image, are compared as well, with patches as groups.
 
     python -m tests.benchmarks.head_rules [--quick] [--json FILE]
 """
@@ -35,11 +36,12 @@ from torchvision.transforms.functional import gaussian_blur
 from neonxc import NEON, NeuralizedClustering, neuralize
 from neonxc.lrp import Composite, Epsilon, Gamma
 from neonxc.models import backbone, to_tensor
-from tests.benchmarks.patch_flipping import areas, localisation
+from tests.benchmarks.patch_flipping import PATCH, areas, blurred, localisation
 from tests.benchmarks.timing import Report, Table, progress
 
 BLOCKS = ("blocks.4", "blocks.7", "blocks.10", "blocks.14")
 RELU = ("blocks.7.depthwise", "blocks.14.expand")
+WITH_BASELINE = "blocks.10", 0  # layer and seed
 COMPOSITES = {"gamma 0.25": Composite(Gamma(0.25)), "gradient x input": Composite(Epsilon(0.0))}
 RULES = ("linear", "midpoint")
 SIDE, CROP = 320, 160
@@ -89,12 +91,25 @@ def locations(layer: str, K: int, seed: int, pictures: dict[str, Tensor]) -> Tab
         place = own == cluster
         region = F.interpolate(place[None, None].float(), x.shape[1:])[0, 0]
         maps = heatmaps_of(net, lambda neon, x=x, c=cluster: neon.heatmaps(x[None], [c])[0, 0], composites)
+        if (layer, seed) == WITH_BASELINE:
+            maps |= with_baseline(net, x, cluster)
         maps["the cluster's own region"] = gaussian_blur(region[None], 31)[0]  # from the inside out
         score = partial(explained, logits=fast(net), cluster=cluster, place=place)
         for name, area in areas(score, x, maps, seed):
             where = localisation(maps[name], region) if "/" in name else {}
-            rows.append({"photo": photo, "layer": layer, "heatmap": name, **area, **where})
+            rows.append(
+                {"photo": photo, "layer": layer, "run": (layer, K, seed), "heatmap": name, **area, **where}
+            )
     return rows
+
+
+def with_baseline(net: NeuralizedClustering, x: Tensor, cluster: int) -> dict[str, Tensor]:
+    """Compute heatmaps [H, W] on the way from the blurred image [3, H, W], by composite."""
+    fill, found = blurred(x), {}
+    for name, composite in COMPOSITES.items():
+        neon = NEON(net, composite, along=fill, groups=PATCH)
+        found[f"{name} / along"] = neon.attribute(x[None], target=cluster)[0].sum(0)
+    return found
 
 
 def explained(images: Tensor, logits: Logits, cluster: int, place: Tensor | None = None) -> Tensor:
@@ -185,6 +200,10 @@ def main() -> None:
     for name, layers in {"Locations, blocks": BLOCKS, "Locations, after ReLU6": RELU}.items():
         rows = [row for row in of_locations if row["layer"] in layers]
         report.table(name, means(rows, (*flips, "inside", "negative")), note)
+    chosen = {(row["photo"], row["run"]) for row in of_locations if "along" in row["heatmap"]}
+    rows = [row for row in of_locations if (row["photo"], row["run"]) in chosen]
+    if rows:
+        report.table("Locations, with a baseline", means(rows, (*flips, "inside", "negative")), note)
     report.table("Locations: linear minus midpoint", differences(of_locations, ("score", "inside", "negative")))
     for name, layers in {"Images, blocks": BLOCKS, "Images, after ReLU6": RELU}.items():
         report.table(name, means([row for row in of_images if row["layer"] in layers], flips), note)

@@ -38,9 +38,8 @@ def figures(report: dict[str, Any]) -> str:
         return [row for row in leads if row["method"] == method and (row["model"] in KINDS) == on_tables]
 
     sentences = [_sentence("On tables", "NEON", of("NEON", True))]
-    for name, method in (("NEON", "NEON"), ("NEON along the way from zero", "NEON, along")):
-        if deep := of(method, False):
-            sentences.append(_sentence("On channels of a small VGG", name, deep))
+    if deep := of("NEON", False):
+        sentences.append(_sentence("On channels of a small VGG", "NEON", deep))
     return "\n".join([*sentences, "", *_betas(tables["Variants of NEON"]["rows"])])
 
 
