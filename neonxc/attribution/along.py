@@ -82,9 +82,10 @@ class Way:
         self.features = carrier.features(x).detach()
         self.columns, self.wanted = decisions.columns(self.features, target)
         self.rival = decisions.rivals(self.features, self.columns, target, competitor)
-        self.logit = self._contrast(self.features)
+        contrasts = decisions.contrasts(self.features, self.columns, self.rival)
+        self.logit, largest = _least(contrasts), contrasts.masked_fill(contrasts.isinf(), 0.0).abs().amax(1)
         # at a tie the logit is 0, and a stiffness of 1 / logit infinite
-        self.scale = self.logit.abs().clamp(min=1e-6 * float(self.logit.abs().mean()) or 1.0)[:, None]
+        self.scale = torch.maximum(self.logit.abs(), 1e-6 * largest).clamp(min=1e-30)[:, None]
 
     def in_order(self, steps: int) -> tuple[Tensor, Tensor]:
         """Relevance [N, ...], and its standard error [N, groups] over the passes.
@@ -123,7 +124,7 @@ class Way:
     def residual(self, relevance: Tensor) -> Tensor:
         """Contrast at the input minus that at the baseline and the sum of the relevance, [N]."""
         (start,) = self._on_line([0.0])
-        change = self.logit - self._contrast(start)
+        change = self.logit - _least(self.decisions.contrasts(start, self.columns, self.rival))
         if self.wanted is not None:
             change = change * self.wanted
         return change.view(len(self.x), -1).sum(1) - relevance.flatten(1).sum(1)
@@ -131,11 +132,6 @@ class Way:
     def _on_line(self, shares: Any) -> Iterator[Tensor]:
         for share in shares:
             yield self.carrier.between(self.base, self.x, share).features.detach()
-
-    def _contrast(self, features: Tensor) -> Tensor:
-        """The least contrast [n] with a competitor; 0 without any."""
-        least = self.decisions.contrasts(features, self.columns, self.rival).amin(1)
-        return least.masked_fill(least.isinf(), 0.0)
 
     def _slopes(self, share: Any) -> Tensor:
         """Inputs minus baseline, times the multipliers at a point of the way.
@@ -168,3 +164,9 @@ class Way:
         """Sums [N, groups] of relevance over the features of each group."""
         zeros = relevance.new_zeros(len(relevance), self.n_groups)
         return zeros.scatter_add_(1, self.groups, relevance.flatten(1))
+
+
+def _least(contrasts: Tensor) -> Tensor:
+    """The least contrast [n] with a competitor; 0 without any."""
+    least = contrasts.amin(1)
+    return least.masked_fill(least.isinf(), 0.0)

@@ -21,11 +21,15 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import stats
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.preprocessing import scale
 from torch import Tensor
 
+import neonxc
 from neonxc import NEON
 from neonxc.common.progress import hide
-from neonxc.evaluation import MaskImputer, ZeroImputer, methods, pixel_flipping
+from neonxc.evaluation import KDEImputer, MaskImputer, MeanImputer, ZeroImputer, methods, pixel_flipping
 from neonxc.lrp import Composite, Gamma
 from tests.benchmarks.deep_rows import Folders, Row, rows
 from tests.benchmarks.timing import Report, Table, progress
@@ -167,6 +171,22 @@ def measured(row: Row) -> Table:
     return lines
 
 
+def on_tables() -> Table:
+    """Measure z-scored columns of tables, with the mean as the baseline; missing values are drawn, or the mean."""
+    found = []
+    for data, load in (("iris", load_iris), ("wine", load_wine), ("cancer", load_breast_cancer)):
+        X = scale(load().data)
+        for K in (3, 6, 10):
+            net = neonxc.neuralize(KMeans(K, n_init=3, random_state=0).fit(X), X)
+            x, line = X[::4][:120], {"data": data, "K": K}
+            for name, explainer in (("NEON", NEON(net)), ("along", NEON(net, along=0.0))):
+                relevance = explainer.attribute(x)
+                for missing, imputer in (("drawn", KDEImputer(X)), ("mean", MeanImputer(X))):
+                    line[f"{name}, {missing}"] = pixel_flipping(net, x, relevance, imputer, repeats=5).auc
+            found.append(line)
+    return found
+
+
 def verdicts(lines: Table, half: str) -> Table:
     """Summarize a half: mean AUC, how often a method is first or within a standard error, and the worst row."""
     found, lines = [], [line for line in lines if line["half"] == half]
@@ -219,6 +239,7 @@ def main() -> None:
     for half, heading in (("report", "Held out"), ("choose", "For choosing")):
         if any(line["half"] == half for line in lines):
             report.table(heading, verdicts(lines, half))
+    report.table("Tables, AUC", on_tables())
     report.table("Rows", lines)
     report.close(options.json)
 
