@@ -162,12 +162,9 @@ def measured(row: Row) -> Table:
         groups = None if row.in_words else "channels"
         areas[name] = pixel_flipping(row.net, row.x, relevance, _imputer(row), groups=groups).auc_per_input
         lines.append({**row.names, "half": row.half, "method": name, "passes": passes, "ms": 1000 * seconds})
-    best = max((name for name in contest if name not in (BOUND, "random")), key=lambda name: areas[name].mean())
     for line, area in zip(lines, areas.values(), strict=True):
-        line["AUC"] = float(area.mean())
-        for what, other in (("lead over NEON", areas[NEON_AT_X]), ("behind the best", areas[best])):
-            gain = area - other
-            line |= {what: float(gain.mean()), f"± {what}": float(stats.sem(gain))}
+        gain = area - areas[NEON_AT_X]
+        line |= {"AUC": float(area.mean()), "lead over NEON": float(gain.mean()), "±": float(stats.sem(gain))}
     return lines
 
 
@@ -203,7 +200,7 @@ def verdicts(lines: Table, half: str) -> Table:
         form = name if "along" in name else ALONG
         rivals = [m for m in area[next(iter(area))] | {"x²": 0} if m != BOUND and ("along" not in m or m == form)]
         first = sum(one.get(name, 0) >= max(one.get(m, 0) for m in rivals) for one in area.values())
-        worst = min(line["lead over NEON"] / max(line["± lead over NEON"], 1e-9) for line in own)
+        worst = min(line["lead over NEON"] / max(line["±"], 1e-9) for line in own)
         found.append(
             {
                 "method": name,
