@@ -573,6 +573,14 @@ def test_the_way_through_a_network():
     assert torch.equal(numbered.attribute(x), NEON(net, along=0.0).attribute(x))
     each = NEON(net, along=0.0, groups=groups.expand(3, 2, 6, 6))  # numbers for every input, as of superpixels
     assert torch.equal(each.attribute(x), numbered.attribute(x))
+    some = torch.zeros(3, 2, 6, 6, dtype=torch.int64)
+    some[1:] = groups  # in blocks of one input, the first has one group, and the others have 36
+    whole = NEON(net, along=0.0, groups=some).estimate(x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("neonxc.common.memory.CPU", 1)
+        parts = NEON(net, along=0.0, groups=some).estimate(x)
+    assert torch.allclose(parts.stderr, whole.stderr)
+    assert torch.allclose(parts.relevance, whole.relevance)
     composite = Composite(Gamma(0.25))
     assert not torch.allclose(NEON(net, composite, along=0.0).attribute(x), NEON(net, along=0.0).attribute(x))
     assert NEON(net, along=0.0, head_rule="midpoint").attribute(x).shape == x.shape

@@ -62,6 +62,8 @@ class Way:
         The baseline.
     groups : Tensor [N, D] of int64
         The group of each feature.
+    n_groups : int
+        The number of groups.
     target, competitor
         As in :meth:`neonxc.NEON.attribute`.
     """
@@ -72,13 +74,15 @@ class Way:
         decisions: Decisions,
         x: Tensor,
         along: Any,
+        *,
         groups: Tensor,
+        n_groups: int,
         target: Any,
         competitor: Any,
     ) -> None:
         self.carrier, self.decisions, self.x = carrier, decisions, x
         self.base = carrier.baseline(along, x)
-        self.groups, self.n_groups = groups, int(groups.max()) + 1
+        self.groups, self.n_groups = groups, n_groups
         self.features = carrier.features(x).detach()
         self.columns, self.wanted = decisions.columns(self.features, target)
         self.rival = decisions.rivals(self.features, self.columns, target, competitor)

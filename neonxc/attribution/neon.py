@@ -425,22 +425,23 @@ class NEON(Attribution):
             carrier.composite = GRADIENT if self.composite is None and by_gradient else self.composite
         return carrier
 
-    def _relevance(self, x: Tensor, target: Any, competitor: Any = None, groups: Any = None) -> Tensor:
+    def _relevance(self, x: Tensor, target: Any, competitor: Any = None, **grouped: Any) -> Tensor:
         """Relevance of a block of inputs."""
         if self.along is not None:
-            way = self._way(x, target, competitor, groups)
+            way = self._way(x, target=target, competitor=competitor, **grouped)
             return way.in_order(self.steps)[0] if self.head_rule == "linear" else way.straight(self.steps)
         decisions, record = self.decisions, self.carrier.record(x)
         return next(record.relevance([decisions.of_target(record.features, target, competitor)], self.head_rule))
 
-    def _way(self, x: Tensor, target: Any, competitor: Any, groups: Any) -> Way:
-        return Way(self.carrier, self.decisions, x, self.along, groups, target, competitor)
+    def _way(self, x: Tensor, **asked: Any) -> Way:
+        return Way(self.carrier, self.decisions, x, self.along, **asked)
 
     def _grouped(self, batch: Table) -> dict[str, Any]:
-        """The groups [N, D] of the features of the inputs, if some of them are missing on a way."""
+        """The groups [N, D] of the features of the inputs, and their number, if some are missing on a way."""
         if self.along is None:
             return {}
-        return {"groups": groups_of(self.net, self.groups, batch.tensor).expand(len(batch.tensor), -1)}
+        groups = groups_of(self.net, self.groups, batch.tensor)
+        return {"groups": groups.expand(len(batch.tensor), -1), "n_groups": int(groups.max()) + 1}
 
     @property
     def decisions(self) -> Decisions:
