@@ -27,11 +27,13 @@ def neon(net: Any, x: Tensor, target: Tensor) -> Tensor:
     return NEON(net).attribute(x, target=target)
 
 
-def neon_with(composite: Composite | None = None, **options: Any) -> Method:
+def neon_with(
+    composite: Composite | None = None, beta: float | None = None, head_rule: Any = None, **options: Any
+) -> Method:
     """NEON with other options; see :class:`neonxc.NEON`."""
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
-        return NEON(net, composite, **options).attribute(x, target=target)
+        return NEON(net, composite, beta=beta, head_rule=head_rule, **options).attribute(x, target=target)
 
     return method
 
