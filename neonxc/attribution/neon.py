@@ -188,12 +188,7 @@ class NEON(Attribution):
         """
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
-        if isinstance(target, tuple) and not isinstance(self.net.carrier, Backbone):
-            target = list(target)  # points have no locations
-        batch = self.carrier.stored(inputs)
-        check_room(batch.tensor)
-        asked = {"target": target, "competitor": competitor, **self._grouped(batch)}
-        return batch.restore(batch.collected(self._in_blocks(batch, self._relevance, **asked)))
+        return self._explained(inputs, self._relevance, target, competitor)
 
     @reads_tables
     def estimate(self, inputs: Any, target: Any = None, competitor: Any = None) -> Estimate:
@@ -215,8 +210,7 @@ class NEON(Attribution):
         """
         if self.along is None or self.head_rule == "midpoint":
             raise ValueError("estimate needs a baseline, along=..., and the linear head rule")
-        batch, parts = self.carrier.stored(inputs), []
-        check_room(batch.tensor)
+        parts = []
 
         def explain(x: Tensor, **asked: Any) -> Tensor:
             way = self._way(x, **asked)
@@ -224,10 +218,9 @@ class NEON(Attribution):
             parts.append((stderr, way.residual(relevance)))
             return relevance
 
-        asked = {"target": target, "competitor": competitor, **self._grouped(batch)}
-        relevance = self._in_blocks(batch, explain, **asked)
+        relevance = self._explained(inputs, explain, target, competitor)
         stderr, residual = (torch.cat(some) for some in zip(*parts, strict=True))
-        return Estimate(batch.restore(batch.collected(relevance)), stderr, residual)
+        return Estimate(relevance, stderr, residual)
 
     @torch.no_grad()
     @reads_tables
@@ -436,12 +429,17 @@ class NEON(Attribution):
     def _way(self, x: Tensor, **asked: Any) -> Way:
         return Way(self.carrier, self.decisions, x, self.along, **asked)
 
-    def _grouped(self, batch: Table) -> dict[str, Any]:
-        """The groups [N, D] of the features of the inputs, and their number, if some are missing on a way."""
-        if self.along is None:
-            return {}
-        groups = groups_of(self.net, self.groups, batch.tensor)
-        return {"groups": groups.expand(len(batch.tensor), -1), "n_groups": int(groups.max()) + 1}
+    def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
+        """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""
+        if isinstance(target, tuple) and not isinstance(self.net.carrier, Backbone):
+            target = list(target)  # points have no locations
+        batch = self.carrier.stored(inputs)
+        check_room(batch.tensor)
+        asked: dict[str, Any] = {"target": target, "competitor": competitor}
+        if self.along is not None:
+            groups = groups_of(self.net, self.groups, batch.tensor)
+            asked |= {"groups": groups.expand(len(batch.tensor), -1), "n_groups": int(groups.max()) + 1}
+        return batch.restore(batch.collected(self._in_blocks(batch, explain, **asked)))
 
     @property
     def decisions(self) -> Decisions:

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neonxc.carriers.carriers import Carrier
 from neonxc.common.modules import takes_tokens
 
 
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
     shape = x.shape[1:]
-    if groups is None and (carrier := getattr(net, "carrier", None)) is not None:
+    if groups is None and isinstance(carrier := getattr(net, "carrier", None), Carrier):
         groups = carrier.groups
     if groups is None:
         if takes_tokens(net, x):

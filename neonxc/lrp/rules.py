@@ -273,7 +273,7 @@ class Gamma:
         across = share * m
         along = across if layer.rectified else share.abs() * m
         if not signed and layer.channels is not None:  # one product is faster than two
-            joint = layer.remember("joint", lambda: torch.cat([layer.weight, size]))
+            joint = layer.remember((self, "joint"), lambda: torch.cat([layer.weight, size]))
             return layer.transpose(torch.cat([along, across], layer.channels), joint, x)
         along, across = layer.transpose(along, layer.weight, x), layer.transpose(across, size, x)
         return along.add_(across * x.sign() if signed else across)

@@ -56,8 +56,9 @@ def contestants(row: Row) -> dict[str, tuple[Method, float]]:
     }
     if row.in_words:  # numbers of words have no gradient
         del found["x²"]
-        for name, steps in (("gradient × input", 0), ("IG-10", 10), ("IG-50", 50)):
-            found[name] = (along_words(steps), max(steps, 1))
+        found["gradient × input"] = along_words(1.0), 1
+        for steps in (10, 50):
+            found[f"IG-{steps}"] = along_words(*((i + 0.5) / steps for i in range(steps))), steps
     for name, composite, steps in (
         ("NEON, along, 10 steps", None, 10),
         (ALONG, None, 20),
@@ -96,23 +97,14 @@ def shapley(permutations: int) -> Method:
     return method
 
 
-def along_words(steps: int) -> Method:
-    """Gradients of the logit on the straight line from the masked words; without steps, at the text."""
+def along_words(*shares: float) -> Method:
+    """Gradients of the logit between the masked words (0) and the text (1), summed."""
 
     def method(row: Row, target: Tensor) -> Tensor:
-        encoder, found = row.net.features, torch.zeros(row.x.shape)
-        mask = encoder.inputs(torch.tensor(encoder.tokenizer.mask_token_id)).detach()
-        for some in encoder.batches(row.x):
-            tokens = encoder.tokens(row.x[some].long())
-            inputs = encoder.inputs(tokens).detach()
-            change = (inputs - mask) * (tokens.word >= 0)[..., None]
-            for share in [(i + 0.5) / steps for i in range(steps)] or [1.0]:
-                at = (inputs - (1 - share) * change).requires_grad_()
-                logit = row.net.head(encoder.embedding(at, tokens.mask)).gather(1, target[some, None])
-                slope = torch.autograd.grad(logit.sum(), at)[0]
-                own = ((change if steps else inputs) * slope).sum(2).masked_fill(tokens.word < 0, 0.0)
-                found[some] = found[some].scatter_add(1, tokens.word.clamp(min=0), own)
-        return found
+        from sentences import gradient_of
+
+        found = [gradient_of(row.net.features, row.net, row.x.long(), share) for share in shares]
+        return torch.stack(found).sum(0)
 
     return method
 
@@ -198,8 +190,12 @@ def verdicts(lines: Table, half: str) -> Table:
     for name in dict.fromkeys(line["method"] for line in lines):
         own = [line for line in lines if line["method"] == name]
         form = name if "along" in name else ALONG
-        rivals = [m for m in area[next(iter(area))] | {"x²": 0} if m != BOUND and ("along" not in m or m == form)]
-        first = sum(one.get(name, 0) >= max(one.get(m, 0) for m in rivals) for one in area.values())
+
+        def competes(other: str, form: str = form) -> bool:
+            return other != BOUND and ("along" not in other or other == form)
+
+        best = {row: max(auc for m, auc in of_row.items() if competes(m)) for row, of_row in area.items()}
+        first = sum(of_row.get(name, 0.0) >= best[row] for row, of_row in area.items())
         worst = min(line["lead over NEON"] / max(line["±"], 1e-9) for line in own)
         found.append(
             {
