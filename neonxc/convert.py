@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -13,7 +14,6 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from neonxc.carriers.terms import behind_terms
 from neonxc.clusterings.readers import (
     ClusterModel,
     GivenLabels,
@@ -30,8 +30,10 @@ from neonxc.data.inputs import check_names, check_width
 from neonxc.data.preparation import prepare
 from neonxc.data.sparse import moments
 from neonxc.data.table import Table, is_texts
-from neonxc.network import NeuralizedClustering
-from neonxc.pipelines.encoding import Encoding
+from neonxc.head.detection import Preprocessing
+from neonxc.head.noise import with_noise
+from neonxc.inputs.terms import behind_terms
+from neonxc.network import NeuralizedClustering, with_noise_label
 from neonxc.pipelines.folding import encoding_and_map, fold
 
 
@@ -132,6 +134,50 @@ def neuralize(
     >>> net.fidelity_
     1.0
     """
+    given = _given(model, X, features, labels)
+    found = _from_labels(given) if given.by_labels else _read(given.final, given.X)
+    return _assembled(given, found, threshold, stiffness)
+
+
+@dataclass
+class Given:
+    """What :func:`neuralize` was given, with the steps of a pipeline read.
+
+    Attributes
+    ----------
+    model, final : estimator, tensor or nn.Module
+        The model, and its last step.
+    X : Table or None
+        The inputs; counts of terms for texts.
+    features : nn.Module or None
+    steps : list of (name, step)
+        The steps before the last one that are neither a vectorizer nor part of `features`.
+    encoding : Encoding, Terms or None
+        What encodes the inputs as columns.
+    preprocessing : Preprocessing or None
+        The affine map behind the encoding.
+    names : list of str or None
+        Names of the columns.
+    """
+
+    model: Any
+    final: Any
+    X: Table | None
+    features: nn.Module | None
+    steps: list[tuple[str, Any]]
+    encoding: Any = None
+    preprocessing: Any = None
+    names: list[str] | None = None
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether the clusterer has labels and no reader."""
+        unread = not isinstance(self.final, type) and not reads_exactly(self.final)
+        return unread and (isinstance(self.final, ClusterMixin) or hasattr(self.final, "labels_"))
+
+
+def _given(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given:
+    """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
     _check_arguments(model, X, features, labels)
     X = None if X is None else Table.read(X)
     if labels is not None:
@@ -143,59 +189,73 @@ def neuralize(
     while isinstance(final, Pipeline):
         check_is_fitted(final)
         steps, final = steps + final.steps[:-1], final.steps[-1][1]
-    alone = not isinstance(final, type) and not reads_exactly(final)
-    alone = alone and (isinstance(final, ClusterMixin) or hasattr(final, "labels_"))
-    terms = encoding = chain = names = None
+    given = Given(model, final, X, features, steps)
     if steps:
-        width = next(
-            (step.n_features_in_ for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_")), 0
-        )
-        terms, steps = behind_terms(steps)
-    if terms is not None:
-        names, width = terms.names, terms.width
-        X = Table(terms.encode(X.data)) if X is not None and is_texts(X) else X
+        sized = (step for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_"))
+        width = next((step.n_features_in_ for step in sized), 0)
+        given.encoding, given.steps = behind_terms(steps)
+    if given.encoding is not None:
+        given.names, width = given.encoding.names, given.encoding.width
+        given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
     elif features is None:
         fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
         names = None if X is None else X.names
         check_names(names, fitted)
-        names = names if fitted is None else [*map(str, fitted)]
-    if steps:
-        try:
-            folding = fold(steps, width)
-        except ValueError as error:
-            if isinstance(error, NotFittedError) or not (alone or by_radius(final)):
-                raise
-            raise ValueError(
-                f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
-            ) from None
-        if X is not None and X.is_sparse and not folding.plain:
-            raise ValueError(
-                "X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table"
-            )
-        encoding, chain = encoding_and_map(folding, steps, X if features is None else None, names)
-    # checked before a surrogate is fitted, which takes time
-    if sum(part is not None for part in (features, terms, encoding)) > 1:
+        given.names = names if fitted is None else [*map(str, fitted)]
+    if given.steps:
+        _fold(given, width)
+    if features is not None and given.encoding is not None:
+        raise ValueError(BEHIND)
+    return given
+
+
+BEHIND = "behind features= or a vectorizer a pipeline has numbers, and no vectorizer, encoder or imputer"
+
+
+def _fold(given: Given, width: int) -> None:
+    """Fold the steps of a pipeline to an encoding and an affine map."""
+    try:
+        folding = fold(given.steps, width)
+    except ValueError as error:
+        if isinstance(error, NotFittedError) or not (given.by_labels or by_radius(given.final)):
+            raise
         raise ValueError(
-            "behind features= or a vectorizer a pipeline has numbers, and no vectorizer, encoder or imputer"
-        )
-    found = _from_labels(final, X, steps, features, encoding) if alone else _read(final, X)
+            f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
+        ) from None
+    if given.X is not None and given.X.is_sparse and not folding.plain:
+        raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
+    X = given.X if given.features is None else None
+    encoding, given.preprocessing = encoding_and_map(folding, given.steps, X, given.names)
+    if encoding is not None and given.encoding is not None:
+        raise ValueError(BEHIND)
+    given.encoding = encoding or given.encoding
+
+
+def _assembled(
+    given: Given, found: ClusterModel, threshold: float | None, stiffness: float | None
+) -> NeuralizedClustering:
+    """Put inputs and head together, and calibrate the stiffness."""
+    X, preprocessing = given.X, given.preprocessing
     if found.encoding is not None:
-        if chain is not None or terms is not None:
+        if preprocessing is not None or given.encoding is not None:
             raise ValueError(
-                f"a {type(final).__name__} that encodes its table itself needs to be without a pipeline"
+                f"a {type(given.final).__name__} that encodes its table itself needs to be without a pipeline"
             )
-        encoding, names = found.encoding, list(found.encoding.columns)
+        given.encoding, given.names = found.encoding, list(found.encoding.columns)
     factor = _factor(found, threshold, stiffness)
-    head = found.head(chain).soft(factor, threshold)
-    noise = None if found.noise is None else found.noise(chain).scaled(factor)
-    features = chained(features, found.features)
-    net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
-    devices = map(device_of, (features, final, None if X is None else X.data))
+    head, classes = found.head(preprocessing).soft(factor, threshold), found.classes
+    if found.radius is not None:
+        space = preprocessing or Preprocessing.identity(head.n_features)
+        head = with_noise(head, found.radius * factor, space.weight * factor**0.5, space.equal_shares())
+        classes = with_noise_label(classes)
+    features = given.encoding or chained(given.features, found.features)
+    net = NeuralizedClustering(head, features, classes, given.names)
+    devices = map(device_of, (given.features, given.final, None if X is None else X.data))
     net.to(next(filter(None, devices), torch.device("cpu")))
     net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity or [None] * 3
     if X is not None:
         if net.features is None:
-            net.spread_ = moments(net.carrier.stored(X).tensor)[1].cpu().numpy()
+            net.spread_ = moments(net.inputs.read(X).tensor)[1].cpu().numpy()
         return net.calibrate(X)
     if found.points is not None:
         net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta
@@ -228,23 +288,18 @@ def _read(final: Any, X: Table | None) -> ClusterModel:
         raise ValueError(f"{error}{why}") from None
 
 
-def _from_labels(
-    final: Any,
-    X: Table | None,
-    steps: list[tuple[str, Any]],
-    features: nn.Module | None,
-    encoding: Encoding | None,
-) -> ClusterModel:
+def _from_labels(given: Given) -> ClusterModel:
     """Fit a surrogate to labels."""
     from neonxc.clusterings.surrogate import clustered_points, fit_surrogate  # loads captum, which takes a second
 
+    final, X, features = given.final, given.X, given.features
     check_is_fitted(final)
     if X is None:
         raise ValueError(
             "explaining a clustering by its labels alone needs the X it was fitted on: neonxc.neuralize(..., X=X)"
         )
     table = Table(X.dense(limited=True))
-    if not steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
+    if not given.steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
         shape = table.tensor.shape
         if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
             check_width(shape[1], width)
@@ -257,9 +312,9 @@ def _from_labels(
         raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
     if by_radius(final):  # OPTICS, which stores no core points
         core = final.core_distances_ <= final.eps
-        points = clustered_points(table, steps, features, encoding)
+        points = clustered_points(table, given)
         return density(points.cpu().numpy()[core], final.labels_[core], final.eps)
-    return fit_surrogate(table, final.labels_, steps, features, encoding)
+    return fit_surrogate(table, final.labels_, given)
 
 
 def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:

@@ -1,4 +1,4 @@
-"""A clustering as a neural network: an optional feature network followed by a head."""
+"""A clustering as a neural network: inputs, whose features are the points, followed by a head."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neonxc.carriers import Carrier, carrier_of, rows, unrows
-from neonxc.carriers.terms import Terms
 from neonxc.common.numbers import percent, text
-from neonxc.common.processes import Ranks
+from neonxc.common.processes import Ranks, short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.data.distributed import common_type, without_rows
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import NOISE
+from neonxc.data.inputs import NOISE, as_array
 from neonxc.data.table import Table
-from neonxc.head import Head, Noise
-from neonxc.pipelines.encoding import Encoding
+from neonxc.head import Head
+from neonxc.head.answer import Answer, rows, unrows
+from neonxc.inputs import inputs_of
 
 
 class NeuralizedClustering(nn.Module):
@@ -30,20 +29,23 @@ class NeuralizedClustering(nn.Module):
     ----------
     head : Head
         Computes the logits of the clusters from features [n, d].
-    features : nn.Module, optional
-        Network from inputs to features [N, d], or to a feature map [N, d, ...], whose locations are the points.
+    features : nn.Module, Encoding or Terms, optional
+        Network from inputs to features [N, d], or to a feature map [N, d, ...], whose locations are the points; or
+        an encoding of texts, or of tables with strings and missing values, as columns of the head. With an encoding
+        ``net(x)`` takes encoded columns, whereas ``net.predict`` and :class:`neonxc.NEON` take the original texts
+        or tables.
     classes : array [K], optional
-        Label of each output of the head; default: ``0 ... K-1``.
+        Label of each output of the head; default: ``0 ... K-1``. The label of noise is -1, and the last one.
     feature_names : sequence of str, optional
         Names of the d columns.
-    noise : Noise, optional
-        Decides which points are noise; default: none are.
-    encoding : Encoding or Terms, optional
-        Encoding of texts, or of tables with strings and missing values, as columns of the head. ``net(x)`` takes
-        encoded columns, whereas ``net.predict`` and :class:`neonxc.NEON` take the original texts or tables.
 
     Attributes
     ----------
+    inputs : Inputs
+        What the network takes: ``inputs.read(X)`` is the way from what a user passes to what the network computes
+        on, and ``inputs.write(x, like=X)`` the way back.
+    head : Head
+        Detection, grouping and competition.
     classes_ : ndarray [K]
         Label of each output.
     feature_names_ : list of str or None
@@ -69,7 +71,6 @@ class NeuralizedClustering(nn.Module):
     the dtype of the buffers.
     """
 
-    features: nn.Module | None
     _beta: Tensor
     spread_: np.ndarray | None
     fidelity_: float | None
@@ -79,35 +80,41 @@ class NeuralizedClustering(nn.Module):
     def __init__(
         self,
         head: Head,
-        features: nn.Module | None = None,
+        features: Any = None,
         classes: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
-        noise: Noise | None = None,
-        encoding: Encoding | Terms | None = None,
     ) -> None:
         super().__init__()
         self.head = head
-        self.register_module("features", features)
-        self.noise = noise
-        self.encoding = encoding
+        self.inputs = inputs_of(features, head, feature_names)
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
-        self.feature_names_ = None if feature_names is None else list(feature_names)
         self.spread_ = self.fidelity_ = self.fidelity_held_out_ = self.stability_ = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=head.detection.device))
 
     def __repr__(self) -> str:
-        units, named, parts = self.carrier.units, "features", [*self.head.children(), self.noise]
+        units, named = self.inputs.units, "features"
         if self.features is None:
             named = f"columns ({', '.join(units[:4])}{', ...' if len(units) > 4 else ''})"
+        number = self.head.n_features if self.features is not None else len(units)
         lines = [
-            f"{len(self.classes_)} clusters of points with {len(units)} {named}, beta={text(self.beta)}",
-            f"(head): {', '.join(type(part).__name__ for part in parts if part is not None)}",
+            f"{len(self.classes_)} clusters of points with {number} {named}, beta={text(self.beta)}",
+            f"(head): {', '.join(type(part).__name__ for part in self.head.children())}",
         ]
         if self.features is not None:
             lines.append(f"(features): {type(self.features).__name__}")
         if self.fidelity_ is not None:
             lines.append(f"surrogate that gives {percent(self.fidelity_)} of the points their label")
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+    @property
+    def features(self) -> nn.Module | None:
+        """The feature network; None if the columns of a table or encoding are the points."""
+        return self.inputs.module
+
+    @property
+    def feature_names_(self) -> list[str] | None:
+        """Names of the d columns, or None."""
+        return self.inputs.names
 
     @property
     def beta(self) -> float:
@@ -119,15 +126,41 @@ class NeuralizedClustering(nn.Module):
         self._beta.fill_(checked_beta(value))
 
     @property
-    def carrier(self) -> Carrier:
-        """Carrier of the inputs, which maps them to points of the head."""
-        first = self.encoding if self.features is None else self.features
-        return carrier_of(first, self.head, self.feature_names_, self._beta.device)
+    def noise_position(self) -> int:
+        """Position of noise among the outputs, the last one; -1 if no point is noise."""
+        return len(self.classes_) - 1 if is_noise(self.classes_[-1]) else -1
 
     @property
-    def noise_column(self) -> int:
-        """Position of noise among the outputs; -1 if it is none of them."""
-        return len(self.classes_) - 1 if self.classes_[-1] == NOISE else -1
+    def n_clusters(self) -> int:
+        """Number of clusters, without noise."""
+        return len(self.classes_) - (self.noise_position >= 0)
+
+    def positions(self, labels: Any, name: str = "target") -> Any:
+        """Return the positions of labels among the outputs: a number for one label, a tensor for several.
+
+        Parameters
+        ----------
+        labels : label, sequence or Tensor of labels, or None
+            Labels as :meth:`predict` returns them. None stays None.
+        name : str
+            Name of the argument in errors.
+
+        Raises
+        ------
+        ValueError
+            A label that no output has; the message lists the labels.
+        """
+        if labels is None:
+            return None
+        array, known = as_array(labels), self.classes_.tolist()
+        places = {label: position for position, label in enumerate(known)}
+        if array.dtype.kind == "b" and self.classes_.dtype.kind != "b":  # True is equal to 1
+            places = {}
+        found = np.array([places.get(label, -1) for label in array.ravel().tolist()], dtype=np.int64)
+        if (found < 0).any():
+            unknown = array.ravel()[found.argmin()].tolist()
+            raise ValueError(f"{name} needs labels among {short(str(known))}, got {unknown!r}")
+        return int(found[0]) if array.ndim == 0 else torch.from_numpy(found.reshape(array.shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits f of all clusters.
@@ -142,45 +175,14 @@ class NeuralizedClustering(nn.Module):
         Tensor [N, K], or [N, K, ...] for a feature map.
         """
         if not isinstance(x, Tensor):
-            given = "torch.as_tensor(numpy.asarray(x))" if self.encoding is None else "net.batch(x).tensor"
+            encoded = self.inputs.encoding is not None
+            given = "net.inputs.read(x).tensor" if encoded else "torch.as_tensor(numpy.asarray(x))"
             raise TypeError(
                 f"net(x) takes a tensor, got {type(x).__name__}: net({given}); "
                 "net.predict takes arrays and frames too"
             )
         a = x if self.features is None else self.features(x)
         return unrows(self.head(rows(a)), a)
-
-    def assign(self, x: Tensor) -> Tensor:
-        """Return the position of the cluster of each point, [N] (or [N, ...] for a feature map).
-
-        Parameters
-        ----------
-        x : Tensor
-            Input of the network.
-        """
-        return self._of_points(self.head.assign, x)
-
-    def outside(self, x: Tensor) -> Tensor:
-        """Test which points are noise, [N] (or [N, ...] for a feature map).
-
-        Parameters
-        ----------
-        x : Tensor
-            Input of the network.
-        """
-        return self._of_points(self.is_noise, x)
-
-    def is_noise(self, points: Tensor) -> Tensor:
-        """Test which points of the head are noise, [n]; without a noise model, none are.
-
-        Parameters
-        ----------
-        points : Tensor [n, d]
-            Points in the space of the head.
-        """
-        if self.noise is None:
-            return torch.zeros(len(points), dtype=torch.bool, device=points.device)
-        return self.noise(self.head, points)
 
     @torch.no_grad()
     @reads_tables
@@ -201,16 +203,13 @@ class NeuralizedClustering(nn.Module):
         ValueError
             If the columns do not match, if values are not finite, or if there are no points.
         """
-        carrier = self.carrier
-        batch = carrier.stored(X)
+        table = self.inputs.read(X)
         labels = []
-        for part in carrier.blocks(batch.tensor):
-            x = batch.tensor[part]
-            found = self.classes_[self.assign(x).cpu().numpy()]
-            if self.noise is not None:
-                found[self.outside(x).cpu().numpy()] = NOISE
-            labels.append(found)
-        return batch.labels(np.concatenate(labels))
+        for block in self.inputs.blocks(table.tensor):
+            a = self.inputs.features(table.tensor[block])
+            assigned = torch.cat([self.head.assign(rows(a)[part]) for part in self.head.blocks(rows(a))])
+            labels.append(self.classes_[assigned.cpu().numpy()].reshape(a.shape[0], *a.shape[2:]))
+        return table.labels(np.concatenate(labels))
 
     def calibrate(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
@@ -257,7 +256,7 @@ class NeuralizedClustering(nn.Module):
 
     @reads_tables
     def batch(self, X: Any) -> Table:
-        """Check inputs and move them to the device of the network.
+        """Read inputs as :attr:`inputs` does, as a dense tensor.
 
         Parameters
         ----------
@@ -269,40 +268,30 @@ class NeuralizedClustering(nn.Module):
         Table
             Table whose `tensor` is the input of the network, with functions that convert results back.
         """
-        return self.carrier.batch(X)
-
-    def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        a = self.carrier.features(x)
-        found = self.carrier.each(rows(a), lambda _, points: function(points))
-        return found.reshape(a.shape[0], *a.shape[2:])
+        return self.inputs.dense(X)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NeuralizedClustering:
-        """Move and cast as usual, but keep everything except the features at least in float32."""
+        """Move and cast as usual, but keep floating-point numbers of the head at least in float32."""
 
         def widened(before: Tensor) -> Tensor:
             after = fn(before)
-            return before.to(after.device, torch.float32) if after.dtype.itemsize < 4 else after
+            narrow = after.is_floating_point() and after.dtype.itemsize < 4
+            return before.to(after.device, torch.float32) if narrow else after
 
         for child in self.children() if recurse else ():
-            child._apply(fn if child is self.features else widened)
+            child._apply(fn if child is self.inputs else widened)
         super()._apply(widened, recurse=False)
         return self
 
 
-PARTS = (
-    "head",
-    "features",
-    "classes_",
-    "feature_names_",
-    "noise",
-    "encoding",
-)  # what a network is made of, in order
-STATE = (*PARTS, "spread_", "_beta")
+STATE = ("head", "features", "classes_", "feature_names_", "spread_", "_beta")
 
 
 def _pack(net: NeuralizedClustering) -> Values:
     values = {name.strip("_"): getattr(net, name) for name in STATE}
-    if net.features is not None and not can_pack(net.features):
+    if net.inputs.encoding is not None:
+        values["features"] = net.inputs.encoding
+    elif net.features is not None and not can_pack(net.features):
         values["features"] = LEFT_OUT
     return values | {"fidelity": [net.fidelity_, net.fidelity_held_out_, net.stability_]}
 
@@ -311,22 +300,38 @@ def _pack(net: NeuralizedClustering) -> Values:
 def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedClustering:
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
-    net = cls(*(values[name.strip("_")] for name in PARTS))
+    head, features, classes = values["head"], values["features"], values["classes"]
+    if values.get("encoding") is not None:  # files of version 4
+        features = values["encoding"]
+    if values.get("noise") is not None:  # as well
+        head, classes = values["noise"].beside(head), with_noise_label(classes)
+    net = cls(head, features, classes, values["feature_names"])
     net.beta = float(values["beta"])
     net.spread_, net._beta = values["spread"], values["beta"]  # beta in its own precision
     net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
-    head, K = net.head, len(net.classes_)
-    d = head.n_features if net.encoding is None else len(net.encoding.columns)
+    K, encoding = len(net.classes_), net.inputs.encoding
+    d = head.n_features if encoding is None else len(encoding.columns)
     # run the head once, so that inconsistent values raise an error now
     x = torch.zeros(1, head.n_features)
-    head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
+    Answer(head, x, torch.tensor([K - 1]), beta=net.beta).relevance()
     named = [type(name) for name in net.feature_names_ or [""] * d] == [str] * d
-    if not named or head(x).shape != (1, K) or net.is_noise(x).shape != (1,):
+    if not named or head(x).shape != (1, K):
         raise TypeError(f"its head does not fit {K} classes and the names of {d} features")
     return net
 
 
 register(NeuralizedClustering, _pack, _unpack)
+
+
+def with_noise_label(classes: Any) -> np.ndarray:
+    """Append the label of noise to the labels of clusters; beside names, it stays a number."""
+    classes = np.asarray(classes)
+    return np.append(classes if classes.dtype.kind in "iuf" else classes.astype(object), NOISE)
+
+
+def is_noise(label: Any) -> bool:
+    """Whether a label is that of noise."""
+    return isinstance(label, int | np.integer) and not isinstance(label, bool) and int(label) == NOISE
 
 
 def checked_beta(value: float) -> float:
@@ -358,20 +363,17 @@ _MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
     """The inverse of the mean contrast of the points of all ranks, without noise points if there are others."""
-    carrier, n, kind = net.carrier, 0, torch.float32
+    n, kind = 0, torch.float32
     sums = torch.zeros(2, 2, dtype=torch.float64)  # total and number of points, in clusters and of noise
     with ranks.agreed():
         if not isinstance(contrast, str) or contrast not in _MEANS:
             raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
-        for x, points in () if without_rows(X, ranks) else carrier.points(X):
-            n, kind = n + len(x), x.dtype
-            for part in carrier.of_points(points):
-                values = net.head.values(points[part]).double()
-                own = net.head.competition.assign(values)
-                contrasts = net.head.competition.evidence(values, own)[0].clamp(min=0)
-                found = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
-                noise = (net.is_noise(points[part]) | (own == net.noise_column)).long()
-                sums.index_add_(0, noise.cpu(), torch.stack([found, torch.ones_like(found)], 1).cpu())
+        for answer in () if without_rows(X, ranks) else net.inputs.answers(X):
+            n, kind = n + len(answer.x), answer.x.dtype
+            contrasts = answer.contrasts.double().clamp(min=0)
+            mean = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
+            of_noise = (answer.assigned == net.noise_position).long()
+            sums.index_add_(0, of_noise.cpu(), torch.stack([mean, torch.ones_like(mean)], 1).cpu())
     ranks.same(contrast=contrast)
     common_type(n, kind, ranks)
     inside, noise = ranks.sum(sums)

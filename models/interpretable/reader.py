@@ -8,7 +8,7 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from neonxc.clusterings import ClusterModel, read
-from neonxc.clusterings.readers import centroids
+from neonxc.clusterings.readers import nearest_centroid
 from neonxc.common.registry import Values, pack_estimator, register, unpack_estimator
 
 from .beta import BetaInterpretable
@@ -74,4 +74,4 @@ def _(model: KCenter) -> ClusterModel:
             f'only a KCenter with metric="euclidean" can be converted to a network, got {model.metric!r}; '
             "neonxc.neuralize(labels=model.labels_, X=X) explains its labels"
         )
-    return centroids(model._centers)
+    return nearest_centroid(model._centers)

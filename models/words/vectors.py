@@ -312,7 +312,7 @@ class WordVectors(nn.Module):
         ValueError
             If a text has no word of the vocabulary.
         """
-        return next(self._encoded(texts, 0))
+        return next(self.encoded(texts, 0))
 
     def points(self, texts: Sequence[str]) -> Tensor:
         """Mean vectors [N, d] of texts, to fit a clusterer on them.
@@ -325,7 +325,7 @@ class WordVectors(nn.Module):
         texts : iterable of str
             N texts of any length, each with a word of the vocabulary.
         """
-        return torch.cat([self(ids) for ids in self._encoded(texts)])
+        return torch.cat([self(ids) for ids in self.encoded(texts)])
 
     def forward(self, ids: Tensor) -> Tensor:
         """Compute the mean vectors of documents.
@@ -353,7 +353,7 @@ class WordVectors(nn.Module):
                 "ids needs a tensor [documents, words] of integers from -1 to "
                 f"{len(self.words) - 1}, as encode(texts) returns"
             )
-        shares = self._shares(ids := ids.long())
+        shares = self.shares(ids := ids.long())
         if checked and shares.isnan().any():
             raise ValueError("a document has no word of the vocabulary; WordVectors.covers(texts) finds it")
         return F.embedding_bag(ids.clamp(min=0), self.vectors, mode="sum", per_sample_weights=shares)
@@ -362,7 +362,7 @@ class WordVectors(nn.Module):
         """Describe the size of the vocabulary (for ``print``)."""
         return f"{len(self.words)} words, {self.vectors.shape[1]} dimensions"
 
-    def _encoded(self, texts: Sequence[str], bytes_per_letter: int = 64) -> Iterator[Tensor]:
+    def encoded(self, texts: Sequence[str], bytes_per_letter: int = 64) -> Iterator[Tensor]:
         """Yield word indices of texts, block by block, padded to the longest text of a block."""
         texts = as_texts(texts)
         found = [[self._index.get(word, -1) for word in text] for text in tokenize(texts)]
@@ -374,7 +374,7 @@ class WordVectors(nn.Module):
         for block in blocks(len(found), bytes_per_letter * max(map(len, texts))):
             yield padded(found[block]).to(self.vectors.device)
 
-    def _shares(self, ids: Tensor) -> Tensor:
+    def shares(self, ids: Tensor) -> Tensor:
         """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""
         weights = self.weights[ids.clamp(min=0)] * (ids >= 0)
         return weights / weights.sum(dim=1, keepdim=True)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.attribution.decisions import Decisions
-from neonxc.carriers import Carrier, rows
+from neonxc.head.answer import Answer, Question, answers, unrows
 from neonxc.head.competition import near_decision, softmin, take_most
+from neonxc.inputs.base import How, Inputs
 
 STRAIGHT = 2  # passes on the straight line, from which the first order of the features is known
 FADE = 0.1  # share of the groups that fade in at a time, about; hard steps lose 2 points of AUC
@@ -29,7 +28,8 @@ class Estimate:
     relevance : shaped like the inputs
         As :meth:`neonxc.NEON.attribute` returns it.
     stderr : Tensor [N, groups]
-        Standard error over the passes of the relevance of each group of features, in units of the logit.
+        Standard error over the passes of the relevance of each group of features, in units of the logit; NaN with
+        a single pass.
     residual : Tensor [N]
         ``f(x) - f(b)`` minus the sum of the relevance, in units of the logit.
     """
@@ -39,54 +39,48 @@ class Estimate:
     residual: Tensor
 
 
-def as_baseline(along: Any) -> Tensor:
-    """A user's baseline as a finite tensor."""
-    try:
-        base = along if isinstance(along, Tensor) else torch.tensor(np.array(along))
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"along needs a number or a baseline shaped like one input, got {along!r}") from None
-    if base.dtype == torch.bool or base.is_complex() or not bool(base.isfinite().all()):
-        raise ValueError(f"along needs finite numbers, got {along!r}")
-    return base.detach()
-
-
 class Way:
     """The way of some inputs from a baseline, and the decision that is explained on it.
 
     Parameters
     ----------
-    carrier, decisions
+    inputs : Inputs
         Of the network.
     x : Tensor [N, ...]
-    along
-        The baseline.
+    base
+        The baseline, as :meth:`neonxc.inputs.Inputs.baseline` reads it.
+    question : Question
+    how : How
+    beta : float or None
+        The stiffness, if it was given to the explainer.
     groups : Tensor [N, D] of int64
         The group of each feature.
     n_groups : int
         The number of groups.
-    target, competitor
-        As in :meth:`neonxc.NEON.attribute`.
     """
 
     def __init__(
         self,
-        carrier: Carrier,
-        decisions: Decisions,
+        inputs: Inputs,
         x: Tensor,
-        along: Any,
+        base: Any,
+        question: Question,
+        how: How,
         *,
+        beta: float | None,
         groups: Tensor,
         n_groups: int,
-        target: Any,
-        competitor: Any,
     ) -> None:
-        self.carrier, self.decisions, self.x = carrier, decisions, x
-        self.base = carrier.baseline(along, x)
+        self.inputs, self.x, self.how, self.beta = inputs, x, how, beta
+        self.base = base if isinstance(base, str) else _like(base, x)
         self.groups, self.n_groups = groups, n_groups
-        self.features = carrier.features(x).detach()
-        self.columns, self.wanted = decisions.columns(self.features, target)
-        self.rival = decisions.rivals(self.features, self.columns, target, competitor)
-        contrasts = decisions.contrasts(self.features, self.columns, self.rival)
+        self.features = inputs.features(x).detach()
+        every = [*answers(inputs.head, self.features, question, how.beta)]
+        # on the way the target is that of x, at every location
+        cluster, kept = torch.cat([answer.cluster for answer in every]), [answer.kept for answer in every]
+        where = None if kept[0] is None else torch.cat([part[:, 0] for part in kept if part is not None])
+        self.question = question._replace(target=self._on_map(cluster), where=where)
+        contrasts = torch.cat([answer.contrasts for answer in every])
         self.logit, largest = _least(contrasts), contrasts.masked_fill(contrasts.isinf(), 0.0).abs().amax(1)
         # at a tie the logit is 0, and a stiffness of 1 / logit infinite
         self.scale = torch.maximum(self.logit.abs(), 1e-6 * largest).clamp(min=1e-30)[:, None]
@@ -104,38 +98,37 @@ class Way:
                 share: Any = (step + 0.5) / straight
             else:
                 share = self._faded_in(sums, (step - straight + 0.5) * GOLDEN % 1)
-            found = self._slopes(share)
-            of_groups = self._by_group(found)
-            total, sums, squares = total + found, sums + of_groups, squares + of_groups.square()
+            relevance = self._slopes(share)
+            of_groups = self._by_group(relevance)
+            total, sums, squares = total + relevance, sums + of_groups, squares + of_groups.square()
         deviation = (squares / steps - (sums / steps).square()).clamp(min=0).sqrt()
-        return total / steps, deviation / max(steps - 1, 1) ** 0.5
+        stderr = deviation / (steps - 1) ** 0.5 if steps > 1 else torch.full_like(deviation, torch.nan)
+        return total / steps, stderr
 
     def straight(self, steps: int) -> Tensor:
         """Relevance [N, ...] that shares the logit by the competitors' mean weights on the straight line."""
         weights: Any = 0.0
-        for features in self._on_line((i + 0.5) / steps for i in range(steps)):
-            contrasts = self.decisions.contrasts(features, self.columns, self.rival)
-            weights = weights + softmin(contrasts, self.decisions.stiffness).nan_to_num() / steps
-        decide = self.decisions.of_columns(
-            rows(self.features),
-            self.columns,
-            self.rival,
-            self.wanted,
-            lambda block: partial(take_most, weights=weights[block]),
-        )
-        return next(self.carrier.record(self.x).relevance([decide], "midpoint"))
+        for step in range(steps):
+            contrasts = torch.cat([answer.contrasts for answer in self._on_line((step + 0.5) / steps)])
+            weights = weights + softmin(contrasts, self.how.beta).nan_to_num() / steps
+        how = self.how._replace(share=lambda block: partial(take_most, weights=weights[block]))
+        return next(self.inputs.explain(self.x, [self.question], how))
 
     def residual(self, relevance: Tensor) -> Tensor:
         """Contrast at the input minus that at the baseline and the sum of the relevance, [N]."""
-        (start,) = self._on_line([0.0])
-        change = self.logit - _least(self.decisions.contrasts(start, self.columns, self.rival))
-        if self.wanted is not None:
-            change = change * self.wanted
+        start = torch.cat([_least(answer.contrasts) for answer in self._on_line(0.0)])
+        change = self.logit - start
+        if self.question.where is not None:
+            change = change * self.question.where
         return change.view(len(self.x), -1).sum(1) - relevance.flatten(1).sum(1)
 
-    def _on_line(self, shares: Any) -> Iterator[Tensor]:
-        for share in shares:
-            yield self.carrier.between(self.base, self.x, share).features.detach()
+    def _on_map(self, cluster: Tensor) -> Tensor:
+        """The clusters [n] of points as those of inputs, [N], or of the locations of a map, [N, ...]."""
+        return cluster.view(self.features.shape[0], *self.features.shape[2:])
+
+    def _on_line(self, share: float) -> Iterator[Answer]:
+        run = self.inputs.between(self.base, self.x, share, self.how.composite)
+        return answers(self.inputs.head, run.features.detach(), self.question, self.how.beta)
 
     def _slopes(self, share: Any) -> Tensor:
         """Inputs minus baseline, times the multipliers at a point of the way.
@@ -143,15 +136,18 @@ class Way:
         The stiffness is 1 / logit of the input (NEON paper, Eq. 3, for each input alone): on the way, many
         competitors are as near as the target, and a softer minimum would explain a decision against all of them.
         """
-        record = self.carrier.between(self.base, self.x, share)
-        given = self.decisions.beta
+        run = self.inputs.between(self.base, self.x, share, self.how.composite)
 
         def near(block: slice) -> Any:
             scale = self.scale[block]
-            return lambda contrasts, _: near_decision(contrasts, 1 / scale if given is None else given, scale)
+            return lambda contrasts, _: near_decision(
+                contrasts, 1 / scale if self.beta is None else self.beta, scale
+            )
 
-        decide = self.decisions.of_columns(rows(record.features), self.columns, self.rival, self.wanted, near)
-        return record.change(decide, self.base, self.x)
+        each = answers(self.inputs.head, run.features.detach(), self.question, self.how.beta, near)
+        with torch.no_grad():
+            start = torch.cat([answer.multiplier() for answer in each])
+        return run.back(unrows(start, run.features).to(run.features.dtype))
 
     def _faded_in(self, sums: Tensor, share: float) -> Tensor:
         """How far each feature is on its way, 0 to 1, if the most relevant share of the groups has faded in.
@@ -168,6 +164,14 @@ class Way:
         """Sums [N, groups] of relevance over the features of each group."""
         zeros = relevance.new_zeros(len(relevance), self.n_groups)
         return zeros.scatter_add_(1, self.groups, relevance.flatten(1))
+
+
+def _like(base: Tensor, x: Tensor) -> Tensor:
+    """A baseline with the shape of one of the inputs [N, ...]."""
+    if base.ndim and base.shape[1:] != x.shape[1:]:
+        got, needed = list(base.shape[1:]), list(x.shape[1:])
+        raise ValueError(f"along needs a number or a baseline shaped like one input, {needed}, got {got}")
+    return (base[0] if base.ndim else base).to(x).expand(x.shape[1:])
 
 
 def _least(contrasts: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,25 +12,24 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from neonxc.attribution.along import Estimate, Way, as_baseline
-from neonxc.attribution.decisions import Decisions, restricted, tree_tests
+from neonxc.attribution.along import Estimate, Way
 from neonxc.attribution.permutation import permuted
 from neonxc.attribution.summary import ClusterSummary, summarized
-from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
-from neonxc.carriers.groups import groups_of
 from neonxc.common.arguments import check_whole
 from neonxc.common.modules import takes_tokens
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
-from neonxc.common.targets import part, some_columns
+from neonxc.common.targets import part
 from neonxc.data.frames import reads_tables
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
-from neonxc.lrp import Composite, Epsilon
+from neonxc.head.answer import Question, answers, joined, unrows
+from neonxc.head.competition import Path
+from neonxc.inputs.base import How, HeadRule
+from neonxc.inputs.groups import groups_of
+from neonxc.lrp import Composite
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, check_network, checked_beta
-
-GRADIENT = Composite(Epsilon(0.0))
 
 
 class NEON(Attribution):
@@ -127,22 +125,17 @@ class NEON(Attribution):
         self.net = net
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
-        words = net.carrier.missing == "word"
-        rules = net.carrier.rules if along is None else ("linear",) if words else ("linear", "midpoint")
-        masked = net.carrier.mask is not None and isinstance(along, str) and along == "mask"
-        if along is not None and words and not masked:
-            raise ValueError(
-                "along needs numeric inputs: there are no points between a baseline and a text, except for a "
-                'sentence encoder with a mask token, which takes "mask"'
-            )
+        inputs = net.inputs
+        self.along, self.steps, self.groups = None if along is None else inputs.baseline(along), steps, groups
         check_whole("steps", steps)
         if groups is not None and along is None:
             raise ValueError("groups needs along: without a baseline, no features are missing")
-        self.groups = groups
-        self.along, self.steps = along if words or along is None else as_baseline(along), steps
+        rules: tuple[HeadRule, ...] = inputs.rules
+        if along is not None:
+            rules = ("linear",) if inputs.absent == "word" else ("linear", "midpoint")
         if head_rule is not None and head_rule not in rules:
             raise ValueError(f"head_rule needs {rules[0]!r} for this network, got {head_rule!r}")
-        if composite is not None and not isinstance(net.carrier, Backbone):
+        if composite is not None and not inputs.propagates:
             raise ValueError("composite sets the rules of a feature network, and this network has none")
         self.head_rule: HeadRule = head_rule or rules[0]
 
@@ -152,7 +145,6 @@ class NEON(Attribution):
         return True
 
     @log_usage(part_of_slo=True)
-    @reads_tables
     def attribute(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
         """Compute the relevance of the inputs for a cluster decision.
 
@@ -160,14 +152,13 @@ class NEON(Attribution):
         ----------
         inputs : array, sparse matrix, data frame, tensor [N, ...] or list of N str, or a tuple of one of these
             Points, or inputs of the feature network, or texts if the network has a vectorizer.
-        target : int, sequence or Tensor [N], or tuple of int, optional
-            Column of the cluster to explain, from 0 to K - 1 (the position of its label in ``net.classes_``): one
-            for all inputs or one for each. Default: the cluster that each point is assigned to, a documented
-            deviation from captum. If the features are a map, a column explains all locations that are assigned to
-            this cluster, and the default the own cluster of every location; a tuple ``(column, row, column, ...)``
-            explains one location.
-        competitor : int, sequence or Tensor [N], optional
-            Column of a second cluster: explain why a point is in the target rather than in this cluster. Default:
+        target : label, sequence or Tensor [N] of labels, or tuple, optional
+            Label of the cluster to explain, as ``net.predict`` returns it (-1: noise): one for all inputs or one
+            for each. Default: the cluster that each point is assigned to, a documented deviation from captum. If
+            the features are a map, a label explains all locations that are assigned to this cluster, and the
+            default the own cluster of every location; a tuple ``(label, row, column, ...)`` explains one location.
+        competitor : label, sequence or Tensor [N] of labels, optional
+            Label of a second cluster: explain why a point is in the target rather than in this cluster. Default:
             explain why it is in the target rather than in any other cluster. Points whose own cluster is the
             competitor get zeros.
 
@@ -190,7 +181,6 @@ class NEON(Attribution):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
         return self._explained(inputs, self._relevance, target, competitor)
 
-    @reads_tables
     def estimate(self, inputs: Any, target: Any = None, competitor: Any = None) -> Estimate:
         """Compute relevance with a baseline, its standard error over the passes, and the rest of the decision.
 
@@ -210,17 +200,17 @@ class NEON(Attribution):
         """
         if self.along is None or self.head_rule == "midpoint":
             raise ValueError("estimate needs a baseline, along=..., and the linear head rule")
-        parts = []
+        stderrs, residuals = [], []
 
-        def explain(x: Tensor, **asked: Any) -> Tensor:
-            way = self._way(x, **asked)
+        def explain(x: Tensor, question: Question, **grouped: Any) -> Tensor:
+            way = self._way(x, question, **grouped)
             relevance, stderr = way.in_order(self.steps)
-            parts.append((stderr, way.residual(relevance)))
+            stderrs.append(stderr)
+            residuals.append(way.residual(relevance))
             return relevance
 
         relevance = self._explained(inputs, explain, target, competitor)
-        stderr, residual = (torch.cat(some) for some in zip(*parts, strict=True))
-        return Estimate(relevance, stderr, residual)
+        return Estimate(relevance, torch.cat(stderrs), torch.cat(residuals))
 
     @torch.no_grad()
     @reads_tables
@@ -236,7 +226,7 @@ class NEON(Attribution):
         Parameters
         ----------
         inputs : array, data frame or tensor [N, d]
-        target : int, sequence or Tensor [N], optional
+        target : label, or sequence or Tensor [N] of labels, optional
             As in :meth:`attribute`.
 
         Returns
@@ -250,17 +240,21 @@ class NEON(Attribution):
             The network has a feature network, or the explainer a baseline.
         """
         self._check_alone()
-        if not isinstance(self.net.carrier, Columns):
+        if self.net.features is not None:
             raise ValueError(
                 "residual needs a network without feature network: there every layer's bias has a share"
             )
+        return self.logits_and_sums(inputs, target, lambda logit, relevance: logit - relevance.sum(1))
 
-        def residual(x: Tensor, target: Any) -> Tensor:
-            columns = self.decisions.columns(x, target)[0]
-            return self.decisions.logit(x, columns) - self._relevance(x, columns).sum(1)
+    def logits_and_sums(self, inputs: Any, target: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Any:
+        """Compute a function of the targets' logits [n] and relevance [n, d] for every row of a table."""
 
-        batch = self.carrier.stored(inputs)
-        return batch.restore(self._in_blocks(batch, residual, target=target))
+        def of_block(x: Tensor, question: Question) -> Tensor:
+            each = answers(self.net.head, x, question, self.stiffness)
+            return torch.cat([function(answer.logit, answer.relevance()) for answer in each])
+
+        table = self.net.inputs.read(inputs)
+        return table.restore(self._in_blocks(table, of_block, target))
 
     def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
         """Compute one heatmap per cluster: the relevance summed over the input channels.
@@ -271,8 +265,8 @@ class NEON(Attribution):
         ----------
         inputs : array or tensor [N, C, ...]
             Inputs of the feature network.
-        clusters : sequence of int, optional
-            Columns of the clusters. Default: all.
+        clusters : sequence of labels, optional
+            Labels of the clusters. Default: all.
 
         Returns
         -------
@@ -284,9 +278,11 @@ class NEON(Attribution):
         ValueError
             Invalid inputs, unknown clusters, or a network without a feature network.
         """
-        columns = some_columns(clusters, self.net.head.n_clusters)
-        decisions = self.decisions
-        return self._maps(inputs, len(columns), lambda a: [decisions.of_target(a, c, None) for c in columns])
+        net = self.net
+        positions: Any = range(net.head.n_clusters) if clusters is None else net.positions(clusters, "clusters")
+        if clusters is not None and (np.ndim(positions) != 1 or not len(positions)):
+            raise ValueError(f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}")
+        return self._maps(inputs, [Question(int(position)) for position in positions])
 
     def threshold_heatmaps(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
         """Compute one heatmap per test of a threshold tree: the test's contribution to the decision.
@@ -295,7 +291,7 @@ class NEON(Attribution):
         ----------
         inputs : array or tensor [N, C, ...]
             Inputs of the feature network.
-        target, competitor : int, optional
+        target, competitor : label, optional
             As in :meth:`attribute`, one for all inputs.
 
         Returns
@@ -309,13 +305,9 @@ class NEON(Attribution):
         ValueError
             The clustering is no tree or hierarchy, or there is no feature network.
         """
-        tests, n_tests = tree_tests(self.net.head)
-
-        def decisions(a: Tensor) -> list[Decide]:
-            decide = self.decisions.of_target(a, target, competitor)
-            return [partial(restricted, decide, tests == test) for test in range(n_tests)]
-
-        return self._maps(inputs, n_tests, decisions)
+        tests, n_tests = self._tests()
+        question = self._question(target, competitor)
+        return self._maps(inputs, [question._replace(neurons=tests == test) for test in range(n_tests)])
 
     @torch.no_grad()
     @reads_tables
@@ -340,20 +332,17 @@ class NEON(Attribution):
             The clustering is no tree or hierarchy.
         """
         self._check_alone()
-        (tests, n_tests), head = tree_tests(self.net.head), self.net.head
+        tests, n_tests = self._tests()
 
-        def shares(x: Tensor, target: Any, competitor: Any) -> Tensor:
-            a = self.carrier.features(x)
-            decide = self.decisions.of_target(a, target, competitor)
+        def shares(x: Tensor, question: Question) -> Tensor:
+            a, parts = self.net.inputs.features(x), []
+            for answer in answers(self.net.head, a, question, self.stiffness):
+                evidence = answer.evidence()
+                parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
+            return unrows(torch.cat(parts), a)
 
-            def of_block(block: slice, points: Tensor) -> Tensor:
-                evidence = decide(block).weights * head.detection(points)
-                return evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence)
-
-            return unrows(self.carrier.each(rows(a), of_block), a)
-
-        batch = self.carrier.stored(inputs)
-        result = batch.restore(self._in_blocks(batch, shares, target=target, competitor=competitor))
+        table = self.net.inputs.read(inputs)
+        result = table.restore(self._in_blocks(table, shares, target, competitor))
         return result.to_numpy() if hasattr(result, "iloc") else result  # a frame's columns are no tests
 
     @reads_tables
@@ -406,78 +395,93 @@ class NEON(Attribution):
                 raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
             if method not in ("lrp", "permute") or (method == "permute" and group is not None):
                 raise ValueError(f'method needs "lrp", or "permute" without a group, got {method!r}')
-        found = summarized(self.carrier, self.decisions, X, n_prototypes, ranks)
+        found = summarized(self.net, self.stiffness, X, n_prototypes, ranks)
         return found if method == "lrp" else replace(found, relevance=permuted(self.net, X), method=method)
 
     @property
-    def carrier(self) -> Carrier:
-        """The carrier between inputs and head, with this explainer's composite."""
-        carrier = self.net.carrier
-        if isinstance(carrier, Backbone):
-            by_gradient = self.along is not None and self.head_rule == "linear" and carrier.missing != "word"
-            carrier.composite = GRADIENT if self.composite is None and by_gradient else self.composite
-        return carrier
-
-    def _relevance(self, x: Tensor, target: Any, competitor: Any = None, **grouped: Any) -> Tensor:
-        """Relevance of a block of inputs."""
-        if self.along is not None:
-            way = self._way(x, target=target, competitor=competitor, **grouped)
-            return way.in_order(self.steps)[0] if self.head_rule == "linear" else way.straight(self.steps)
-        decisions, record = self.decisions, self.carrier.record(x)
-        return next(record.relevance([decisions.of_target(record.features, target, competitor)], self.head_rule))
-
-    def _way(self, x: Tensor, **asked: Any) -> Way:
-        return Way(self.carrier, self.decisions, x, self.along, **asked)
-
-    def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
-        """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""
-        if isinstance(target, tuple) and not isinstance(self.net.carrier, Backbone):
-            target = list(target)  # points have no locations
-        batch = self.carrier.stored(inputs)
-        check_room(batch.tensor)
-        asked: dict[str, Any] = {"target": target, "competitor": competitor}
-        if self.along is not None:
-            groups = groups_of(self.net, self.groups, batch.tensor)
-            asked |= {"groups": groups.expand(len(batch.tensor), -1), "n_groups": int(groups.max()) + 1}
-        return batch.restore(batch.collected(self._in_blocks(batch, explain, **asked)))
+    def stiffness(self) -> float:
+        """The stiffness of the take-most rule: that of this explainer, or the network's own."""
+        return self.net.beta if self.beta is None else self.beta
 
     @property
-    def decisions(self) -> Decisions:
-        """The decisions of the head, with the stiffness of this explainer."""
-        return Decisions(self.net, self.beta)
+    def _how(self) -> How:
+        return How(self.head_rule, self.stiffness, self.composite)
+
+    def _relevance(self, x: Tensor, question: Question, **grouped: Any) -> Tensor:
+        """Relevance of a block of inputs."""
+        if self.along is not None:
+            way = self._way(x, question, **grouped)
+            return way.in_order(self.steps)[0] if self.head_rule == "linear" else way.straight(self.steps)
+        return next(self.net.inputs.explain(x, [question], self._how))
+
+    def _way(self, x: Tensor, question: Question, **grouped: Any) -> Way:
+        return Way(self.net.inputs, x, self.along, question, self._how, beta=self.beta, **grouped)
+
+    @reads_tables
+    def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
+        """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""
+        table, grouped = self.net.inputs.read(inputs), {}
+        check_room(table.tensor)
+        if self.along is not None:
+            groups = groups_of(self.net, self.groups, table.tensor)
+            grouped = {"groups": groups.expand(len(table.tensor), -1), "n_groups": int(groups.max()) + 1}
+        return table.restore(table.collected(self._in_blocks(table, explain, target, competitor, **grouped)))
+
+    def _question(self, target: Any, competitor: Any) -> Question:
+        """The question about labels, one for all inputs, as positions of outputs; a tuple is a location."""
+        place: tuple[Any, ...] = ()
+        if isinstance(target, tuple):
+            target, *place = target
+        position = self.net.positions(target)
+        return Question((position, *place) if place else position, self.net.positions(competitor, "competitor"))
 
     def _check_alone(self) -> None:
         if self.along is not None:
             raise ValueError("along is supported by attribute and estimate only; use a NEON without it")
 
-    def _maps(self, inputs: Any, several: int, decisions: Callable[[Tensor], list[Decide]]) -> Any:
-        """Relevance [N, several, ...] of several decisions, summed over the inputs' channels."""
+    def _tests(self) -> tuple[Tensor, int]:
+        """The test of a tree or hierarchy that each neuron belongs to, [M], and the number of tests."""
+        head = self.net.head
+        if not isinstance(head.competition, Path):
+            raise ValueError("only trees have thresholds: neuralize a ThresholdTree or a fitted tree explainer")
+        return head.groups, head.n_values
+
+    @reads_tables
+    def _maps(self, inputs: Any, questions: list[Question]) -> Any:
+        """Relevance [N, questions, ...] of several decisions, summed over the inputs' channels."""
         self._check_alone()
-        carrier = self.net.carrier
-        if not isinstance(carrier, Backbone) or carrier.missing == "word":
+        network = self.net.inputs
+        if not network.has_heatmaps:
             raise ValueError(
                 "heatmaps need a network with a feature network of images; for points and words use attribute"
             )
 
-        def maps(x: Tensor) -> Tensor:
-            record = self.carrier.record(x, several > 1)
-            found = record.relevance(decisions(record.features), self.head_rule)
-            return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
+        def maps(x: Tensor, _: Question) -> Tensor:
+            each = network.explain(x, questions, self._how)
+            return torch.stack([relevance.sum(dim=1) for relevance in each], dim=1)
 
-        batch = carrier.stored(inputs)
-        if takes_tokens(carrier.module, batch.tensor):
+        table = network.read(inputs)
+        if takes_tokens(self.net.features, table.tensor):
             raise ValueError(
-                f"heatmaps need inputs [N, C, ...], and the network takes tokens, {list(batch.shape)}: sum "
+                f"heatmaps need inputs [N, C, ...], and the network takes tokens, {list(table.shape)}: sum "
                 "attribute(inputs) over the dimensions; for texts, neonxc.models.SentenceEncoder does"
             )
-        return batch.restore(self._in_blocks(batch, maps))
+        return table.restore(self._in_blocks(table, maps))
 
-    def _in_blocks(self, batch: Table, explain: Callable[..., Tensor], **per_input: Any) -> Tensor:
+    def _in_blocks(
+        self, table: Table, explain: Callable[..., Tensor], target: Any = None, competitor: Any = None, **per_input: Any
+    ) -> Tensor:
         """Explain inputs block by block, with the entries of other arguments that belong to each block."""
-        blocks, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
-        found = []
-        shown = progress_bar(blocks, desc="NEON") if len(blocks) > 1 else blocks  # a bar takes 5% of 300 x 10
-        for block in shown:
-            given = {name: part(value, name, block, n) for name, value in per_input.items()}
-            found.append(explain(dense(batch.tensor[block]), **given))
-        return torch.cat(found) if len(found) > 1 else found[0]
+        network, x = self.net.inputs, table.tensor
+        n, blocks = len(x), list(network.blocks(x))
+        if isinstance(target, tuple) and network.features(dense(x[:1])).ndim < 3:
+            target = list(target)  # points have no locations
+        of_all = self._question(target, competitor)
+
+        def explained() -> Any:
+            for block in progress_bar(blocks, desc="NEON", disable=len(blocks) < 2):
+                question = Question(part(of_all.target, "target", block, n), part(of_all.competitor, "competitor", block, n))
+                given = {name: value[block] for name, value in per_input.items()}
+                yield explain(dense(x[block]), question, **given)
+
+        return joined(explained(), n)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from neonxc.data.inputs import NOISE, check_finite, check_range
 from neonxc.data.table import Table
-from neonxc.head import Head, Noise, bisecting_head, centroid_head, linear_head
+from neonxc.head import Head, bisecting_head, centroid_head, linear_head
 from neonxc.head import head as heads
 from neonxc.head.detection import Preprocessing
 from neonxc.head.nearest import density_head
@@ -73,8 +73,8 @@ class ClusterModel:
         Feature network of the clusterer.
     fidelity : Fidelity or None
         How far a surrogate can be trusted; None if the head is exact.
-    noise : callable or None
-        Makes the detector of noise for a given preprocessing.
+    radius : Tensor [K] or None
+        Squared distance from the nearest cluster, by cluster, beyond which points are noise; None: none are.
     scale : float or None
         Factor of the competing values with which ``softmax(-factor * values)`` gives the clusterer's
         probabilities. None if it has no probabilities.
@@ -89,7 +89,7 @@ class ClusterModel:
     classes: np.ndarray | None = None
     features: nn.Module | None = None
     fidelity: Fidelity | None = None
-    noise: Callable[[Preprocessing | None], Noise] | None = None
+    radius: Tensor | None = None
     scale: float | None = None
     softens: bool = False
     encoding: Encoding | None = None
@@ -137,21 +137,21 @@ def _(model: Any) -> ClusterModel:
         raise ValueError(
             "AffinityPropagation has no centers: it did not converge, or it knows a precomputed affinity alone"
         )
-    return centroids(Table.read(centers).dense())
+    return nearest_centroid(Table.read(centers).dense())
 
 
 @read.register
 def _(model: Birch) -> ClusterModel:
     check_is_fitted(model)
     classes, groups = np.unique(model.subcluster_labels_, return_inverse=True)
-    return centroids(model.subcluster_centers_, groups, classes)
+    return nearest_centroid(model.subcluster_centers_, groups, classes)
 
 
 @read.register
 def _(model: BisectingKMeans) -> ClusterModel:
     check_is_fitted(model)
     if model.n_clusters < 2:
-        return centroids(model.cluster_centers_)
+        return nearest_centroid(model.cluster_centers_)
     splits = [model._bisecting_tree]  # scikit-learn stores its hierarchy only in this private attribute
     children: list[Any] = []
     for split in splits:
@@ -180,10 +180,10 @@ def _(model: Any) -> ClusterModel:
             "model looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X); "
             f"centers need shape [K, d], got {list(np.shape(model))}"
         )
-    return centroids(Table.read(model, name="centers").tensor)
+    return nearest_centroid(Table.read(model, name="centers").tensor)
 
 
-def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
+def nearest_centroid(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
     """Return a model of the nearest of some centers [M, p]; `groups` [M] are the columns of their clusters."""
     points = torch.as_tensor(centers).detach().double().cpu()
     if points.ndim != 2:
@@ -264,7 +264,7 @@ def _(model: Any) -> ClusterModel:
             return _own(means, roots, least, chain)
         # with one covariance, the nearest center after whitening
         white = chain.then(roots.T, torch.zeros_like(means[0]))
-        return Head(heads.centroids(means @ roots, white, factor=0.5, offsets=least))
+        return Head(heads.centroid_neurons(means @ roots, white, factor=0.5, offsets=least))
 
     return ClusterModel(head, means, scale=1.0)
 
@@ -330,7 +330,7 @@ def _(model: nn.Module) -> ClusterModel:
     for name in CENTERS:
         centers = getattr(model, name, None)
         if isinstance(centers, Tensor) and centers.ndim == 2:
-            found = centroids(centers)
+            found = nearest_centroid(centers)
             if _goes_to_nearest(model, centers.detach()):
                 return found
             raise TypeError(

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.pipeline import Pipeline
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc.attribution.neon import NEON
-from neonxc.carriers import carrier_of
-from neonxc.clusterings.readers import ClusterModel, Fidelity, device_of
+from neonxc.clusterings.readers import ClusterModel, Fidelity
 from neonxc.clusterings.supports import Supports, check_spread, labelled
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_labels
 from neonxc.data.table import Table
-from neonxc.head import Head, Noise, centroid_head
+from neonxc.head import Head, centroid_head
 from neonxc.head.detection import Preprocessing
+from neonxc.inputs import inputs_of
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
 
@@ -32,22 +32,16 @@ REFITS = 3
 COMPARED = 500  # at least this number of points is compared, if there are as many, and less than twice it
 
 
-def fit_surrogate(
-    X: Table,
-    labels: Any,
-    steps: list[tuple[str, Any]],
-    features: nn.Module | None,
-    encoding: Encoding | None = None,
-) -> ClusterModel:
+def fit_surrogate(X: Table, labels: Any, given: Any) -> ClusterModel:
     """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
 
-    X are inputs of the network; they are transformed by the network `features` and the `steps` of a pipeline, if
-    any. Points with label -1 (noise) are left out of the fit; if there are any, points that are equally far from
+    X are inputs of the network; they are transformed by the network `features` and the `steps` of what
+    :func:`neonxc.neuralize` was `given`. Points with label -1 (noise) are left out of the fit; if there are any, points that are equally far from
     all clusters are noise as well.
 
     The points are first sorted by a hash of their values, so that the order of the rows has no influence.
     """
-    points = clustered_points(X, steps, features, encoding)
+    points = clustered_points(X, given)
     column, classes, there = as_labels(labels, len(points), points.device)
     if len(classes) < 2:
         raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
@@ -58,18 +52,15 @@ def fit_surrogate(
     check_spread(points)
     x, y = points[there], column[there]
     supports = labelled(x, y, len(classes))
-    fidelity, noise = _fidelity(supports, x, y, classes), None
+    fidelity, radius = _fidelity(supports, x, y, classes), None
     if not bool(there.all()):
         far, nearest = supports.distances(points).min(1)
         radius = radii(far, nearest, there, len(classes))
         _warn_of_noise(far <= radius[nearest], there)
-
-        def noise(chain: Preprocessing | None) -> Noise:
-            return Noise(radius.cpu(), len(radius), (chain or Preprocessing.identity(len(shift))).weight)
-
+        radius = radius.cpu()
     centers = supports.flat()[0].cpu() + shift.cpu()
     return ClusterModel(
-        lambda chain: _head(supports, shift.cpu(), chain), centers, classes, None, fidelity, noise, supports.gamma
+        lambda chain: _head(supports, shift.cpu(), chain), centers, classes, None, fidelity, radius, supports.gamma
     )
 
 
@@ -192,20 +183,16 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
     return float((edges[at] + edges[at + 1]) / 2)
 
 
-def clustered_points(
-    table: Table, steps: list[tuple[str, Any]], features: nn.Module | None, encoding: Encoding | None
-) -> Tensor:
-    """Return the points that were clustered, [n, d] of float64; `encoding` is that of a table, if X is one."""
-    if encoding is not None and table.is_tensor:
+def clustered_points(table: Table, given: Any) -> Tensor:
+    """Return the points that were clustered, [n, d] of float64, from inputs of what :func:`neuralize` was given."""
+    encoded = isinstance(given.encoding, Encoding)
+    if encoded and table.is_tensor:
         raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
-    if features is not None:
-        carrier = carrier_of(features, None, None, device_of(features) or torch.device("cpu"))
-        with torch.no_grad():
-            points = torch.cat([points for _, points in carrier.points(table)])
-        table = Table(points.double())
-    if steps:
-        pipeline = Pipeline(steps)
-        named = encoding is not None or (table.names and hasattr(pipeline, "feature_names_in_"))
+    if given.features is not None:
+        table = Table(torch.cat([*inputs_of(given.features).points(table)]).double())
+    if given.steps:
+        pipeline = Pipeline(given.steps)
+        named = encoded or (table.names and hasattr(pipeline, "feature_names_in_"))
         data = table.data if named else table.numbers.double().cpu().numpy()  # steps may select columns by name
         transformed = Table.read(pipeline.transform(data)).dense()  # terms are sparse
         return torch.from_numpy(np.array(transformed, np.float64)).to(table.device)

@@ -1,4 +1,4 @@
-"""Checks of the arguments `target`, `competitor` and `clusters`: the outputs or clusters to explain."""
+"""Checks of the outputs of a network to explain: one for all inputs, one for each, or one location of a map."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 """Types of which torch has few operations."""
 
 
-def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint: str = "") -> Tensor:
-    """Return one column per input, [n], from one for all inputs or one for each.
+def as_positions(value: Any, n: int, K: int, name: str, device: torch.device) -> Tensor:
+    """Return the position of an output for each input, [n], from one for all inputs or one for each.
 
     Parameters
     ----------
@@ -22,13 +22,11 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint
     n : int
         Number of inputs.
     K : int
-        Number of columns.
+        Number of outputs.
     name : str
         Name of the argument in errors.
     device : torch.device
         Device of the result.
-    hint : str
-        Added to the error about values that are no numbers.
 
     Raises
     ------
@@ -36,25 +34,28 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint
         Values that are no whole numbers from 0 to K - 1, or another number of them than n.
     """
     try:
-        columns = torch.as_tensor(value if isinstance(value, Tensor) else np.array(value), device=device)
+        positions = torch.as_tensor(value if isinstance(value, Tensor) else np.array(value), device=device)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} needs column numbers from 0 to {K - 1}{hint}, got {value!r}") from None
-    if columns.dtype in UNSIGNED:  # for which torch has few operations
-        columns = columns.long()
-    check_columns(columns, K, name)
-    if columns.ndim == 0 or (columns.numel() == 1 and columns.ndim == 1):
-        return columns.long().reshape(()).expand(n)
-    if columns.shape != (n,):
-        raise ValueError(f"{name} needs one column or one per input ({n}), got shape {list(columns.shape)}")
-    return columns.long()
+        raise ValueError(f"{name} needs column numbers from 0 to {K - 1}, got {value!r}") from None
+    if positions.is_floating_point() or positions.dtype == torch.bool:
+        raise ValueError(f"{name} needs whole column numbers, got {positions.dtype}")
+    positions = positions.long() if positions.dtype in UNSIGNED else positions
+    if positions.numel() and not (int(positions.min()) >= 0 and int(positions.max()) < K):
+        raise ValueError(f"{name} needs columns from 0 to {K - 1}, got {positions.tolist()}")
+    if positions.ndim == 0 or (positions.numel() == 1 and positions.ndim == 1):
+        return positions.long().reshape(()).expand(n)
+    if positions.shape != (n,):
+        raise ValueError(f"{name} needs one column or one per input ({n}), got shape {list(positions.shape)}")
+    return positions.long()
 
 
-def check_columns(columns: Tensor, K: int, name: str) -> None:
-    """Raise ValueError unless all columns are whole numbers from 0 to K - 1."""
-    if columns.is_floating_point() or columns.dtype == torch.bool:
-        raise ValueError(f"{name} needs whole column numbers, got {columns.dtype}")
-    if columns.numel() and not (int(columns.min()) >= 0 and int(columns.max()) < K):
-        raise ValueError(f"{name} needs columns from 0 to {K - 1}, got {columns.tolist()}")
+def check_place(place: Sequence[int], a: Tensor) -> Tensor:
+    """Return the mask [N, ...] of one location of a map of features [N, d, ...]."""
+    if len(place) != a.ndim - 2 or any(not 0 <= i < n for i, n in zip(place, a.shape[2:], strict=True)):
+        raise ValueError(f"target has the place {tuple(place)}, outside the feature map of shape {list(a.shape[2:])}")
+    where = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.bool, device=a.device)
+    where[(slice(None), *place)] = True
+    return where
 
 
 def part(argument: Any, name: str, want: slice, n: int) -> Any:
@@ -66,13 +67,3 @@ def part(argument: Any, name: str, want: slice, n: int) -> Any:
     if len(argument) != n:
         raise ValueError(f"{name} has {len(argument)} entries for {n} inputs")
     return argument[want]
-
-
-def some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
-    """Return the selected columns, or all K columns if `clusters` is None."""
-    if clusters is None:
-        return list(range(K))
-    columns = np.asarray(clusters)
-    if columns.ndim != 1 or columns.size == 0 or columns.dtype.kind not in "iu":
-        raise ValueError(f"clusters needs a sequence of column numbers from 0 to {K - 1}, got {clusters!r}")
-    return as_columns(columns, len(columns), K, "clusters", torch.device("cpu")).tolist()

@@ -1,5 +1,6 @@
-"""The head of a neuralized clustering: detection, grouping and competition."""
+"""The head of a neuralized clustering: detection, grouping and competition, and its answers to questions."""
 
-from neonxc.head.head import Decision, Head, Noise, bisecting_head, centroid_head, linear_head
+from neonxc.head.answer import Answer, Question, answers
+from neonxc.head.head import Head, bisecting_head, centroid_head, linear_head
 
-__all__ = ["Decision", "Head", "Noise", "bisecting_head", "centroid_head", "linear_head"]
+__all__ = ["Answer", "Head", "Question", "answers", "bisecting_head", "centroid_head", "linear_head"]

@@ -20,6 +20,16 @@ class Competition(Stage):
     """Base class of competition layers, which compute logits [N, K] from values [N, L] of clusters or tests."""
 
     threshold: float | None = None
+    by_contrast = False
+    """Whether each value competes as its difference to the target's own."""
+
+    def has_own_weights(self, beta: float) -> bool:
+        """Whether there is a shorter way to the weights for the cluster that each point is assigned to."""
+        return False
+
+    def own_weights(self, values: Tensor, cluster: Tensor, beta: float) -> Tensor:
+        """Compute the weights [N, L] of the values for the assigned cluster [N], against all others."""
+        raise NotImplementedError
 
     def assign(self, values: Tensor) -> Tensor:
         """Return the column [N] of the cluster that each point is assigned to: that of the largest logit."""
@@ -56,6 +66,7 @@ class Rivals(Competition):
     """
 
     PLAIN = ("threshold",)
+    by_contrast = True
 
     def __init__(self, threshold: float | None = None) -> None:
         super().__init__(threshold=threshold)
@@ -64,13 +75,29 @@ class Rivals(Competition):
         """Compute the logits [N, K] from values [N, K]; terms that all clusters share cancel."""
         if self.threshold is not None:
             return log_odds(values, self.threshold)
-        least = values.topk(2, dim=1, largest=False)  # of the others: the second least for the best cluster
-        first, second = least.values.split(1, dim=1)
-        return first.expand_as(values).scatter(1, least.indices[:, :1], second) - values
+        first, best = values.min(dim=1, keepdim=True)
+        second = values.scatter(1, best, torch.inf).amin(dim=1, keepdim=True)
+        return (first - values).scatter(1, best, second - first)  # of the others: the second least for the best
 
     def assign(self, values: Tensor) -> Tensor:
         """Return the column [N] of the cluster with the least value."""
         return values.argmin(dim=1)
+
+    def has_own_weights(self, beta: float) -> bool:
+        """Whether contrasts, which are not negative, are shared by a soft minimum."""
+        return self.threshold is None and 0 < beta < math.inf
+
+    def own_weights(self, values: Tensor, cluster: Tensor, beta: float) -> Tensor:
+        """Compute the weights [N, K]: those of :func:`take_most`, and minus their sum for the own cluster.
+
+        All steps are in one array, as memory is what takes time.
+        """
+        own = cluster[:, None]
+        contrasts = (values - values.gather(1, own)).scatter_(1, own, torch.inf)
+        contrasts.clamp_(min=torch.finfo(values.dtype).tiny)  # f / h is 1 for the nearest, even if both are 0
+        least = contrasts.amin(dim=1, keepdim=True)
+        weights = ((least - contrasts) * beta).softmax(dim=1).mul_(least).div_(contrasts)
+        return weights.scatter_(1, own, -weights.sum(dim=1, keepdim=True))
 
     def evidence(
         self, values: Tensor, target: Tensor, competitor: Tensor | None = None

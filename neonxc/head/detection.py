@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -92,6 +93,16 @@ class Preprocessing:
             )
         return back
 
+    def equal_shares(self) -> Tensor:
+        """Shares [d] of the raw columns in what belongs to all dimensions of z alike; they sum to 1.
+
+        The share of a dimension goes to the raw columns as differences in all directions alike would.
+        """
+        if self.diagonal:
+            return torch.full_like(self.weight, 1 / len(self.weight))
+        back = self.preimage(torch.eye(len(self.bias)).to(self.weight)).T
+        return (back * self.weight.T).sum(dim=1) / len(self.bias)
+
     def point(self, z: Tensor) -> Tensor:
         """Return the raw point [d] with ``A x + b = z`` that is nearest to `center`."""
         return self.center + self.preimage((z - mapped(self.weight, self.center) - self.bias)[None])[0]
@@ -141,26 +152,41 @@ class Detection(Stage):
         """The number of values computed per point, from which callers bound memory."""
         return max(self.n_neurons, self.n_features)
 
+    by_contrast = False
+    """Whether the relevance of a contrast of two neurons is not the difference of theirs: `own` is then needed."""
+
+    def forward(self, x: Tensor | SparseRows) -> Tensor:
+        """Compute neurons [N, M] from raw points [N, d], dense or sparse, with autocast off."""
+        return self.neurons(self.located(x))
+
+    def located(self, x: Tensor | SparseRows) -> Any:
+        """What the neurons and their relevance are computed from, once per block of points; here the points."""
+        return x
+
     @abstractmethod
-    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+    def neurons(self, at: Any) -> Tensor:
+        """Compute neurons [N, M] at points from :meth:`located`, in float32 or float64."""
+
+    @abstractmethod
+    def relevance(self, at: Any, weights: Tensor, own: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of the weighted sum ``sum_m weights_m a_m(x)``.
 
         Every neuron, or contrast of two neurons, is measured from its reference point.
 
         Parameters
         ----------
-        x : Tensor [N, d]
+        at : points from :meth:`located`
         weights : Tensor [N, M]
-        own : Tensor [N, M] or None
+        own : Tensor [N, M], optional
             If the sum consists of contrasts with the target cluster: the weights of the target's own neurons in
             each contrast, which sum to 1.
         """
 
-    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+    def multiplier(self, at: Any, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of the weighted sum, with row norms held constant: the linear rule."""
         slopes = self.slopes()
         assert slopes is not None  # other neurons have a gradient of their own
-        with full_precision(x):
+        with full_precision(weights):
             return weights @ slopes.to(weights)
 
     def slopes(self) -> Tensor | None:
@@ -210,7 +236,11 @@ class Framed(Detection):
     norm_weight: Tensor
     norm_bias: Tensor
 
-    def coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
+    def located(self, x: Tensor | SparseRows) -> Any:
+        """The points with their coordinates."""
+        return Located(self, x)
+
+    def coordinates(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor | float]:
         """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
         x = dense(x)
         x = x.to(compute_dtype(x.dtype))
@@ -231,6 +261,19 @@ class Framed(Detection):
                 mapped(weight.to(x), x) + bias.to(x), ORDERS[self.norm], dim=1, keepdim=True
             )
         return torch.where(norm > 0, norm, 1.0)  # scikit-learn does not scale zero rows either
+
+
+class Located:
+    """Points with their coordinates, which are computed on first use: sparse points are dense there."""
+
+    def __init__(self, detection: Framed, x: Tensor | SparseRows) -> None:
+        self.detection, self.x = detection, x
+
+    @cached_property
+    def coordinates(self) -> tuple[Tensor, Tensor | float]:
+        """The coordinates y [N, d], and the row norms [N, 1]."""
+        with full_precision(self.x):
+            return self.detection.coordinates(self.x)
 
 
 @storable
@@ -300,35 +343,39 @@ class LinearDetection(Framed):
                 "the columns, or pass float64"
             )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Compute neurons [N, M] from raw points [N, d], dense or sparse, with autocast off."""
+    @property
+    def by_contrast(self) -> bool:  # type: ignore[override]
+        """Where columns are mixed, the sum of two anchors is not the point halfway between the centroids."""
+        return self.nearest_zero or not self.diagonal
+
+    def neurons(self, at: Located) -> Tensor:
+        """Compute neurons [N, M]; see :meth:`Detection.neurons`."""
+        x = at.x
         with full_precision(x):
             if isinstance(x, SparseRows):  # in float64, as the shift is subtracted after the matrix product
                 directions, origin = self.directions.double(), self.origin.double()
                 along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x)
                 return (self.bias.double() + directions @ origin - along).to(x.dtype)
-            y, _ = self.coordinates(x)
+            y, _ = at.coordinates
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
-    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+    def relevance(self, at: Located, weights: Tensor, own: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
-        with full_precision(x):
-            y, _ = self.coordinates(x)
+        with full_precision(weights):
+            y, _ = at.coordinates
             directions, anchors = self.directions.to(y), self.anchors.to(y)
             slope = weights @ directions
-            relevance = torch.addcmul(weights @ (directions * anchors), y, slope, value=-1)
+            relevance = (weights @ (directions * anchors)).addcmul_(y, slope, value=-1)
             if own is not None and self.nearest_zero:
                 relevance += self._biases(weights, own.to(y))
             elif own is not None and not self.diagonal:
-                # where columns are mixed, the sum of two anchors is not the point halfway between the centroids
                 relevance += (own @ anchors) * slope - (own @ directions) * (weights @ anchors)
             return relevance
 
-    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+    def multiplier(self, at: Located, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
-        with full_precision(x):
-            _, norm = self.coordinates(x)
-            return -(weights @ self.directions.to(weights)) / norm
+        with full_precision(weights):
+            return -(weights @ self.directions.to(weights)) / at.coordinates[1]
 
     def _biases(self, weights: Tensor, own: Tensor) -> Tensor:
         """Shares [N, d] in the contrasts' biases: ``sum_k s_k b_k / |w_k|^2 w_k^2``, w_k = D_k - D_c."""
@@ -345,10 +392,10 @@ class LinearDetection(Framed):
 def _minus(x: Tensor, shift: Tensor) -> Tensor:
     """``x - shift``; the rounding error of the shift in the dtype of x is subtracted afterwards."""
     rounded = shift.to(x)
-    return x - rounded - (shift - rounded.to(shift)).to(x)
+    return (x - rounded).sub_((shift - rounded.to(shift)).to(x))
 
 
-def full_precision(x: Tensor) -> AbstractContextManager[Any]:
+def full_precision(x: Tensor | SparseRows) -> AbstractContextManager[Any]:
     """Switch autocast off: squared distances overflow float16."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
@@ -402,16 +449,20 @@ class EdgeDetection(Detection):
         """Return the column, the edge and the sign [M] of the neurons."""
         return self.column, self.edge, self.sign
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Compute neurons [N, M] from raw points [N, d], in float32 or float64."""
-        dtype = compute_dtype(x.dtype)
+    def located(self, x: Tensor | SparseRows) -> Tensor:
+        """The points, and dense ones for sparse."""
+        return dense(x)
+
+    def neurons(self, at: Tensor) -> Tensor:
+        """Compute neurons [N, M]; see :meth:`Detection.neurons`."""
+        x, dtype = at, compute_dtype(at.dtype)
         # compared in float64, as the tree does
         inside = (self.edge.double() - x[:, self.column].double()) * self.sign
         neurons = (inside / self.spread.double()).to(dtype)
         side = torch.where(inside == 0, self.sign, inside).sign().to(dtype)
         return torch.where(neurons == 0, side * torch.finfo(dtype).tiny, neurons)
 
-    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+    def relevance(self, at: Tensor, weights: Tensor, own: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum: a neuron's column gets all of its value."""
-        values = weights * self(x)
+        values = weights * self.neurons(at)
         return values.new_zeros(len(values), self.columns).index_add(1, self.column, values)

@@ -1,11 +1,8 @@
-"""Grouping layers: one value per cluster or test of a tree from neurons; and clusters as unions of pieces."""
+"""Grouping layers: one value per cluster or test of a tree from neurons."""
 
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
-from itertools import chain, product
-from math import prod
 from typing import Any
 
 import torch
@@ -13,41 +10,6 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from neonxc.common.registry import storable
-
-MOST_PIECES = 1 << 14  # limits the combinations of interval tests, which grow exponentially
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """P pieces of the input space, bounded by values ``a_1 ... a_M``: a head's neurons, or the values of clusters.
-
-    A point is in piece p if ``signs_pm a_m >= 0`` for all m with a sign; with `own`, if ``a_m - a_own >= 0``. If
-    the values are linear in the raw columns, the pieces are polyhedra.
-
-    Attributes
-    ----------
-    cluster : Tensor [P] of int64
-        Column of the cluster that each piece belongs to.
-    signs : Tensor [P, M]
-        1 or -1, or 0 for values that do not bound the piece.
-    own : Tensor [P] of int64, or None
-        The value that the others are compared with; their signs are then 1.
-    """
-
-    cluster: Tensor
-    signs: Tensor
-    own: Tensor | None = None
-
-    def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
-        """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
-        signs = self.signs[piece].to(values)
-        found = signs * values if self.own is None else values - values.gather(1, self.own[piece][:, None])
-        return torch.where(signs == 0, torch.inf, found)
-
-    def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
-        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d]."""
-        signs = self.signs[piece].to(slopes)[:, :, None]
-        return signs * (slopes if self.own is None else slopes - slopes[self.own[piece]][:, None])
 
 
 class Stage(nn.Module):
@@ -72,8 +34,20 @@ class Stage(nn.Module):
         return other
 
 
+class Grouping(Stage):
+    """Base class of the layers that compute values [N, G] from neurons [N, M]."""
+
+    groups: Tensor
+    """The value [M] that each neuron belongs to."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a value depends on several neurons at once."""
+        return False
+
+
 @storable
-class Minimum(Stage):
+class Minimum(Grouping):
     """The hard or soft minimum over the neurons of each cluster.
 
     Parameters
@@ -103,6 +77,11 @@ class Minimum(Stage):
         """Number of clusters K."""
         return len(self.sizes)
 
+    @property
+    def mixes(self) -> bool:
+        """Whether the minimum is soft."""
+        return self.gamma is not None
+
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, K] of the clusters, and the neurons' shares [N, M] in them."""
         if self.gamma is None:
@@ -111,7 +90,7 @@ class Minimum(Stage):
 
 
 @storable
-class UnionOfIntervals(Stage):
+class UnionOfIntervals(Grouping):
     """Tests whether a value lies in a union of intervals.
 
     The value of an interval is the minimum over the neurons of its edges. The value of a test is the maximum over
@@ -135,33 +114,6 @@ class UnionOfIntervals(Stage):
 
     def __init__(self, intervals: Tensor, tests: Tensor, n_tests: int) -> None:
         super().__init__(n_groups=n_tests, intervals=intervals, tests=tests, groups=tests[intervals])
-
-    def pieces(self, pieces: Pieces) -> Pieces:
-        """Split the pieces of tests into pieces of edges: one per combination of intervals inside or outside.
-
-        Raises
-        ------
-        ValueError
-            There are more than 16,384 combinations.
-        """
-        inside: list[Any] = [[] for _ in range(self.n_groups)]  # the edges of each test's intervals
-        for interval, test in enumerate(self.tests.tolist()):
-            inside[test].append((self.intervals == interval).nonzero()[:, 0].tolist())
-        outside = [list(product(*edges)) for edges in inside]  # beyond one edge of every interval
-        ways = {1: inside, -1: outside, 0: [[()]] * self.n_groups}
-        found: list[tuple[Tensor, Tensor]] = []
-        for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
-            choices = [ways[sign][test] for test, sign in enumerate(signs.tolist())]
-            if len(found) + prod(map(len, choices)) > MOST_PIECES:
-                raise ValueError(
-                    f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces"
-                )
-            for way in product(*choices):
-                edges = [*chain(*way)]
-                row = torch.zeros_like(self.groups, dtype=torch.int8)
-                row[edges] = signs[self.groups[edges]]
-                found.append((cluster, row))
-        return Pieces(*map(torch.stack, zip(*found, strict=True)))
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, T] of the tests, and the share [N, M] of each neuron in its test's value."""

@@ -3,48 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.memory import blocks
+from neonxc.common.memory import CACHE, blocks
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
-from neonxc.head.competition import Competition, Path, Rivals, Share, softmin, take_most
-from neonxc.head.detection import Detection, Framed, LinearDetection, Preprocessing, full_precision, mapped
-from neonxc.head.grouping import Minimum, Pieces, Stage, UnionOfIntervals
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The decisions at N points, each written as a weighted sum of M neurons.
-
-    Attributes
-    ----------
-    detection : Detection
-        The neurons.
-    weights : Tensor [N, M]
-        Weight of every neuron at every point.
-    own : Tensor [N, M] or None
-        Weights of the target cluster's own neurons; see `own` of :meth:`Detection.relevance`.
-    """
-
-    detection: Detection
-    weights: Tensor
-    own: Tensor | None
-
-    def relevance(self, x: Tensor) -> Tensor:
-        """Compute the relevance [N, d] of points [N, d] by the midpoint rule (NEON paper, Eqs. 2 and 4).
-
-        The closed form needs no tensor of clusters by features for each point.
-        """
-        return self.detection.relevance(x, self.weights, self.own)
-
-    def multiplier(self, x: Tensor) -> Tensor:
-        """Compute the multipliers [N, d] of the standard linear rule, where the bias absorbs its share."""
-        return self.detection.multiplier(x, self.weights)
+from neonxc.head.competition import Competition, Path, Rivals
+from neonxc.head.detection import Detection, LinearDetection, Preprocessing
+from neonxc.head.grouping import Grouping, Minimum
 
 
 @storable
@@ -53,9 +22,9 @@ class Head(nn.Module):
 
     Parameters
     ----------
-    detection : LinearDetection, QuadraticDetection or EdgeDetection
+    detection : Detection
         Computes neurons [N, M] from points.
-    grouping : Minimum or UnionOfIntervals, optional
+    grouping : Minimum, UnionOfIntervals or NearestRadius, optional
         Computes the values [N, G] of clusters or tests from neurons. Default: every neuron is a value.
     competition : Rivals or Path, optional
         Computes logits [N, K] from values. Default: :class:`Rivals`, where all clusters compete.
@@ -68,13 +37,13 @@ class Head(nn.Module):
 
     PLAIN = ()
     detection: Detection
-    grouping: Minimum | UnionOfIntervals | None
+    grouping: Grouping | None
     competition: Competition
 
     def __init__(
         self,
         detection: Detection,
-        grouping: Minimum | UnionOfIntervals | None = None,
+        grouping: Grouping | None = None,
         competition: Competition | None = None,
     ) -> None:
         super().__init__()
@@ -112,78 +81,28 @@ class Head(nn.Module):
         return max(self.detection.width, self.n_clusters)
 
     def blocks(self, x: Tensor | SparseRows) -> Iterator[slice]:
-        """Slices of points for which the values fit into memory."""
-        return blocks(len(x), 4 * x.element_size() * self.width, x.device)
+        """Slices of points whose values fit into the cache of a processor, or into the memory of another device."""
+        per_row = x.element_size() * self.width
+        if isinstance(x, SparseRows) and x.whole:
+            per_row += x.bytes_per_row
+        return blocks(len(x), 4 * per_row, x.device, CACHE)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Compute the logits [N, K] of points [N, d]; only the assigned cluster's is positive."""
         return self.competition(self.values(x))
 
-    def values(self, x: Tensor) -> Tensor:
+    def values(self, x: Tensor | SparseRows) -> Tensor:
         """Compute the values [N, G] that compete: of clusters (the least wins) or of a tree's tests."""
-        return self._grouped(x)[0]
+        check_width(x.shape[1], self.n_features, name="x")
+        return self.grouped(self.detection(x))[0]
 
-    def assign(self, x: Tensor) -> Tensor:
-        """Return the column [N] of the cluster that each point is assigned to."""
+    def grouped(self, neurons: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Compute the values [N, G] from neurons [N, M], and the neurons' shares [N, M] in them."""
+        return (neurons, None) if self.grouping is None else self.grouping(neurons)
+
+    def assign(self, x: Tensor | SparseRows) -> Tensor:
+        """Return the position [N] of the cluster that each point is assigned to."""
         return self.competition.assign(self.values(x))
-
-    def pieces(self) -> Pieces:
-        """Return the clusters as unions of convex or curved pieces, bounded by the values of :meth:`compared`."""
-        if isinstance(self.competition, Path):
-            leaves = Pieces(self.competition.leaves, self.competition.signs)
-            return self.grouping.pieces(leaves) if isinstance(self.grouping, UnionOfIntervals) else leaves
-        groups = self.groups.unique() if self._mixes else self.groups
-        # one piece per value, where it is the least of all
-        own = torch.arange(len(groups), device=groups.device)
-        return Pieces(groups, (groups != groups[:, None]).to(torch.int8), own)
-
-    def compared(self, x: Tensor) -> Tensor:
-        """Compute the values [N, M] that bound :meth:`pieces`: neurons, or the values of soft groups."""
-        return self.values(x) if self._mixes else self.detection(x)
-
-    def slopes(self) -> Tensor | None:
-        """Return the gradients [M, d] of the values of :meth:`compared`; None if they are not linear in x."""
-        return None if self._mixes else self.detection.slopes()
-
-    def decision(
-        self,
-        x: Tensor,
-        target: Tensor,
-        beta: float | Tensor,
-        competitor: Tensor | None = None,
-        share: Share = take_most,
-    ) -> Decision:
-        """Write the logit of one cluster at every point as a weighted sum of neurons.
-
-        Parameters
-        ----------
-        x : Tensor [N, d]
-        target : Tensor [N] of int64
-            Column of the cluster to explain at each point.
-        beta : float or scalar Tensor
-            Stiffness of the shares.
-        competitor : Tensor [N] of int64, optional
-            The only competitor of each point. Default: all other clusters compete.
-        share : callable
-            Computes the competitors' shares [N, L] from contrasts [N, L] and beta.
-
-        Returns
-        -------
-        Decision
-        """
-        values, parts = self._grouped(x)
-        contrasts, signs, own = self.competition.evidence(values, target, competitor)
-        if self.competition.threshold is None:
-            shares = share(contrasts, beta)
-        else:  # the gradient of the soft minimum that a threshold implies
-            shares = softmin(contrasts, 1.0).nan_to_num()
-        weights = shares if signs is None else shares * signs
-        if own is not None:
-            weights = weights - own * shares.sum(dim=1, keepdim=True)
-        if parts is not None:
-            weights = weights[:, self.groups] * parts
-            own = None if own is None else own[:, self.groups] * parts
-        return Decision(self.detection, weights, own)
 
     def soft(self, factor: float, threshold: float | None) -> Head:
         """Return the head of ``p = softmax(-factor * values)``, with a threshold of p; its neurons are linear."""
@@ -197,66 +116,8 @@ class Head(nn.Module):
             grouping = grouping.changed(gamma=grouping.gamma / factor)
         return Head(detection, grouping, self.competition if threshold is None else Rivals(threshold))
 
-    @property
-    def _mixes(self) -> bool:
-        """Whether the value of a cluster depends on several neurons at once."""
-        return isinstance(self.grouping, Minimum) and self.grouping.gamma is not None
 
-    def _grouped(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Compute the values [N, G] of points, and the neurons' shares [N, M] in them."""
-        check_width(x.shape[1], self.n_features, name="x")
-        neurons = self.detection(x)
-        return (neurons, None) if self.grouping is None else self.grouping(neurons)
-
-
-@storable
-class Noise(Stage):
-    """Decides which points are noise: those farther from their nearest cluster than the cluster's radius.
-
-    Parameters
-    ----------
-    radius : float or Tensor [K]
-        Squared distance in the units of the head's values: one for all clusters, or one for each.
-    n_clusters : int
-        Number of clusters K of the head.
-    space : Tensor [d] or [p, d]
-        Linear map from raw columns to the space in which distances are measured.
-    """
-
-    radius: Tensor
-    space: Tensor
-
-    def __init__(self, radius: float | Tensor, n_clusters: int, space: Tensor) -> None:
-        radius = torch.as_tensor(radius, dtype=torch.float64, device=space.device)
-        super().__init__(radius=radius.expand(n_clusters).clone(), space=space)
-
-    def scaled(self, factor: float) -> Noise:
-        """Return the same noise for a head whose logits are multiplied by a factor."""
-        return self.changed(radius=self.radius * factor, space=self.space * factor**0.5)
-
-    def forward(self, head: Head, x: Tensor) -> Tensor:
-        """Return whether points [N, d] are noise, [N] of bool."""
-        distance = self.distance(head, x)
-        least, nearest = distance.min(dim=1)
-        return least > self.radius.to(least)[nearest]
-
-    def margin(self, head: Head, x: Tensor) -> Tensor:
-        """Compute the radius minus the squared distance [N, K]; positive for points inside a cluster's radius."""
-        return self.radius.to(x) - self.distance(head, x)
-
-    def distance(self, head: Head, x: Tensor) -> Tensor:
-        """Compute the squared distances [N, K] of points [N, d] from the clusters."""
-        detection, distance = head.detection, head.values(x)
-        assert isinstance(detection, Framed)
-        for block in head.blocks(x):  # of sparse points, whose coordinates are dense
-            with full_precision(x):
-                y, _ = detection.coordinates(x[block])
-                # the term of a point's distances that the head leaves out
-                distance[block] += mapped(self.space.to(y), y).square().sum(dim=1, keepdim=True)
-        return distance
-
-
-def centroids(
+def centroid_neurons(
     centers: Tensor, preprocessing: Preprocessing | None = None, factor: float = 1.0, offsets: Tensor | float = 0.0
 ) -> LinearDetection:
     """Make neurons that compute the squared distances from centroids, up to a term that all centroids share.
@@ -318,10 +179,10 @@ def centroid_head(
     Head
     """
     if groups is None:
-        return Head(centroids(centers, preprocessing))
+        return Head(centroid_neurons(centers, preprocessing))
     groups, order = groups.sort(stable=True)  # soft minima are taken cluster by cluster
     weights = None if log_weights is None else log_weights[order]
-    return Head(centroids(centers[order], preprocessing), Minimum(groups, gamma, weights))
+    return Head(centroid_neurons(centers[order], preprocessing), Minimum(groups, gamma, weights))
 
 
 def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
@@ -361,7 +222,7 @@ def bisecting_head(
     -------
     Head
     """
-    both = centroids(torch.cat([left, right]), preprocessing)
+    both = centroid_neurons(torch.cat([left, right]), preprocessing)
     (d_left, d_right), (a_left, a_right) = both.directions.chunk(2), both.anchors.chunk(2)
     # the neuron of a split is the right child's distance minus the left child's: positive on the left
     directions, anchors = d_right - d_left, a_left + a_right

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +21,15 @@ BEYOND = 1.001
 """Distance of points outside, as a multiple of the radius."""
 DENSE = 1 << 21
 """Number of distances that are computed at once, without a search."""
+
+
+class NearestCore(NamedTuple):
+    """The nearest core points of K clusters to N points."""
+
+    difference: Tensor  # [N, K, p], in the space of the clusterer
+    y: Tensor  # [N, d], the coordinates
+    norm: Tensor | float  # [N, 1]
+    core: Tensor  # [N, K, p]
 
 
 @storable
@@ -41,8 +51,6 @@ class NearestDetection(Framed):
         Map from that space to the coordinates.
     shares : Tensor [d]
         The columns' shares of the squared radius; they sum to it.
-    noise : bool
-        Whether noise is the last neuron. Default: True.
     **frame
         The coordinates; see :class:`~neonxc.head.detection.Framed`.
 
@@ -53,15 +61,12 @@ class NearestDetection(Framed):
     clusters is then measured from the point half-way between their core points (NEON paper, Eq. 4).
     """
 
-    PLAIN = ("diagonal", "norm", "noise")
-    noise = True
+    PLAIN = ("diagonal", "norm")
     points: Tensor
     groups: Tensor
     weight: Tensor
     back: Tensor
     shares: Tensor
-    _searched: tuple[np.ndarray, Tensor] | None = None
-    """The last points and their nearest core points: a decision asks for the same several times."""
 
     @property
     def n_features(self) -> int:
@@ -71,7 +76,7 @@ class NearestDetection(Framed):
     @property
     def n_neurons(self) -> int:
         """Number of clusters, plus one for noise."""
-        return int(self.groups[-1]) + 1 + self.noise
+        return int(self.groups[-1]) + 2
 
     @property
     def width(self) -> int:
@@ -92,41 +97,38 @@ class NearestDetection(Framed):
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.weight.abs().amax()), 1.0), names=names)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Compute neurons [N, K + 1] from raw points [N, d], in float32 or float64 and with autocast off."""
+    def located(self, x: Tensor) -> NearestCore:
+        """Compute the differences [N, K, p] to the nearest core points, and what they are computed from."""
         with full_precision(x):
-            far = self._nearest(x)[0].square().sum(dim=2)
-            radius = self.shares.sum().to(far).expand(len(far), int(self.noise))
-            return torch.cat([far, radius], dim=1)
+            y, norm = self.coordinates(x)
+            z = mapped(self.weight.to(y), y)
+            core = self.points[self._rows(z.detach().double())].to(z)
+            return NearestCore(z[:, None] - core, y, norm, core)
 
-    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+    def neurons(self, at: NearestCore) -> Tensor:
+        """Compute neurons [N, K + 1]; see :meth:`Detection.neurons`."""
+        squared = at.difference.square().sum(dim=2)
+        return torch.cat([squared, self.shares.sum().to(squared).expand(len(squared), 1)], dim=1)
+
+    def relevance(self, at: NearestCore, weights: Tensor, own: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
-        with full_precision(x):
-            delta, y, found = self._nearest(x)
-            if not self.diagonal:
-                delta = (y[:, None] - mapped(self.back.to(y), found)) * self._pulled(delta)
+        with full_precision(weights):
+            difference, y = at.difference, at.y
+            if self.diagonal:
+                terms = difference.square()
             else:
-                delta = delta.square()
-            of_clusters = torch.einsum("nk,nkd->nd", weights[:, : delta.shape[1]], delta)
-            return of_clusters + weights[:, delta.shape[1] :].sum(1, True) * self.shares.to(y)
+                terms = (y[:, None] - mapped(self.back.to(y), at.core)) * self._pulled(difference)
+            return torch.einsum("nk,nkd->nd", weights[:, :-1], terms) + weights[:, -1:] * self.shares.to(y)
 
-    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+    def multiplier(self, at: NearestCore, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
-        with full_precision(x):
-            delta, norm = self._nearest(x)[0], self.coordinates(x)[1]
-            return 2 * torch.einsum("nk,nkd->nd", weights[:, : delta.shape[1]], self._pulled(delta)) / norm
+        with full_precision(weights):
+            return 2 * torch.einsum("nk,nkd->nd", weights[:, :-1], self._pulled(at.difference)) / at.norm
 
     def _pulled(self, delta: Tensor) -> Tensor:
         """Map differences [N, K, p] to directions of the coordinates [N, K, d]."""
         weight = self.weight.to(delta)
         return delta * weight if weight.ndim == 1 else delta @ weight
-
-    def _nearest(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute differences [N, K, p] to the nearest core points, coordinates [N, d], and these core points."""
-        y = self.coordinates(x)[0]
-        z = mapped(self.weight.to(y), y)
-        found = self.points[self._rows(z.detach().double())].to(z)
-        return z[:, None] - found, y, found
 
     def _rows(self, z: Tensor) -> Tensor:
         """Numbers [N, K] of the core points of every cluster that are nearest to points [N, p] of float64."""
@@ -136,11 +138,8 @@ class NearestDetection(Framed):
             nearest = torch.stack([part.argmin(dim=1) for part in far.split(sizes.tolist(), dim=1)], dim=1)
             return nearest + sizes.cumsum(0) - sizes
         query = z.cpu().numpy()
-        last = self._searched  # read once, as another thread may search as well
-        if last is None or not np.array_equal(query, last[0]):
-            rows = [first + tree.kneighbors(query, return_distance=False)[:, 0] for first, tree in self._trees]
-            last = self._searched = query, torch.from_numpy(np.stack(rows, axis=1))
-        return last[1].to(z.device)
+        rows = [first + tree.kneighbors(query, return_distance=False)[:, 0] for first, tree in self._trees]
+        return torch.from_numpy(np.stack(rows, axis=1)).to(z.device)
 
     @cached_property
     def _trees(self) -> list[tuple[int, NearestNeighbors]]:
@@ -175,12 +174,11 @@ def density_head(
     -------
     Head
     """
-    chain = preprocessing or Preprocessing.identity(points.shape[1], points.device)
+    preprocessing = preprocessing or Preprocessing.identity(points.shape[1], points.device)
     groups, order = groups.sort(stable=True)
-    points = points.double()[order] - chain.offset
-    mean, weight = points.mean(dim=0), chain.weight
-    back = 1 / weight if chain.diagonal else chain.preimage(torch.eye(len(mean)).to(points)).T
-    shares = back * weight if chain.diagonal else (back * weight.T).sum(dim=1)
-    shares = shares * radius**2 / len(mean)
+    points = points.double()[order] - preprocessing.offset
+    mean, weight = points.mean(dim=0), preprocessing.weight
+    back = 1 / weight if preprocessing.diagonal else preprocessing.preimage(torch.eye(len(mean)).to(points)).T
+    shares = preprocessing.equal_shares() * radius**2
     values = {"points": points - mean, "groups": groups, "weight": weight, "back": back, "shares": shares}
-    return Head(NearestDetection(**values, **chain.frame(mean)))
+    return Head(NearestDetection(**values, **preprocessing.frame(mean)))

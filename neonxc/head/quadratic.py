@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_range, compute_dtype
+from neonxc.data.sparse import dense
 from neonxc.head.detection import Detection, full_precision
 
 
@@ -54,35 +55,36 @@ class QuadraticDetection(Detection):
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.roots.abs().amax()), 1.0), names=names)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Compute neurons [N, M] from raw points [N, d], in float32 or float64 and with autocast off."""
-        rooted = self._rooted(x)[1]
-        return rooted.square().sum(dim=2) / 2 + (self.shares.sum(dim=1) + self.offsets).to(rooted)
-
-    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
-        """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
-        delta, rooted = self._rooted(x)
-        with full_precision(x):
-            terms = delta * self._slopes(rooted) / 2 + self.shares.to(delta)
-            return torch.einsum("nk,nkd->nd", weights, terms)
-
-    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Compute the gradient [N, d] of a weighted sum."""
-        with full_precision(x):
-            return torch.einsum("nk,nkd->nd", weights, self._slopes(self._rooted(x)[1]))
-
-    def _rooted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def located(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Compute ``delta`` [N, M, d] and ``L' delta`` [N, M, p] in the dtype of the buffers.
 
         The squares of the second sum up without cancellation, unlike the terms of ``delta' P delta``; the dtype of
         the buffers keeps the digits of data far from zero or nearly collinear.
         """
+        x = dense(x)
         with full_precision(x):
             delta = x[:, None].to(self.means) - self.means
             roots = self.roots
             rooted = delta * roots if roots.ndim == 2 else torch.einsum("nkd,kdp->nkp", delta, roots)
             dtype = compute_dtype(x.dtype)
             return delta.to(dtype), rooted.to(dtype)
+
+    def neurons(self, at: tuple[Tensor, Tensor]) -> Tensor:
+        """Compute neurons [N, M]; see :meth:`Detection.neurons`."""
+        rooted = at[1]
+        return rooted.square().sum(dim=2) / 2 + (self.shares.sum(dim=1) + self.offsets).to(rooted)
+
+    def relevance(self, at: tuple[Tensor, Tensor], weights: Tensor, own: Tensor | None = None) -> Tensor:
+        """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
+        delta, rooted = at
+        with full_precision(weights):
+            terms = delta * self._slopes(rooted) / 2 + self.shares.to(delta)
+            return torch.einsum("nk,nkd->nd", weights, terms)
+
+    def multiplier(self, at: tuple[Tensor, Tensor], weights: Tensor) -> Tensor:
+        """Compute the gradient [N, d] of a weighted sum."""
+        with full_precision(weights):
+            return torch.einsum("nk,nkd->nd", weights, self._slopes(at[1]))
 
     def _slopes(self, rooted: Tensor) -> Tensor:
         """``P delta`` [N, M, d]."""

@@ -55,6 +55,11 @@ class Encoding:
         return torch.tensor([isinstance(part, Number) for part in self.parts], dtype=torch.bool)
 
     @cached_property
+    def number_parts(self) -> dict[int, Number]:
+        """The encoded columns that hold the numbers of a column, by position."""
+        return {place: part for place, part in enumerate(self.parts) if isinstance(part, Number)}
+
+    @cached_property
     def names(self) -> list[str]:
         """Names of the encoded columns, such as ``age`` or ``workclass_Private``."""
         own = [(self.columns[part.column], part) for part in self.parts]

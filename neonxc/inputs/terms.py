@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
@@ -12,11 +12,14 @@ from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, 
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
-from neonxc.carriers import Columns, carrier_of
 from neonxc.common.registry import Values, register
 from neonxc.data.inputs import as_texts
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
+from neonxc.head.answer import Answer
+from neonxc.head.head import Head
+from neonxc.inputs.columns import Columns
+from neonxc.inputs.kinds import inputs_of
 
 OPTIONS = ("analyzer", "binary", "lowercase", "ngram_range", "stop_words", "strip_accents", "token_pattern")
 """Parameters of a CountVectorizer that, together with the vocabulary, define its counts."""
@@ -81,31 +84,33 @@ class Terms:
         return counts
 
 
-class _TermColumns(Columns):
-    """Carrier of texts, or of their counts of terms."""
+class TermColumns(Columns):
+    """Inputs of texts, or of their counts of terms."""
 
-    module: Terms
-
-    def stored(self, X: Any) -> Table:
-        """Counts [N, V]; for texts, results of this shape are returned as a data frame."""
-        table = Table.read(X)
-        counts = super().stored(self.columns(table.data))
-        return table.holding(counts.tensor, columns=self.names) if is_texts(table) else counts
-
+    encoding: Terms
     in_texts = True
 
-    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
+    def __init__(self, head: Head | None, names: Sequence[str] | None, encoding: Terms) -> None:
+        super().__init__(head, names)
+        self.encoding = encoding
+
+    def read(self, X: Any) -> Table:
+        """Counts [N, V]; for texts, results of this shape are returned as a data frame."""
+        table = Table.read(X)
+        counts = super().read(Table.read(self.columns(table.data), name=table.name))
+        return table.holding(counts.tensor, columns=self.names) if is_texts(table) else counts
+
+    def values(self, x: Any, answer: Answer) -> Tensor | SparseRows:
         """Return 1 for terms that a text contains, and 0 for other terms."""
+        points = answer.x
         return SparseRows(points.matrix.sign(), points.device) if isinstance(points, SparseRows) else points.sign()
 
     def columns(self, X: Any) -> Any:
         """Return the counts of terms."""
-        return self.module.encode(X) if is_texts(X) else X
+        return self.encoding.encode(X) if is_texts(X) else X
 
 
-@carrier_of.register
-def _(features: Terms, *options: Any) -> _TermColumns:
-    return _TermColumns(features, *options)
+inputs_of.register(Terms, lambda terms, head=None, names=None: TermColumns(head, names, terms))
 
 
 def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple[str, Any]]]:

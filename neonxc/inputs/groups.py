@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neonxc.carriers.carriers import Carrier
 from neonxc.common.modules import takes_tokens
+from neonxc.inputs.base import Inputs
 
 
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
     shape = x.shape[1:]
-    if groups is None and isinstance(carrier := getattr(net, "carrier", None), Carrier):
-        groups = carrier.groups
+    if groups is None and isinstance(inputs := getattr(net, "inputs", None), Inputs):
+        groups = inputs.groups
     if groups is None:
         if takes_tokens(net, x):
             raise ValueError(

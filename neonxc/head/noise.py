@@ -1,0 +1,207 @@
+"""Noise of clusterings whose clusters have a radius: one more output, beside those of the clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from neonxc.common.registry import storable
+from neonxc.data.sparse import SparseRows
+from neonxc.head.detection import Detection, LinearDetection, Located, Preprocessing, full_precision, mapped
+from neonxc.head.grouping import Grouping, Minimum, Stage
+from neonxc.head.head import Head
+from neonxc.head.nearest import BEYOND
+
+
+def with_noise(head: Head, radius: Tensor, space: Tensor, shares: Tensor) -> Head:
+    """Append noise to a head of distances: points beyond the radius of their nearest cluster belong to it.
+
+    Parameters
+    ----------
+    head : Head
+        A head whose K values are squared distances, up to a term that all have in common.
+    radius : Tensor [K]
+        Squared radius of each cluster, in the units of the values.
+    space : Tensor [d] or [p, d]
+        Linear map A of the coordinates y of the head; the common term is ``|A y|^2``.
+    shares : Tensor [d]
+        Shares of the columns in a squared radius, which sum to 1.
+
+    Returns
+    -------
+    Head
+        With K + 1 outputs. The value of noise is the squared radius of the nearest cluster minus ``|A y|^2``, so
+        that it is the least of all exactly beyond the radius.
+    """
+    assert isinstance(head.detection, LinearDetection)
+    assert isinstance(head.grouping, Minimum | None)
+    detection = RadiusDetection(head.detection, radius=radius, space=space, shares=shares)
+    groups = head.groups
+    return Head(detection, NearestRadius(head.grouping, groups=groups, k=len(radius)), head.competition)
+
+
+@storable
+class RadiusDetection(Detection):
+    """The neurons of clusters, and one neuron of noise per cluster: its squared radius minus ``|A y|^2``.
+
+    Parameters
+    ----------
+    clusters : LinearDetection
+        Squared distances from M centroids or supports, up to ``|A y|^2``.
+    radius, space, shares : Tensor
+        See :func:`with_noise`.
+
+    Notes
+    -----
+    The contrast of a cluster and noise is a squared distance minus a squared radius. Column i gets ``delta_i (A'A
+    delta)_i`` of the distance, with ``delta = y - u`` for the centroid u, and its share of the radius. Contrasts of
+    two clusters are those of the clusters' neurons.
+    """
+
+    clusters: LinearDetection
+    radius: Tensor
+    space: Tensor
+    shares: Tensor
+    by_contrast = True
+
+    def __init__(self, clusters: LinearDetection, **parts: Tensor) -> None:
+        super().__init__(**parts)
+        self.clusters = clusters
+
+    @property
+    def n_features(self) -> int:
+        """Number of raw columns d."""
+        return self.clusters.n_features
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons, M + K."""
+        return self.clusters.n_neurons + len(self.radius)
+
+    @property
+    def references(self) -> Tensor:
+        """The centroids, and points beyond the greatest radius away from their mean, in raw columns."""
+        centroids = self.clusters.references
+        way = normalize(mapped(self.space, centroids - centroids.mean(0)))
+        back = way / self.space if self.space.ndim == 1 else way @ torch.linalg.pinv(self.space).T
+        return torch.cat([centroids, centroids + BEYOND * self.radius.amax().clamp(min=0).sqrt() * back])
+
+    def units(self) -> Tensor:
+        """Estimate the spread [d] of the columns by that of the centroids."""
+        return self.clusters.units()
+
+    def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
+        """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
+        self.clusters.check(x, names)
+
+    def located(self, x: Tensor | SparseRows) -> Located:
+        """The points with their coordinates."""
+        return Located(self.clusters, x)
+
+    def neurons(self, at: Located) -> Tensor:
+        """Compute neurons [N, M + K]; see :meth:`Detection.neurons`."""
+        distances = self.clusters.neurons(at)
+        with full_precision(distances):
+            y, _ = at.coordinates
+            common = mapped(self.space.to(y), y).square().sum(dim=1, keepdim=True)
+            return torch.cat([distances, self.radius.to(y) - common], dim=1)
+
+    def relevance(self, at: Located, weights: Tensor, own: Tensor | None = None) -> Tensor:
+        """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
+        assert own is not None
+        (of_clusters, of_noise), (own_clusters, own_noise) = map(self._split, (weights, own))
+        explains_noise = own_noise.sum(dim=1, keepdim=True)
+        # the weights of squared distances, in contrasts with noise; the rest are contrasts of clusters
+        squared = explains_noise * of_clusters
+        squared = squared - (1 - explains_noise) * of_noise.sum(dim=1, keepdim=True) * own_clusters
+        with full_precision(weights):
+            y, _ = at.coordinates
+            directions, anchors = self.clusters.directions.to(y), self.clusters.anchors.to(y)
+            centroids, slopes = 2 * (squared @ anchors), squared @ directions / 2
+            distances = (squared.sum(dim=1, keepdim=True) * y - centroids) * self._pulled(y) - y * slopes
+            distances = distances + squared @ (anchors * directions)
+            radius = (of_noise @ self.radius.to(y))[:, None] * self.shares.to(y)
+            return self.clusters.relevance(at, of_clusters - squared, own_clusters) + distances + radius
+
+    def multiplier(self, at: Located, weights: Tensor) -> Tensor:
+        """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
+        of_clusters, of_noise = self._split(weights)
+        with full_precision(weights):
+            y, norm = at.coordinates
+            slope = self._pulled(y) * (2 * of_noise.sum(dim=1, keepdim=True))
+            return self.clusters.multiplier(at, of_clusters) - slope / norm
+
+    def _split(self, weights: Tensor) -> Any:
+        """The parts [N, M] of clusters and [N, K] of noise."""
+        return weights.split([self.clusters.n_neurons, len(self.radius)], dim=1)
+
+    def _pulled(self, y: Tensor) -> Tensor:
+        """``A'A y`` [N, d]."""
+        space = self.space.to(y)
+        return y * space.square() if space.ndim == 1 else (y @ space.T) @ space
+
+
+@storable
+class NearestRadius(Grouping):
+    """The values of K clusters, and that of noise: the neuron of noise of the nearest cluster.
+
+    Parameters
+    ----------
+    clusters : Minimum or None
+        The grouping of the clusters' neurons; None: every neuron is a cluster.
+    groups : Tensor [M] of int64
+        The cluster of each of these neurons.
+    k : int
+        Number of clusters.
+    """
+
+    PLAIN = ("k",)
+    k: int
+    groups: Tensor
+    clusters: Minimum | None
+
+    def __init__(self, clusters: Minimum | None, groups: Tensor, k: int) -> None:
+        super().__init__(k=k, groups=torch.cat([groups, groups.new_full((k,), k)]))
+        self.register_module("clusters", clusters)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of values, K + 1."""
+        return self.k + 1
+
+    @property
+    def mixes(self) -> bool:
+        """True: the value of noise depends on which cluster is the nearest."""
+        return True
+
+    def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the values [N, K + 1], and the neurons' shares [N, M + K] in them."""
+        distances, noise = neurons[:, : -self.k], neurons[:, -self.k :]
+        values, parts = (distances, torch.ones_like(distances)) if self.clusters is None else self.clusters(distances)
+        nearest = values.argmin(dim=1, keepdim=True)
+        chosen = torch.zeros_like(noise).scatter(1, nearest, 1.0)
+        return torch.cat([values, noise.gather(1, nearest)], dim=1), torch.cat([parts, chosen], dim=1)
+
+
+@storable
+class Noise(Stage):
+    """How files of version 4 hold noise, beside the head.
+
+    Parameters
+    ----------
+    radius, space : Tensor
+        See :func:`with_noise`.
+    """
+
+    radius: Tensor
+    space: Tensor
+
+    def beside(self, head: Head) -> Head:
+        """Return a head with this noise."""
+        preprocessing = Preprocessing.identity(self.space.shape[-1])
+        shares = preprocessing.then(self.space.double(), torch.zeros(len(self.space)).double()).equal_shares()
+        return with_noise(head, self.radius, self.space, shares)

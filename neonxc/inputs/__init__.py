@@ -1,0 +1,9 @@
+"""What a network takes: the way from what users pass to the points of the head, and the way back."""
+
+from neonxc.inputs.backbone import Backbone
+from neonxc.inputs.base import Inputs
+from neonxc.inputs.columns import Columns
+from neonxc.inputs.encoded import Encoded
+from neonxc.inputs.kinds import inputs_of
+
+__all__ = ["Backbone", "Columns", "Encoded", "Inputs", "inputs_of"]

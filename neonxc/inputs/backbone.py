@@ -1,0 +1,98 @@
+"""Inputs of a feature network: LRP propagates relevance from the features to the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from neonxc.common.modules import check_evaluating
+from neonxc.data.table import Table
+from neonxc.head.answer import Question, answers, joined, unrows
+from neonxc.inputs.base import How, Inputs, Run
+
+
+class Propagating(Inputs):
+    """Base class of inputs whose relevance is propagated through a feature network."""
+
+    rules = ("linear", "midpoint")
+    propagates = True
+    module: nn.Module
+
+    def run(self, x: Tensor, composite: Any, several: bool = False) -> Run:
+        """Run the feature network under LRP; `several` says whether relevance is led back more than once."""
+        raise NotImplementedError
+
+    def explain(self, x: Tensor, questions: Sequence[Question], how: How) -> Iterator[Tensor]:
+        """Propagate as many decisions at once as fit into memory."""
+        run = self.run(x, how.composite, len(questions) > 1)
+        for first in range(0, len(questions), run.room):
+            starts = [self.start(run.features, question, how) for question in questions[first : first + run.room]]
+            yield from run.back(torch.stack(starts))
+
+    @torch.no_grad()
+    def start(self, a: Tensor, question: Question, how: How) -> Tensor:
+        """The multipliers at the features, where propagation starts."""
+        multipliers = []
+        for answer in answers(self.head, a.detach(), question, how.beta, how.share):
+            if how.rule == "linear":
+                multipliers.append(answer.multiplier())
+            else:  # relevance of an inactive feature cannot be propagated, as its multiplier is infinite
+                multipliers.append(torch.where(answer.x == 0, 0.0, answer.relevance() / answer.x))
+        return unrows(joined(iter(multipliers), sum(map(len, multipliers))).to(a.dtype), a)
+
+
+class Backbone(Propagating):
+    """Inputs of a network of images or other tensors."""
+
+    absent = "zero"
+    has_heatmaps = True
+
+    def read(self, X: Any) -> Table:
+        """Check inputs and convert them to the dtype of the weights; raise if the network is in training mode."""
+        check_evaluating(self.module)
+        table = Table.read(X)
+        dtype = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), table.tensor.dtype)
+        return table.holding(table.tensor.to(self.device, dtype))
+
+    def columns(self, X: Any) -> pd.DataFrame:
+        """Return the features as a data frame with one row per point."""
+        return pd.DataFrame(torch.cat([*self.points(X)]).cpu().numpy(), columns=self.units)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Run the feature network."""
+        with _hint_at_embeddings():
+            return super().features(x)
+
+    def run(self, x: Tensor, composite: Any, several: bool = False) -> Run:
+        """Run the feature network under LRP."""
+        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
+
+        with _hint_at_embeddings():
+            recording = LRP(self.module, composite).record(x, several)
+        return Run(recording.output, recording.propagate, recording.room)
+
+    def between(self, base: Any, x: Tensor, share: Any, composite: Any) -> Run:
+        """Run a share of the way from a baseline; by default the gradient leads relevance back."""
+        from neonxc.lrp import LRP, Composite, Epsilon  # as above
+
+        recording = LRP(self.module, composite or Composite(Epsilon(0.0))).record(base + share * (x - base), False)
+        return Run(recording.output.detach(), lambda start: (x - base) * recording.multiplier(start))
+
+
+@contextmanager
+def _hint_at_embeddings() -> Iterator[None]:
+    """Replace PyTorch's error about the type of an Embedding's inputs, which are never passed as integers."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "embedding" not in str(error):
+            raise
+        raise ValueError(
+            "the network looks its inputs up in an Embedding, through which no relevance passes: leave the "
+            "Embedding out of the network, and pass X as embedding(X)"
+        ) from error

@@ -1,0 +1,253 @@
+"""The interface of inputs: `read` is the way in, `explain` leads relevance back, `write` is the way out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from neonxc.common.memory import blocks, network_bytes
+from neonxc.data.sparse import check_room, dense
+from neonxc.data.table import Table
+from neonxc.head.answer import Answer, Question, answers, joined, rows
+from neonxc.head.competition import Share, take_most
+from neonxc.head.head import Head
+
+HeadRule = Literal["midpoint", "linear"]
+Shares = Callable[[slice], Share]
+"""Returns the function that computes the competitors' shares of a block of points."""
+
+
+class How(NamedTuple):
+    """How decisions are explained; the options of :class:`neonxc.NEON`."""
+
+    rule: HeadRule = "midpoint"
+    beta: float = 1.0
+    composite: Any = None
+    share: Shares = lambda block: take_most
+
+
+class Run(NamedTuple):
+    """A forward pass, through which relevance is led back.
+
+    Attributes
+    ----------
+    features : Tensor [N, d] or [N, d, ...]
+    back : callable
+        Computes relevance of the inputs [S, N, ...] from multipliers of the features, [S, N, d, ...].
+    room : int
+        The number S of explanations that fit into memory at once.
+    """
+
+    features: Tensor
+    back: Callable[[Tensor], Tensor]
+    room: int = 1
+
+
+class Inputs(nn.Module, ABC):
+    """Base class of what networks take.
+
+    Attributes
+    ----------
+    head : Head or None
+        The head of the network, which owns it; None if inputs are only read.
+    names : list of str or None
+        Names of the head's columns.
+    module : nn.Module or None
+        The feature network.
+    """
+
+    rules: ClassVar[tuple[HeadRule, ...]] = ("midpoint",)
+    """The head rules that are supported (see :class:`neonxc.NEON`), the default first."""
+    absent: Literal["draw", "zero", "word"] = "draw"
+    """How pixel-flipping replaces a missing unit: by a conditional draw, by zero, or by another word."""
+    mask: int | None = None
+    """Number of the word that stands for a missing one; None: any other word does."""
+    in_texts = False
+    """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
+    has_heatmaps = False
+    """Whether relevance has places, so that there is a map of it."""
+    propagates = False
+    """Whether relevance is propagated by rules of LRP, those of a composite."""
+    encoding: Any = None
+    """The encoding of texts or tables as columns of the head."""
+
+    head: Head
+    module: nn.Module | None
+
+    def __init__(
+        self, head: Head | None = None, names: Sequence[str] | None = None, module: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        object.__setattr__(self, "head", head)  # a reference: the network has it as a part of its own
+        self.names = None if names is None else list(names)
+        self.register_module("module", module)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the network."""
+        tensors = [] if self.module is None else [*self.module.parameters(), *self.module.buffers()]
+        return tensors[0].device if tensors else self.head.detection.device
+
+    @property
+    def units(self) -> list[str]:
+        """Names of what gets relevance in summaries and trees: the head's columns, a table's columns, or words."""
+        return self.names or [f"x{i}" for i in range(self.head.n_features)]
+
+    @property
+    def categories(self) -> list[int]:
+        """Positions of the units that hold categories and no numbers."""
+        return []
+
+    @property
+    def groups(self) -> Tensor | None:
+        """The unit [D] that each input column belongs to in pixel-flipping; None: every column is a unit."""
+        return None
+
+    # --- the way in, and out ---
+
+    @abstractmethod
+    def read(self, X: Any) -> Table:
+        """Check what a user passes, and convert it to what the network computes on.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, tensor, sequence of str, or Table
+
+        Returns
+        -------
+        Table
+            Its `tensor` is the input of the network, on its device; sparse points stay sparse. The table converts
+            results back to the caller's type.
+
+        Raises
+        ------
+        ValueError
+            Columns that differ from those of the network, values that are not finite, or no points.
+        """
+
+    def write(self, x: Tensor, like: Any) -> Any:
+        """Convert inputs of the network to what a user passes.
+
+        Parameters
+        ----------
+        x : Tensor [N, ...]
+            Inputs as :meth:`read` makes them, in the order of the rows of `like`.
+        like : as for :meth:`read`
+            Inputs of the type that is wanted.
+        """
+        return Table.read(like).restore(x)
+
+    def baseline(self, along: Any) -> Any:
+        """Read one input in place of many: a number, or a row, a series, an array or a tensor, to [1, ...]."""
+        try:
+            if np.ndim(along) == 0 and not isinstance(along, str):
+                return self._finite(torch.as_tensor(along), along)
+            if isinstance(along, pd.Series):
+                along = along.to_frame().T.infer_objects()
+            elif not isinstance(along, pd.DataFrame):
+                along = (along if isinstance(along, Tensor) else np.asarray(along))[None]
+                self._finite(torch.as_tensor(along), along)
+        except (TypeError, RuntimeError):
+            raise ValueError(f"along needs a number or a baseline shaped like one input, got {along!r}") from None
+        return self.read(Table(along, name="along")).tensor
+
+    @staticmethod
+    def _finite(base: Tensor, along: Any) -> Tensor:
+        if base.dtype == torch.bool or base.is_complex() or not bool(base.isfinite().all()):
+            raise ValueError(f"along needs finite numbers, got {along!r}")
+        return base.detach()
+
+    def collect(self, relevance: Tensor) -> Tensor:
+        """Convert relevance of the head's columns to relevance [n, units] of the units."""
+        return relevance
+
+    def spread(self, relevance: Table) -> Tensor:
+        """Convert relevance of the caller's columns to relevance of the network's inputs."""
+        tensor: Tensor = relevance.tensor
+        return tensor
+
+    def columns(self, X: Any) -> Any:
+        """Return the table that threshold trees are fitted to, with one column per unit."""
+        return X
+
+    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
+        """Return the units as columns of a table, and their numbers by position; None if :meth:`values` does."""
+        return None
+
+    # --- to the points of the head, and back ---
+
+    def features(self, x: Any) -> Any:
+        """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
+        if self.module is None:
+            return x
+        with torch.no_grad():
+            return self.module(x)
+
+    def blocks(self, x: Any) -> Iterator[slice]:
+        """Slices of the inputs that fit into memory."""
+        return blocks(len(x), network_bytes(x), x.device)
+
+    def parts(self, X: Any) -> Iterator[Any]:
+        """Yield checked inputs, block by block."""
+        x = self.read(X).tensor
+        yield from (x[block] for block in self.blocks(x))
+
+    def points(self, X: Any) -> Iterator[Tensor]:
+        """Yield the points [n, d] of inputs, block by block."""
+        return (rows(self.features(x)) for x in self.parts(X))
+
+    def answers(self, X: Any, question: Question = Question(), beta: float = 1.0) -> Iterator[Answer]:
+        """Answer a question about inputs of any type, block by block; positions are one for all, or per input."""
+        for _, answer in self.answered(X, question, beta):
+            yield answer
+
+    def answered(self, X: Any, question: Question = Question(), beta: float = 1.0) -> Iterator[tuple[Any, Answer]]:
+        """Yield the answers together with the inputs [n, ...] that they are about."""
+        first = 0
+        for x in self.parts(X):
+            here = question
+            if isinstance(question.target, Tensor) and question.target.ndim:
+                here = question._replace(target=question.target[first : first + len(x)].to(x.device))
+            first += len(x)
+            a = self.features(x)
+            for answer in answers(self.head, a, here, beta):
+                yield (x if a.ndim > 2 else x[answer.block]), answer
+
+    def explain(self, x: Any, questions: Sequence[Question], how: How) -> Iterator[Tensor]:
+        """Yield the relevance of inputs [N, ...] for each question, with the shape of the inputs."""
+        for question in questions:
+            each = answers(self.head, x, question, how.beta, how.share)
+            yield joined((answer.relevance() for answer in each), len(x))
+
+    def between(self, base: Any, x: Tensor, share: Any, composite: Any) -> Run:
+        """Run a share of the way (one for all or for each feature) from a baseline to inputs.
+
+        Relevance is that of the difference between inputs and baseline, by the linear rule.
+        """
+        return Run(base + share * (x - base), lambda multiplier: (x - base) * multiplier)
+
+    # --- sums over points ---
+
+    def values(self, x: Any, answer: Answer) -> Any:
+        """Return the values [n, units] of the units at points, if they are numbers."""
+        return answer.x
+
+    def of_units(self, x: Any, answer: Answer) -> Tensor:
+        """Compute the relevance [n, units] of the units at points."""
+        return self.collect(answer.relevance())
+
+    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor) -> None:
+        """Add the relevance of the units to the rows `cluster` [n] of `total` [K, units]."""
+        total.index_add_(0, cluster.cpu(), self.of_units(x, answer).cpu().double())
+
+    def dense(self, X: Any) -> Table:
+        """Read inputs as a dense tensor."""
+        table = self.read(X)
+        check_room(table.tensor)
+        return table.holding(dense(table.tensor))

@@ -1,0 +1,89 @@
+"""Inputs of raw columns, dense or sparse: the rows are the points themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from neonxc.common.memory import blocks
+from neonxc.data.sparse import SparseRows
+from neonxc.data.table import Table
+from neonxc.head.answer import Answer
+from neonxc.head.detection import LinearDetection
+from neonxc.inputs.base import Inputs
+
+
+class Columns(Inputs):
+    """Raw columns."""
+
+    def read(self, X: Any) -> Table:
+        """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
+        table, detection = Table.read(X), self.head.detection
+        x = table.rows(self.device, whole=isinstance(detection, LinearDetection))
+        Table.read(table, self.names or self.head.n_features)
+        detection.check(x, table.names)
+        return table.holding(x)
+
+    def blocks(self, x: Tensor | SparseRows) -> Iterator[slice]:
+        """Slices of the points for which the head's values fit into memory."""
+        return self.head.blocks(x)
+
+    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor) -> None:
+        """Add the relevance of the columns to `total`; for sparse points by a closed form."""
+        if isinstance(answer.x, SparseRows) and answer.x.whole:
+            add_sparse(answer, cluster, total)
+        else:
+            super().add(x, answer, cluster, total)
+
+
+@torch.no_grad()
+def add_sparse(answer: Answer, cluster: Tensor, total: Tensor) -> None:
+    """Add the relevance of sparse points to the sums [K, d] of their clusters.
+
+    With ``y = (x - root) / n(x) - origin``, the relevance is ``const(weights, own) - slope(weights) * y``. It is
+    linear in x and, for a given `own`, in the weights. The constant parts of all points with the same `own` are
+    therefore that of their summed weights, and the rest needs the stored entries only.
+
+    Parameters
+    ----------
+    answer : Answer
+        Of a head with linear neurons, for the own clusters of N points.
+    cluster : Tensor [N] of int64
+        The sum that each point belongs to.
+    total : Tensor [K, d] of float64, on the CPU
+        The sums, modified in place.
+    """
+    x, head, device = answer.x, answer.head, cluster.device
+    detection = head.detection
+    assert isinstance(detection, LinearDetection)
+    assert isinstance(x, SparseRows)
+    directions, weights = detection.directions.double(), answer.weights.double()
+    scaled = weights / detection.row_norm(x)
+    own = answer.own
+    if own is None:
+        membership, of_row = one_hot(cluster, len(total)).double(), torch.arange(len(total), device=device)
+    else:  # sums per neuron of the points' own clusters; a soft minimum shares a point among several
+        membership, of_row = own.double(), head.groups
+        own = torch.eye(len(of_row), dtype=weights.dtype, device=device)
+    # the relevance at x = 0, for weights [R, M] that are summed over the points with the same `own`
+    constant, slope = membership.T @ weights, membership.T @ scaled
+    for block in blocks(len(constant), 48 * detection.n_features, device):
+        zero = constant.new_zeros(len(constant[block]), detection.n_features)
+        at_zero = detection.relevance(
+            detection.located(zero), constant[block], None if own is None else own[block]
+        )
+        # this divides the root by the norm at zero; correct it to each point's own norm
+        correction = slope[block] - constant[block] / detection.row_norm(zero)
+        at_zero += detection.root.double() * (correction @ directions)
+        total.index_add_(0, of_row[block].cpu(), at_zero.cpu())
+    # and the slope times the entry, at every stored entry
+    scaled, cluster, directions = scaled.cpu(), cluster.cpu(), directions.cpu().T.contiguous()
+    (points, columns), entries = x.places(), x.entries.double()
+    for block in blocks(len(entries), 32 * scaled.shape[1]):
+        slopes = torch.linalg.vecdot(scaled[points[block]], directions[columns[block]])
+        place = cluster[points[block]] * total.shape[1] + columns[block]
+        total.view(-1).index_add_(0, place, entries[block] * slopes, alpha=-1)
