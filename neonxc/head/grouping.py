@@ -6,11 +6,10 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from neonxc.common.registry import storable
 
