@@ -15,7 +15,7 @@ scikit-learn downloads the other one. The page is written to --out, and all figu
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -92,7 +92,7 @@ Started there, but free to regroup the documents, it settles at
 """
 
 
-class Source(str, Enum):
+class Source(StrEnum):
     fortunes = "fortunes"
     newsgroups = "newsgroups"
 

@@ -5,127 +5,67 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from neonxc import evaluation as evaluation
-    from neonxc import lrp as lrp
-    from neonxc import models as models
-    from neonxc import plot as plot
-    from neonxc import trees as trees
-    from neonxc.attribution.along import Estimate
-    from neonxc.attribution.batches import BatchFunction, batch_function
-    from neonxc.attribution.contrasts import Contrast, contrast
-    from neonxc.attribution.dataset import Attributions, attribute_dataset, read_attributions
-    from neonxc.attribution.highlighting import highlights
-    from neonxc.attribution.moves import Move, Moves, moves
-    from neonxc.attribution.neon import NEON
-    from neonxc.attribution.shap_explanation import to_shap
-    from neonxc.attribution.similarity import Similarity, similarity
-    from neonxc.attribution.summary import ClusterSummary
-    from neonxc.common.progress import progress
-    from neonxc.common.storage import load, save
-    from neonxc.convert import neuralize
-    from neonxc.counterfactuals import Counterfactual, counterfactual
-    from neonxc.evaluation.transitions import ClusteringComparison, compare_clusterings
-    from neonxc.network import NeuralizedClustering
-    from neonxc.report.explain import explain
-    from neonxc.report.report import Report
-    from neonxc.trees.marker_rules import Markers, markers
-
-    __version__: str
-
-__all__ = [
-    "NEON",
-    "Attributions",
-    "BatchFunction",
-    "ClusterSummary",
-    "ClusteringComparison",
-    "Contrast",
-    "Counterfactual",
-    "Estimate",
-    "Markers",
-    "Move",
-    "Moves",
-    "NeuralizedClustering",
-    "Report",
-    "Similarity",
-    "attribute_dataset",
-    "batch_function",
-    "compare_clusterings",
-    "contrast",
-    "counterfactual",
-    "explain",
-    "highlights",
-    "load",
-    "markers",
-    "moves",
-    "neuralize",
-    "progress",
-    "read_attributions",
-    "save",
-    "similarity",
-    "to_shap",
-]
-
-# No module is called as what it defines: importing it would put it in place of the function.
-_HOMES = {
-    "NEON": "attribution.neon",
-    "Attributions": "attribution.dataset",
-    "BatchFunction": "attribution.batches",
-    "ClusterSummary": "attribution.summary",
-    "ClusteringComparison": "evaluation.transitions",
-    "Contrast": "attribution.contrasts",
-    "Counterfactual": "counterfactuals",
-    "Estimate": "attribution.along",
-    "Markers": "trees.marker_rules",
-    "Move": "attribution.moves",
-    "Moves": "attribution.moves",
-    "NeuralizedClustering": "network",
-    "Report": "report.report",
-    "Similarity": "attribution.similarity",
-    "attribute_dataset": "attribution.dataset",
-    "batch_function": "attribution.batches",
-    "compare_clusterings": "evaluation.transitions",
-    "contrast": "attribution.contrasts",
-    "counterfactual": "counterfactuals",
-    "explain": "report.explain",
-    "highlights": "attribution.highlighting",
-    "load": "common.storage",
-    "markers": "trees.marker_rules",
-    "moves": "attribution.moves",
-    "neuralize": "convert",
-    "progress": "common.progress",
-    "read_attributions": "attribution.dataset",
-    "save": "common.storage",
-    "similarity": "attribution.similarity",
-    "to_shap": "attribution.shap_explanation",
-}
-_PACKAGES = ["evaluation", "lrp", "models", "plot", "trees"]
+from neonxc.common.lazy import lazy_names
 
 # In a source checkout, the folders of neonxc.trees and neonxc.models are next to this one and not inside it.
 _root = Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file() and (_root / "trees" / "__init__.py").is_file():
     __path__.append(str(_root))
 
+# No module is called as what it defines: importing it would put it in place of the function.
+if TYPE_CHECKING:
+    from neonxc import evaluation as evaluation
+    from neonxc import lrp as lrp
+    from neonxc import models as models
+    from neonxc import plot as plot
+    from neonxc import trees as trees
+    from neonxc.attribution.along import Estimate as Estimate
+    from neonxc.attribution.batches import BatchFunction as BatchFunction
+    from neonxc.attribution.batches import batch_function as batch_function
+    from neonxc.attribution.contrasts import Contrast as Contrast
+    from neonxc.attribution.contrasts import contrast as contrast
+    from neonxc.attribution.dataset import Attributions as Attributions
+    from neonxc.attribution.dataset import attribute_dataset as attribute_dataset
+    from neonxc.attribution.dataset import read_attributions as read_attributions
+    from neonxc.attribution.highlighting import highlights as highlights
+    from neonxc.attribution.moves import Move as Move
+    from neonxc.attribution.moves import Moves as Moves
+    from neonxc.attribution.moves import moves as moves
+    from neonxc.attribution.neon import NEON as NEON
+    from neonxc.attribution.shap_explanation import to_shap as to_shap
+    from neonxc.attribution.similarity import Similarity as Similarity
+    from neonxc.attribution.similarity import similarity as similarity
+    from neonxc.attribution.summary import ClusterSummary as ClusterSummary
+    from neonxc.common.progress import progress as progress
+    from neonxc.common.storage import load as load
+    from neonxc.common.storage import save as save
+    from neonxc.convert import neuralize as neuralize
+    from neonxc.counterfactuals import Counterfactual as Counterfactual
+    from neonxc.counterfactuals import counterfactual as counterfactual
+    from neonxc.evaluation.transitions import ClusteringComparison as ClusteringComparison
+    from neonxc.evaluation.transitions import compare_clusterings as compare_clusterings
+    from neonxc.network import NeuralizedClustering as NeuralizedClustering
+    from neonxc.report.explain import explain as explain
+    from neonxc.report.report import Report as Report
+    from neonxc.trees.marker_rules import Markers as Markers
+    from neonxc.trees.marker_rules import markers as markers
 
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"neonxc.{name}")
-    if name in _HOMES:
-        globals()[name] = found = getattr(import_module(f"neonxc.{_HOMES[name]}"), name)
-        return found
-    if name != "__version__":
-        raise AttributeError(f"module 'neonxc' has no attribute {name!r}")
-    from importlib import metadata  # takes a while
+    __version__: str
+else:
+    _find, _names, __all__ = lazy_names(__name__)
 
-    try:
-        return metadata.version("neonxc")
-    except metadata.PackageNotFoundError:  # a bare clone that was never installed
-        return "0+unknown"
+    def __getattr__(name: str) -> Any:
+        if name != "__version__":
+            return _find(name)
+        from importlib import metadata  # takes a while
 
+        try:
+            return metadata.version("neonxc")
+        except metadata.PackageNotFoundError:  # a bare clone that was never installed
+            return "0+unknown"
 
-def __dir__() -> list[str]:
-    return sorted([*__all__, *_PACKAGES, "__version__"])
+    def __dir__() -> list[str]:
+        return sorted([*_names(), "__version__"])

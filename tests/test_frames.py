@@ -174,6 +174,12 @@ def test_relevance_is_a_table_of_the_same_library(name, container):
     pd.testing.assert_frame_equal(as_pandas(found), expected)
 
 
+@pytest.mark.parametrize("method", ["to_pandas", "_to_pandas"])  # of cuDF, of modin
+def test_frames_with_the_interface_of_pandas(method):
+    frame = type("Frame", (), {"iloc": None, method: lambda self: NUMBERS})()
+    assert as_pandas(frame) is NUMBERS
+
+
 POINTS = np.repeat(NUMBERS.to_numpy(np.float32), 2, axis=0)
 KINDS = {
     "array": np.asarray,

@@ -127,7 +127,7 @@ def test_metadata(unpacked):
     (file,) = unpacked.glob("*.dist-info/METADATA")
     about = Parser().parsestr(file.read_text(encoding="utf-8"))
     expected = {"Name": "neonxc", "License-Expression": "BSD-3-Clause", "License-File": "LICENSE"}
-    assert dict(about.items()) | expected | {"Requires-Python": ">=3.10"} == dict(about.items())
+    assert dict(about.items()) | expected | {"Requires-Python": ">=3.11"} == dict(about.items())
     extras = {"demo", "timm", "shap", "text", "umap", "cells", "train", "evaluation", "test", "docs", "dev"}
     assert extras == set(about.get_all("Provides-Extra"))
     found = found_in(unpacked, cwd=unpacked, before=IMPORT_ALL + NO_MODULE_OF_A_FUNCTION)

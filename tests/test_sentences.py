@@ -272,7 +272,8 @@ def test_relevance_does_not_depend_on_the_batch(net, encoder):
 def test_saved_networks_explain_alike(net, tmp_path):
     neonxc.save(net, tmp_path / "net.safetensors")
     loaded = neonxc.load(tmp_path / "net.safetensors")
-    np.testing.assert_array_equal(NEON(loaded).attribute(TEXTS), NEON(net).attribute(TEXTS))
+    found, expected = (NEON(one).attribute(TEXTS) for one in (loaded, net))
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     assert (loaded.predict(TEXTS) == net.predict(TEXTS)).all()
 
 

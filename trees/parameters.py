@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from inspect import cleandoc, signature
 from math import inf
 from textwrap import indent
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
-from typing_extensions import dataclass_transform
 
 from neonxc.common.arguments import check_number, check_whole
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from neonxc.common.arguments import check_whole
@@ -115,18 +114,11 @@ def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length:
 
     Priorities are updated lazily, because they can only decrease.
     """
-    from mlxtend.frequent_patterns import apriori  # takes long
-
     members = has[inside]
     covered = np.zeros(len(members), dtype=bool)
     precision = cache(lambda pattern: members[:, pattern].all(1).sum() / has[:, pattern].all(1).sum())
-    frequent = np.flatnonzero(members.mean(0) >= min_support)
-    # fpgrowth finds the same patterns, but is 7 to 30 times slower if every point has a value in every column
-    found = apriori(pd.DataFrame(members[:, frequent]), min_support, max_len=max_length, low_memory=True)
-    heap = []
-    for items, support in zip(found["itemsets"], found["support"], strict=True):
-        # The initial priorities are bounds, for a precision of 1
-        heap.append((-round(support * len(members)), len(items), tuple(sorted(frequent[list(items)].tolist()))))
+    # The initial priorities are bounds, for a precision of 1
+    heap = [(-count, len(pattern), pattern) for pattern, count in frequent(members, min_support, max_length)]
     heapq.heapify(heap)
     chosen: list[tuple[int, ...]] = []
     while heap:
@@ -143,3 +135,30 @@ def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length:
             covered |= met
     general = [one for one in chosen if not any(set(other) < set(one) for other in chosen)]
     return sorted(general, key=lambda pattern: (-members[:, pattern].all(1).sum(), pattern))
+
+
+def frequent(members: np.ndarray, min_support: float, max_length: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the conjunctions of items that at least a share of points has, and their numbers of points.
+
+    Parameters
+    ----------
+    members : bool ndarray [n, items]
+        Which points have which items.
+    min_support : float in (0, 1]
+        Minimum share of points.
+    max_length : int
+        Maximum number of items of a conjunction.
+    """
+
+    def extended(pattern: tuple[int, ...], rows: np.ndarray, items: np.ndarray) -> Iterator[Any]:
+        """Extend a pattern by `items`, which come after its own; `rows` are the points that have it."""
+        counts = rows.sum(0)
+        kept = np.flatnonzero(counts / len(members) >= min_support)  # no other item is in a longer pattern
+        rows, items = rows[:, kept], items[kept]
+        for at, (item, count) in enumerate(zip(items.tolist(), counts[kept].tolist(), strict=True)):
+            longer = (*pattern, item)
+            yield longer, count
+            if len(longer) < max_length:
+                yield from extended(longer, rows[rows[:, at], at + 1 :], items[at + 1 :])
+
+    return extended((), members, np.arange(members.shape[1]))

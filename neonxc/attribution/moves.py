@@ -32,6 +32,7 @@ FEW = 10  # rows that move and rows that stay, of which each half is needed for 
 STAYED = 500  # maximum number of rows that stayed, whose usual change is estimated
 LEAST = 0.01  # share of a column that is named
 SHOWN = 5  # columns and typical rows that are shown
+DRAWN = 3  # moves whose columns are drawn
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,9 +170,14 @@ class Moves:
 
     def plot(self) -> Figure:
         """Draw the flow of rows between the clusters, and beside it the columns of the most frequent moves."""
-        from neonxc.plot.flow import moves_figure  # loads matplotlib
+        from neonxc.plot.flow import flow_figure  # loads matplotlib
 
-        return moves_figure(self)
+        explained = [
+            (f"{move.old} → {move.new}: {text(len(move.ids))} rows", move.top(len(move.relevance)), move.step)
+            for move in self.moves
+            if np.isfinite(move.change)
+        ]
+        return flow_figure(self.table, self.entered, self.left, explained[:DRAWN])
 
     def __str__(self) -> str:
         return "\n".join([self.headline, *(line for move in self.moves for line in move.lines())])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
+from importlib import import_module
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -37,12 +38,14 @@ def reads_tables(function: Function) -> Function:
 def _given_back(result: pd.DataFrame, given: Iterable[Any]) -> Any:
     """Convert a result to a table of the library of the first table that was given."""
     libraries = (type(value).__module__.partition(".")[0] for value in given)
-    library: Any = next((name for name in libraries if name in ("pandas", *BACK)), "pandas")
-    if library == "pandas":
-        return result
-    import narwhals  # takes long, and tables of pandas do without it
-
-    return narwhals.from_arrow(pa.Table.from_pandas(result), backend=library).to_native()
+    match next((name for name in libraries if name in ("pandas", *BACK)), "pandas"):
+        case "pyarrow":
+            return pa.Table.from_pandas(result)
+        case "polars":
+            return import_module("polars").DataFrame(pa.Table.from_pandas(result))  # its index is a column
+        case "modin":
+            return import_module("modin.pandas").DataFrame(result)
+    return result
 
 
 def _agreed(group: Any) -> AbstractContextManager[None]:
@@ -61,10 +64,10 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     Parameters
     ----------
     value : Any
-        Data frames and series of polars, tables and arrays of PyArrow, relations of DuckDB, and all other objects
-        with an Arrow interface become data frames and series of pandas. An AnnData becomes a data frame of its
-        matrix ``X``, or that matrix if it is sparse. A MultiIndex of columns becomes the joined names of its
-        levels, and columns that may hold pandas.NA become plain ones with NaN or None.
+        Data frames and series of polars and modin, tables and arrays of PyArrow, relations of DuckDB, and all
+        other objects with an Arrow interface become data frames and series of pandas. An AnnData becomes a data
+        frame of its matrix ``X``, or that matrix if it is sparse. A MultiIndex of columns becomes the joined names
+        of its levels, and columns that may hold pandas.NA become plain ones with NaN or None.
     name : str
         Name of the argument in errors.
 
@@ -78,9 +81,7 @@ def as_pandas(value: Any, name: str = "X") -> Any:
         value = rows if sparse.issparse(rows) else pd.DataFrame(np.asarray(rows), value.obs_names, value.var_names)
     elif hasattr(value, "iloc"):
         if not isinstance(value, pd.DataFrame | pd.Series):
-            import narwhals  # as above
-
-            value = narwhals.from_native(value, allow_series=True).to_pandas()
+            value = value.to_pandas() if hasattr(value, "to_pandas") else value._to_pandas()  # the name in modin
     else:
         value = _from_arrow(value.collect() if type(value).__name__ == "LazyFrame" else value, name)
     if not isinstance(value, pd.DataFrame):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,6 @@ import torch
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 from torch import Tensor
-from typing_extensions import Self
 
 from neonxc.common.memory import blocks
 from neonxc.data.frames import as_pandas

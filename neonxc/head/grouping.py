@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from neonxc.common.registry import storable
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,43 +14,55 @@ from neonxc.common.numbers import percent, text
 from neonxc.plot.bars import BESIDE, draw_bars, shortened
 
 if TYPE_CHECKING:
-    from neonxc.attribution.moves import Moves
+    from pandas import DataFrame, Series
 
-MOVES, COLUMNS = 3, 4  # moves whose columns are drawn, and their number
+COLUMNS = 4  # that are drawn per move
 GAP = 0.03  # between two clusters, as a share of all rows
 CURVE = np.linspace(0, 1, 50)
 
 
-def moves_figure(found: Moves) -> Figure:
-    """Draw :class:`neonxc.Moves`: the flow, and beside it the shares of the columns in the most frequent moves."""
-    explained = [move for move in found.moves if np.isfinite(move.change)][:MOVES]
-    figure = Figure(figsize=(9.5, max(3.4, 1.3 * len(explained))), layout="constrained", dpi=200)
-    grid = figure.add_gridspec(max(len(explained), 1), 2, width_ratios=(1, 1))
-    _draw_flow(figure.add_subplot(grid[:, 0]), found)
-    for row, move in enumerate(explained):
-        axes, names = figure.add_subplot(grid[row, 1]), [*move.relevance.index]
-        title = f"{move.old} → {move.new}: {text(len(move.ids))} rows"
-        share = (move.relevance / move.relevance.sum()).to_numpy()
-        for place, column in enumerate(draw_bars(axes, share, names, COLUMNS, title).tolist()):
-            beside = f"{percent(share[column])}  {shortened(move.step(names[column]), 30)}"
+def flow_figure(
+    table: DataFrame,
+    entered: Series,
+    left: Series,
+    moves: Sequence[tuple[str, Series, Callable[[str], str]]],
+) -> Figure:
+    """Draw the flow of rows, and beside it the shares of the columns in some moves.
+
+    Parameters
+    ----------
+    table : DataFrame [K, K]
+        Number of rows of every old cluster (index) that are in every new cluster (columns).
+    entered, left : Series [K]
+        Number of rows of every cluster that are new, and that are gone.
+    moves : sequence of (title, shares, describe)
+        Titles, shares of the columns by name, and functions that describe a column in a few characters.
+    """
+    figure = Figure(figsize=(9.5, max(3.4, 1.3 * len(moves))), layout="constrained", dpi=200)
+    grid = figure.add_gridspec(max(len(moves), 1), 2, width_ratios=(1, 1))
+    _draw_flow(figure.add_subplot(grid[:, 0]), table, entered, left)
+    for row, (title, shares, describe) in enumerate(moves):
+        axes, names = figure.add_subplot(grid[row, 1]), [*shares.index]
+        for place, column in enumerate(draw_bars(axes, shares.to_numpy(), names, COLUMNS, title).tolist()):
+            beside = f"{percent(shares.iloc[column])}  {shortened(describe(names[column]), 30)}"
             axes.text(1.02, place, beside, transform=axes.get_yaxis_transform(), va="center", **BESIDE)
         axes.set_xticks([])
     return figure
 
 
-def _draw_flow(axes: Axes, found: Moves) -> None:
+def _draw_flow(axes: Axes, table: DataFrame, entered: Series, left: Series) -> None:
     """Draw clusters as bars, the old ones at the left, and rows as bands between them."""
-    counts = np.zeros((len(found.table) + 1, len(found.table) + 1))  # the last ones are new and gone rows
-    counts[:-1, :-1], counts[-1, :-1], counts[:-1, -1] = found.table, found.entered, found.left
-    k, total = len(found.table), counts.sum()
-    palette = [NOISE if label == -1 else own for label, own in zip(found.table.index, colors(k), strict=True)]
+    counts = np.zeros((len(table) + 1, len(table) + 1))  # the last ones are new and gone rows
+    counts[:-1, :-1], counts[-1, :-1], counts[:-1, -1] = table, entered, left
+    k, total = len(table), counts.sum()
+    palette = [NOISE if label == -1 else own for label, own in zip(table.index, colors(k), strict=True)]
     palette += [NOISE]
     ends = []
     for side, sizes in enumerate((counts.sum(1), counts.sum(0))):
         tops = np.concatenate([[0], np.cumsum(sizes + GAP * total * (sizes > 0))])[:-1]
         for i in np.flatnonzero(sizes):
             axes.bar(side, sizes[i], 0.05, tops[i], color=palette[i], align="center")
-            name = str(found.table.index[i]) if i < k else ("new", "gone")[side]
+            name = str(table.index[i]) if i < k else ("new", "gone")[side]
             axes.text(
                 (-0.05, 1.05)[side],
                 tops[i] + sizes[i] / 2,

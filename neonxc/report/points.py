@@ -85,9 +85,19 @@ def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
     if space.shape[1] < 2:
         return np.column_stack([_dense(space)[:, 0], np.zeros(space.shape[0])]), "the values of the only column"
     model = TruncatedSVD(2, random_state=0) if Table.read(space).is_sparse else PCA(2, random_state=0)
-    flat = model.fit_transform(space)
+    flat = model.fit_transform(space) * _signs(model.components_)
     first, second = np.nan_to_num(model.explained_variance_ratio_)
     return flat, f"{type(model).__name__}: {percent(first)} and {percent(second)} of the variance"
+
+
+def _signs(components: np.ndarray) -> np.ndarray:
+    """Signs that make the first of the largest loadings of every component positive.
+
+    The two columns of a binary category have opposite loadings, equal up to rounding, which differs by processor.
+    """
+    sizes = np.abs(components)
+    largest = np.isclose(sizes, sizes.max(axis=1, keepdims=True), rtol=1e-6, atol=0).argmax(axis=1)
+    return np.where(np.take_along_axis(components, largest[:, None], axis=1)[:, 0] < 0, -1, 1)
 
 
 def _dense(space: Any) -> np.ndarray:
