@@ -56,7 +56,7 @@ HEADS = {
     "soft kmeans": lambda: neonxc.neuralize(km().fit(X), X, stiffness=0.1, threshold=0.6),
     "supports": lambda: neonxc.neuralize(KernelKMeans(3, 4, random_state=0).fit(X), X),
     "supports beyond a threshold": lambda: neonxc.neuralize(
-        KernelKMeans(3, 4, weighted=True, prune=0.01, random_state=0).fit(X), X, threshold=0.6
+        KernelKMeans(3, 4, weighted=True, random_state=0).fit(X), X, threshold=0.6
     ),
     "members": lambda: neonxc.neuralize(KernelKMeans(3, objective="spherical", random_state=0).fit(X), X),
     "surrogate with noise": lambda: neonxc.neuralize(labels=np.r_[km(3).fit(X).labels_[:-9], [-1] * 9], X=X),
