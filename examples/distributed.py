@@ -3,9 +3,9 @@
     torchrun --nproc-per-node 2 examples/distributed.py --quick
     torchrun --nnodes 4 --nproc-per-node 8 ... examples/distributed.py --rows 2000000
 
-Every process makes rows of its own. Together, the processes fit k-means and a threshold tree, compute the summary
-of every cluster, and write the attributions of all rows to a folder. With --quick, the first process also fits the
-tree to all rows by itself and checks that it is the same tree.
+Every process makes rows of its own. Together, the processes fit k-means and a threshold tree, and write the
+attributions of all rows to a folder. The first process summarizes the clusters of its own rows. With --quick, it
+also fits the tree to all rows by itself and checks that it is the same tree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import typer
 from torch.utils.data import DataLoader, Dataset
 
 import neonxc
-from neonxc.evaluation import cost_ratio
 from neonxc.models import KernelKMeans
 from neonxc.trees import ExShallow
 
@@ -73,8 +72,8 @@ def main(
 
     start = time.perf_counter()
     tree = ExShallow(max_bins=256).fit(X, centers=centers, group=group)
-    ratio = cost_ratio(X, tree.labels_, centers, group=group)
-    say(f"tree: {time.perf_counter() - start:.1f} s, {ratio:.3f} times the cost of k-means\n{tree.tree_}")
+    spent, price = time.perf_counter() - start, tree.tree_.cost_ratio
+    say(f"tree: {spent:.1f} s, {price:.3f} times the cost of k-means\n{tree.tree_}")
     say(tree.tree_.rules().to_text())
     if quick and rank == 0:
         alone = ExShallow(max_bins=256).fit(np.concatenate([rows_of(r, n) for r in range(size)]), centers=centers)
@@ -82,7 +81,8 @@ def main(
         say(f"one process with all rows grows the same tree: {same}")
 
     net = neonxc.neuralize(model).to(device).calibrate(X, group=group)
-    say(str(neonxc.NEON(net).summary(X, group=group)))
+    if rank == 0:
+        say(str(neonxc.NEON(net).summary(X)))
     neonxc.attribute_dataset(net, DataLoader(Rows(X.cpu(), size), batch_size=1000), out)
     say(f"attributions of {len(neonxc.read_attributions(out).rows)} rows in {out}")
     dist.destroy_process_group()

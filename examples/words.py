@@ -171,7 +171,7 @@ def pairs(
             headings=topics,
             title=f"In the cluster that began as {corpus.topics[k]}: {', '.join(strongest(summary, k, 6))}",
         )
-        pair |= {"topics": topics, "texts": texts, "html": Markup(picture.html()), "terminal": str(picture)}
+        pair |= {"topics": topics, "texts": texts, "html": Markup(picture.html()), "plain": str(picture)}
         pair["documents"] = pair["documents"].tolist()
         pair["words"] = [
             {word: round(float(r), 4) for word, r in zip(tokens, row, strict=False) if r != 0}
@@ -243,10 +243,10 @@ def main(
     }
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(PAGE).render(figures)
     out.write_text(page, encoding="utf-8")
-    kept = [{key: value for key, value in pair.items() if key not in ("html", "terminal")} for pair in chosen]
+    kept = [{key: value for key, value in pair.items() if key not in ("html", "plain")} for pair in chosen]
     out.with_suffix(".json").write_text(json.dumps(figures | {"pairs": kept}, indent=1), encoding="utf-8")
     for pair in chosen[:2]:
-        print(pair["terminal"], end="\n\n")
+        print(pair["plain"], end="\n\n")
     print(f"adjusted Rand index: {ari['converged']:.3f}; supports of the labels themselves: {ari['fixed']:.3f}")
     print(f"{out} and {out.with_suffix('.json')}")
 

@@ -107,13 +107,13 @@ class FeatureExtractor(nn.Module):
         self.net, self.layer, self.pool, self.normalize = net, layer, pool, normalize
         self.mean, self.std = (None if values is None else tuple(map(float, values)) for values in (mean, std))
         self.tokens, self.size = tokens, size
-        self._origin: tuple[str, nn.Module] | None = None  # name of the builder, and the network that it built
+        self._origin: tuple[str, nn.Module] | None = None  # name in `backbone`, and the network that it built
 
     @property
     def recipe(self) -> dict[str, Any] | None:
         """Description from which `neonxc.models.backbones.build` rebuilds this extractor without its weights.
 
-        It consists of JSON values. None if the network was not made by one of the builders of backbones.
+        It consists of JSON values. None if the network was not made by :func:`neonxc.models.backbone`.
         """
         if self._origin is None or self._origin[1] is not self.net:
             return None

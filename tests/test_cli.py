@@ -484,10 +484,10 @@ def test_a_missing_extra_is_named(neonxc_command, monkeypatch):
 
 @pytest.mark.cuda
 def test_heatmap_on_cuda_draws_what_the_cpu_draws(photos, tmp_path):
-    from neonxc.models import load_image, vgg11
+    from neonxc.models import backbone, load_image
 
     x = load_image(photos[1], 32)[None]
-    features = vgg11(block=2, weights=None, normalize=True).double()
+    features = backbone("vgg11", block=2, weights=None, normalize=True).double()
     from sklearn.cluster import KMeans
 
     model = KMeans(3, n_init=2, random_state=0).fit(features.points(x.double()).numpy())

@@ -104,7 +104,7 @@ def assert_same(one, other, exactly=True):
 
 def work(group, net, data, out, options=None):
     """What a process of a group does."""
-    attribute_dataset(net, data, out, group=group, progress=False, **(options or {}))
+    attribute_dataset(net, data, out, progress=False, **(options or {}))
 
 
 @pytest.fixture
@@ -467,7 +467,7 @@ def different(group, what, net, folder):
         net = copy.deepcopy(net)  # its tensors are in memory that the processes share
         net.beta = rank + 1
     out = Path(folder, "file" if what == "out" else "out")
-    attribute_dataset(net, data, out, group=group, progress=False, **options)
+    attribute_dataset(net, data, out, progress=False, **options)
 
 
 # reading
@@ -555,7 +555,6 @@ def test_manifests_that_are_none(tmp_path, whole):
         ({"clusters": [0]}, "heatmaps need a network with a feature"),
         ({"format": "csv"}, "format needs 'safetensors' or 'parquet', got 'csv'"),
         ({"rows_per_shard": 0}, "rows_per_shard needs a whole number"),
-        ({"group": "world"}, "group needs a process group"),
     ],
 )
 def test_what_can_not_be_used(tmp_path, given, message):

@@ -15,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 import neonxc
 from neonxc.attribution.effects import cohens_d
 from neonxc.attribution.summary import ValueSums
-from neonxc.common.processes import Ranks
 from neonxc.data.preparation import prepare
 
 WINE = load_wine(as_frame=True).data
@@ -46,7 +45,7 @@ def test_blocks_far_from_zero():
     for block in (slice(0, 70), slice(70, 72), slice(72, 178)):
         sums.add(X[block], own[block])
     near = (X - 1e9).numpy()
-    effects = sums.result(False, Ranks(None)).effects
+    effects = sums.result(False).effects
     for k in range(3):
         inside = own.numpy() == k
         np.testing.assert_allclose(effects[k], d_of(near[inside], near[~inside]), rtol=1e-5, atol=1e-6)
@@ -137,7 +136,7 @@ def test_permutation_agrees_on_a_planted_column():
 
 def test_refused():
     net = fitted(WINE)
-    with pytest.raises(ValueError, match='method needs "lrp", or "permute"'):
+    with pytest.raises(ValueError, match='method needs "lrp" or "permute"'):
         neonxc.NEON(net).summary(WINE, method="shap")
     images = torch.randn(8, 3, 4, 4)
     net = neonxc.neuralize(

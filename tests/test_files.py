@@ -30,7 +30,7 @@ import neonxc
 from neonxc import NEON
 from neonxc.common.registry import FORMS, pack, register, storable
 from neonxc.head import Head, linear_head
-from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
+from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, backbone, efficientnet_lite0
 from neonxc.trees import CART, IMM
 from neonxc.trees.saving import register_explainer
 
@@ -56,7 +56,7 @@ HEADS = {
     "soft kmeans": lambda: neonxc.neuralize(km().fit(X), X, stiffness=0.1, threshold=0.6),
     "supports": lambda: neonxc.neuralize(KernelKMeans(3, 4, random_state=0).fit(X), X),
     "supports beyond a threshold": lambda: neonxc.neuralize(
-        KernelKMeans(3, 4, weighted=True, prune=0.01, random_state=0).fit(X), X, threshold=0.6
+        KernelKMeans(3, 4, weighted=True, random_state=0).fit(X), X, threshold=0.6
     ),
     "members": lambda: neonxc.neuralize(KernelKMeans(3, objective="spherical", random_state=0).fit(X), X),
     "surrogate with noise": lambda: neonxc.neuralize(labels=np.r_[km(3).fit(X).labels_[:-9], [-1] * 9], X=X),
@@ -151,7 +151,8 @@ def scan_of(backbone=None, **options):
 def test_scan(tmp_path):
     images = spots().repeat(1, 3, 2, 2)
     fast = {"pretext": None, "n_neighbors": 5, "n_heads": 2, "head_epochs": 2, "epochs": 0}
-    scan = SCAN(3, resnet18(block=1, weights=None), self_label_epochs=0, random_state=0, **fast).fit(images)
+    network = backbone("resnet18", block=1, weights=None)
+    scan = SCAN(3, network, self_label_epochs=0, random_state=0, **fast).fit(images)
     found = again(scan, tmp_path)
     np.testing.assert_allclose(found.predict_proba(images), scan.predict_proba(images), rtol=1e-4, atol=1e-5)
     assert (found.predict(images) == scan.predict(images)).all()
@@ -215,7 +216,7 @@ def on_features(extractor, size, pooled=False, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("pool", [None, "avg"])
 def test_features_of_a_builder_come_with_the_file(pool, dtype, tmp_path):
-    extractor = resnet18(block=1, weights=None, pool=pool, normalize=True)
+    extractor = backbone("resnet18", block=1, weights=None, pool=pool, normalize=True)
     net, images = on_features(extractor, 24, pool is not None, dtype)
     found = again(net, tmp_path)
     assert_same(found, net, images)
@@ -241,8 +242,8 @@ def test_feature_networks_that_are_given(tmp_path):
         neonxc.load(tmp_path / "kept")
     with pytest.raises(TypeError, match=r"features needs an nn\.Module, got str"):
         neonxc.load(tmp_path / "kept", features="vgg16")
-    net, images = on_features(resnet18(block=1, weights=None), 24)
-    other = resnet18(block=1, weights=None)
+    net, images = on_features(backbone("resnet18", block=1, weights=None), 24)
+    other = backbone("resnet18", block=1, weights=None)
     found = again(net, tmp_path, features=other)
     assert found.features is other
     assert not found(images).equal(net(images))
@@ -250,7 +251,7 @@ def test_feature_networks_that_are_given(tmp_path):
 
 def test_a_feature_network_alone(tmp_path):
     words = WordVectors(["cat", "dog"], torch.eye(2), weights=[1.0, 2.0])
-    pooled = resnet18(block=1, weights=None, pool="avg")
+    pooled = backbone("resnet18", block=1, weights=None, pool="avg")
     for network, inputs in ((pooled, torch.randn(2, 3, 24, 24)), (words, torch.tensor([[0, 1]]))):
         assert torch.equal(again(network, tmp_path)(inputs), network(inputs))
     with pytest.raises(TypeError, match=r"can't save a FeatureExtractor whose network was not built by neonxc"):
@@ -335,7 +336,7 @@ def test_one_class_for_a_name(forms):
 
 def test_objects_are_pickled():
     net, tree = neonxc.neuralize(km().fit(FRAME), FRAME), IMM(3, random_state=0).fit(FRAME)
-    deep, images = on_features(resnet18(block=1, weights=None), 24)
+    deep, images = on_features(backbone("resnet18", block=1, weights=None), 24)
     made = [net, tree, tree.tree_, tree.tree_.rules(), neonxc.neuralize(tree, FRAME), deep]
     for obj, data in zip(made, [FRAME] * 5 + [images], strict=True):
         assert np.array_equal(pickle.loads(pickle.dumps(obj)).predict(data), obj.predict(data))
@@ -617,7 +618,7 @@ def test_lost_tensors(path):
 
 
 def test_features_of_another_shape(tmp_path):
-    net, _ = on_features(resnet18(block=1, weights=None), 16)
+    net, _ = on_features(backbone("resnet18", block=1, weights=None), 16)
     neonxc.save(net, tmp_path / "net")
     rewritten(tmp_path / "net", lambda h: h["parts"]["features"]["values"]["recipe"].update(builder="resnet50"))
     with pytest.raises(ValueError, match=r"is damaged: .*Missing key"):

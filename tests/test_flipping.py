@@ -26,7 +26,7 @@ from neonxc.evaluation import (
     methods,
     pixel_flipping,
 )
-from neonxc.evaluation.imputers import best_bandwidth
+from neonxc.evaluation.imputers import best_bandwidth, default_imputer
 from neonxc.models import WordVectors
 
 X = scale(load_wine().data)
@@ -119,6 +119,11 @@ def test_bandwidth_by_likelihood():
     assert left_out(h) >= max(left_out(h * 1.1), left_out(h / 1.1))
     assert KDEImputer(X).bandwidth == h
     assert KDEImputer(X * 1000 + 7).bandwidth == pytest.approx(h)
+
+
+def test_the_default_imputer_draws_from_few_rows(monkeypatch):
+    monkeypatch.setattr("neonxc.evaluation.imputers.LARGEST", 12)
+    assert len(default_imputer(NET, torch.randn(40, 13, dtype=torch.float64)).points) == 12
 
 
 def test_seeds_reproduce_and_draws_are_common():

@@ -150,7 +150,6 @@ def test_em_from_the_same_supports(ranks, weighted, gamma, given):
         ({}, np.float32),
         ({"init": "random"}, np.float64),
         ({"weighted": True, "gamma": 0.3}, np.float32),
-        ({"prune": 0.3, "gamma": 2.0}, np.float64),
         ({"n_init": 2}, np.float64),
     ],
 )

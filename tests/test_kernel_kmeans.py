@@ -16,7 +16,8 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 import neonxc
-from neonxc.clusterings.supports import Supports, pruned, squared_distances, uniform
+from neonxc.clusterings.supports import squared_distances, uniform
+from neonxc.common.registry import pack, unpack
 from neonxc.models import KernelKMeans
 from neonxc.models.kernel.em import em
 
@@ -167,31 +168,6 @@ def test_in_blocks(monkeypatch, objective):
     assert 8 * max(counts) <= 6400
 
 
-def test_pruning():
-    """Supports that nobody feels go, and no decision changes by more than the bound."""
-    x = torch.tensor(MOONS)
-    near = torch.tensor(MOONS[:20].reshape(2, 10, 2))
-    far = torch.full((2, 3, 2), 40.0, dtype=torch.float64)
-    supports = uniform(torch.cat([near, far], 1), 100.0)
-    kept, number = pruned(x, supports, 1e-6)
-    assert number == 6
-    assert bool(kept.log_weights[:, 10:].isneginf().all())
-    assert bool(kept.log_weights[:, :10].isfinite().any())
-    assert torch.allclose(kept.distances(x), supports.distances(x), atol=1e-6)
-    model = KernelKMeans(6, 30, gamma=400.0, prune=0.3, random_state=0).fit(MOONS)
-    assert model.n_pruned_ > 0
-    assert model.objective_ == pytest.approx(-model.score(MOONS))
-    assert len(model.support_vectors_) == 6 * 30 - model.n_pruned_
-    assert (neonxc.neuralize(model).predict(MOONS) == model.labels_).all()
-
-
-def test_a_cluster_keeps_a_support():
-    points = torch.tensor([[[0.0, 0.0]], [[90.0, 90.0]]])
-    kept, number = pruned(torch.randn(20, 2), Supports(points, torch.zeros(2, 1), 1.0), 0.5)
-    assert number == 0
-    assert bool(kept.log_weights.isfinite().all())
-
-
 def test_mini_batches_and_restarts():
     X = load_digits().data
     full = KernelKMeans(10, random_state=0).fit(X)
@@ -243,14 +219,12 @@ def test_what_goes_in_comes_out():
         ({"gamma": np.inf}, "'gamma' .* Got inf instead"),
         ({"objective": "rbf"}, "'objective' .* among .*'spherical'.* Got 'rbf' instead"),
         ({"init": "k-means++"}, "'init' .* or an array-like. Got 'k-means.*' instead"),
-        ({"prune": 2}, r"'prune' .* in the range \[0.0, 1.0\] or None. Got 2 instead"),
         ({"batch_size": 0}, "'batch_size' .* or None. Got 0 instead"),
         ({"n_clusters": 401}, "n_samples=400 points that count, fewer than n_clusters=401"),
         ({"init": np.zeros(400)}, "init has 1 different labels, n_clusters is 8"),
         ({"init": np.zeros(3)}, r"init needs one label per point, shape \(400,\), got \(3,\)"),
         ({"batch_size": 50, "objective": "feature"}, 'batch_size applies to objective="lme" alone'),
         ({"weighted": True, "objective": "spherical"}, 'weighted applies to objective="lme" alone'),
-        ({"prune": 0.1, "objective": "feature"}, 'prune applies to objective="lme" alone'),
     ],
 )
 def test_bad_parameters(options, message):
@@ -297,8 +271,7 @@ def test_bad_use(use, error, message):
 def test_save_and_load(objective, kind, tmp_path):
     X = {"tensor": torch.tensor(MOONS), "frame": pd.DataFrame(MOONS, columns=["a", "b"])}.get(kind, MOONS)
     labels = np.where(MOON == 1, "upper", "lower") if kind == "names" else None
-    prune = 0.2 if objective == "lme" else None
-    model = KernelKMeans(2, objective=objective, prune=prune, random_state=np.int64(0)).fit(X, labels=labels)
+    model = KernelKMeans(2, objective=objective, random_state=np.int64(0)).fit(X, labels=labels)
     neonxc.save(model, tmp_path / "model.safetensors")
     back = neonxc.load(tmp_path / "model.safetensors")
     assert back.get_params() == model.get_params()
@@ -308,6 +281,13 @@ def test_save_and_load(objective, kind, tmp_path):
     assert (np.asarray(back.predict(X)) == np.asarray(model.predict(X))).all()
     assert (back.gamma_, back.objective_, back.n_iter_) == (model.gamma_, model.objective_, model.n_iter_)
     assert (neonxc.neuralize(back).predict(MOONS) == neonxc.neuralize(model).predict(MOONS)).all()
+
+
+def test_files_of_version_0_2_0_have_one_parameter_more():
+    model = KernelKMeans(2, random_state=0).fit(MOONS)
+    described, tensors = pack(model)
+    described["values"]["params"]["prune"] = None
+    assert (unpack(described, tensors).predict(MOONS) == model.labels_).all()
 
 
 @pytest.mark.cuda

@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 import neonxc
-from neonxc.clusterings.supports import Supports, pruned, squared_distances, uniform
+from neonxc.clusterings.supports import Supports, squared_distances, uniform
 from neonxc.models import KernelKMeans
 from neonxc.models.kernel.em import em, expectation
 from neonxc.models.kernel.seeding import Sample, median_gamma, plus_plus, seeded
@@ -121,28 +121,6 @@ def test_a_small_gamma_in_float32(gamma):
     single = KernelKMeans(5, gamma=gamma, random_state=0).fit(X.astype(np.float32))
     assert single.objective_ == pytest.approx(double.objective_, rel=1e-3)
     assert np.abs(single.transform(X.astype(np.float32)) - double.transform(X)).max() < 1e-2
-
-
-def test_pruning_minds_the_competitors_points():
-    """The support at 10 is felt by points of the other cluster alone."""
-    x = torch.tensor([[0.0], [11.5]], dtype=torch.float64)
-    points = torch.tensor([[[0.0], [10.0]], [[11.5], [12.5]]], dtype=torch.float64)
-    kept, _ = pruned(x, uniform(points, 5.0), 0.1)
-    assert kept.log_weights.isfinite().tolist() == [[True, True], [True, False]]
-
-
-@pytest.mark.parametrize("least", [0.2, 0.4, 1.0])
-def test_pruning_changes_no_more_than_it_says(least):
-    """Also where a support is there many times, and none of these has a great share."""
-    x = torch.tensor(MOONS)
-    points = torch.cat([x[:100].view(2, 50, 2), x[:40].view(2, 20, 2).repeat(1, 2, 1)], 1)
-    supports = uniform(points, 50.0)
-    kept, number = pruned(x, supports, least)
-    assert number > 0
-    assert bool(kept.log_weights.isfinite().any(1).all())
-    if least < 1:
-        change = (kept.distances(x) - supports.distances(x)).max()
-        assert 0 < float(change) <= -math.log(1 - least) / 50 + 1e-12
 
 
 def test_mini_batches_go_on_while_they_gain():

@@ -16,9 +16,9 @@ from torch import nn
 from neonxc.models import (
     EfficientNetLite0,
     FeatureExtractor,
+    backbone,
     efficientnet_lite0,
     load_image,
-    resnet18,
     to_tensor,
 )
 from neonxc.models.backbones.architectures import SamePad2d
@@ -56,7 +56,7 @@ def images():
 
 def test_equals_the_truncated_network():
     images = torch.randn(2, 3, 64, 64)
-    extractor = resnet18(block=2, weights=None)
+    extractor = backbone("resnet18", block=2, weights=None)
     net = extractor.net
     stem = net.maxpool(net.relu(net.bn1(net.conv1(images))))
     assert torch.equal(extractor(images), net.layer2(net.layer1(stem)))
@@ -201,7 +201,7 @@ def test_preprocess_refuses_what_is_no_floating_tensor(images, known):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_device_and_dtype(device, dtype):
-    extractor = resnet18(block=1, weights=None, pool="avg", normalize=True).to(device, dtype)
+    extractor = backbone("resnet18", block=1, weights=None, pool="avg", normalize=True).to(device, dtype)
     images = extractor.preprocess(torch.rand(3, 3, 32, 32, dtype=dtype, device=device))
     for output in (images, extractor(images), extractor.points(images), extractor.deprocess(images)):
         assert output.dtype == dtype

@@ -71,9 +71,7 @@ def test_whatever_a_text_holds_is_only_shown(words, heading, seed):
     page = plot.text([words], relevance, headings=[heading], notes=[heading], title=heading)
     allowed = {"html", "head", "meta", "title", "style", "body", "section", "h2", "p", "span", "article", "header"}
     assert set(Reader(page.html(page=True)).tags) <= allowed | {"h3", "div"}
-    for color in (False, "256", "truecolor"):
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", page.terminal(color))
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", plain)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", str(page))
 
 
 def test_a_script_in_a_text_is_escaped_everywhere():
@@ -121,7 +119,7 @@ def test_marked_are_the_fewest_words_that_carry_half(seed):
     rng = np.random.default_rng(seed)
     values = rng.normal(size=int(rng.integers(1, 9))) * rng.integers(1, 9)
     page = plot.text([[f"w{i}" for i in range(len(values))]], [values])
-    marked = re.findall(r"([+-])w(\d)\1", page.terminal(False))
+    marked = re.findall(r"([+-])w(\d)\1", str(page))
     assert all((sign == "+") == (values[int(i)] > 0) for sign, i in marked)
     assert tuple(int(i) for _, i in marked) in fewest(values)
     assert page.html().count('style="background') == len(marked) + 2  # and two of the legend
@@ -130,9 +128,9 @@ def test_marked_are_the_fewest_words_that_carry_half(seed):
 
 
 def test_equal_words_are_marked_alike_and_nothing_where_nothing_matters():
-    assert plot.text([["a", "b", "a"]], [[1.0, 0.1, 1.0]]).terminal(False).endswith("\n+a+ b +a+")
+    assert str(plot.text([["a", "b", "a"]], [[1.0, 0.1, 1.0]])).endswith("\n+a+ b +a+")
     page = plot.text([["a", "b"]], [[0.0, 0.0]], known=[[True, True]])
-    assert page.terminal(False) == "(sum +0)\na b"
+    assert str(page) == "(sum +0)\na b"
 
 
 def test_labels_as_headings():
@@ -150,17 +148,9 @@ def test_unknown_words_without_flags_are_those_without_relevance():
     assert "aaa" in page.html()
 
 
-def test_marks_where_there_are_no_colors(monkeypatch, capsys):
+def test_marks_in_plain_text():
     page = plot.text([TEXT], RELEVANCE, [WORDS], known=KNOWN, headings=["fruit"], notes=["own: art"], title="Why")
-    expected = "Why\n\nfruit  own: art  (sum +0.1)\nA +red+ <b>apple</b> & a '-blue-' sky."
-    assert page.terminal(color=False) == expected
-    assert str(page) == expected  # pytest's output is no terminal
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[" in str(page)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert str(page) == expected
+    assert str(page) == "Why\n\nfruit  own: art  (sum +0.1)\nA +red+ <b>apple</b> & a '-blue-' sky."
 
 
 def test_arguments_from_a_frame_are_taken_in_order():
@@ -174,26 +164,8 @@ def test_arguments_from_a_frame_are_taken_in_order():
 
 def test_no_text_turns_round_what_follows():
     page = plot.text([["ab\u202ec", "\u2066def"]], [[1.0, 2.0]], headings=["\u202eevil"])
-    for written in (page.html(), page.terminal(False)):
+    for written in (page.html(), str(page)):
         assert not re.search("[\u202a-\u202e\u2066-\u2069]", written)
-
-
-def test_colors_of_a_terminal(monkeypatch):
-    page = plot.text([["aaa", "bbb", "ccc"], ["ddd"]], [[1.0, 0.0, 0.0], [-0.1]], limit=1)
-    for _ in range(2):  # one kind of terminal after the other, and back
-        assert "\x1b[38;2;255;255;255;48;2;178;24;43maaa\x1b[0m" in page.terminal("truecolor")
-        assert "\x1b[38;2;0;0;0;48;2;232;239;246mddd\x1b[0m" in page.terminal("truecolor")
-        assert "\x1b[90m bbb ccc\x1b[0m" in page.terminal("256")
-        assert "48;5;124m" in page.terminal("256")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert page.terminal(True) == page.terminal("truecolor")
-    monkeypatch.setenv("COLORTERM", "")
-    assert page.terminal(True) == page.terminal("256")
-    monkeypatch.setenv("TERM", "dumb")
-    assert page.terminal(True) == page.terminal("256")
-    with pytest.raises(ValueError, match="color is"):
-        page.terminal("16")
 
 
 @pytest.mark.parametrize(

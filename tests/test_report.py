@@ -268,6 +268,14 @@ def test_texts_by_their_terms(kind):
     assert "soup" in marked
 
 
+def test_texts_by_n_grams_of_characters_are_not_marked():
+    texts = ["the sun and the moon shine", "salt the soup", "stars, sun and moon", "stir the soup, salt"] * 6
+    pipeline = make_pipeline(TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3)), KMeans(2, random_state=0))
+    found = neonxc.explain(pipeline.fit(texts), texts, fast=True).contents
+    for card in found.cards:
+        assert all(item.text in texts and not item.marks for item in card.prototypes)
+
+
 def test_texts_by_word_vectors():
     texts = ["the sun and the moon shine", "salt the soup", "stars, sun and moon", "stir the soup with salt"] * 6
     words = WordVectors.from_texts(texts, n_dimensions=3)

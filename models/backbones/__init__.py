@@ -13,10 +13,14 @@ from ..features import FeatureExtractor
 from ..layers import Pool
 from ..words import WordVectors
 from .architectures import vgg_small, vgg_small_embedding
-from .network import BACKBONES, NETWORKS, Network, Weights
+from .network import Network, Weights
 from .timm_networks import timm_network
+from .torchvision_networks import NETWORKS
 
 __all__ = ["BACKBONES", "backbone", "build", "vgg_small"]
+
+BACKBONES = tuple(NETWORKS)
+"""The names of networks that :func:`backbone` takes, without those of timm."""
 
 
 def backbone(
@@ -33,13 +37,13 @@ def backbone(
     Parameters
     ----------
     name : str
-        A key of `BACKBONES` or a name in ``timm.list_models()``. If a name exists in both, the prefix ``"timm/"``
+        A name in `BACKBONES` or in ``timm.list_models()``. If a name exists in both, the prefix ``"timm/"``
         selects timm: ``"resnet18"`` is torchvision's network, ``"timm/resnet18"`` timm's.
     layer : str, optional
         Name of a module of the network, such as ``"features.3"``, instead of a block.
     block : int, optional
-        Number of a block of the network. Default: a block that the network's builder chooses. The blocks of a timm
-        network are the entries of its `feature_info`, counted from 0: stages, or the blocks of a vision
+        Number of a block of the network; the notes list the blocks of the networks in `BACKBONES`. The blocks of a
+        timm network are the entries of its `feature_info`, counted from 0: stages, or the blocks of a vision
         transformer. Their default is the last one with at least 1/16 of the image's resolution.
     weights : "default", None or path, default="default"
         "default" loads the published weights, None uses random weights, and a path loads a .pth or .safetensors
@@ -67,6 +71,22 @@ def backbone(
     ImportError
         If the network or its weights need an optional package, which the message names.
 
+    Notes
+    -----
+    The features of a block are the output of
+
+    - ``"efficientnet_lite0"``: the inverted-residual block of that number, 0 to 15 (default: 10);
+    - ``"vgg11"``, ``"vgg13"``, ``"vgg16"``, ``"vgg19"``, and with batch normalisation ``"vgg11_bn"`` ...
+      ``"vgg19_bn"``: the max-pooling of that number, 1 to 5 (default: 5);
+    - ``"resnet18"``, ``"resnet50"``: the stage of that number, 1 to 4 (default: 4);
+    - ``"alexnet"``: the ReLU after the convolution of that number, 1 to 5 (default: 5);
+    - ``"mobilenet_v2"``: ``features.0`` to ``features.18`` (default: 13);
+    - ``"mobilenet_v3_small"``: ``features.0`` to ``features.12`` (default: 8);
+    - ``"efficientnet_b0"``: ``features.0`` to ``features.8`` (default: 5);
+    - ``"convnext_tiny"``: the stage of that number, 1 to 4 (default: 3);
+    - ``"vit_b_16"``: the encoder layer of that number, 0 to 11 (default: 11; the final norm is the layer
+      ``"encoder.ln"``).
+
     Examples
     --------
     >>> import torch
@@ -85,7 +105,7 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
     ----------
     recipe : mapping
         Value of `FeatureExtractor.recipe`, with the keys ``builder``, ``layer`` (or ``block``), and optionally
-        ``pool``, ``normalize``, ``tokens``, ``mean`` and ``std``, whose defaults are those of the builder.
+        ``pool``, ``normalize``, ``tokens``, ``mean`` and ``std``, whose defaults are those of the network.
 
     Returns
     -------

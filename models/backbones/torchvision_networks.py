@@ -1,4 +1,4 @@
-"""The networks of torchvision that have builders, one row each.
+"""The networks that are known by name: EfficientNet-Lite0, and networks of torchvision with numbered blocks.
 
 The default block of a VGG, a ResNet, AlexNet or a vision transformer is its last one; that of the others is the
 last one at 1/16 of the image's resolution or more.
@@ -14,8 +14,10 @@ from pathlib import PurePosixPath
 import torch
 from torch import nn
 
-from .architectures import EFFICIENTNET
-from .network import Builder, Network, NoWeights, Weights, builder, first_line, with_weights
+from ..features import FeatureExtractor
+from ..layers import Pool
+from .architectures import LITE0
+from .network import Network, NoWeights, Weights, first_line, with_weights
 
 
 def _load(name: str, weights: Weights) -> nn.Module:
@@ -41,99 +43,59 @@ def _load(name: str, weights: Weights) -> nn.Module:
     return with_weights(weights, create, pretrained)
 
 
-def _row(
-    name: str,
-    title: str,
-    layer: str,
-    numbers: Iterable[int],
-    where: str,
-    reference: str,
-    default: int,
-    first: int = 0,
-    only_size: bool = False,
-) -> Builder:
+def _network(name: str, layer: str, numbers: Iterable[int], default: int, first: int = 0) -> Network:
+    """Describe a network whose blocks, counted from `first`, are the layers of these numbers."""
     layers = {block: f"{layer}{number}" for block, number in enumerate(numbers, first)}
-    network = Network(name, partial(_load, name), layers, default, only_size=only_size)
-    return builder(network, __name__, title, where, reference)
+    return Network(name, partial(_load, name), layers, default, only_size=name.startswith("vit"))
 
 
-def _vgg(name: str, title: str, *poolings: int) -> Builder:
-    return _row(name, title, "features.", poolings, "the max-pooling of that number", VGG, default=5, first=1)
+NETWORKS = {
+    network.name: network
+    for network in (
+        LITE0,
+        _network("vgg11", "features.", (2, 5, 10, 15, 20), default=5, first=1),  # the max-poolings
+        _network("vgg13", "features.", (4, 9, 14, 19, 24), default=5, first=1),
+        _network("vgg16", "features.", (4, 9, 16, 23, 30), default=5, first=1),
+        _network("vgg19", "features.", (4, 9, 18, 27, 36), default=5, first=1),
+        _network("vgg11_bn", "features.", (3, 7, 14, 21, 28), default=5, first=1),
+        _network("vgg13_bn", "features.", (6, 13, 20, 27, 34), default=5, first=1),
+        _network("vgg16_bn", "features.", (6, 13, 23, 33, 43), default=5, first=1),
+        _network("vgg19_bn", "features.", (6, 13, 26, 39, 52), default=5, first=1),
+        _network("resnet18", "layer", range(1, 5), default=4, first=1),
+        _network("resnet50", "layer", range(1, 5), default=4, first=1),
+        _network("alexnet", "features.", (1, 4, 7, 9, 11), default=5, first=1),  # the ReLUs of the convolutions
+        _network("mobilenet_v2", "features.", range(19), default=13),
+        _network("mobilenet_v3_small", "features.", range(13), default=8),
+        _network("efficientnet_b0", "features.", range(9), default=5),
+        _network("convnext_tiny", "features.", (1, 3, 5, 7), default=3, first=1),  # the stages
+        _network("vit_b_16", "encoder.layers.encoder_layer_", range(12), default=11),
+    )
+}
+"""The networks that :func:`neonxc.models.backbone` knows without timm, by name."""
 
 
-def _resnet(name: str, title: str) -> Builder:
-    where = "the stage of that number, ``layer1`` to ``layer4``"
-    return _row(name, title, "layer", range(1, 5), where, RESNET, default=4, first=1)
+def vgg16(
+    block: int = 5, *, weights: Weights = "default", pool: Pool = None, normalize: bool = False
+) -> FeatureExtractor:
+    """Build a feature extractor on VGG-16, in evaluation mode and with frozen parameters.
 
+    Parameters
+    ----------
+    block : int, default=5
+        1 to 5. The features are the output of the max-pooling of that number.
+    weights : "default", None or path, default="default"
+        "default": ImageNet weights of torchvision, downloaded once; None: random weights; a path: a .pth or
+        .safetensors file with the state dict of the network.
+    pool, normalize
+        As in :func:`neonxc.models.backbone`, which also takes the name of a layer instead of a block.
 
-VGG = 'K. Simonyan, A. Zisserman: "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.'
-RESNET = 'K. He, X. Zhang, S. Ren, J. Sun: "Deep Residual Learning for Image Recognition", CVPR 2016.'
+    Returns
+    -------
+    FeatureExtractor
+        On the CPU in float32, with the `mean` and `std` of the network's inputs and a `recipe`.
 
-vgg11 = _vgg("vgg11", "VGG-11", 2, 5, 10, 15, 20)
-vgg13 = _vgg("vgg13", "VGG-13", 4, 9, 14, 19, 24)
-vgg16 = _vgg("vgg16", "VGG-16", 4, 9, 16, 23, 30)
-vgg19 = _vgg("vgg19", "VGG-19", 4, 9, 18, 27, 36)
-vgg11_bn = _vgg("vgg11_bn", "VGG-11 with batch normalisation", 3, 7, 14, 21, 28)
-vgg13_bn = _vgg("vgg13_bn", "VGG-13 with batch normalisation", 6, 13, 20, 27, 34)
-vgg16_bn = _vgg("vgg16_bn", "VGG-16 with batch normalisation", 6, 13, 23, 33, 43)
-vgg19_bn = _vgg("vgg19_bn", "VGG-19 with batch normalisation", 6, 13, 26, 39, 52)
-resnet18 = _resnet("resnet18", "ResNet-18")
-resnet50 = _resnet("resnet50", "ResNet-50")
-alexnet = _row(
-    "alexnet",
-    "AlexNet",
-    "features.",
-    (1, 4, 7, 9, 11),
-    "the ReLU after the convolution of that number",
-    'A. Krizhevsky: "One Weird Trick for Parallelizing Convolutional Neural Networks", arXiv 1404.5997, 2014.',
-    default=5,
-    first=1,
-)
-mobilenet_v2 = _row(
-    "mobilenet_v2",
-    "MobileNetV2",
-    "features.",
-    range(19),
-    "``features.N``: a convolution, 17 inverted-residual blocks, a convolution",
-    'M. Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.',
-    default=13,
-)
-mobilenet_v3_small = _row(
-    "mobilenet_v3_small",
-    "MobileNetV3-Small",
-    "features.",
-    range(13),
-    "``features.N``: a convolution, 11 inverted-residual blocks, a convolution",
-    'A. Howard et al.: "Searching for MobileNetV3", ICCV 2019.',
-    default=8,
-)
-efficientnet_b0 = _row(
-    "efficientnet_b0",
-    "EfficientNet-B0",
-    "features.",
-    range(9),
-    "``features.N``: a convolution, seven stages, a convolution",
-    EFFICIENTNET,
-    default=5,
-)
-convnext_tiny = _row(
-    "convnext_tiny",
-    "ConvNeXt-Tiny",
-    "features.",
-    (1, 3, 5, 7),
-    "the stage of that number, ``features.1``, ``features.3``, ``features.5`` or ``features.7``",
-    'Z. Liu et al.: "A ConvNet for the 2020s", CVPR 2022.',
-    default=3,
-    first=1,
-)
-vit_b_16 = _row(
-    "vit_b_16",
-    "ViT-B/16",
-    "encoder.layers.encoder_layer_",
-    range(12),
-    "the encoder layer of that number (the final norm is the layer ``encoder.ln``)",
-    'A. Dosovitskiy et al.: "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale", '
-    "ICLR 2021.",
-    default=11,
-    only_size=True,
-)
+    References
+    ----------
+    K. Simonyan, A. Zisserman: "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.
+    """
+    return NETWORKS["vgg16"].extractor(block, None, weights, pool=pool, normalize=normalize)

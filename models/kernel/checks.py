@@ -19,7 +19,7 @@ def check_options(model: Any, labels: bool, group: Any) -> None:
     """Refuse parameters of a KernelKMeans that are invalid, or have no effect with or without given labels."""
     model._validate_params()
     used = vars(model) | {"group": group}
-    for name in ("group", "batch_size", "weighted", "prune"):
+    for name in ("group", "batch_size", "weighted"):
         if model.objective != "lme" and used[name] not in (None, False):
             raise ValueError(f'{name} applies to objective="lme" alone, not to {model.objective!r}')
     if model.batch_size is not None and (group is not None or labels):

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.clusterings.supports import check_spread, pruned
+from neonxc.clusterings.supports import check_spread
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_type, readable
 from neonxc.data.frames import reads_tables
@@ -21,7 +21,6 @@ from neonxc.data.inputs import as_weights
 from neonxc.data.table import Table
 
 from .checks import check_options, counted
-from .em import em
 from .seeding import Sample, best_run
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -53,10 +52,6 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         EM ends when the objective falls by less than this share of it.
     weighted : bool
         Whether the weights of the supports are fitted ("lme"), or are equal.
-    prune : float, optional
-        Drop supports ("lme"), those with the smallest shares first, that have a share of at most this in sum in
-        any point's distance to its own or the nearest other cluster. These distances change by no more than
-        ``-log(1 - prune) / gamma``.
     batch_size : int, optional
         Fit by mini-batches of this size ("lme", without given labels), in at most `max_iter` passes over the
         shuffled data. The start is then found on a sample.
@@ -69,16 +64,14 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     support_labels_ : ndarray [M]
         Cluster of every support.
     support_weights_ : ndarray [M]
-        Weights in the soft minimum. For "lme", those of a cluster sum to 1 before any supports are pruned.
+        Weights in the soft minimum. For "lme", those of a cluster sum to 1.
     gamma_ : float
     labels_ : array or Tensor [n]
         Cluster that the model assigns to every point, including points with a given label -1 (noise).
     objective_ : float
         Sum of the distances, which the classical objectives measure in feature space.
     history_ : list of float
-        The objective after each iteration of the best start, before pruning. On full batches it never rises.
-    n_pruned_ : int
-        Number of supports that were dropped.
+        The objective after each iteration of the best start. On full batches it never rises.
     classes_ : ndarray [K]
         Labels of the clusters: 0 ... K-1, or those given to `fit`. There are fewer than `n_clusters` where X has
         fewer distinct points.
@@ -114,7 +107,6 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         "max_iter": COUNT,
         "tol": [Interval(Real, 0, None, closed="left")],
         "weighted": ["boolean"],
-        "prune": [Interval(Real, 0, 1, closed="both"), None],
         "batch_size": [*COUNT, None],
         "random_state": ["random_state"],
     }
@@ -131,7 +123,6 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         max_iter: int = 300,
         tol: float = 1e-5,
         weighted: bool = False,
-        prune: float | None = None,
         batch_size: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -204,11 +195,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         generator = torch.Generator(points.device).manual_seed(int(seed))
         sample = Sample(points, mass, generator, ranks)
         fit = best_run(self, len(self.classes_), sample, first, fixed)
-        self._model, objective, self.n_pruned_ = fit.model, fit.objective, 0
-        if self.prune is not None:
-            self._model, self.n_pruned_ = pruned(points, self._model, self.prune, ranks)
-            objective = em(points, self._model, first if fixed else None, mass, max_iter=0, ranks=ranks).objective
-        self.objective_ = objective * float(unit)
+        self._model = fit.model
+        self.objective_ = fit.objective * float(unit)
         self.history_ = [value * float(unit) for value in fit.history]
         self._publish(batch.is_tensor)
         with ranks.agreed():
@@ -261,7 +249,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return Table.of_estimator(self, X, reset)
 
     def _publish(self, as_tensor: bool) -> None:
-        """Set the fitted attributes; pruned supports are left out."""
+        """Set the fitted attributes."""
         points, groups, log_weights = self._model.flat()
         order = groups.argsort(stable=True)
         vectors = points[order] + self._shift

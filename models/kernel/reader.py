@@ -52,7 +52,7 @@ def _(model: KernelKMeans) -> ClusterModel:
     return ClusterModel(head, centers[some], model.classes_, fidelity=Fidelity(fidelity), scale=model.gamma_)
 
 
-FITTED = ("n_features_in_", "feature_names_in_", "objective_", "history_", "n_pruned_", "classes_", "labels_")
+FITTED = ("n_features_in_", "feature_names_in_", "objective_", "history_", "classes_", "labels_")
 INNER = ("_model", "_shift")
 
 
@@ -61,6 +61,7 @@ def _pack(obj: KernelKMeans) -> Values:
 
 
 def _unpack(cls: type[KernelKMeans], values: Values) -> KernelKMeans:
+    values["params"].pop("prune", None)  # a parameter of version 0.2.0
     obj = unpack_estimator(cls, values, FITTED + INNER)
     obj._validate_params()
     check_number("gamma", obj._model.gamma)

@@ -1,10 +1,10 @@
-"""Assign the relevance of terms to the characters of the texts in which they occur."""
+"""Assign the relevance of terms to the words of the texts in which they occur."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,21 @@ from neonxc.network import NeuralizedClustering
 Span = tuple[int, int]
 Highlight = tuple[int, int, float]
 Occurrence = tuple[str, list[int]]
-"""A term, and the positions of the words or characters that it consists of."""
+"""A term, and the positions of the words that it consists of."""
 
 
 def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) -> list[list[Highlight]]:
     """Assign the relevance of terms to the words of the texts.
 
-    The relevance of a term is divided equally among its occurrences in a text, and then among the words (or
-    characters) of the term. A word collects the relevance of all terms that it is part of. Terms that do not occur
-    in a text are omitted. Their relevance may be large, because absent terms also speak for or against a cluster.
+    The relevance of a term is divided equally among its occurrences in a text, and then among the words of the
+    term. A word collects the relevance of all terms that it is part of. Terms that do not occur in a text are
+    omitted. Their relevance may be large, because absent terms also speak for or against a cluster.
 
     Parameters
     ----------
     net : NeuralizedClustering
-        Network of a pipeline that begins with a CountVectorizer or TfidfVectorizer.
+        Network of a pipeline that begins with a CountVectorizer or TfidfVectorizer of words or n-grams of words
+        (``analyzer="word"``).
     texts : sequence of N str
         The texts.
     relevance : frame, array or Tensor [N, V]
@@ -44,8 +45,8 @@ def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) 
     Raises
     ------
     ValueError
-        If the network has no vectorizer, if the number of texts or terms is wrong, or if a custom analyzer or
-        preprocessor does not allow locating the terms.
+        If the network has no vectorizer, if the number of texts or terms is wrong, if the terms are n-grams of
+        characters, or if a custom analyzer or preprocessor does not allow locating them.
 
     Examples
     --------
@@ -64,6 +65,11 @@ def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) 
     terms = net.encoding
     if not isinstance(terms, Terms):
         raise ValueError("highlights needs the network of a pipeline that begins with a vectorizer of texts")
+    if terms.vectorizer.analyzer != "word":
+        raise ValueError(
+            'highlights needs a vectorizer with analyzer="word", whose terms are words or n-grams of words, got '
+            f"analyzer={terms.vectorizer.analyzer!r}"
+        )
     texts = as_texts(texts)
     values = as_array(relevance)
     if values.shape != (len(texts), terms.width):
@@ -89,22 +95,19 @@ def _of_text(terms: Terms, index: dict[str, int], text: str, relevance: np.ndarr
 
 
 def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]:
-    """Return the spans of the words (or characters) of a text, and the terms that consist of them."""
+    """Return the spans of the words of a text, and the terms that consist of them."""
     vectorizer = terms.vectorizer
-    if callable(vectorizer.analyzer):
-        return [], []
     changed, spans = _preprocessed(vectorizer.build_preprocessor(), text)
-    smallest, largest = vectorizer.ngram_range
-    sizes = range(smallest, largest + 1)
-    if vectorizer.analyzer == "char":
-        return spans, _grams(_characters(changed), sizes)
-    if vectorizer.analyzer == "char_wb":  # a word shorter than n is used as a whole, once
-        words = ((word, sorted({min(n, len(word)) for n in sizes})) for word in _padded_words(changed))
-        return spans, [gram for word, own_sizes in words for gram in _grams(word, own_sizes)]
     stop_words = vectorizer.get_stop_words() or ()
     kept = [(token, place) for token, place in _tokens(vectorizer, changed) if token not in stop_words]
     places = [(spans[start][0], spans[stop - 1][1]) for _, (start, stop) in kept]
-    return places, _grams([(i, token) for i, (token, _) in enumerate(kept)], sizes, " ")
+    tokens = [token for token, _ in kept]
+    smallest, largest = vectorizer.ngram_range
+    return places, [
+        (" ".join(tokens[start : start + n]), list(range(start, start + n)))
+        for n in range(smallest, largest + 1)
+        for start in range(len(tokens) - n + 1)
+    ]
 
 
 def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, list[Span]]:
@@ -132,31 +135,3 @@ def _tokens(vectorizer: Any, changed: str) -> Iterator[tuple[str, Span]]:
             raise ValueError(f"the vectorizer's tokenizer makes the token {token!r}, which is not in the text")
         at = start + len(token)
         yield token, (start, at)
-
-
-Pieces = list[tuple[int, str]]
-"""Words or characters with their positions; added blanks have the complement ``~position`` of their neighbour."""
-
-
-def _characters(changed: str) -> Pieces:
-    """Return the characters of a text, with every run of white space replaced by one blank."""
-    found = re.finditer(r"\s\s+|.", changed, re.DOTALL)
-    return [(match.start(), match[0] if len(match[0]) == 1 else " ") for match in found]
-
-
-def _padded_words(changed: str) -> Iterator[Pieces]:
-    """Iterate over words as characters, with a blank before and after each word."""
-    for match in re.finditer(r"\S+", changed):
-        start, stop = match.span()
-        yield [(~start, " "), *((i, changed[i]) for i in range(start, stop)), (~(stop - 1), " ")]
-
-
-def _grams(pieces: Pieces, sizes: Iterable[int], between: str = "") -> list[Occurrence]:
-    """Return the n-grams of all sizes n, at all positions."""
-    found = []
-    for n in sizes:
-        for start in range(len(pieces) - n + 1):
-            gram = pieces[start : start + n]
-            atoms = [place for place, _ in gram if place >= 0] or [~place for place, _ in gram]
-            found.append((between.join(piece for _, piece in gram), atoms))
-    return found

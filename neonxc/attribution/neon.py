@@ -17,7 +17,6 @@ from neonxc.attribution.permutation import permuted
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.common.arguments import check_whole
 from neonxc.common.modules import takes_tokens
-from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part
 from neonxc.data.frames import reads_tables
@@ -352,7 +351,6 @@ class NEON(Attribution):
         n_prototypes: int = 5,
         *,
         method: Literal["lrp", "permute"] = "lrp",
-        group: Any = None,
     ) -> ClusterSummary:
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
 
@@ -373,10 +371,6 @@ class NEON(Attribution):
             With "permute", the relevance of a column is the share of a cluster's points, 0 to 1, that leave it if
             the values of the column are permuted among all points: a second opinion on tables that asks nothing
             but the decisions. It is computed on at most 2,000 points.
-        group : torch.distributed.ProcessGroup, optional
-            Summarize the rows of all processes of this group, where X are the rows of this process, which may be
-            none. All processes call the method with the same network and get the same summary. Prototypes are then
-            indices into the rows of all processes in the order of their ranks (the locations of maps are rows).
 
         Returns
         -------
@@ -385,17 +379,14 @@ class NEON(Attribution):
         Raises
         ------
         ValueError
-            Invalid X or `n_prototypes`, or an explainer with a baseline. In a group, all processes raise an error
-            if networks or types of X differ, or if the rows of one process are invalid.
+            Invalid X or `n_prototypes`, or an explainer with a baseline.
         """
-        ranks = Ranks(group)
-        with ranks.agreed():
-            self._check_alone()
-            if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
-                raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
-            if method not in ("lrp", "permute") or (method == "permute" and group is not None):
-                raise ValueError(f'method needs "lrp", or "permute" without a group, got {method!r}')
-        found = summarized(self.net, self.stiffness, X, n_prototypes, ranks)
+        self._check_alone()
+        if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
+            raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
+        if method not in ("lrp", "permute"):
+            raise ValueError(f'method needs "lrp" or "permute", got {method!r}')
+        found = summarized(self.net, self.stiffness, X, n_prototypes)
         return found if method == "lrp" else replace(found, relevance=permuted(self.net, X), method=method)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,8 +15,6 @@ from neonxc.attribution.decisions import Decisions
 from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.carriers import Carrier, rows
 from neonxc.common.numbers import percent, text
-from neonxc.common.processes import Ranks
-from neonxc.data.distributed import common_type, numbered, without_rows
 from neonxc.data.inputs import NOISE, plain
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
@@ -117,7 +114,7 @@ class ValueSums:
         self.sums = torch.zeros(clusters + 1, features, dtype=torch.float64)
         self.counts = torch.zeros(clusters + 1, features, dtype=torch.float64)
         self.squares = torch.zeros(clusters + 1, features, dtype=torch.float64)  # of deviations from the means
-        self.categories: dict[int, list[tuple[Any, list[int]]]] = {feature: [] for feature in categories}
+        self.categories: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in categories}
 
     def add(self, values: Tensor | SparseRows, column: Tensor) -> None:
         """Add the values [n, d] of points, given the position of their clusters in `column` [n]."""
@@ -154,16 +151,14 @@ class ValueSums:
             self.squares[:, feature] += torch.from_numpy(np.bincount(clusters[there], apart, minlength=rows))
         for feature in self.categories:
             codes, names = pd.factorize(table.iloc[:, feature].astype(object), use_na_sentinel=False)
-            counts = np.zeros((len(names), rows), dtype=int)
+            counts = np.zeros((len(names), rows))
             np.add.at(counts, (codes, clusters), 1)
-            self.categories[feature] = list(zip(map(plain, names), counts.tolist(), strict=True))
+            self.categories[feature] = dict(zip(map(plain, names), counts, strict=True))
 
-    def result(self, in_texts: bool, ranks: Ranks) -> ClusterValues:
-        """Compute means and shares over the points of all ranks; a rank knows the categories of its own rows."""
-        sums, counts = ranks.sum(torch.stack([self.sums, self.counts]))
+    def result(self, in_texts: bool) -> ClusterValues:
+        """Compute means, shares and effect sizes."""
+        sums, counts = self.sums, self.counts
         means, overall = sums / counts, sums.sum(0) / counts.sum(0)
-        apart = torch.where(self.counts > 0, self.sums / self.counts - means, 0.0).square()
-        squares = ranks.sum(self.squares + self.counts * apart)
         if in_texts:  # words are there or not
             *every, all_texts = (np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means[:-1], overall))
             *n, _ = counts[:, 0].tolist()
@@ -172,14 +167,9 @@ class ValueSums:
                 [cramers_v(own, all_texts, size, total_n) for own, size in zip(every, n, strict=True)]
             )
         else:
-            effects = cohens_d(counts.numpy(), means.numpy(), squares.numpy())[:-1]
-        total: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in self.categories}
-        for texts in ranks.texts(json.dumps(list(self.categories.values()))) if total else ():
-            for found, listed in zip(total.values(), json.loads(texts), strict=True):
-                for name, of_clusters in listed:
-                    found[name] = found.get(name, 0) + np.array(of_clusters, dtype=float)
+            effects = cohens_d(counts.numpy(), means.numpy(), self.squares.numpy())[:-1]
         shares = {}
-        for feature, found in total.items():
+        for feature, found in self.categories.items():
             if found:
                 shares[feature], sizes = _shares(found)
                 *rows, everywhere = shares[feature].to_numpy()
@@ -212,8 +202,7 @@ class ClusterSummary:
     relevance : ndarray [K, d]
         Mean relevance of each feature over a cluster's own points, in units of the logit; 0 for an empty cluster.
     prototypes : list of K ndarrays
-        Indices of the points with the largest logits, most typical first. In a process group these are indices
-        among the rows of all ranks, in the order of the ranks.
+        Indices of the points with the largest logits, most typical first.
     feature_names : list of str
         Names of the features.
     values : ClusterValues
@@ -329,47 +318,36 @@ class ClusterSummary:
 
 
 @torch.no_grad()
-def summarized(carrier: Carrier, decisions: Decisions, X: Any, n: int, ranks: Ranks) -> ClusterSummary:
-    """Explain the own cluster of every point of all ranks, and sum relevance and values by cluster.
+def summarized(carrier: Carrier, decisions: Decisions, X: Any, n: int) -> ClusterSummary:
+    """Explain the own cluster of every point, and sum relevance and values by cluster.
 
     Of every cluster, the `n` points with the largest logits are its prototypes.
     """
     net, K = decisions.net, decisions.net.head.n_clusters
-    with ranks.agreed():
-        empty = without_rows(X, ranks)
-        parts, table = ((), None) if empty else (carrier.parts(X), carrier.table(X))
+    parts, table = carrier.parts(X), carrier.table(X)
     units = carrier.units  # which may become known with the inputs
-    ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n)
     values = ValueSums(K, len(units), carrier.categories)
     total = torch.zeros(K + 1, len(units), dtype=torch.float64)
-    logits, columns = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
-    dtype = torch.float32
-    with ranks.agreed():
-        for x in parts:
-            a, dtype = carrier.features(x), x.dtype
-            points = rows(a)
-            own = decisions.columns(a, None)[0]
-            column = torch.where(net.is_noise(points), K, own)
-            carrier.accumulate(x, points, decisions.of_columns(points, own), column, total)
-            if table is None:
-                values.add(carrier.values(x, points), column)
-            columns.append(column.cpu())
-            logits.append(decisions.logit(points, own).cpu().double())
-        logit, column = torch.cat(logits), torch.cat(columns)
-        if table is not None:
-            values.add_table(*table, column)
-    common_type(len(logit), dtype, ranks)
-    typical = values.result(carrier.in_texts, ranks)
-    offset, sizes = numbered(len(logit), ranks)[0], torch.bincount(column, minlength=K + 1)
-    sums = ranks.sum(torch.cat([total, sizes[:, None].double()], dim=1))
-    counts = sums[:, -1].long()
-    mean = sums[:K, :-1] / counts[:K, None].clamp(min=1)
-    best = torch.cat(_typical(logit, column, K, n))
-    logit, column, number = (torch.cat(ranks.gather(part)) for part in (logit[best], column[best], best + offset))
-    prototypes = [number[some].numpy() for some in _typical(logit, column, K, n)]
-    return ClusterSummary(
-        net.classes_, counts[:K].numpy(), mean.numpy(), prototypes, units, typical, int(counts[K])
-    )
+    logits, columns = [], []
+    for x in parts:
+        a = carrier.features(x)
+        points = rows(a)
+        own = decisions.columns(a, None)[0]
+        column = torch.where(net.is_noise(points), K, own)
+        carrier.accumulate(x, points, decisions.of_columns(points, own), column, total)
+        if table is None:
+            values.add(carrier.values(x, points), column)
+        columns.append(column.cpu())
+        logits.append(decisions.logit(points, own).cpu().double())
+    logit, column = torch.cat(logits), torch.cat(columns)
+    if table is not None:
+        values.add_table(*table, column)
+    sizes = torch.bincount(column, minlength=K + 1)
+    mean = total[:K] / sizes[:K, None].clamp(min=1)
+    order = logit.argsort(descending=True, stable=True)
+    prototypes = [order[column[order] == k][:n].numpy() for k in range(K)]
+    typical = values.result(carrier.in_texts)
+    return ClusterSummary(net.classes_, sizes[:K].numpy(), mean.numpy(), prototypes, units, typical, int(sizes[K]))
 
 
 def values_of(carrier: Carrier, groups: Sequence[Table]) -> ClusterValues:
@@ -385,10 +363,4 @@ def values_of(carrier: Carrier, groups: Sequence[Table]) -> ClusterValues:
         for number, group in enumerate(groups):
             for x, points in carrier.points(group.data):
                 sums.add(carrier.values(x, points), torch.full((len(x),), number))
-    return sums.result(carrier.in_texts, Ranks(None))
-
-
-def _typical(logit: Tensor, column: Tensor, K: int, n: int) -> list[Tensor]:
-    """Indices of the `n` points of each column that have the largest logits, largest first."""
-    order = logit.argsort(descending=True, stable=True)
-    return [order[column[order] == k][:n] for k in range(K)]
+    return sums.result(carrier.in_texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -78,37 +78,6 @@ def uniform(points: Tensor, gamma: float) -> Supports:
     """Supports [K, p, d] of equal weights."""
     k, p, _ = points.shape
     return Supports(points, points.new_full((k, p), -math.log(p), dtype=torch.float64), gamma)
-
-
-def pruned(x: Tensor, supports: Supports, least: float, ranks: Ranks = ALONE) -> tuple[Supports, int]:
-    """Drop supports, those with the smallest shares first, and count them.
-
-    The supports that a cluster loses have a share of at most `least` in sum in the distance of any point that the
-    cluster is the nearest or the second nearest to. Other distances do not enter a decision. With `ranks` the
-    points are those of all of them.
-    """
-    felt = torch.zeros_like(supports.log_weights)
-    for label, share in _two_nearest(x, supports):
-        felt.scatter_reduce_(0, label[:, None].expand_as(share), share, "amax")
-    order = ranks.max(felt).argsort(1)
-    lost = torch.zeros_like(felt)  # the most that a point loses if all supports up to this one of the order go
-    for label, share in _two_nearest(x, supports):
-        sums = share.gather(1, order[label]).cumsum(1)
-        lost.scatter_reduce_(0, label[:, None].expand_as(sums), sums, "amax")
-    drop = torch.zeros_like(lost, dtype=torch.bool).scatter_(1, order, ranks.max(lost) <= least)
-    drop &= ~drop.all(1, keepdim=True)  # a cluster that no point is near keeps its supports
-    log_weights = supports.log_weights.masked_fill(drop, -torch.inf)
-    return replace(supports, log_weights=log_weights), int((supports.log_weights.isfinite() & drop).sum())
-
-
-def _two_nearest(x: Tensor, supports: Supports) -> Iterator[tuple[Tensor, Tensor]]:
-    """The nearest clusters [n] of points, then the second nearest, with the shares [n, p] of their supports."""
-    for rows in supports.parts(x):
-        logits = supports.logits(x[rows])
-        two = supports.pooled(logits).topk(min(2, logits.shape[1]), dim=1, largest=False).indices
-        for label in two.T:
-            own = logits[torch.arange(len(label), device=x.device), label]
-            yield label, supports.shares(own).to(supports.log_weights)
 
 
 def squared_distances(x: Tensor, points: Tensor) -> Tensor:

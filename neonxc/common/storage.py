@@ -42,7 +42,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     ----------
     obj : NeuralizedClustering, ThresholdTree, Rules, tree explainer, KernelKMeans, SCAN, FeatureExtractor, ...
         Any object of a class that is registered with :func:`neonxc.common.registry.register`. The feature network
-        of a clustering is saved with it if a builder of :mod:`neonxc.models` made it; other feature networks are
+        of a clustering is saved with it if :func:`neonxc.models.backbone` made it; other feature networks are
         not saved, and have to be given to :func:`load` (a SCAN on one of them can't be saved). Parameters of an
         estimator that are not numbers or strings (estimators, initial labels, random states) are not saved; a
         loaded estimator has their default values.

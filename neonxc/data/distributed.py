@@ -1,4 +1,4 @@
-"""Checks, counts and samples of rows that are distributed over the processes of a group."""
+"""Checks and choices of rows that are distributed over the processes of a group."""
 
 from __future__ import annotations
 
@@ -28,12 +28,6 @@ def without_rows(X: Any, ranks: Ranks) -> bool:
     return not ranks.alone and not len(Table.read(X))
 
 
-def numbered(n: int, ranks: Ranks) -> tuple[int, int]:
-    """Return the index of this rank's first row among the rows of all ranks, and the number of all rows."""
-    counts = [int(count) for count in ranks.gather(torch.tensor([n]))]
-    return sum(counts[: ranks.rank]), sum(counts)
-
-
 def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
     """Return the dtype of the rows of all ranks, ignoring ranks without rows.
 
@@ -42,32 +36,14 @@ def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
     ValueError
         On all ranks: the dtypes differ, or no rank has rows.
     """
-    return getattr(torch, _common("the dtype of X", str(dtype) if n else "", ranks).removeprefix("torch."))
-
-
-def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
-    """Return the inputs of this rank; without any, a tensor [0, ...] like the inputs of other ranks.
-
-    Raises
-    ------
-    ValueError
-        On all ranks: dtypes or shapes of the inputs differ, or no rank has any.
-    """
-    own = "" if x is None else f"{x.dtype} {list(x.shape[1:])}"
-    kind, _, shape = _common("the dtype or shape of X", own, ranks).removeprefix("torch.").partition(" ")
-    return torch.zeros(0, *json.loads(shape), dtype=getattr(torch, kind)) if x is None else x
-
-
-def _common(what: str, own: str, ranks: Ranks) -> str:
-    """Return the text that all ranks have, ignoring ranks without rows, whose texts are empty."""
-    texts = ranks.texts(own)
+    texts = ranks.texts(str(dtype) if n else "")
     found = {text: texts.index(text) for text in texts if text}
     if not found:
         raise ValueError("X is empty: no rank of the group has rows")
     if len(found) > 1:
         places = ", ".join(f"{text} on rank {rank}" for text, rank in found.items())
-        raise ValueError(f"{what} differs between processes: {places}")
-    return next(iter(found))
+        raise ValueError(f"the dtype of X differs between processes: {places}")
+    return getattr(torch, next(iter(found)).removeprefix("torch."))
 
 
 def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:
@@ -106,15 +82,3 @@ def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:
     best = score.argsort(descending=True, stable=True)[:number]
     rows, scores = torch.cat(ranks.gather(x[best])), torch.cat(ranks.gather(score[best]))
     return rows[scores.argsort(descending=True, stable=True)[:number]]
-
-
-def sample(x: Tensor, most: int, ranks: Ranks) -> Tensor:
-    """Return the rows of all ranks, or a random sample of `most` of them, the same on all ranks.
-
-    The sample depends on the number of all rows alone, and not on how they are shared out.
-    """
-    start, total = numbered(len(x), ranks)
-    if total > most:
-        chosen = np.random.default_rng(0).choice(total, most, replace=False)
-        x = x[torch.from_numpy(np.isin(np.arange(start, start + len(x)), chosen)).to(x.device)]
-    return torch.cat(ranks.gather(x))

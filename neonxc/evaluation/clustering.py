@@ -13,8 +13,6 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, nor
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
-from neonxc.common.processes import ALONE, Ranks
-from neonxc.data.distributed import common_classes, common_type, readable
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array, as_labels, as_weights
 from neonxc.data.table import Table
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from neonxc.trees import ThresholdTree
 
 
-def wad(tree: ThresholdTree, *, group: Any = None) -> float:
+def wad(tree: ThresholdTree) -> float:
     """Weighted average depth: the mean number of tests on the path of a training point.
 
     Laber, Murtinho and Oliveira, "Shallow decision trees for explainable k-means clustering", 2023, Eq. 2.
@@ -32,20 +30,11 @@ def wad(tree: ThresholdTree, *, group: Any = None) -> float:
     Parameters
     ----------
     tree : ThresholdTree
-    group : torch.distributed.ProcessGroup, optional
-        Sum ``tree.samples``, the numbers of points in the leaves, over the processes of the group, which have the
-        same tree with their own counts. A tree that was fitted by a group already contains the counts of all
-        processes, so that `group` does not change the result.
-
-    Raises
-    ------
-    ValueError
-        If the trees of the processes differ in their leaves (raised in all processes).
     """
-    return _average(tree, tree.depths, Ranks(group))
+    return _average(tree, tree.depths)
 
 
-def waes(tree: ThresholdTree, *, group: Any = None) -> float:
+def waes(tree: ThresholdTree) -> float:
     """Weighted average explanation size: the mean number of tests that no later test makes redundant.
 
     Two tests of the same column in the same direction are one condition (the paper cited in :func:`wad`, Eq. 3).
@@ -53,10 +42,8 @@ def waes(tree: ThresholdTree, *, group: Any = None) -> float:
     Parameters
     ----------
     tree : ThresholdTree
-    group : torch.distributed.ProcessGroup, optional
-        As for :func:`wad`.
     """
-    return _average(tree, tree.explanation_sizes, Ranks(group))
+    return _average(tree, tree.explanation_sizes)
 
 
 def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
@@ -116,13 +103,10 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
     return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(ours))
 
 
-def _average(tree: ThresholdTree, values: Tensor, ranks: Ranks) -> float:
+def _average(tree: ThresholdTree, values: Tensor) -> float:
     """Return the mean over all points of the values [nodes] of their leaves."""
-    leaves = tree.leaves
-    ranks.same(leaves=values[leaves].tolist())
-    samples = tree.samples[leaves]
-    total, number = ranks.sum(torch.stack([(values[leaves] * samples).sum(), samples.sum()]))
-    return float(total / number)
+    samples = tree.samples[tree.leaves]
+    return float((values[tree.leaves] * samples).sum() / samples.sum())
 
 
 def interpretability(labels: Any, foi: Any) -> float:
@@ -278,7 +262,7 @@ def _strongest(shares: pd.DataFrame) -> pd.Series:
     return shares.idxmax(axis=1).where(shares.max(axis=1) > 0, "")
 
 
-def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None, *, group: Any = None) -> float:
+def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
     """Sum of squared distances of points to the mean of their cluster.
 
     Parameters
@@ -286,26 +270,22 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None, *, group: Any = 
     X : array-like, data frame or tensor [n, d]
     labels : array-like [n]
     sample_weight : array-like [n], optional
-    group : torch.distributed.ProcessGroup, optional
-        As for :func:`cost_ratio`.
 
     Returns
     -------
     float
         The cost, in squared units of the columns.
     """
-    ranks = Ranks(group)
-    points, weight = _read(X, sample_weight, ranks)
-    return _kmeans_cost(points, weight, labels, "labels", ranks)
+    points, weight = _read(X, sample_weight)
+    return _kmeans_cost(points, weight, labels, "labels")
 
 
-def _kmeans_cost(points: Tensor, weight: Tensor, labels: Any, name: str, ranks: Ranks) -> float:
-    index, number = _numbered(labels, points, name, ranks)
-    sums = points.new_zeros(number, points.shape[1] + 1)
+def _kmeans_cost(points: Tensor, weight: Tensor, labels: Any, name: str) -> float:
+    index, number = _numbered(labels, points, name)
     weighted = torch.cat([points * weight[:, None], weight[:, None]], 1)
-    sums = ranks.sum(sums.index_add_(0, index, weighted))
+    sums = points.new_zeros(number, points.shape[1] + 1).index_add_(0, index, weighted)
     means = sums[:, :-1] / sums[:, -1:].clamp(min=torch.finfo(points.dtype).tiny)
-    return float(ranks.sum(weight @ (points - means[index]).square().sum(1)))
+    return float(weight @ (points - means[index]).square().sum(1))
 
 
 def kcenter_cost(
@@ -343,7 +323,7 @@ def kcenter_cost(
     return found.value
 
 
-def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *, group: Any = None) -> float:
+def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -> float:
     """Price of explainability: the k-means cost of a clustering divided by that of its reference clustering.
 
     Moshkovitz et al., "Explainable k-means and k-medians clustering", 2020.
@@ -358,10 +338,6 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
         is that of this assignment: squared distances to the means of its clusters, not to the centers given, which
         differ from the means if k-means has not converged.
     sample_weight : array-like [n], optional
-    group : torch.distributed.ProcessGroup, optional
-        Sum the costs over the processes of the group. X, `labels`, `sample_weight` and `reference` labels are
-        those of this process, which may have no rows. All processes must call the function, and all get the same
-        ratio.
 
     Returns
     -------
@@ -371,8 +347,7 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
     Raises
     ------
     ValueError
-        If X, labels, centers or weights cannot be used. In a group, all processes raise the error of one process,
-        and an error if their columns, types or centers differ.
+        If X, labels, centers or weights cannot be used.
 
     Examples
     --------
@@ -384,20 +359,12 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
     >>> cost_ratio(X, [0, 1, 1, 1], [0, 0, 1, 1])
     14.0
     """
-    ranks = Ranks(group)
-    points, weight = _read(X, sample_weight, ranks)
+    points, weight = _read(X, sample_weight)
     reference = as_array(reference)
-    ranks.same(reference="centers" if reference.ndim == 2 else "labels")
     if reference.ndim == 2:
-        with ranks.agreed():
-            nearest = _distances(points, reference).argmin(1)
-        ranks.same(centers=reference.shape)
-        centers = torch.tensor(reference, dtype=torch.float64)
-        if bool((ranks.max(centers) != ranks.min(centers)).any()):
-            raise ValueError("the centers in reference differ between processes")
-        reference = nearest
-    base = _kmeans_cost(points, weight, reference, "reference", ranks)
-    cost = _kmeans_cost(points, weight, labels, "labels", ranks)
+        reference = _distances(points, reference).argmin(1)
+    base = _kmeans_cost(points, weight, reference, "reference")
+    cost = _kmeans_cost(points, weight, labels, "labels")
     return cost / base if base > 0 else (1.0 if cost == 0 else float("inf"))
 
 
@@ -427,29 +394,22 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
     return float(sums.amin(1).sum())
 
 
-def _read(X: Any, sample_weight: Any, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
+def _read(X: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
     """Points and their weights, in float64."""
-    with ranks.agreed():
-        X, rows = readable(X, ranks)
-        table = Table(Table.read(X).dense())
-        given = table.tensor[rows]
-        points = given.to(torch.float64)
-        weight = as_weights(sample_weight, len(points), points.device)
-    ranks.same(columns=table.names or points.shape[1])
-    common_type(len(given), given.dtype, ranks)
-    if not float(ranks.sum(weight.sum())) > 0:
+    points = Table(Table.read(X).dense()).tensor.to(torch.float64)
+    weight = as_weights(sample_weight, len(points), points.device)
+    if not float(weight.sum()) > 0:
         raise ValueError("sample_weight needs weights >= 0, and not all of them 0")
     return points, weight
 
 
-def _numbered(labels: Any, points: Tensor, name: str = "labels", ranks: Ranks = ALONE) -> tuple[Tensor, int]:
-    """The numbers of the points' clusters, and the number of clusters of all ranks."""
-    with ranks.agreed():
-        values = as_array(labels)
-        if values.shape != (len(points),):
-            raise ValueError(f"{name} needs one label per point, shape ({len(points)},), got {values.shape}")
-    classes = common_classes(values, ranks, name=name)
-    return torch.from_numpy(np.searchsorted(classes, values)).to(points.device), len(classes)
+def _numbered(labels: Any, points: Tensor, name: str = "labels") -> tuple[Tensor, int]:
+    """The numbers of the points' clusters, and the number of clusters."""
+    values = as_array(labels)
+    if values.shape != (len(points),):
+        raise ValueError(f"{name} needs one label per point, shape ({len(points)},), got {values.shape}")
+    classes, index = np.unique(values, return_inverse=True)
+    return torch.from_numpy(index).to(points.device), len(classes)
 
 
 def _distances(points: Tensor, centers: Any) -> Tensor:

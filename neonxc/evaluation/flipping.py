@@ -16,9 +16,7 @@ from torch import Tensor, nn
 from neonxc.carriers.groups import groups_of
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
-from neonxc.common.processes import Ranks
 from neonxc.common.targets import as_columns
-from neonxc.data.distributed import common_rows, numbered, without_rows
 from neonxc.data.table import Table
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer
 from neonxc.network import NeuralizedClustering
@@ -67,7 +65,6 @@ def pixel_flipping(
     order: Literal["most", "least"] = "most",
     steps: int | None = None,
     random_state: Any = 0,
-    group: Any = None,
 ) -> Flipping:
     """Area under the pixel-flipping curve (NEON paper, Algorithm 1).
 
@@ -99,14 +96,6 @@ def pixel_flipping(
         Number of steps, of about equally many groups; default: one group at a time.
     random_state : int, RandomState or None
         The same number gives the same draws, for any relevance: methods are compared on common random numbers.
-    group : torch.distributed.ProcessGroup, optional
-        Curves over the inputs of all processes of the group: X, `relevance`, and arrays as `target` or shaped like
-        X as `groups`, are those of this process, which may have none. All processes call it, with imputers of the
-        same data; the default one draws from the inputs of all processes. The curves,
-        `auc` and `auc_stderr` are the same on all, ``..._per_input`` are those of the process's own inputs. Inputs
-        of different processes do not share draws: these depend on the position among all inputs, those of rank 0
-        first, and are the same again if every process has the same inputs. With an imputer that draws nothing,
-        results do not depend on how inputs are spread.
 
     Returns
     -------
@@ -115,54 +104,35 @@ def pixel_flipping(
     Raises
     ------
     ValueError
-        Relevance or groups of another shape, a target that is no column, unknown options. In a group, on all
-        processes: options, types or shapes of inputs that differ, and what is wrong on one process.
+        Relevance or groups of another shape, a target that is no column, unknown options.
     """
-    ranks, x = Ranks(group), None
-    with ranks.agreed():
-        for name, option, (one, other) in (
-            ("mode", mode, ("insert", "remove")),
-            ("order", order, ("most", "least")),
-        ):
-            if option not in (one, other):
-                raise ValueError(f'{name} needs "{one}" or "{other}", got {option!r}')
-        check_whole("repeats", repeats)
-        check_whole("steps", steps, optional=True)
-        check_imputer(imputer)
-        if not without_rows(X, ranks):
-            x = inputs_of(net, X)
-            groups = groups_of(net, groups, x)
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
-    ranks.same(mode=mode, order=order, steps=steps, repeats=repeats, imputer=imputer and type(imputer).__name__)
-    number = int(ranks.max(torch.tensor(0 if x is None else int(groups.max()) + 1)))
-    x = common_rows(x, ranks)
-    imputer = imputer or default_imputer(net, x, ranks)
+    for name, option, (one, other) in (("mode", mode, ("insert", "remove")), ("order", order, ("most", "least"))):
+        if option not in (one, other):
+            raise ValueError(f'{name} needs "{one}" or "{other}", got {option!r}')
+    check_whole("repeats", repeats)
+    check_whole("steps", steps, optional=True)
+    check_imputer(imputer)
+    x = inputs_of(net, X)
+    groups = groups_of(net, groups, x).expand(len(x), -1)
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    number = int(groups.max()) + 1
+    imputer = imputer or default_imputer(net, x)
     ends = np.unique(np.round(np.linspace(0, number, (steps or number) + 1)).astype(int))
-    seed += numbered(len(x), ranks)[0]
-    hits = logits = torch.zeros(0, len(ends) - 1, dtype=torch.float64)
-    with ranks.agreed():
-        if len(x):
-            groups = groups.expand(len(x), -1)
-            flipped_in = _flipping_steps(net, relevance, x, groups, ends, order)
+    flipped_in = _flipping_steps(net, relevance, x, groups, ends, order)
 
-            def known(rows: slice, some: Tensor) -> Tensor:
-                flipped = flipped_in[rows].gather(1, groups[rows]) <= some[:, None, None]
-                return flipped if mode == "insert" else ~flipped
+    def known(rows: slice, some: Tensor) -> Tensor:
+        flipped = flipped_in[rows].gather(1, groups[rows]) <= some[:, None, None]
+        return flipped if mode == "insert" else ~flipped
 
-            columns = targets_of(net, x, target)
-            hits, logits = asked_again(net, x, columns, known, len(ends) - 1, imputer, repeats, seed)
+    columns = targets_of(net, x, target)
+    hits, logits = asked_again(net, x, columns, known, len(ends) - 1, imputer, repeats, seed)
     per_input, share = 100 * hits.mean(1), ends[1:] / number
-    own = torch.cat([hits.sum(0), logits.sum(0), hits.new_tensor([len(hits)])])
-    *sums, n = ranks.sum(own).split([len(share), len(share), 1])
-    curve, logit_curve = (part / n for part in sums)
-    auc = 100 * curve.mean()
-    squares = ranks.sum((per_input - auc).square().sum())
     return Flipping(
-        float(auc),
-        float((squares / (n - 1) / n).sqrt()) if n > 1 else math.nan,
+        float(per_input.mean()),
+        float(per_input.std() / math.sqrt(len(x))) if len(x) > 1 else math.nan,
         per_input.numpy(),
-        curve.numpy(),
-        logit_curve.numpy(),
+        hits.mean(0).numpy(),
+        logits.mean(0).numpy(),
         logits.numpy(),
         share if mode == "insert" else 1 - share,
     )

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
-from neonxc.common.processes import ALONE, Ranks
-from neonxc.data.distributed import sample
 from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
 
@@ -250,10 +248,10 @@ def check_imputer(imputer: Any) -> None:
         )
 
 
-def default_imputer(net: Any, x: Tensor, ranks: Ranks = ALONE) -> Imputer:
+def default_imputer(net: Any, x: Tensor) -> Imputer:
     """What is usual for inputs of a kind: draws for tables, a mask or other words for words, zeros for all else.
 
-    Those that draw know the inputs of all ranks, or as many of them, drawn at random, as a bandwidth is chosen by.
+    Those that draw know all inputs, or as many of them, drawn at random, as a bandwidth is chosen by.
     """
     kind = missing_as(net, x)
     if kind == "zero":
@@ -261,7 +259,9 @@ def default_imputer(net: Any, x: Tensor, ranks: Ranks = ALONE) -> Imputer:
     mask = net.carrier.mask if kind == "word" else None
     if mask is not None:
         return MaskImputer(mask)
-    return (WordImputer if kind == "word" else KDEImputer)(sample(x, LARGEST, ranks))
+    if len(x) > LARGEST:
+        x = x[np.sort(np.random.default_rng(0).choice(len(x), LARGEST, replace=False))]
+    return (WordImputer if kind == "word" else KDEImputer)(x)
 
 
 def missing_as(net: Any, x: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Documents as sequences of words with relevance, written as HTML or for a terminal."""
+"""Documents as sequences of words with relevance, written as HTML or plain text."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.color import Color, blend_rgb
-from rich.color_triplet import ColorTriplet
-from rich.console import COLOR_SYSTEMS, Console
-from rich.style import Style
-from rich.text import Text
 
 from neonxc.common.numbers import text
 from neonxc.plot.shared import AGAINST, FOR
 
 OPAQUE = 0.62  # share of the full colour at which both black and white letters are readable
 MOST = 0.5  # share of the absolute relevance of a text that the marked words carry
-BLACK, WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
 # Control characters of terminals, and characters that change the direction of the following text
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -84,58 +77,24 @@ def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str
     return template.render(documents=documents, title=title, page=page, tint=_tint, number=_number)
 
 
-def as_terminal(documents: Sequence[Document], title: str | None, color: str | bool | None) -> str:
-    """Write documents for a terminal, with colours or marks."""
-    system: Any = _color_system(color)
-    blocks = [] if title is None else [Text(_printable(title), "bold")]
+def as_text(documents: Sequence[Document], title: str | None) -> str:
+    """Write plain text with marks, ``+word+`` and ``-word-``; control characters are removed."""
+    blocks = [] if title is None else [title]
     for document in documents:
-        heading, note = (_printable(f"{part}  ") if part else "" for part in (document.heading, document.note))
-        words = [_word(piece, document.strength(piece), system) for piece in document.pieces]
-        scale = document.total if system is None else document.scale
-        blocks.append(Text.assemble((heading, "bold"), f"{note}({scale})\n", *words))
-    written = StringIO()
-    console = Console(file=written, force_terminal=True, color_system=system, no_color=False, legacy_windows=False)
-    console.print(Text("\n\n").join(blocks), soft_wrap=True, end="")
-    return written.getvalue()
+        parts = [part for part in (document.heading, document.note, f"({document.total})") if part]
+        words = "".join(_marked(piece, document.strength(piece)) for piece in document.pieces)
+        blocks.append(f"{'  '.join(parts)}\n{words}")
+    return str(_printable("\n\n".join(blocks)))
 
 
-def _color_system(color: str | bool | None) -> str | None:
-    """Return the colour system of rich; None for no colours."""
-    if color not in ("truecolor", "256", True, False, None):
-        raise ValueError(f"color is True, False, 'truecolor', '256' or None, got {color!r}")
-    if not isinstance(color, bool | None):
-        return color
-    console = Console(force_terminal=color, force_jupyter=False)
-    if color is False or (color is None and console.no_color):
-        return None
-    return console.color_system or ("256" if color else None)
-
-
-def _word(piece: Piece, strength: float, system: str | None) -> tuple[str, Style]:
-    text = _printable(piece.text)
-    if system is None:
-        mark = "+" if strength > 0 else "-" if strength < 0 else ""
-        return f"{mark}{text}{mark}", Style()
-    if piece.relevance is None:
-        return text, Style(color="bright_black")
-    if strength == 0:
-        return text, Style()
-    # Mixed with white, so that the readable letter colour does not depend on the background of the terminal.
-    paper = blend_rgb(WHITE, _full(strength), abs(strength))
-    dark = 0.299 * paper.red + 0.587 * paper.green + 0.114 * paper.blue < 140
-    # The colour is reduced here, because rich caches the escape codes of a style for any number of colours.
-    ink, ground = (
-        Color.from_triplet(color).downgrade(COLOR_SYSTEMS[system]) for color in (WHITE if dark else BLACK, paper)
-    )
-    return text, Style(color=ink, bgcolor=ground)
+def _marked(piece: Piece, strength: float) -> str:
+    mark = "+" if strength > 0 else "-" if strength < 0 else ""
+    return f"{mark}{piece.text}{mark}"
 
 
 def _tint(strength: float) -> str:
-    return f"rgb({' '.join(map(str, _full(strength)))} / {OPAQUE * abs(strength):.3f})"
-
-
-def _full(strength: float) -> ColorTriplet:
-    return Color.parse(FOR if strength > 0 else AGAINST).get_truecolor()
+    full = bytes.fromhex((FOR if strength > 0 else AGAINST)[1:])
+    return f"rgb({' '.join(map(str, full))} / {OPAQUE * abs(strength):.3f})"
 
 
 def _printable(value: Any) -> Any:

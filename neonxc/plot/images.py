@@ -31,7 +31,6 @@ PRINT = 200  # dots per inch of saved figures
 CELL = 1.9  # inches
 GAP = 0.04  # gap between typical patches, as a share of their side
 ACROSS = 3  # typical patches in a row
-ALIKE = 0.9  # cosine similarity from which maps have the same pattern
 
 
 def overlay(
@@ -101,7 +100,8 @@ def contact_sheet(
     heatmaps : sequence of N arrays or tensors [K, H, W] or [H, W]
         The heatmaps of K clusters of locations, as returned by :meth:`neonxc.NEON.heatmaps`; or, if whole photos
         are clustered, one heatmap per photo, which is :meth:`neonxc.NEON.attribute` summed over the channels.
-        Scales are centred at zero and robust (:func:`heatmap_limit`).
+        Three maps are always those of three clusters, never red, green and blue. Scales are centred at zero and
+        robust (:func:`heatmap_limit`).
     cluster_maps : sequence of N integer arrays or tensors [h, w], or [N] integers, optional
         The cluster of every location. Heatmap k is framed in the colour of cluster k, and a line is drawn around
         the region of the cluster. With one heatmap per photo: the cluster of every photo, by which photos are
@@ -124,7 +124,7 @@ def contact_sheet(
     Raises
     ------
     ValueError
-        If shapes do not match, or if `heatmaps` contains the relevance of the red, green and blue channels.
+        If shapes do not match, or if `cluster_maps` has more clusters than `heatmaps` has maps without titles.
     """
     photos, stacks = [as_image(image) for image in images], [as_array(stack) for stack in heatmaps]
     maps = None if cluster_maps is None else [as_array(cluster_map) for cluster_map in cluster_maps]
@@ -247,20 +247,12 @@ def _check_clusters(stacks: list[np.ndarray], maps: list[np.ndarray] | None, tit
             raise ValueError(f"{K} heatmaps per photo need as many column_titles, got {len(titles)}")
         return
     most = -1 if maps is None else int(max(np.max(one) for one in maps))
-    if most >= K or (K == 3 and all(map(_channels, stacks))):
-        got = f"{K} maps per photo for {most + 1} clusters" if most >= K else "three maps with the same pattern"
+    if most >= K:
         raise ValueError(
-            f"got {got}: heatmaps must be those of NEON.heatmaps, one for each cluster, while NEON.attribute has "
-            "the red, green and blue channels (sum over them to draw one heatmap per photo); column_titles name "
-            "other maps"
+            f"got {K} maps per photo for {most + 1} clusters: heatmaps must be those of NEON.heatmaps, one for "
+            "each cluster, while NEON.attribute has the red, green and blue channels (sum over them to draw one "
+            "heatmap per photo); column_titles name other maps"
         )
-
-
-def _channels(stack: np.ndarray) -> bool:
-    """Whether three maps [3, H, W] have the same pattern, as the relevance of the three channels has."""
-    size = [smoothed(np.abs(one)) for one in stack]
-    size = [one / (np.linalg.norm(one) or 1.0) for one in size]
-    return min(float((size[i] * size[j]).sum()) for i, j in ((0, 1), (0, 2), (1, 2))) > ALIKE
 
 
 def _as_heatmap(heatmap: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Documents with their words highlighted, as HTML and in a terminal."""
+"""Documents with their words highlighted, as HTML and as plain text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neonxc.plot.documents import Document, Piece, as_html, as_terminal
+from neonxc.plot.documents import Document, Piece, as_html, as_text
 from neonxc.plot.shared import as_array, check_finite
 
 Spans = Sequence[tuple[int, int]]
@@ -21,7 +21,8 @@ Spans = Sequence[tuple[int, int]]
 class HighlightedText:
     """Documents with highlighted words, made by :func:`text`.
 
-    Notebooks display it, and ``print`` writes it to a terminal.
+    Notebooks display it, and ``print`` writes plain text with marks, ``+word+`` for positive and ``-word-`` for
+    negative relevance.
     """
 
     documents: tuple[Document, ...]
@@ -42,22 +43,6 @@ class HighlightedText:
         """
         return as_html(self.documents, self.title, page)
 
-    def terminal(self, color: Literal["truecolor", "256"] | bool | None = None) -> str:
-        """Write for a terminal.
-
-        Parameters
-        ----------
-        color : bool, "truecolor" or "256", optional
-            False: marks instead of colours, ``+word+`` for positive and ``-word-`` for negative relevance. True:
-            as many colours as the terminal has. None: colours if the standard output is a terminal and NO_COLOR is
-            not set.
-
-        Returns
-        -------
-        str
-        """
-        return as_terminal(self.documents, self.title, color)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a self-contained HTML page, which follows the reader's light or dark setting.
 
@@ -72,7 +57,7 @@ class HighlightedText:
         return self.html()
 
     def __str__(self) -> str:
-        return self.terminal()
+        return as_text(self.documents, self.title)
 
 
 def text(
@@ -128,7 +113,7 @@ def text(
     --------
     >>> import neonxc.plot
     >>> page = neonxc.plot.text([["the", "cat", "barks"]], [[0.0, 0.4, -0.1]], headings=[2])
-    >>> print(page.terminal(color=False))
+    >>> print(page)
     cluster 2  (sum +0.3)
     the +cat+ barks
     """

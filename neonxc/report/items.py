@@ -119,7 +119,11 @@ def text_marks(clustering: Clustering, index: np.ndarray) -> list[tuple[str, lis
     target = clustering.own[index].tolist()
     found = []
     if net.features is None:
-        marked = highlights(net, texts, NEON(net).attribute(texts, target=target))
+        relevance = NEON(net).attribute(texts, target=target)
+        try:
+            marked = highlights(net, texts, relevance)
+        except ValueError:  # of terms that have no places, such as n-grams of characters, nothing is marked
+            marked = [[] for _ in texts]
     else:
         words: Any = net.features
         relevance = NEON(net).attribute(words.encode(texts), target=target).tolist()

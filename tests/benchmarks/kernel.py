@@ -1,4 +1,4 @@
-"""Kernel k-means as a network: time by number of supports, pruning, agreement, and surrogates.
+"""Kernel k-means as a network: time by number of supports, agreement, and surrogates.
 
 python -m tests.benchmarks.kernel [--rounds 5] [--json FILE]
 """
@@ -25,7 +25,6 @@ from tests.benchmarks.timing import Report, Table, progress, race
 
 CLUSTERS, FEATURES, POINTS = 10, 64, 1000
 SUPPORTS = (10, 30, 100, 300, 1000, 3000)
-PRUNE = (1e-3, 0.05, 0.2)
 LITERAL = 100  # supports per cluster up to which the network of pairs is run
 
 
@@ -40,12 +39,6 @@ def main() -> None:
         cost(options.rounds),
         "`NEON.attribute` for each point's own cluster, beside the network of Proposition 5 laid out pair by pair "
         "of supports (batched matrix products in torch) while that fits.",
-    )
-    report.table(
-        "Pruning",
-        pruning(),
-        "`KernelKMeans(8, n_support=50, prune=...)` with four times the median heuristic's gamma: supports left "
-        "of 400, points that keep their label, and by how much logits change, of their mean.",
     )
     report.table(
         "Agreement of classical kernel k-means with its network (Proposition 4)",
@@ -115,28 +108,6 @@ def pairs(x: Tensor, supports: Tensor, gamma: float, own: Tensor, beta: float) -
             total += s[:, other, None] * (points * (share @ w) - share @ (middle * w))
         relevance[rows] = total
     return relevance
-
-
-def pruning() -> Table:
-    rows = []
-    for name, X in tables().items():
-        progress(f"{name}: pruning")
-        gamma = 4 * KernelKMeans(8, 50, max_iter=1, random_state=0).fit(X).gamma_
-        full = KernelKMeans(8, 50, gamma, random_state=0).fit(X)
-        logits = neonxc.neuralize(full)(torch.tensor(X)).amax(1)
-        for least in PRUNE:
-            less = KernelKMeans(8, 50, gamma, prune=least, random_state=0).fit(X)
-            change = neonxc.neuralize(less)(torch.tensor(X)).gather(1, torch.tensor(full.labels_)[:, None])[:, 0]
-            rows.append(
-                {
-                    "data": name,
-                    "prune": least,
-                    "left": len(less.support_vectors_),
-                    "same label": float((full.labels_ == less.labels_).mean()),
-                    "change of logits": float((change - logits).abs().mean() / logits.mean()),
-                }
-            )
-    return rows
 
 
 def agreement() -> Table:

@@ -200,7 +200,7 @@ def kernel_kmeans(options, fitting, at):
 for name, (options, fitting) in {
     "KernelKMeans": ({"n_support": 3, "n_init": 2}, {}),
     "KernelKMeans, k-means": ({"n_support": 1, "init": "random"}, {"sample_weight": WEIGHT}),
-    "KernelKMeans, weighted": ({"n_support": 3, "weighted": True, "prune": 0.05}, {}),
+    "KernelKMeans, weighted": ({"n_support": 3, "weighted": True}, {}),
     "KernelKMeans, in batches": ({"n_support": 2, "batch_size": 20}, {}),
     "KernelKMeans, feature": ({"objective": "feature"}, {"sample_weight": WEIGHT}),
     "KernelKMeans, labels": ({"n_support": 3}, {"labels": Y}),

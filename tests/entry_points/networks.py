@@ -168,7 +168,8 @@ def explained_backbone(name, at):
 
 for name in models.BACKBONES:
     quick = name in ("resnet18", "mobilenet_v3_small", "efficientnet_lite0")
-    covers = (f"models.{name}", "models.backbone", *["models.EfficientNetLite0"] * (name == "efficientnet_lite0"))
+    functions = {"efficientnet_lite0": ("efficientnet_lite0", "EfficientNetLite0"), "vgg16": ("vgg16",)}
+    covers = [f"models.{function}" for function in ("backbone", *functions.get(name, ()))]
     entry(*covers, name=f"backbone {name}", slow=not quick)(partial(explained_backbone, name))
 
 

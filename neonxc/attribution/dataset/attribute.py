@@ -48,13 +48,15 @@ def attribute_dataset(
     format: Literal["safetensors", "parquet"] = "safetensors",
     rows_per_shard: int | None = None,
     progress: bool = True,
-    group: Any = None,
 ) -> None:
     """Attribute the cluster decisions of a whole data set, which may be larger than memory, and save them.
 
     The results are saved in the folder `out` as shards, files that hold some rows each. A shard is always
     complete. If a run was interrupted, the same call continues it, even with another number of processes: rows
     that are in a shard are not explained again. :func:`read_attributions` reads the folder.
+
+    After :func:`torch.distributed.init_process_group` all processes share the work: rank r explains the rows r,
+    r + size, r + 2 size ...
 
     Parameters
     ----------
@@ -80,18 +82,15 @@ def attribute_dataset(
         of its current shard; one that fails with an error loses at most one batch.
     progress : bool
         Show a progress bar with the rows of the first process.
-    group : torch.distributed.ProcessGroup, optional
-        The processes that share the work: rank r explains the rows r, r + size, r + 2 size ... Default: all
-        processes if :func:`torch.distributed.init_process_group` was called, otherwise this process alone.
 
     Raises
     ------
     ValueError
         Invalid data (the message names the item), an unknown target, or a folder with attributions of another
-        network, other data or other options. In a group, all processes raise the error; those without an error of
-        their own finish their rows first.
+        network, other data or other options. All processes raise the error; those without an error of their own
+        finish their rows first.
     RuntimeError
-        Another process of the group has ended. The rows that this process has explained are kept.
+        Another process has ended. The rows that this process has explained are kept.
 
     Notes
     -----
@@ -122,9 +121,7 @@ def attribute_dataset(
     >>> bool((relevance == neonxc.NEON(net).attribute(X)).all())
     True
     """
-    if group is None and dist.is_available() and dist.is_initialized():
-        group = dist.group.WORLD
-    ranks = Ranks(group)
+    ranks = Ranks(dist.group.WORLD if dist.is_available() and dist.is_initialized() else None)
     with ranks.agreed():
         neon = net if isinstance(net, NEON) else NEON(net)
         if format not in FORMATS:
