@@ -15,14 +15,14 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 from torch import Tensor
 
-from neonxc.attribution.neon import NEON
 from neonxc.attribution.summary import values_of
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, text
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
-from neonxc.network import NeuralizedClustering, check_network
+from neonxc.head.answer import Question
+from neonxc.network import NeuralizedClustering, check_network, is_noise
 from neonxc.pipelines.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -144,61 +144,59 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     """
     check_network(net, "contrast")
     check_number("accuracy", accuracy, most=1)
-    first, second = _column(net, a, "a"), _column(net, b, "b")
-    if first == second:
+    pair = net.positions(a, "a"), net.positions(b, "b")
+    if pair[0] == pair[1]:
         raise ValueError(f"a and b are the same cluster, {a!r}")
     labels = as_array(net.predict(X))
-    members = [_members(labels, net.classes_[column]) for column in (first, second)]
-    pair = first, second
-    found = contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
-    values = values_of(net.carrier, [Table.read(X).take(own) for own in members])
+    members = [_members(labels, net.classes_[position]) for position in pair]
+    between = contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
+    values = values_of(net.inputs, [Table.read(X).take(rows) for rows in members])
     assert values.effects is not None
     sizes = len(members[0]), len(members[1])
-    return replace(found, effects=pd.Series(values.effects[0], net.carrier.units), sizes=sizes)
+    return replace(between, effects=pd.Series(values.effects[0], net.inputs.units), sizes=sizes)
 
 
 def contrasted(
     net: NeuralizedClustering,
     X: Any,
     members: Sequence[np.ndarray],
-    columns: tuple[int, int],
+    positions: tuple[int, int],
     enough: float,
     relevance: pd.DataFrame,
 ) -> Contrast:
     """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
-    classes = net.classes_[list(columns)]
-    a, b = classes.tolist()
+    a, b = net.classes_[list(positions)].tolist()
     kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
-    labels = np.repeat(classes, list(map(len, members)))
-    table = net.carrier.columns(Table.read(X).take(np.concatenate(members)).data)
+    names = [a, b] if not is_noise(b) and not is_noise(a) else ["noise" if is_noise(one) else str(one) for one in (a, b)]
+    labels = np.repeat(names, list(map(len, members)))
+    table = net.inputs.columns(Table.read(X).take(np.concatenate(members)).data)
     tree, share = _smallest_tree(table, kept, labels, enough)
     if len(kept) < len(relevance):
-        tree = _of_whole_table(tree, kept, net.carrier.units)
-    names = net.carrier.units if tree.feature_names is None else None
-    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share)
+        tree = _of_whole_table(tree, kept, net.inputs.units)
+    units = net.inputs.units if tree.feature_names is None else None
+    return Contrast(a, b, relevance, tree, tree.rules(feature_names=units), share)
 
 
 def relevance_of_pair(
-    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int]
+    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], positions: tuple[int, int]
 ) -> pd.DataFrame:
     """Mean relevance of the columns for each of two clusters and against the other, [units, 2]."""
     means = [
-        mean_relevance(net, Table.read(X).take(own), *pair)
-        for own, pair in zip(members, (columns, columns[::-1]), strict=True)
+        mean_relevance(net, Table.read(X).take(rows), *pair)
+        for rows, pair in zip(members, (positions, positions[::-1]), strict=True)
     ]
-    return pd.DataFrame(torch.stack(means, 1).numpy(), net.carrier.units, net.classes_[list(columns)].astype(str))
+    labels = net.classes_[list(positions)].astype(str)
+    return pd.DataFrame(torch.stack(means, 1).numpy(), net.inputs.units, labels)
 
 
 def mean_relevance(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> Tensor:
-    """Mean relevance [units] of points for one cluster and against another."""
-    carrier, decisions, n = net.carrier, NEON(net).decisions, 0
-    total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
-    for x, points in carrier.points(X.data):
-        column = torch.full((len(points),), target, device=points.device)
-        decide = decisions.of_columns(points, column, torch.full_like(column, competitor))
-        carrier.accumulate(x, points, decide, column, total)
-        n += len(points)
-    return total[target] / max(n, 1)
+    """Mean relevance [units] of points for one cluster and against another, given by their positions."""
+    answered = net.inputs.answered(X, Question(target, competitor), net.beta)
+    total, n = torch.zeros(1, len(net.inputs.units), dtype=torch.float64), 0
+    for x, answer in answered:
+        net.inputs.add(x, answer, torch.zeros_like(answer.cluster), total)
+        n += len(answer.cluster)
+    return total[0] / max(n, 1)
 
 
 def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: float) -> tuple[ThresholdTree, float]:
@@ -246,10 +244,3 @@ def _members(labels: np.ndarray, label: Any) -> np.ndarray:
     if not len(found):
         raise ValueError(f"X has no points of cluster {label!r}")
     return some_of(found, MOST)
-
-
-def _column(net: NeuralizedClustering, label: Any, name: str) -> int:
-    found = np.flatnonzero(net.classes_ == label)
-    if len(found) != 1:
-        raise ValueError(f"{name} must be one of the clusters {net.classes_.tolist()}, got {label!r}")
-    return int(found[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.carriers.terms import Terms
+from neonxc.inputs.terms import Terms
 from neonxc.data.inputs import as_array, as_texts
 from neonxc.network import NeuralizedClustering
 
@@ -62,7 +62,7 @@ def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) 
     >>> [texts[1][start:stop] for start, stop, value in marks[1]]
     ['Soup', 'salt']
     """
-    terms = net.encoding
+    terms = net.inputs.encoding
     if not isinstance(terms, Terms):
         raise ValueError("highlights needs the network of a pipeline that begins with a vectorizer of texts")
     if terms.vectorizer.analyzer != "word":

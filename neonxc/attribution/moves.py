@@ -19,6 +19,7 @@ from neonxc.common.numbers import percent, text
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array, label_array
 from neonxc.data.table import Table, is_texts
+from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network
 from neonxc.rules.collection import counted
 
@@ -55,7 +56,7 @@ class Move:
         so that noise may have moved them.
     relevance : Series [units]
         Mean change of every column's relevance for the new cluster and against the old one. On raw columns it sums
-        to `change`, up to what :meth:`neonxc.NEON.residual` describes. NaN where noise has no logit.
+        to `change`, up to what :meth:`neonxc.NEON.residual` describes.
     values : ClusterValues
         Typical values of the columns after the move; ``values.overall`` are those before it.
     rule : Rule or None
@@ -102,8 +103,7 @@ class Move:
         usual = f"; {text(int(self.usual.sum()))} changed no more than rows that stayed" * bool(self.usual.any())
         yield f"{self.old} → {self.new}: {number}, {percent(self.share)} of cluster {self.old}{usual}"
         columns = (f"{name} {percent(share)} ({self.step(name)})" for name, share in self.named.items())
-        known = f"the contrast rises by {text(self.change, 3)}, {', '.join(columns)}"
-        yield f"    why: {known if np.isfinite(self.change) else 'unknown, as noise has no logit'}"
+        yield f"    why: the contrast rises by {text(self.change, 3)}, {', '.join(columns)}"
         if self.rule is not None and self.rule.held_out is not None:
             found = self.rule.held_out
             yield (
@@ -246,7 +246,7 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
     labels = [as_array(net.predict(table)) for table in tables]
     if labels[0].ndim > 1:
         raise ValueError("moves needs one cluster per row; this network clusters the locations of its inputs")
-    classes = [*net.classes_.tolist(), *[-1] * (net.noise is not None)]
+    classes = net.classes_.tolist()
     old, new = (pd.Categorical(own, classes) for own in (labels[0][places[there]], labels[1][there]))
     table = pd.crosstab(old, new, dropna=False).rename_axis(index="old", columns="new")
     gone = np.setdiff1d(np.arange(len(keys[0])), places)
@@ -308,21 +308,18 @@ def _move(
     """Explain the rows that moved between two clusters, given by their positions in `classes`."""
     inside = np.flatnonzero(old == pair[0])
     moved = new[inside] == pair[1]
-    some, units = inside[moved], net.carrier.units
-    change, usual, relevance = np.nan, np.zeros(len(some), bool), np.full(len(units), np.nan)
-    if max(pair) < net.head.n_clusters:  # noise of a surrogate has no logit
-        start, end = (_contrasts(net, table.take(some), *pair[::-1]) for table in versions)
-        far = np.argsort(-np.minimum(end, -start), kind="stable")
-        change, some = float((end - start).mean()), some[far]
-        stayed = some_of(inside[new[inside] == pair[0]], STAYED)
-        if len(stayed):
-            first, second = (_contrasts(net, table.take(stayed), *pair[::-1]) for table in versions)
-            usual = (end - start)[far] <= 3 * median_abs_deviation(second - first, scale="normal")
-        before, after = (mean_relevance(net, table.take(some), *pair[::-1]).numpy() for table in versions)
-        relevance = after - before
-    found = pd.Series(relevance, units, name="relevance")
+    some, usual = inside[moved], np.zeros(int(moved.sum()), bool)
+    start, end = (_contrasts(net, table.take(some), *pair[::-1]) for table in versions)
+    far = np.argsort(-np.minimum(end, -start), kind="stable")
+    change, some = float((end - start).mean()), some[far]
+    stayed = some_of(inside[new[inside] == pair[0]], STAYED)
+    if len(stayed):
+        first, second = (_contrasts(net, table.take(stayed), *pair[::-1]) for table in versions)
+        usual = (end - start)[far] <= 3 * median_abs_deviation(second - first, scale="normal")
+    before, after = (mean_relevance(net, table.take(some), *pair[::-1]).numpy() for table in versions)
+    found = pd.Series(after - before, net.inputs.units, name="relevance")
     typical = _typical(versions, some[:SHOWN], ids, found)
-    values = _change(values_of(net.carrier, [table.take(some) for table in versions]))
+    values = _change(values_of(net.inputs, [table.take(some) for table in versions]))
     rule = _rule(net, versions[0].take(inside), moved)
     start_label, end_label = (classes[position] for position in pair)
     return Move(
@@ -332,14 +329,8 @@ def _move(
 
 def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
     """Contrasts [m] of rows between two clusters: positive for those nearer to the target."""
-    parts, competition = [], net.head.competition
-    for _, points in net.carrier.points(X.data):
-        for block in net.carrier.of_points(points):
-            values = net.head.values(points[block])
-            column = torch.full((len(values),), target, device=values.device)
-            found = competition.evidence(values, column, torch.full_like(column, competitor))[0]
-            parts.append(found.amin(dim=1).double().cpu())
-    return torch.cat(parts).numpy()
+    each = net.inputs.answers(X, Question(target, competitor))
+    return torch.cat([answer.contrasts.amin(dim=1).double().cpu() for answer in each]).numpy()
 
 
 def _change(both: ClusterValues) -> ClusterValues:
@@ -370,9 +361,9 @@ def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray) -> Rule |
 
     if min(moved.sum(), (~moved).sum()) < FEW:
         return None
-    table, labels = Table.read(net.carrier.columns(before.data)), np.where(moved, "moves", "stays")
+    table, labels = Table.read(net.inputs.columns(before.data)), np.where(moved, "moves", "stays")
     seen, other = train_test_split(np.arange(len(labels)), test_size=0.5, stratify=labels, random_state=0)
     part = table.take(seen).data
-    found, _ = best_rule(part, moved[seen], names=net.carrier.units)
+    found, _ = best_rule(part, moved[seen], names=net.inputs.units)
     rules = counted([("moves", found)] if found else [], part, labels[seen])
     return rules.measure(table.take(other).data, labels[other])[0] if found else None

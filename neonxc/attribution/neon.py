@@ -20,6 +20,7 @@ from neonxc.common.modules import takes_tokens
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part
 from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
@@ -423,8 +424,11 @@ class NEON(Attribution):
         place: tuple[Any, ...] = ()
         if isinstance(target, tuple):
             target, *place = target
-        position = self.net.positions(target)
-        return Question((position, *place) if place else position, self.net.positions(competitor, "competitor"))
+        position, rival = self.net.positions(target), self.net.positions(competitor, "competitor")
+        if position is not None and rival is not None and bool((same := torch.as_tensor(position == rival)).any()):
+            label = np.broadcast_to(as_array(target), same.shape)[same.numpy()][0]
+            raise ValueError(f"target and competitor are both {label}; a cluster does not compete with itself")
+        return Question((position, *place) if place else position, rival)
 
     def _check_alone(self) -> None:
         if self.along is not None:
@@ -460,7 +464,12 @@ class NEON(Attribution):
         return table.restore(self._in_blocks(table, maps))
 
     def _in_blocks(
-        self, table: Table, explain: Callable[..., Tensor], target: Any = None, competitor: Any = None, **per_input: Any
+        self,
+        table: Table,
+        explain: Callable[..., Tensor],
+        target: Any = None,
+        competitor: Any = None,
+        **per_input: Any,
     ) -> Tensor:
         """Explain inputs block by block, with the entries of other arguments that belong to each block."""
         network, x = self.net.inputs, table.tensor
@@ -470,8 +479,9 @@ class NEON(Attribution):
         of_all = self._question(target, competitor)
 
         def explained() -> Any:
-            for block in progress_bar(blocks, desc="NEON", disable=len(blocks) < 2):
-                question = Question(part(of_all.target, "target", block, n), part(of_all.competitor, "competitor", block, n))
+            for block in progress_bar(blocks, desc="NEON") if len(blocks) > 1 else blocks:
+                target = part(of_all.target, "target", block, n)
+                question = Question(target, part(of_all.competitor, "competitor", block, n))
                 given = {name: value[block] for name, value in per_input.items()}
                 yield explain(dense(x[block]), question, **given)
 

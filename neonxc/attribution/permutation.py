@@ -31,7 +31,7 @@ def permuted(net: NeuralizedClustering, X: Any) -> np.ndarray:
     ValueError
         The inputs are no table, so that they have no columns to permute.
     """
-    table, units = Table.read(X), net.carrier.units
+    table, units = Table.read(X), net.inputs.units
     if net.features is not None or table.shape[1:] != (len(units),):
         raise ValueError('method="permute" needs a table whose columns can be permuted; use method="lrp"')
     draw = np.random.default_rng(0)

@@ -11,13 +11,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.attribution.decisions import Decisions
 from neonxc.attribution.effects import cohens_d, cramers_v
-from neonxc.carriers import Carrier, rows
 from neonxc.common.numbers import percent, text
 from neonxc.data.inputs import NOISE, plain
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
+from neonxc.head.answer import rows
+from neonxc.inputs import Inputs
+from neonxc.network import NeuralizedClustering, is_noise
 
 WHAT = {"lrp": "the mean relevance", "permute": "the share of points that leave if the column is permuted"}
 ALL = "all"
@@ -100,7 +101,7 @@ def typical_category(own: np.ndarray, others: np.ndarray) -> int:
 
 
 class ValueSums:
-    """Accumulate sums of the values of d features by cluster, in batches of points; row K is noise.
+    """Accumulate sums of the values of d features by cluster, in batches of points.
 
     Parameters
     ----------
@@ -111,9 +112,9 @@ class ValueSums:
     """
 
     def __init__(self, clusters: int, features: int, categories: Sequence[int] = ()) -> None:
-        self.sums = torch.zeros(clusters + 1, features, dtype=torch.float64)
-        self.counts = torch.zeros(clusters + 1, features, dtype=torch.float64)
-        self.squares = torch.zeros(clusters + 1, features, dtype=torch.float64)  # of deviations from the means
+        self.sums = torch.zeros(clusters, features, dtype=torch.float64)
+        self.counts = torch.zeros(clusters, features, dtype=torch.float64)
+        self.squares = torch.zeros(clusters, features, dtype=torch.float64)  # of deviations from the means
         self.categories: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in categories}
 
     def add(self, values: Tensor | SparseRows, column: Tensor) -> None:
@@ -160,14 +161,11 @@ class ValueSums:
         sums, counts = self.sums, self.counts
         means, overall = sums / counts, sums.sum(0) / counts.sum(0)
         if in_texts:  # words are there or not
-            *every, all_texts = (np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means[:-1], overall))
-            *n, _ = counts[:, 0].tolist()
-            total_n = float(counts[:, 0].sum())
-            effects = np.stack(
-                [cramers_v(own, all_texts, size, total_n) for own, size in zip(every, n, strict=True)]
-            )
+            *every, all_texts = (np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means, overall))
+            n = counts[:, 0].tolist()
+            effects = np.stack([cramers_v(own, all_texts, size, sum(n)) for own, size in zip(every, n, strict=True)])
         else:
-            effects = cohens_d(counts.numpy(), means.numpy(), self.squares.numpy())[:-1]
+            effects = cohens_d(counts.numpy(), means.numpy(), self.squares.numpy())
         shares = {}
         for feature, found in self.categories.items():
             if found:
@@ -175,14 +173,14 @@ class ValueSums:
                 *rows, everywhere = shares[feature].to_numpy()
                 for k, own in enumerate(rows):
                     effects[k, feature] = cramers_v(own, everywhere, sizes[k], sizes[-1])
-        return ClusterValues(means[:-1].numpy(), overall.numpy(), shares, in_texts, effects)
+        return ClusterValues(means.numpy(), overall.numpy(), shares, in_texts, effects)
 
 
 def _shares(found: dict[Any, np.ndarray]) -> tuple[pd.DataFrame, np.ndarray]:
     """Convert counts by cluster to shares [K + 1, categories], the most frequent first, and sizes [K + 1]."""
     names = sorted(found, key=lambda name: (-found[name].sum(), str(name)))
     counts = np.stack([found[name] for name in names], axis=1)
-    counts = np.vstack([counts[:-1], counts.sum(axis=0)])
+    counts = np.vstack([counts, counts.sum(axis=0)])
     sizes = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, sizes, out=np.full_like(counts, np.nan), where=sizes > 0)
     frame = pd.DataFrame(shares, index=[*range(len(counts) - 1), ALL], columns=pd.Index(names, dtype=object))
@@ -225,25 +223,26 @@ class ClusterSummary:
     n_noise: int = 0
     method: Literal["lrp", "permute"] = "lrp"
 
-    def top(self, column: int, n: int = 5) -> list[tuple[str, float]]:
+    def top(self, cluster: Any, n: int = 5) -> list[tuple[str, float]]:
         """Return the `n` features that speak most for a cluster, with their mean relevance.
 
         Parameters
         ----------
-        column : int
-            Position of the cluster in `classes`.
+        cluster : label
+            One of `classes`.
         n : int
             Number of features.
         """
-        return [(self.feature_names[i], float(self.relevance[column, i])) for i in self._strongest(column, n)]
+        k = self._position(cluster)
+        return [(self.feature_names[i], float(self.relevance[k, i])) for i in self._strongest(k, n)]
 
-    def reasons(self, column: int, n: int = 5) -> list[str]:
+    def reasons(self, cluster: Any, n: int = 5) -> list[str]:
         """Describe the features that speak most for a cluster, and in which direction they differ.
 
         Parameters
         ----------
-        column : int
-            Position of the cluster in `classes`.
+        cluster : label
+            One of `classes`.
         n : int
             Number of features.
 
@@ -254,11 +253,11 @@ class ClusterSummary:
             0.3)"``: the mean relevance and, in brackets, the mean (or the share of a category) in the cluster and
             in all points, and the effect size.
         """
-        texts = []
-        for i in self._strongest(column, n):
-            told = self.values.comparison(column, int(i)), self.values.effect(column, int(i))
-            comparison = ", ".join(filter(None, told))
-            value = f"{self.feature_names[i]} {text(self.relevance[column, i], 3, signed=True)}"
+        texts, k = [], self._position(cluster)
+        for i in self._strongest(k, n):
+            numbers = self.values.comparison(k, int(i)), self.values.effect(k, int(i))
+            comparison = ", ".join(filter(None, numbers))
+            value = f"{self.feature_names[i]} {text(self.relevance[k, i], 3, signed=True)}"
             texts.append(f"{value} ({comparison})" if comparison else value)
         return texts
 
@@ -297,16 +296,21 @@ class ClusterSummary:
         columns = ["cluster", "feature", "relevance", "direction", "mean", "overall", "effect", "points"]
         return pd.DataFrame(rows, columns=columns).set_index(["cluster", "feature"])
 
-    def _strongest(self, column: int, n: int) -> np.ndarray:
-        return np.argsort(-self.relevance[column], kind="stable")[:n]
+    def _position(self, cluster: Any) -> int:
+        classes = self.classes.tolist()
+        if cluster not in classes:
+            raise ValueError(f"cluster needs one of the labels {classes}, got {cluster!r}")
+        return classes.index(cluster)
+
+    def _strongest(self, k: int, n: int) -> np.ndarray:
+        return np.argsort(-self.relevance[k], kind="stable")[:n]
 
     def __str__(self) -> str:
-        reasons = [self.reasons(k) for k in range(len(self.classes))]
+        reasons = map(self.reasons, self.classes.tolist())
         lines = []
         for label, size, texts in zip(self.classes, self.sizes, reasons, strict=True):
-            name = "noise" if label == NOISE else f"cluster {label}"
+            name = "noise" if is_noise(label) else f"cluster {label}"
             lines += [f"{name} ({size} points)", *(f"    {reason}" for reason in texts)]
-        lines += [f"noise ({self.n_noise} points)"] * (self.n_noise > 0)
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(
                 f"Numbers are {WHAT[self.method]} and, in brackets, the mean (or share) in the cluster vs overall "
@@ -318,49 +322,48 @@ class ClusterSummary:
 
 
 @torch.no_grad()
-def summarized(carrier: Carrier, decisions: Decisions, X: Any, n: int) -> ClusterSummary:
+def summarized(net: NeuralizedClustering, beta: float, X: Any, n: int) -> ClusterSummary:
     """Explain the own cluster of every point, and sum relevance and values by cluster.
 
     Of every cluster, the `n` points with the largest logits are its prototypes.
     """
-    net, K = decisions.net, decisions.net.head.n_clusters
-    parts, table = carrier.parts(X), carrier.table(X)
-    units = carrier.units  # which may become known with the inputs
-    values = ValueSums(K, len(units), carrier.categories)
-    total = torch.zeros(K + 1, len(units), dtype=torch.float64)
-    logits, columns = [], []
-    for x in parts:
-        a = carrier.features(x)
-        points = rows(a)
-        own = decisions.columns(a, None)[0]
-        column = torch.where(net.is_noise(points), K, own)
-        carrier.accumulate(x, points, decisions.of_columns(points, own), column, total)
+    inputs, K = net.inputs, net.head.n_clusters
+    answered, table = inputs.answered(X, beta=beta), inputs.table(X)
+    units = inputs.units  # which may become known with the inputs
+    values = ValueSums(K, len(units), inputs.categories)
+    total = torch.zeros(K, len(units), dtype=torch.float64)
+    logits, clusters = [], []
+    for x, answer in answered:
+        cluster = answer.assigned
+        inputs.add(x, answer, cluster, total)
         if table is None:
-            values.add(carrier.values(x, points), column)
-        columns.append(column.cpu())
-        logits.append(decisions.logit(points, own).cpu().double())
-    logit, column = torch.cat(logits), torch.cat(columns)
+            values.add(inputs.values(x, answer.x), cluster)
+        clusters.append(cluster.cpu())
+        logits.append(answer.logit.cpu().double())
+    logit, cluster = torch.cat(logits), torch.cat(clusters)
     if table is not None:
-        values.add_table(*table, column)
-    sizes = torch.bincount(column, minlength=K + 1)
-    mean = total[:K] / sizes[:K, None].clamp(min=1)
+        values.add_table(*table, cluster)
+    sizes = torch.bincount(cluster, minlength=K)
+    mean = total / sizes[:, None].clamp(min=1)
     order = logit.argsort(descending=True, stable=True)
-    prototypes = [order[column[order] == k][:n].numpy() for k in range(K)]
-    typical = values.result(carrier.in_texts)
-    return ClusterSummary(net.classes_, sizes[:K].numpy(), mean.numpy(), prototypes, units, typical, int(sizes[K]))
+    prototypes = [order[cluster[order] == k][:n].numpy() for k in range(K)]
+    noise = int(sizes[net.noise_position]) if net.noise_position >= 0 else 0
+    typical = values.result(inputs.in_texts)
+    return ClusterSummary(net.classes_, sizes.numpy(), mean.numpy(), prototypes, units, typical, noise)
 
 
-def values_of(carrier: Carrier, groups: Sequence[Table]) -> ClusterValues:
+def values_of(inputs: Inputs, groups: Sequence[Table]) -> ClusterValues:
     """Typical values of the features in some groups of inputs."""
-    sums = ValueSums(len(groups), len(carrier.units), carrier.categories)
-    tables = [found for group in groups if (found := carrier.table(group.data)) is not None]
+    sums = ValueSums(len(groups), len(inputs.units), inputs.categories)
+    tables = [table for group in groups if (table := inputs.table(group.data)) is not None]
     if tables:
         frames, numbers = zip(*tables, strict=True)
-        column = torch.arange(len(groups)).repeat_interleave(torch.tensor([*map(len, groups)]))
-        joined = {feature: np.concatenate([own[feature] for own in numbers]) for feature in numbers[0]}
-        sums.add_table(pd.concat(frames), joined, column)
+        group_of = torch.arange(len(groups)).repeat_interleave(torch.tensor([*map(len, groups)]))
+        together = {column: np.concatenate([values[column] for values in numbers]) for column in numbers[0]}
+        sums.add_table(pd.concat(frames), together, group_of)
     else:
         for number, group in enumerate(groups):
-            for x, points in carrier.points(group.data):
-                sums.add(carrier.values(x, points), torch.full((len(x),), number))
-    return sums.result(carrier.in_texts)
+            for x in inputs.parts(group.data):
+                points = rows(inputs.features(x))
+                sums.add(inputs.values(x, points), torch.full((len(points),), number))
+    return sums.result(inputs.in_texts)

@@ -172,7 +172,7 @@ def answers(
     Raises
     ------
     ValueError
-        Unknown clusters, a location outside the map, or a target that is its own competitor.
+        Unknown clusters, or a location outside the map.
     """
     points, target, where = rows(a), question.target, question.where
     on_map = a.ndim > 2
@@ -181,8 +181,6 @@ def answers(
         where = check_place(place, a)
     cluster = None if target is None else _per_point(target, a, head, "target")
     competitor = None if question.competitor is None else _per_point(question.competitor, a, head, "competitor")
-    if cluster is not None and competitor is not None and bool((cluster == competitor).any()):
-        raise ValueError("target and competitor are the same; a cluster does not compete with itself")
     for block in head.blocks(points):
         own, other = (None if part is None else part[block] for part in (cluster, competitor))
         answer = Answer(head, points[block], own, other, beta=beta, share=share(block), block=block)

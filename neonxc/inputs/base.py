@@ -204,16 +204,18 @@ class Inputs(nn.Module, ABC):
 
     def answers(self, X: Any, question: Question = Question(), beta: float = 1.0) -> Iterator[Answer]:
         """Answer a question about inputs of any type, block by block; positions are one for all, or per input."""
-        for _, answer in self.answered(X, question, beta):
-            yield answer
+        return (answer for _, answer in self.answered(X, question, beta))
 
     def answered(self, X: Any, question: Question = Question(), beta: float = 1.0) -> Iterator[tuple[Any, Answer]]:
-        """Yield the answers together with the inputs [n, ...] that they are about."""
+        """Return the answers together with the inputs [n, ...] that they are about; X is read at once."""
+        return self._answered(self.parts(X), question, beta)
+
+    def _answered(self, parts: Iterator[Any], question: Question, beta: float) -> Iterator[tuple[Any, Answer]]:
         first = 0
-        for x in self.parts(X):
+        for x in parts:
             here = question
             if isinstance(question.target, Tensor) and question.target.ndim:
-                here = question._replace(target=question.target[first : first + len(x)].to(x.device))
+                here = question._replace(target=question.target[first : first + len(x)])
             first += len(x)
             a = self.features(x)
             for answer in answers(self.head, a, here, beta):
@@ -234,9 +236,9 @@ class Inputs(nn.Module, ABC):
 
     # --- sums over points ---
 
-    def values(self, x: Any, answer: Answer) -> Any:
+    def values(self, x: Any, points: Any) -> Any:
         """Return the values [n, units] of the units at points, if they are numbers."""
-        return answer.x
+        return points
 
     def of_units(self, x: Any, answer: Answer) -> Tensor:
         """Compute the relevance [n, units] of the units at points."""

@@ -106,9 +106,9 @@ class Encoded(Columns):
         Table.read(relevance, len(self.encoding.columns))
         return relevance.tensor[:, owner] / owner.bincount()[owner]
 
-    def values(self, x: Any, answer: Answer) -> Tensor:
+    def values(self, x: Any, points: Any) -> Tensor:
         """Nothing, as NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
-        return torch.full((len(answer.x), len(self.units)), torch.nan, dtype=torch.float64)
+        return torch.full((len(points), len(self.units)), torch.nan, dtype=torch.float64)
 
     def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
         """The table as it was given; None for a tensor, which holds encoded columns."""

@@ -100,9 +100,8 @@ class TermColumns(Columns):
         counts = super().read(Table.read(self.columns(table.data), name=table.name))
         return table.holding(counts.tensor, columns=self.names) if is_texts(table) else counts
 
-    def values(self, x: Any, answer: Answer) -> Tensor | SparseRows:
+    def values(self, x: Any, points: Any) -> Tensor | SparseRows:
         """Return 1 for terms that a text contains, and 0 for other terms."""
-        points = answer.x
         return SparseRows(points.matrix.sign(), points.device) if isinstance(points, SparseRows) else points.sign()
 
     def columns(self, X: Any) -> Any:

@@ -83,7 +83,7 @@ class Words(Inputs):
         evidence = answer.weights @ neurons.to(answer.weights).T
         return (evidence.gather(1, place) * self.module.shares(ids)).where(ids >= 0, 0.0)
 
-    def values(self, x: Any, answer: Answer) -> SparseRows:
+    def values(self, x: Any, points: Any) -> SparseRows:
         """1 for the words that a text contains, 0 for others, [N, words]."""
         return SparseRows(self.columns(x).sign(), x.device)
 
