@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from neonxc.attribution.along import Estimate
     from neonxc.attribution.batches import BatchFunction, batch_function
     from neonxc.attribution.contrasts import Contrast, contrast
-    from neonxc.attribution.dataset import Attributions, attribute_dataset, read_attributions
     from neonxc.attribution.highlighting import highlights
     from neonxc.attribution.moves import Move, Moves, moves
     from neonxc.attribution.neon import NEON
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NEON",
-    "Attributions",
     "BatchFunction",
     "ClusterSummary",
     "ClusteringComparison",
@@ -52,7 +50,6 @@ __all__ = [
     "NeuralizedClustering",
     "Report",
     "Similarity",
-    "attribute_dataset",
     "batch_function",
     "compare_clusterings",
     "contrast",
@@ -64,7 +61,6 @@ __all__ = [
     "moves",
     "neuralize",
     "progress",
-    "read_attributions",
     "save",
     "similarity",
     "to_shap",
@@ -73,7 +69,6 @@ __all__ = [
 # No module is called as what it defines: importing it would put it in place of the function.
 _HOMES = {
     "NEON": "attribution.neon",
-    "Attributions": "attribution.dataset",
     "BatchFunction": "attribution.batches",
     "ClusterSummary": "attribution.summary",
     "ClusteringComparison": "evaluation.transitions",
@@ -86,7 +81,6 @@ _HOMES = {
     "NeuralizedClustering": "network",
     "Report": "report.report",
     "Similarity": "attribution.similarity",
-    "attribute_dataset": "attribution.dataset",
     "batch_function": "attribution.batches",
     "compare_clusterings": "evaluation.transitions",
     "contrast": "attribution.contrasts",
@@ -98,7 +92,6 @@ _HOMES = {
     "moves": "attribution.moves",
     "neuralize": "convert",
     "progress": "common.progress",
-    "read_attributions": "attribution.dataset",
     "save": "common.storage",
     "similarity": "attribution.similarity",
     "to_shap": "attribution.shap_explanation",
