@@ -3,23 +3,21 @@
     torchrun --nproc-per-node 2 examples/distributed.py --quick
     torchrun --nnodes 4 --nproc-per-node 8 ... examples/distributed.py --rows 2000000
 
-Every process makes rows of its own. Together, the processes fit k-means and a threshold tree, and write the
-attributions of all rows to a folder. The first process summarizes the clusters of its own rows. With --quick, it
-also fits the tree to all rows by itself and checks that it is the same tree.
+Every process makes rows of its own. Together, the processes fit k-means and a threshold tree; the first process
+summarizes the clusters of its own rows. With --quick, it also fits the tree to all rows by itself and checks that
+it is the same tree.
 """
 
 from __future__ import annotations
 
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import typer
-from torch.utils.data import DataLoader, Dataset
 
 import neonxc
 from neonxc.models import KernelKMeans
@@ -35,22 +33,8 @@ def rows_of(rank: int, n: int) -> np.ndarray:
     return (centers[own.integers(0, K, n)] + own.normal(size=(n, D))).astype(np.float32)
 
 
-class Rows(Dataset[torch.Tensor]):
-    """A data set of the rows of all processes, interleaved; each process is asked only for its own rows."""
-
-    def __init__(self, own: torch.Tensor, size: int) -> None:
-        self.own, self.size = own, size
-
-    def __len__(self) -> int:
-        return self.size * len(self.own)
-
-    def __getitem__(self, item: int) -> torch.Tensor:
-        return self.own[item // self.size]
-
-
 def main(
     rows: Annotated[int, typer.Option(help="Rows of every process.")] = 200_000,
-    out: Annotated[Path, typer.Option(help="Folder of the attributions.")] = Path("attributions"),
     quick: Annotated[bool, typer.Option(help="Few rows, and a check against one process.")] = False,
 ) -> None:
     """Run the example in the processes that torchrun has started."""
@@ -83,8 +67,6 @@ def main(
     net = neonxc.neuralize(model).to(device).calibrate(X, group=group)
     if rank == 0:
         say(str(neonxc.NEON(net).summary(X)))
-    neonxc.attribute_dataset(net, DataLoader(Rows(X.cpu(), size), batch_size=1000), out)
-    say(f"attributions of {len(neonxc.read_attributions(out).rows)} rows in {out}")
     dist.destroy_process_group()
 
 

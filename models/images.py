@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 __all__ = ["load_image", "to_tensor"]
@@ -17,16 +18,16 @@ __all__ = ["load_image", "to_tensor"]
 LONGEST = 8  # times the shorter side that a resized image may be long
 
 
-def load_image(path: str | os.PathLike[str], size: int | None = None) -> Tensor:
-    """Read an image file.
+def load_image(path: str | os.PathLike[str] | bytes, size: int | None = None) -> Tensor:
+    """Read an image file, or the bytes of one.
 
     The orientation that the camera noted (EXIF) is applied; grey and palette images become RGB; what is
     transparent becomes white. Of an animation the first frame is read.
 
     Parameters
     ----------
-    path : str or path-like
-        A file in any format that Pillow reads.
+    path : str, path-like or bytes
+        A file in any format that Pillow reads, or its contents.
     size : int, optional
         Length of the shorter side after resizing (antialiased, bicubic; the aspect ratio is kept). None: as
         in the file.
@@ -43,11 +44,13 @@ def load_image(path: str | os.PathLike[str], size: int | None = None) -> Tensor:
         longer side of an image to be resized is more than 8 times the shorter one.
     """
     try:
-        with Image.open(path) as file:
+        with Image.open(io.BytesIO(path) if isinstance(path, bytes) else path) as file:
             return to_tensor(ImageOps.exif_transpose(file), size)
     except Exception as error:  # on a damaged file Pillow's decoders raise whatever they stumble over
-        reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"cannot read the image {os.fspath(path)!r}: {reason}") from error
+        unknown = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
+        reason = getattr(error, "strerror", None) or unknown
+        name = f"of {len(path)} bytes" if isinstance(path, bytes) else repr(os.fspath(path))
+        raise ValueError(f"cannot read the image {name}: {reason}") from error
 
 
 def to_tensor(image: NDArray[np.uint8] | Image.Image, size: int | None = None) -> Tensor:

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from neonxc.attribution.batches import batch_function as batch_function
     from neonxc.attribution.contrasts import Contrast as Contrast
     from neonxc.attribution.contrasts import contrast as contrast
-    from neonxc.attribution.dataset import Attributions as Attributions
-    from neonxc.attribution.dataset import attribute_dataset as attribute_dataset
-    from neonxc.attribution.dataset import read_attributions as read_attributions
     from neonxc.attribution.highlighting import highlights as highlights
     from neonxc.attribution.moves import Move as Move
     from neonxc.attribution.moves import Moves as Moves

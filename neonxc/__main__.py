@@ -1,4 +1,4 @@
-"""``python -m neonxc``, and ``torchrun -m neonxc``."""
+"""``python -m neonxc``."""
 
 from neonxc.cli.commands import main
 

@@ -1,5 +1,6 @@
 """Functions of batches that other engines run, and rules that are verified where the data live."""
 
+import io
 import pickle
 import sqlite3
 
@@ -8,11 +9,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
+import torch
+from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine
 
 import neonxc
 from neonxc.data.preparation import prepare
+from neonxc.lrp import presets
+from neonxc.models import FeatureExtractor, to_tensor, vgg_small
 from neonxc.trees import ExShallow
 
 WINE = load_wine(as_frame=True).data.rename(columns=lambda name: name.replace("/", "_"))
@@ -57,6 +62,83 @@ def test_clusters_and_rules_of_batches():
     assert neonxc.batch_function(model)(pa.table(people)).column_names == ["cluster", "logit", "age", "town"]
 
 
+PIXELS = np.random.default_rng(0).integers(0, 256, (5, 16, 20, 3), dtype=np.uint8)
+
+
+def images(pool):
+    """An explainer of clusters of images, or of places in them, and its inputs."""
+    torch.manual_seed(0)
+    features = FeatureExtractor(
+        vgg_small(3).eval(), "features.block3", pool=pool, mean=(0.5,) * 3, std=(0.25,) * 3
+    )
+    x = features.preprocess(torch.stack([to_tensor(one) for one in PIXELS]))
+    net = neonxc.neuralize(KMeans(2, n_init=1, random_state=0).fit(features.points(x).numpy()), x, features)
+    return neonxc.NEON(net, presets.gamma()), x.numpy()
+
+
+def encoded(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def column(kind, x, folder):
+    if kind == "paths":
+        for number, pixels in enumerate(PIXELS):
+            (folder / f"{number}.png").write_bytes(encoded(pixels))
+        return pa.array([str(folder / f"{number}.png") for number in range(len(PIXELS))])
+    if kind == "lists":
+        return pa.array(PIXELS.tolist(), pa.list_(pa.list_(pa.list_(pa.uint8(), 3), 20), 16))
+    if kind == "bytes":
+        return pa.array(map(encoded, PIXELS))
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(PIXELS if kind == "pixels" else x)
+
+
+@pytest.mark.parametrize("pool", ["avg", None])
+@pytest.mark.parametrize("kind", ["bytes", "paths", "pixels", "lists", "inputs"])
+def test_images(kind, pool, tmp_path):
+    neon, x = images(pool)
+    batch = pa.record_batch({"id": pa.array(range(5)), "image": column(kind, x, tmp_path)})
+    expected = {"attribute": neon.attribute(x).sum(1), "heatmaps": neon.heatmaps(x), "predict": None}
+    for what, values in expected.items():
+        function = neonxc.batch_function(neon, what, images="image", keep={"id": pa.int64()})
+        found = pickle.loads(pickle.dumps(function))(batch)
+        assert found.schema.equals(function.schema)
+        assert function(batch.slice(0, 0)).schema.equals(function.schema)
+        assert found["id"].to_pylist() == [*range(5)]
+        np.testing.assert_array_equal(found["cluster"].to_pylist(), neon.net.predict(x))
+        logits = neon.net(torch.from_numpy(x)).amax(1).detach()
+        np.testing.assert_allclose(found["logit"].to_pylist(), logits, rtol=1e-5)
+        if values is not None:
+            np.testing.assert_allclose(found[-1].to_pylist(), values, rtol=1e-5, atol=1e-6)
+
+
+def test_images_of_several_sizes():
+    neon, _ = images("avg")
+    some = [PIXELS[0], PIXELS[1, :12], PIXELS[2], PIXELS[3, :12]]
+    function = neonxc.batch_function(neon, images="image", size=10)
+    found = function(pa.table({"image": pa.array(map(encoded, some))}))
+    for pixels, one in zip(some, found["relevance"].to_pylist(), strict=True):
+        x = neon.net.features.preprocess(to_tensor(pixels, 10))[None]
+        np.testing.assert_allclose(one, neon.attribute(x)[0].sum(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ([encoded(PIXELS[0]), None], "image of row 1 of the batch, id 8: it is null"),
+        ([encoded(PIXELS[0]), b"text"], "row 1 of the batch, id 8: cannot read the image of 4 bytes: its format"),
+        (["none.png", "none.png"], "row 0 of the batch, id 7: cannot read the image 'none.png': No such file"),
+        ([[[[1.0]]], [[[np.nan]]]], r"row 1 .* finite values \[C, H, W\], got float64 \[1, 1, 1\]"),
+        ([{"a": 1}, {"a": 2}], r"row 0 .* got object \[\]"),
+    ],
+)
+def test_images_that_are_broken(broken, message):
+    function = neonxc.batch_function(images("avg")[0], images="image", keep={"id": pa.int64()})
+    with pytest.raises(ValueError, match=message):
+        function(pa.table({"id": [7, 8], "image": pa.array(broken)}))
+
+
 def test_refused():
     with pytest.raises(ValueError, match="what needs one of"):
         neonxc.batch_function(NET, "explain")
@@ -64,6 +146,16 @@ def test_refused():
         neonxc.batch_function(neonxc.neuralize(np.eye(3)))
     with pytest.raises(ValueError, match="several columns of one name"):
         neonxc.batch_function(NET, keep={"alcohol": pa.float64()})
+    with pytest.raises(ValueError, match="heatmaps need images"):
+        neonxc.batch_function(NET, "heatmaps")
+    for model, what in ((NET, "attribute"), (RULES, "rules")):
+        with pytest.raises(ValueError, match="images needs a network with a feature network of images"):
+            neonxc.batch_function(model, what, images="image")
+    neon, x = images("avg")
+    function = neonxc.batch_function(neon, images="image")
+    neon.net.features.pool = None
+    with pytest.raises(ValueError, match="the features need a FeatureExtractor"):
+        function(pa.table({"image": column("inputs", x, None)}))
 
 
 def test_rules_are_verified_where_the_data_live():

@@ -386,7 +386,7 @@ def test_no_command_overwrites_its_input(neonxc_command, wine_csv, tmp_path, mon
     (tmp_path / "csv").symlink_to("r")
     (tmp_path / "link.csv").symlink_to("wine.csv")
     (tmp_path / "twin.csv").hardlink_to(wine_csv)
-    monkeypatch.setattr("neonxc.cli.commands.torchrun_group", lambda: pytest.fail("began"))
+    monkeypatch.setattr("neonxc.cli.photos.extractor", lambda *_: pytest.fail("began"))
     monkeypatch.setattr("neonxc.data.files.read_table", lambda *_, **__: pytest.fail("began"))
     code, _, err = neonxc_command(*args.split())
     assert (code, err.count("\n")) == (2, 1)

@@ -402,7 +402,7 @@ def test_few_and_small_reductions(ranks):
         assert sent < 100_000
 
 
-def run_example(group, folder):
+def run_example(group):
     """The example in this process, which is in its group already; what it prints."""
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
@@ -411,14 +411,13 @@ def run_example(group, folder):
     ):
         import distributed
 
-        distributed.main(rows=0, out=folder, quick=True)
+        distributed.main(rows=0, quick=True)
     return out.getvalue()
 
 
-def test_the_example(ranks, tmp_path):
-    said = results(ranks(run_example, tmp_path / "found"))
+def test_the_example(ranks):
+    said = results(ranks(run_example))
     assert "one process with all rows grows the same tree: True" in said[0]
-    assert "attributions of 6000 rows in " in said[0]
     assert said[1:] == ["", ""]
 
 
@@ -435,4 +434,3 @@ def test_the_example_runs_under_torchrun(tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert "one process with all rows grows the same tree: True" in run.stdout
-    assert "attributions of 4000 rows in attributions" in run.stdout

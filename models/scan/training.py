@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from neonxc.attribution.fingerprint import hash_of, plain_text
 from neonxc.common.modules import unwrapped
 from neonxc.common.numbers import percent
 from neonxc.common.progress import progress_bar
@@ -179,8 +180,8 @@ class Training(nn.Module):
             return
         weights = (model.backbone or nn.Identity()).state_dict()
         settings = {name: plain_text(value) for name, value in model.get_params(deep=False).items()} | {
-            "backbone": f"{type(model.backbone).__name__} {hash_of(None, weights)}",
-            "images": f"{list(self.images.shape)} {hash_of(None, {'images': self.images})}",
+            "backbone": f"{type(model.backbone).__name__} {hash_of(weights)}",
+            "images": f"{list(self.images.shape)} {hash_of({'images': self.images})}",
         }
         self.settings = settings
         if not self.path.exists():
@@ -212,6 +213,23 @@ class Training(nn.Module):
         flat = {f"{i}.{name}": tensor for i, some in moments.items() for name, tensor in some.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write(self.path, KIND, plain, self.state_dict() | flat)
+
+
+def hash_of(values: Mapping[str, Any]) -> str:
+    """Return a hash of named tensors; other values are hashed by their text."""
+    digest = hashlib.sha256()
+    for name, value in sorted(values.items()):
+        if isinstance(value, Tensor):
+            digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        else:
+            digest.update(f"{name} {plain_text(value)}".encode())
+    return digest.hexdigest()[:16]
+
+
+def plain_text(value: Any) -> str:
+    """Return the text of an object without memory addresses, which differ between processes."""
+    return re.sub(" at 0x[0-9a-f]+", "", repr(value))
 
 
 def schedule(done: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -13,13 +14,14 @@ import pyarrow as pa
 import torch
 
 from neonxc.attribution.neon import NEON
+from neonxc.carriers import Backbone
 from neonxc.common.storage import load
 from neonxc.data.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.rules.collection import Rules
 
 loaded = lru_cache(maxsize=8)(load)  # once per process
-What = Literal["attribute", "predict", "rules"]
+What = Literal["attribute", "heatmaps", "predict", "rules"]
 
 
 class BatchFunction:
@@ -33,24 +35,16 @@ class BatchFunction:
         Of the results.
     """
 
-    def __init__(self, model: Any, what: What, keep: pa.Schema) -> None:
-        self.model, self.what, self.keep = model, what, keep
-        fitted: Any = self._fitted()
-        names = getattr(fitted, "feature_names_", None) if what != "rules" else [one.key for one in fitted.columns]
-        if not names or not all(isinstance(name, str) for name in names):
-            raise ValueError("model needs names of columns: fit it to a data frame")
-        self.names = [*names]
-        labels = [*fitted.clusters] if what == "rules" else fitted.classes_.tolist()
-        fields = [*keep, pa.field("cluster", pa.array(labels).type)]
-        if what == "rules":
-            fields.append(pa.field("rule", pa.string()))
+    def __init__(self, model: Any, what: What, keep: pa.Schema, images: str | None, size: int | None) -> None:
+        self.model, self.what, self.keep, self.images, self.size = model, what, keep, images, size
+        fitted = self._fitted()
+        if images is not None:
+            self.names, made = [images], _image_columns(fitted, what)
         else:
-            fields.append(pa.field("logit", pa.float64()))
-        if what == "attribute":
-            fields += [pa.field(name, pa.float64()) for name in fitted.carrier.units]
-        if len({field.name for field in fields}) < len(fields):
-            raise ValueError(f"the results have several columns of one name: {[field.name for field in fields]}")
-        self.schema = pa.schema(fields)
+            self.names, made = _table_columns(fitted, what)
+        self.schema = pa.schema([*keep, *made])
+        if len({*self.schema.names}) < len(self.schema):
+            raise ValueError(f"the results have several columns of one name: {self.schema.names}")
 
     def __call__(self, batch: Any) -> Any:
         """Compute the results of a batch, in the order of its rows.
@@ -63,34 +57,129 @@ class BatchFunction:
         Returns
         -------
         RecordBatch, Table or DataFrame of pandas, as the batch is
+
+        Raises
+        ------
+        ValueError
+            A row is invalid; for images the message names it.
         """
         table = batch if isinstance(batch, pa.Table) else pa.table(batch)
         columns: dict[str, Any] = {name: table[name] for name in self.keep.names}
         if len(table):
-            columns |= self._results(table.select(self.names).to_pandas())
+            columns |= self._results(table) if self.images is None else self._of_images(table)
         made = pa.table({name: columns.get(name, []) for name in self.schema.names}, schema=self.schema)
         if isinstance(batch, pa.RecordBatch):
             arrays = [column.combine_chunks() for column in made.columns]
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return made.to_pandas() if isinstance(batch, pd.DataFrame) else made
 
-    def _results(self, rows: pd.DataFrame) -> dict[str, Any]:
-        fitted = self._fitted()
-        if self.what == "rules":
+    def _results(self, table: pa.Table) -> dict[str, Any]:
+        fitted, rows = self._fitted(), table.select(self.names).to_pandas()
+        if isinstance(fitted, Rules):
             masks = np.stack([as_array(rule.matches(rows)) for rule in fitted.rules])
             texts = np.array([*(rule.text() for rule in fitted.rules), None], dtype=object)
             first = np.where(masks.any(0), masks.argmax(0), len(masks))
             return {"cluster": fitted.predict(rows), "rule": texts[first]}
-        found = clusters_of(fitted, rows)
+        found = clusters_of(fitted.net, rows)
         if self.what == "attribute":
-            found |= {str(name): own.to_numpy() for name, own in NEON(fitted).attribute(rows).items()}
+            found |= {str(name): own.to_numpy() for name, own in fitted.attribute(rows).items()}
         return found
 
-    def _fitted(self) -> Any:
+    def _of_images(self, table: pa.Table) -> dict[str, Any]:
+        neon: Any = self._fitted()
+        inputs = [self._input(table, row, neon.net.features) for row in range(len(table))]
+        alike = defaultdict(list)
+        for row, x in enumerate(inputs):
+            alike[x.shape].append(row)
+        columns: dict[str, Any] = defaultdict(lambda: [None] * len(inputs))
+        for rows in alike.values():
+            x = np.stack([inputs[row] for row in rows])
+            found = clusters_of(neon.net, x)
+            if (found["cluster"].ndim == 3) != pa.types.is_list(self.schema.field("cluster").type):
+                raise ValueError("the features need a FeatureExtractor: pool=None for maps, pool='avg' otherwise")
+            if self.what == "attribute":
+                found["relevance"] = neon.attribute(x).sum(axis=1)
+            elif self.what == "heatmaps":
+                found["heatmaps"] = neon.heatmaps(x)
+            for name, values in found.items():
+                for row, value in zip(rows, values, strict=True):
+                    columns[name][row] = _listed(value)
+        return columns
+
+    def _input(self, table: pa.Table, row: int, features: Any) -> np.ndarray:
+        """Read an image as input [C, H, W] of the feature network."""
+        from neonxc.models import load_image, to_tensor  # depends on this package
+
+        value = table[self.images][row]
+        try:
+            if not value.is_valid:
+                raise ValueError("it is null")
+            given = value.to_numpy() if hasattr(value, "to_numpy") else value.as_py()
+            x = np.asarray(given, _element(value.type) if isinstance(given, list) else None)
+            if isinstance(given, str | bytes):
+                image = load_image(given, self.size)
+            elif x.dtype == np.uint8:
+                image = to_tensor(x, self.size)
+            elif x.ndim == 3 and np.isfinite(x).all():
+                return x
+            else:
+                raise ValueError(f"it needs finite values [C, H, W], got {x.dtype} {list(x.shape)}")
+            return (features.preprocess(image) if hasattr(features, "preprocess") else image).numpy()
+        except (TypeError, ValueError) as error:
+            kept = "".join(f", {name} {table[name][row]}" for name in self.keep.names)
+            raise ValueError(f"{self.images} of row {row} of the batch{kept}: {error}") from error
+
+    def _fitted(self) -> Rules | NEON:
         model = loaded(self.model) if isinstance(self.model, str) else self.model
-        if self.what == "rules" and not isinstance(model, Rules):
-            model = getattr(model, "tree_", model).rules()
-        return model
+        if self.what == "rules":
+            return model if isinstance(model, Rules) else getattr(model, "tree_", model).rules()
+        return model if isinstance(model, NEON) else NEON(model)
+
+
+def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tuple[str, pa.DataType]]]:
+    """Names of the columns of a table that a model needs, and names and types of the results."""
+    if what == "heatmaps":
+        raise ValueError("heatmaps need images, the name of their column")
+    names: list[Any]
+    if isinstance(fitted, Rules):
+        names, labels = [one.key for one in fitted.columns], [*fitted.clusters]
+        made = [("rule", pa.string())]
+    else:
+        names, labels = fitted.net.feature_names_ or [], fitted.net.classes_.tolist()
+        units = fitted.net.carrier.units if what == "attribute" else []
+        made = [(name, pa.float64()) for name in ["logit", *units]]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("model needs names of columns: fit it to a data frame, or pass images")
+    return [*names], [("cluster", pa.array(labels).type), *made]
+
+
+def _image_columns(fitted: Rules | NEON, what: What) -> list[tuple[str, pa.DataType]]:
+    """Names and types of the results of images."""
+    net: Any = None if isinstance(fitted, Rules) else fitted.net
+    if net is None or not isinstance(net.carrier, Backbone) or net.carrier.missing == "word":
+        raise ValueError("images needs a network with a feature network of images")
+    places = 0 if getattr(net.features, "pool", "avg") else 2  # every location of a map has a cluster
+    label = pa.array(net.classes_.tolist()).type
+    made = [("cluster", label, places), ("logit", pa.float64(), places)]
+    if what == "attribute":
+        made.append(("relevance", pa.float32(), 2))
+    elif what == "heatmaps":
+        made.append(("heatmaps", pa.float32(), 3))
+    return [(name, _lists_of(kind, depth)) for name, kind, depth in made]
+
+
+def _lists_of(kind: pa.DataType, depth: int) -> pa.DataType:
+    return _lists_of(pa.list_(kind), depth - 1) if depth else kind
+
+
+def _listed(value: Any) -> Any:
+    """Nested lists whose last level are arrays, which Arrow reads fast."""
+    return [_listed(part) for part in value] if np.ndim(value) > 1 else value
+
+
+def _element(kind: pa.DataType) -> Any:
+    """The type of the numbers in nested lists."""
+    return _element(kind.value_type) if hasattr(kind, "value_type") else kind.to_pandas_dtype()
 
 
 @torch.no_grad()
@@ -102,30 +191,51 @@ def clusters_of(net: NeuralizedClustering, X: Any) -> dict[str, np.ndarray]:
 
 
 def batch_function(
-    model: Any, what: What = "attribute", *, keep: pa.Schema | Mapping[str, pa.DataType] | None = None
+    model: Any,
+    what: What = "attribute",
+    *,
+    keep: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    images: str | None = None,
+    size: int | None = None,
 ) -> BatchFunction:
     """Make a function of batches of rows, for engines that send functions to their processes.
 
     Parameters
     ----------
-    model : NeuralizedClustering, Rules, tree or path
-        A network, or for "rules" the rules of a tree; or the path of a file that :func:`neonxc.save` wrote, which
-        every process reads once. It needs names of columns.
-    what : {"attribute", "predict", "rules"}
-        The results: the cluster of every row, its logit, and the relevance of every column; the cluster and the
-        logit; or the cluster and the text of the first rule that the row meets.
+    model : NeuralizedClustering, NEON, Rules, tree or path
+        A network, or a :class:`NEON` of it with options of its own, or for "rules" the rules of a tree; or the
+        path of a file that :func:`neonxc.save` wrote, which every process reads once. It needs names of columns,
+        unless there are images.
+    what : {"attribute", "heatmaps", "predict", "rules"}
+        The results: the cluster of every row, its logit, and the relevance of every column; for images, the
+        cluster, the logit, and a heatmap for every cluster; the cluster and the logit; or the cluster and the text
+        of the first rule that the row meets.
     keep : pyarrow.Schema or dict of names to pyarrow.DataType, optional
-        Columns that are passed on, such as identifiers.
+        Columns that are passed on, such as identifiers. Errors about an image name them.
+    images : str, optional
+        Column of images, for networks with a feature network of images: tensors, encoded images (bytes, such as
+        PNG or JPEG) or paths. They may differ in size. Arrays [H, W, 3] of uint8 are images like decoded ones,
+        which become inputs by ``features.preprocess`` of a :class:`~neonxc.models.FeatureExtractor`; other tensors
+        [C, H, W] are inputs as they are.
+    size : int, optional
+        Length of the shorter side to which images are resized, as in :func:`neonxc.models.load_image`.
 
     Returns
     -------
     BatchFunction
         Maps a RecordBatch (or a Table or data frame) to results of the type ``schema``. It can be pickled.
 
+    Notes
+    -----
+    The relevance of images is summed over their channels, and comes as the list column ``relevance`` [H, W]
+    (:meth:`NEON.attribute`) or ``heatmaps`` [K, H, W] (:meth:`NEON.heatmaps`), in single precision. If the
+    features are a map, ``cluster`` and ``logit`` are lists [h, w], of all its locations.
+
     Raises
     ------
     ValueError
-        `what` is unknown, the model has no names of columns, or a column would be there twice.
+        `what` is unknown, the model has no names of columns or no feature network for images, or a column would
+        be there twice.
 
     Examples
     --------
@@ -143,4 +253,4 @@ def batch_function(
     if what not in get_args(What):
         raise ValueError(f"what needs one of {list(get_args(What))}, got {what!r}")
     model = os.fspath(model) if isinstance(model, os.PathLike) else model
-    return BatchFunction(model, what, pa.schema(keep or {}))
+    return BatchFunction(model, what, pa.schema(keep or {}), images, size)

@@ -32,10 +32,7 @@ from neonxc.cli.options import (
     creatable,
     existing_path,
     existing_weights,
-    own_device,
     photo_files,
-    torchrun_group,
-    torchrun_rank,
 )
 from neonxc.common.progress import hide, progress
 
@@ -139,17 +136,12 @@ def heatmap(
         )
     if per_photo and mode == "image":
         raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
-    if torchrun_rank():
-        hide()  # the first process shows the bars
     from neonxc.cli import heatmaps, photos  # they load PyTorch
 
-    with torchrun_group() as group:
-        features = photos.extractor(backbone, layer, weights, own_device(device), mode)
-        named, rules = photos.PhotoFiles(files, size, features), photos.composite(composite, features)
-        what = "per photo" if per_photo else mode
-        result = heatmaps.heatmaps(named, clusters, out, features, rules, save, group, what)
-    if not torchrun_rank():
-        _show(result)
+    features = photos.extractor(backbone, layer, weights, device, mode)
+    named, rules = photos.PhotoFiles(files, size, features), photos.composite(composite, features)
+    what = "per photo" if per_photo else mode
+    _show(heatmaps.heatmaps(named, clusters, out, features, rules, save, what))
 
 
 @app.command()

