@@ -18,8 +18,8 @@ from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import NOISE, as_array
 from neonxc.data.table import Table
 from neonxc.head import Head
-from neonxc.head.answer import Answer, rows, unrows
-from neonxc.inputs import inputs_of
+from neonxc.head.answer import Answer, answers, rows, unrows
+from neonxc.inputs import make_inputs
 
 
 class NeuralizedClustering(nn.Module):
@@ -86,7 +86,7 @@ class NeuralizedClustering(nn.Module):
     ) -> None:
         super().__init__()
         self.head = head
-        self.inputs = inputs_of(features, head, feature_names)
+        self.inputs = make_inputs(features, head, feature_names)
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.spread_ = self.fidelity_ = self.fidelity_held_out_ = self.stability_ = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=head.detection.device))
@@ -203,13 +203,21 @@ class NeuralizedClustering(nn.Module):
         ValueError
             If the columns do not match, if values are not finite, or if there are no points.
         """
+        table, labels, _ = self.decided(X)
+        return table.labels(labels)
+
+    @torch.no_grad()
+    def decided(self, X: Any, logits: bool = False) -> tuple[Table, np.ndarray, np.ndarray | None]:
+        """Read inputs, and compute the labels [N, ...] of their points and, if asked for, the logits of these."""
         table = self.inputs.read(X)
-        labels = []
+        labels, values = [], []
         for block in self.inputs.blocks(table.tensor):
             a = self.inputs.features(table.tensor[block])
-            assigned = torch.cat([self.head.assign(rows(a)[part]) for part in self.head.blocks(rows(a))])
-            labels.append(self.classes_[assigned.cpu().numpy()].reshape(a.shape[0], *a.shape[2:]))
-        return table.labels(np.concatenate(labels))
+            each, shape = [*answers(self.head, a)], (a.shape[0], *a.shape[2:])
+            labels.append(self.classes_[torch.cat([answer.assigned for answer in each]).cpu().numpy()].reshape(shape))
+            if logits:
+                values.append(torch.cat([answer.logit for answer in each]).double().cpu().numpy().reshape(shape))
+        return table, np.concatenate(labels), np.concatenate(values) if logits else None
 
     def calibrate(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neonxc.inputs import inputs_of
+from neonxc.inputs import make_inputs
 from neonxc.inputs.sentences import Sentences
 from neonxc.inputs.words import Words
 
@@ -11,5 +11,5 @@ from .vectors import WordVectors
 
 __all__ = ["SentenceEncoder", "WordVectors"]
 
-inputs_of.register(WordVectors, lambda vectors, head=None, names=None: Words(head, names, vectors))
-inputs_of.register(SentenceEncoder, lambda encoder, head=None, names=None: Sentences(head, names, encoder))
+make_inputs.register(WordVectors, lambda vectors, head=None, names=None: Words(head, names, vectors))
+make_inputs.register(SentenceEncoder, lambda encoder, head=None, names=None: Sentences(head, names, encoder))

@@ -11,10 +11,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import torch
 
 from neonxc.attribution.neon import NEON
-from neonxc.carriers import Backbone
 from neonxc.common.storage import load
 from neonxc.data.inputs import as_array
 from neonxc.network import NeuralizedClustering
@@ -146,7 +144,7 @@ def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tu
         made = [("rule", pa.string())]
     else:
         names, labels = fitted.net.feature_names_ or [], fitted.net.classes_.tolist()
-        units = fitted.net.carrier.units if what == "attribute" else []
+        units = fitted.net.inputs.units if what == "attribute" else []
         made = [(name, pa.float64()) for name in ["logit", *units]]
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("model needs names of columns: fit it to a data frame, or pass images")
@@ -156,7 +154,7 @@ def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tu
 def _image_columns(fitted: Rules | NEON, what: What) -> list[tuple[str, pa.DataType]]:
     """Names and types of the results of images."""
     net: Any = None if isinstance(fitted, Rules) else fitted.net
-    if net is None or not isinstance(net.carrier, Backbone) or net.carrier.missing == "word":
+    if net is None or not net.inputs.has_heatmaps:
         raise ValueError("images needs a network with a feature network of images")
     places = 0 if getattr(net.features, "pool", "avg") else 2  # every location of a map has a cluster
     label = pa.array(net.classes_.tolist()).type
@@ -182,12 +180,11 @@ def _element(kind: pa.DataType) -> Any:
     return _element(kind.value_type) if hasattr(kind, "value_type") else kind.to_pandas_dtype()
 
 
-@torch.no_grad()
 def clusters_of(net: NeuralizedClustering, X: Any) -> dict[str, np.ndarray]:
-    """The ``cluster`` of every row, and its ``logit``, which is the largest, block by block."""
-    tensor = net.batch(X).tensor
-    logits = [net(tensor[part]).amax(dim=1).double().cpu() for part in net.carrier.blocks(tensor)]
-    return {"cluster": net.predict(X), "logit": torch.cat(logits).numpy()}
+    """The ``cluster`` of every row, and its ``logit``, which is the largest."""
+    _, labels, logits = net.decided(X, logits=True)
+    assert logits is not None
+    return {"cluster": labels, "logit": logits}
 
 
 def batch_function(

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from neonxc.attribution.neon import NEON
-from neonxc.carriers import Columns
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import dense
@@ -36,7 +34,7 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
         vectorizer).
     X : array, data frame, tensor, sparse matrix or sequence of str
         The points that were explained.
-    target : int or sequence [N], optional
+    target : label or sequence [N] of labels, optional
         The `target` given to :meth:`NEON.attribute`. Default: each point's own cluster. With a competitor, the
         relevance is that of a contrast, and the base values are the rest of the target's logit.
 
@@ -56,20 +54,14 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
         from shap import Explanation
     except ImportError:
         raise ImportError('to_shap needs shap: pip install "neonxc[shap]"') from None
-    carrier = net.carrier
-    if not isinstance(carrier, Columns):
+    if net.features is not None:
         raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
-    batch, neon = carrier.stored(X), NEON(net)
-    stored = batch.tensor
-    values, names = as_array(relevance), list(carrier.units)
-    if values.shape != (len(stored), len(names)):
-        raise ValueError(f"relevance needs shape {(len(stored), len(names))}, got {values.shape}")
-
-    def logit(x: Tensor, target: Any) -> Tensor:
-        return neon.decisions.logit(x, neon.decisions.columns(x, target)[0])
-
-    base = as_array(neon._in_blocks(batch, logit, target=target)) - values.sum(axis=1)
-    return Explanation(values, base_values=base, data=_data(X, stored), feature_names=names)
+    table, names = net.inputs.read(X), list(net.inputs.units)
+    values = as_array(Table.read(relevance, name="relevance").aligned(table.names or net.inputs.names, table).data)
+    if values.shape != (len(table.tensor), len(names)):
+        raise ValueError(f"relevance needs shape {(len(table.tensor), len(names))}, got {values.shape}")
+    base = as_array(NEON(net).logits_and_sums(table, target, lambda logit, _: logit)) - values.sum(axis=1)
+    return Explanation(values, base_values=base, data=_data(X, table.tensor), feature_names=names)
 
 
 def _data(X: Any, stored: Any) -> np.ndarray:

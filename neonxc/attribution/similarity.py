@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.carriers import Backbone, Record, carrier_of
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
-from neonxc.data.table import Table
+from neonxc.inputs import Inputs, make_inputs
+from neonxc.inputs.backbone import Propagating
+from neonxc.inputs.base import Run
 from neonxc.lrp import Composite
 
 
@@ -125,34 +126,32 @@ def similarity(
     if not isinstance(encoder, nn.Module):
         raise TypeError(f"encoder needs a network, got {type(encoder).__name__}")
     a, b = ([one] if isinstance(one, str) else one for one in (a, b))
-    device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
-    carrier: Any = carrier_of(encoder, None, None, device)
-    if not isinstance(carrier, Backbone):
+    inputs = make_inputs(encoder)
+    if not isinstance(inputs, Propagating):
         raise TypeError(f"encoder needs a network that LRP explains, got {type(encoder).__name__}")
-    carrier.composite = composite
-    texts = carrier.missing == "word"
+    texts = inputs.in_texts
     if matrix and not texts:
         raise ValueError("matrix is for texts; similarity explains images by two heatmaps")
-    tables: tuple[Table, Table] = (carrier.stored(a), carrier.stored(b))
+    tables = inputs.read(a), inputs.read(b)
     n = len(tables[0].tensor)
     if len(tables[1].tensor) != n:
         raise ValueError(f"a and b need equally many inputs, got {n} and {len(tables[1].tensor)}")
-    mean = _mean(carrier, background)
+    mean = _mean(inputs, background)
     found: list[tuple[Tensor, ...]] = []
     joint: list[np.ndarray] = []
-    blocks = [*carrier.blocks(max((table.tensor for table in tables), key=lambda x: x.shape[1:].numel()))]
+    blocks = [*inputs.blocks(max((table.tensor for table in tables), key=lambda x: x.shape[1:].numel()))]
     for block in progress_bar(blocks, desc="similarity", disable=len(blocks) < 2):
-        records = [carrier.record(table.tensor[block], several=matrix) for table in tables]
-        units = [_unit(record.features) for record in records]
-        sides = (_relevance(record, other - mean) for record, other in zip(records, reversed(units), strict=True))
+        runs = [inputs.run(table.tensor[block], composite, several=matrix) for table in tables]
+        units = [_unit(run.features) for run in runs]
+        sides = (_relevance(run, (other - mean)[None])[0] for run, other in zip(runs, reversed(units), strict=True))
         found.append(((units[0] * units[1]).sum(1), *sides))
         if matrix:
-            joint += _pairs(*records)
+            joint += _pairs(*runs)
     cosine, *relevance = (torch.cat(parts) for parts in zip(*found, strict=True))
     of_a, of_b = (table.restore(part) for table, part in zip(tables, relevance, strict=True))
     if not texts:
         return Similarity(cosine.cpu().numpy(), of_a, of_b)
-    one, other = (carrier.module.tokenize(some) for some in (a, b))
+    one, other = (encoder.tokenize(side) for side in (a, b))
     cut = [own[: len(row), : len(column)] for own, row, column in zip(joint, one, other, strict=bool(joint))]
     return Similarity(cosine.cpu().numpy(), of_a, of_b, one, other, cut if matrix else None)
 
@@ -167,24 +166,24 @@ def _unit(features: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _mean(carrier: Any, background: Any) -> Tensor | float:
+def _mean(inputs: Inputs, background: Any) -> Tensor | float:
     """Mean of the unit embeddings of a background; 0 without one."""
     if background is None:
         return 0.0
-    parts = [_unit(carrier.features(x)) for x in carrier.parts(background)]
-    return torch.cat(parts).mean(0)
+    return torch.cat([_unit(inputs.features(x)) for x in inputs.parts(background)]).mean(0)
 
 
-def _relevance(record: Any, slope: Tensor) -> Tensor:
-    """Relevance of inputs for the product of their unit embeddings with the rows of `slope` [N, d]."""
-    lengths = record.features.detach().norm(dim=1, keepdim=True)
-    return record.propagated(slope / lengths.clamp(min=torch.finfo(slope.dtype).tiny))
+def _relevance(run: Run, slopes: Tensor) -> Tensor:
+    """Relevance [S, N, ...] of inputs for the products of their unit embeddings with rows of `slopes` [S, N, d]."""
+    lengths = run.features.detach().norm(dim=1, keepdim=True)
+    return run.back(slopes / lengths.clamp(min=torch.finfo(slopes.dtype).tiny))
 
 
-def _pairs(one: Record, other: Record) -> list[np.ndarray]:
+def _pairs(one: Run, other: Run) -> list[np.ndarray]:
     """Relevance of all pairs of words: products of their relevance for each feature, summed over the features."""
     both = []
-    for record in (one, other):
-        basis = torch.eye(record.features.shape[1]).to(record.features)
-        both.append(torch.stack([_relevance(record, row.expand_as(record.features)) for row in basis]))
+    for run in (one, other):
+        n, d = run.features.shape
+        basis = torch.eye(d).to(run.features)[:, None].expand(d, n, d)
+        both.append(_relevance(run, basis))
     return [*torch.einsum("dni,dnj->nij", *both).cpu().numpy()]

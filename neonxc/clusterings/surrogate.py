@@ -19,7 +19,7 @@ from neonxc.data.inputs import as_labels
 from neonxc.data.table import Table
 from neonxc.head import Head, centroid_head
 from neonxc.head.detection import Preprocessing
-from neonxc.inputs import inputs_of
+from neonxc.inputs import make_inputs
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.encoding import Encoding
 
@@ -189,7 +189,7 @@ def clustered_points(table: Table, given: Any) -> Tensor:
     if encoded and table.is_tensor:
         raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
     if given.features is not None:
-        table = Table(torch.cat([*inputs_of(given.features).points(table)]).double())
+        table = Table(torch.cat([*make_inputs(given.features).points(table)]).double())
     if given.steps:
         pipeline = Pipeline(given.steps)
         named = encoded or (table.names and hasattr(pipeline, "feature_names_in_"))

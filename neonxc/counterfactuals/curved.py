@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
+from neonxc.counterfactuals.geometry import compared, pieces_of
 from neonxc.counterfactuals.pieces import COPIES, half_spaces
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.search import Found, Nodes, search
 from neonxc.counterfactuals.task import Task
-from neonxc.head import Head, Noise
+from neonxc.head import Head
 
 STEPS = 100
 TOLERANCE = 1e-6
@@ -36,16 +37,12 @@ class Curved:
     Parameters
     ----------
     head : Head
-    noise : Noise or None
-        If given, points of the target may not be noise either.
     """
 
-    def __init__(self, head: Head, noise: Noise | None) -> None:
-        self.head, self.noise, self.pieces = head, noise, head.pieces()
-        points = head.detection.references.double()
-        cluster = head.assign(points)
-        kept = slice(None) if noise is None else ~noise(head, points)
-        self.known, self.cluster = points[kept], cluster[kept]
+    def __init__(self, head: Head) -> None:
+        self.head, self.pieces = head, pieces_of(head)
+        self.known = head.detection.references.double()
+        self.cluster = head.assign(self.known)
         width = (self.pieces.signs.shape[1] + KNOWN) * head.n_features + (4 + LINEARIZED) * head.detection.width
         self.room = at_once(8 * COPIES * width, points.device)
 
@@ -65,13 +62,9 @@ class Curved:
         return found._replace(exact=torch.zeros_like(found.exact))
 
     def contrasts(self, task: Task, point: Tensor, piece: Tensor, u: Tensor) -> Tensor:
-        """Contrasts [m, L] of points after changes [m, d]: positive inside their pieces and not noise."""
+        """Contrasts [m, L] of points after changes [m, d]: positive inside their pieces."""
         y = task.x[point] + u * task.spread
-        found = self.pieces.contrasts(self.head.compared(y), piece)
-        if self.noise is None:
-            return found
-        cluster = self.pieces.cluster[piece]
-        return torch.cat([found, self.noise.margin(self.head, y).gather(1, cluster[:, None])], dim=1)
+        return self.pieces.contrasts(compared(self.head, y), piece)
 
     def _known_points(self, task: Task, nodes: Nodes) -> Tensor:
         """Changes [m, k, d] to the nearest known points of the target, clamped to the box; else zeros."""

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot, pad
+from torch.nn.functional import one_hot
 
 from neonxc.common.arguments import check_whole
 from neonxc.counterfactuals.curved import Curved
+from neonxc.counterfactuals.geometry import slopes_of
 from neonxc.counterfactuals.pieces import Boxes, Polyhedra
 from neonxc.counterfactuals.result import Counterfactual
 from neonxc.counterfactuals.search import Found
-from neonxc.counterfactuals.space import space_of
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import NOISE, as_array
+from neonxc.data.inputs import as_array
+from neonxc.head.answer import answers
 from neonxc.head.competition import Path
 from neonxc.network import NeuralizedClustering, check_network
 
@@ -120,14 +120,13 @@ def counterfactual(
     True
     """
     check_network(net, "counterfactual")
-    if net.features is not None:
-        raise ValueError("counterfactual needs a network on raw columns, this one has a feature network")
-    batch = net.batch(x)
-    space = space_of(net, batch)
-    given, device = batch.tensor, batch.tensor.device
-    own = _columns(net, given)
-    goal, wanted = _targets(net, target, given, own)
-    low, high = bounds_of(bounds, space).to(device)
+    table = net.batch(x)
+    space = net.inputs.space(table)
+    given, device = table.tensor, table.tensor.device
+    own, logits = _decided(net, given)
+    goal, wanted = _targets(net, target, logits, own)
+    ends, limits = bounds_of(bounds, space)
+    low, high = ends.to(device)
     if columns is not None:
         check_whole("columns", columns)
     still = (mask(fixed, space, "fixed") | space.still).to(device)
@@ -145,14 +144,16 @@ def counterfactual(
     )
     outside = ((given < low.to(given)) | (given > high.to(given))).any(dim=1)
 
+    def written(after: Tensor) -> Any:
+        return net.inputs.write(after.to(given.dtype), table, limits)
+
     def reached(after: Tensor) -> Tensor:
-        return _columns(net, net.batch(space.points(after.to(given.dtype))).tensor)
+        return _decided(net, net.batch(written(after)).tensor)[0]
 
     found = _nearest(net, task, own, outside, reached)
     after = found.points.to(given.dtype)
-    points = space.points(after)
+    points = written(after)
     goal = torch.where(found.found, reached(found.points), goal)
-    classes = np.append(net.classes_, NOISE) if net.noise is not None else net.classes_
     return Counterfactual(
         points,
         space.changes(after),
@@ -162,7 +163,7 @@ def counterfactual(
         bool(found.exact.all()),
         found.converged.cpu().numpy(),
         net.classes_[goal.cpu().numpy()],
-        classes[own.cpu().numpy()],
+        net.classes_[own.cpu().numpy()],
         (space.raw(given), space.raw(after)),
         ((found.points - task.x) / task.spread).cpu().numpy(),
         space.encoded_names,
@@ -171,14 +172,14 @@ def counterfactual(
 
 def is_curved(net: NeuralizedClustering) -> bool:
     """Whether the boundaries of the clusters are curved, so that counterfactuals are local minima."""
-    return net.head.slopes() is None or net.noise is not None
+    return slopes_of(net.head) is None
 
 
 def region_of(net: NeuralizedClustering) -> Region:
     """Return the geometry of a network's clusters: boxes, polyhedra, or regions with curved boundaries."""
-    head, slopes = net.head, net.head.slopes()
-    if slopes is None or is_curved(net):
-        return Curved(head, net.noise)
+    head, slopes = net.head, slopes_of(net.head)
+    if slopes is None:
+        return Curved(head)
     edges = head.detection.edges() if isinstance(head.competition, Path) else None
     return Polyhedra(head, slopes) if edges is None else Boxes(head, edges)
 
@@ -222,31 +223,24 @@ def _nearest(
     return result
 
 
-def _columns(net: NeuralizedClustering, x: Tensor) -> Tensor:
-    """The column [n] of each point's cluster; K for noise."""
-    column = net.assign(x)
-    return column if net.noise is None else torch.where(net.outside(x), net.head.n_clusters, column)
+def _decided(net: NeuralizedClustering, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The position [n] of each point's cluster, and the logits [n, K]."""
+    each = [*answers(net.head, x)]
+    return torch.cat([answer.assigned for answer in each]), torch.cat([answer.logits for answer in each])
 
 
-def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """The columns [n] of the target labels, by default the runner-up, and the mask [n, K + 1] of targets.
+def _targets(net: NeuralizedClustering, target: Any, logits: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """The positions [n] of the target labels, by default the runner-up, and the mask [n, K] of targets.
 
     By default, these are all other clusters if the network is a tree, where the logits of runners-up are equal.
     """
-    K = net.head.n_clusters
+    n, K = logits.shape
     if target is None:
         other = own[:, None] != torch.arange(K, device=own.device)
-        logits = net.carrier.each(x, lambda _, part: net.head(part))
-        found = torch.where(other, logits, -torch.inf).argmax(dim=1)
-        if isinstance(net.head.competition, Path):
-            return found, pad(other, (0, 1))
-        return found, one_hot(found, K + 1).bool()
+        goal = torch.where(other, logits, -torch.inf).argmax(dim=1)
+        return goal, other if isinstance(net.head.competition, Path) else one_hot(goal, K).bool()
     labels = as_array(target)
-    if labels.shape not in ((), (1,), (len(x),)):
-        raise ValueError(f"target needs one label or one per point ({len(x)}), got shape {list(labels.shape)}")
-    at = pd.Index(net.classes_).get_indexer(labels.ravel())
-    if (at < 0).any():
-        unknown = labels.ravel()[at < 0][:1].tolist()
-        raise ValueError(f"target needs labels among the clusters {net.classes_.tolist()}, got {unknown[0]!r}")
-    found = torch.as_tensor(at, device=x.device).expand(len(x))
-    return found, one_hot(found, K + 1).bool()
+    if labels.shape not in ((), (1,), (n,)):
+        raise ValueError(f"target needs one label or one per point ({n}), got shape {list(labels.shape)}")
+    goal = torch.as_tensor(net.positions(labels), device=own.device).expand(n)
+    return goal, one_hot(goal, K).bool()

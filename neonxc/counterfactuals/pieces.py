@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
+from neonxc.counterfactuals.geometry import compared, pieces_of
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.search import MOST_NODES, MOST_NUMBERS, Found, Nodes, search
 from neonxc.counterfactuals.task import Task
@@ -26,16 +27,16 @@ class Polyhedra:
     ----------
     head : Head
     slopes : Tensor [M, d]
-        From :meth:`~neonxc.head.Head.slopes`.
+        From :func:`~neonxc.counterfactuals.geometry.slopes_of`.
     """
 
     def __init__(self, head: Head, slopes: Tensor) -> None:
-        self.head, self.values, self.pieces = head, slopes.double(), head.pieces()
+        self.head, self.values, self.pieces = head, slopes.double(), pieces_of(head)
         self.room = at_once(8 * COPIES * (slopes.numel() + len(self.pieces.cluster)), slopes.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
         """Find the nearest points that are inside a piece of the target by a margin [n], in units of `spread`."""
-        values = self.head.compared(task.x)
+        values = compared(self.head, task.x)
         slopes = self.values * task.spread
         point, piece = task.wanted[:, self.pieces.cluster].nonzero(as_tuple=True)
 

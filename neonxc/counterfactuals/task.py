@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from neonxc.common.arguments import similar
-from neonxc.counterfactuals.space import Space
 from neonxc.data.inputs import as_array, spreads
+from neonxc.inputs.space import Space
 from neonxc.network import NeuralizedClustering
 
 SOME = 20  # number of column names in a message
@@ -28,7 +28,7 @@ class Task:
         The points.
     dtype : torch.dtype
         The dtype in which the points were given and are returned.
-    wanted : Tensor [n, K + 1] of bool
+    wanted : Tensor [n, K] of bool
         The clusters that are targets of each point; it has to reach one of them.
     spread : Tensor [d] of float64
         Units of the changes.
@@ -98,8 +98,10 @@ def mask(value: Any, space: Space, name: str) -> Tensor:
     return result
 
 
-def bounds_of(bounds: Any, space: Space) -> Tensor:
-    """Return the lower and upper bounds [2, D] of the head's columns in float64; infinite where there are none.
+def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, dict[int, tuple[float, float]]]:
+    """Return lower and upper bounds [2, D] of the head's columns in float64, and those of the user's columns.
+
+    The first are infinite where there are none; the second are by position.
 
     Raises
     ------
@@ -110,11 +112,12 @@ def bounds_of(bounds: Any, space: Space) -> Tensor:
     result = [[space.apply(place, end) for end in ends] for place in range(len(space.still))]
     if bounds is not None and not isinstance(bounds, Mapping):
         raise ValueError(f"bounds needs a dict of columns to (low, high), got {type(bounds).__name__}")
+    given: dict[int, tuple[float, float]] = {}
     for column, pair in (bounds or {}).items():
         at = position(column, space.names, "bounds")
         (place,) = space.places(at, "bounds")
         try:
-            low, high = (end if given is None else float(given) for end, given in zip(ends, pair, strict=True))
+            low, high = (end if value is None else float(value) for end, value in zip(ends, pair, strict=True))
         except (TypeError, ValueError):
             low = high = np.nan
         if not low <= high:
@@ -123,8 +126,8 @@ def bounds_of(bounds: Any, space: Space) -> Tensor:
                 f"got {pair!r}"
             )
         result[place] = [space.apply(place, end) for end in (low, high)]
-        space.bounds[at] = low, high
-    return torch.tensor(result, dtype=torch.float64).T
+        given[at] = low, high
+    return torch.tensor(result, dtype=torch.float64).T, given
 
 
 def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:

@@ -273,6 +273,33 @@ class Table:
             rows = torch.as_tensor(rows, device=X.device) if self.is_tensor else rows
         return Table(X[rows], self.name)
 
+    def aligned(self, names: Sequence[str] | None, like: Table) -> Table:
+        """Return the same rows and columns in the order of other ones, if both have names; else by position.
+
+        Parameters
+        ----------
+        names : sequence of str or None
+            Names of the columns that are wanted.
+        like : Table
+            Its index is the order of the rows.
+
+        Raises
+        ------
+        ValueError
+            Other names of columns, or another index.
+        """
+        table = self
+        if names is not None and table.names is not None and table.width == len(names):
+            if missing := [name for name in names if name not in table.names]:
+                raise ValueError(f"{self.name} has no column {missing}; its columns are those of X: {list(names)}")
+            table = table.select([table.names.index(name) for name in names])
+        if table.index is None or like.index is None or table.index.equals(like.index):
+            return table
+        if len(table) != len(like) or not (table.index.is_unique and like.index.is_unique):
+            return table
+        places = table.index.get_indexer(like.index)
+        return table.take(places) if (places >= 0).all() else table
+
     def blocks(self, bytes_per_row: int) -> Iterator[Table]:
         """Yield the points in blocks that fit into memory."""
         return map(self.take, blocks(len(self), bytes_per_row))

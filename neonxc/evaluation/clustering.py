@@ -237,10 +237,10 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     from neonxc.convert import neuralize
 
     check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")
-    columns, units = net.carrier.columns(X), net.carrier.units
+    columns, units = net.inputs.columns(X), net.inputs.units
     other = neuralize(tree, columns)
-    if len(other.carrier.units) != len(units):
-        raise ValueError(f"the tree has {len(other.carrier.units)} columns, the network {len(units)}")
+    if len(other.inputs.units) != len(units):
+        raise ValueError(f"the tree has {len(other.inputs.units)} columns, the network {len(units)}")
     ours, theirs = NEON(net).summary(X, 0), NEON(other).summary(columns, 0)
     network, of_tree = (
         _shares(pd.DataFrame(found.relevance, found.classes, units).reindex(ours.classes, fill_value=0.0))

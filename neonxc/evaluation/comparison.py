@@ -14,20 +14,21 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neonxc.carriers.groups import groups_of
 from neonxc.common.arguments import check_whole, similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
+from neonxc.data.table import Table
 from neonxc.evaluation.flipping import (
     Flipping,
     fixed_seed,
-    inputs_of,
-    pixel_flipping,
+    flipped,
     relevance_of_inputs,
     targets_of,
 )
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer, missing_as
 from neonxc.evaluation.methods import Method, default_methods, nca, neon, neon_with, word_methods
+from neonxc.inputs import Inputs, inputs_of
+from neonxc.inputs.groups import groups_of
 from neonxc.network import NeuralizedClustering, check_network
 
 
@@ -143,7 +144,8 @@ def compare(
     X : array, frame or tensor [N, ...]
     methods : sequence of str or callable, or dict of str to callable or array, optional
         Names of default methods and functions of your own; or a dict of names and functions, whose values may also
-        be relevance shaped like X. A function takes (net, x, target), x a tensor and target the columns [N], and
+        be relevance shaped like X. A function takes (net, x, target), x a tensor and target the positions [N] of the
+        clusters among the outputs, as captum's methods take them (``net.classes_[target]`` are their labels), and
         returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`; for
         texts, those that need no gradient.
     imputer : Imputer, optional
@@ -186,8 +188,9 @@ def compare(
     if not isinstance(net, nn.Module):
         raise TypeError(f"net needs a network, got a {type(net).__name__}; neonxc.neuralize(model, X) makes one")
     check_imputer(imputer)
-    every = inputs_of(net, X)
-    imputer = imputer or default_imputer(net, every)
+    inputs, table = inputs_of(net), inputs_of(net).dense(X)
+    every: Tensor = table.tensor
+    imputer = default_imputer(inputs, every) if imputer is None else imputer.read_by(inputs)
     seed = fixed_seed(random_state)
     check_whole("points", points, optional=True)
     rows = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[:points].sort().values
@@ -196,10 +199,10 @@ def compare(
     superpixels = groups.ndim > 1
     groups = groups[rows.to(groups.device)] if superpixels else groups
     defaults: dict[str, Method] = {}
-    needs_baseline = not isinstance(methods, Mapping) and missing_as(net, x) != "word"
+    needs_baseline = not isinstance(methods, Mapping) and missing_as(inputs, x) != "word"
     known = None
     if needs_baseline:
-        value, known = _baseline(baseline, net, every)
+        value, known = _baseline(baseline, inputs, every)
         defaults = default_methods(imputer, None if superpixels else groups, baseline=value, known=known)
     elif baseline is not None:
         raise ValueError("baseline is for the default methods of tables and images")
@@ -210,38 +213,39 @@ def compare(
         known = None
     with torch.no_grad():
         own = targets_of(net, x, None) if target is None else targets_of(net, every, target)[rows.to(x.device)]
-    options: dict[str, Any] = {"target": own, "steps": steps, "random_state": seed}
-    options["groups"] = groups.reshape(x.shape if superpixels else x.shape[1:])
     results, backwards, seconds = {}, {}, {}
     for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
         start = time.perf_counter()
         if callable(method):
             relevance = _relevance_of(name, method, net, x, own)
         else:
-            relevance = relevance_of_inputs(net, method, f"methods[{name!r}]")
+            relevance = relevance_of_inputs(inputs, method, table, f"methods[{name!r}]")
             if len(relevance) != len(every):
                 raise ValueError(
                     f"methods[{name!r}] needs one entry per row of X, {len(every)}, got {len(relevance)}"
                 )
             relevance = relevance[rows.to(relevance.device)]
         seconds[name] = time.perf_counter() - start
-        results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
-        backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
+        relevance = Table.read(relevance, name=f"methods[{name!r}]").tensor.to(x.device)
+        results[name], backwards[name] = (
+            flipped(net, x, relevance, imputer, repeats, groups, own, "insert", order, steps, seed)
+            for order in ("most", "least")
+        )
     return Comparison(results, backwards, seconds, known, rows.numpy(), (len(every), int(groups.max()) + 1))
 
 
-def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
+def _baseline(baseline: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, str]:
     """Return the value of a missing feature, shaped like one input (None for zeros), and its name."""
     if baseline is None:
-        baseline = "mean" if missing_as(net, x) == "draw" else "zero"
+        baseline = "mean" if missing_as(inputs, x) == "draw" else "zero"
     if isinstance(baseline, str):
         if baseline not in ("mean", "zero"):
             raise ValueError(f'baseline needs "mean", "zero" or an array like one input, got {baseline!r}')
         return (x.mean(0) if baseline == "mean" else None), baseline
-    value = (baseline if isinstance(baseline, Tensor) else torch.tensor(np.array(baseline))).to(x)
-    if value.shape != x.shape[1:]:
-        raise ValueError(f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape)}")
-    return value, "given"
+    value = inputs.baseline(baseline, "baseline")
+    if value.shape[1:] != x.shape[1:]:
+        raise ValueError(f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape[1:])}")
+    return value[0].to(x), "given"
 
 
 def _selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
@@ -402,8 +406,8 @@ def calibrate_by_flipping(
     tried = np.unique(np.asarray(factors, dtype=float))
     if not tried.size or not ((tried > 0) & (tried < math.inf)).all():
         raise ValueError(f"factors needs numbers > 0, got {factors!r}")
-    x = inputs_of(net, X)
-    imputer = imputer or default_imputer(net, x)
+    x: Tensor = net.batch(X).tensor
+    imputer = default_imputer(net.inputs, x) if imputer is None else imputer.read_by(net.inputs)
     heuristic = net.heuristic_beta(x)
     if not 0 < heuristic < math.inf:
         raise ValueError(
@@ -412,10 +416,10 @@ def calibrate_by_flipping(
     betas = heuristic * tried
     with torch.no_grad():
         target = targets_of(net, x, None)
-    options: dict[str, Any] = {"groups": groups, "target": target, "random_state": fixed_seed(random_state)}
-    areas = []
+    areas, groups, seed = [], groups_of(net, groups, x), fixed_seed(random_state)
     for beta in progress_bar(betas, desc="betas"):
         relevance = neon_with(beta=float(beta))(net, x, target)
-        areas.append(pixel_flipping(net, x, relevance, imputer, repeats, **options).auc_per_input)
+        found = flipped(net, x, relevance, imputer, repeats, groups, target, "insert", "most", None, seed)
+        areas.append(found.auc_per_input)
     best = max(range(len(betas)), key=lambda i: (areas[i].mean(), -abs(math.log(tried[i]))))
     return Calibration(float(betas[best]), tried, betas, np.stack(areas))

@@ -13,12 +13,13 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from neonxc.carriers.groups import groups_of
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
-from neonxc.common.targets import as_columns
+from neonxc.common.targets import as_positions
 from neonxc.data.table import Table
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer
+from neonxc.inputs import Inputs, inputs_of
+from neonxc.inputs.groups import groups_of
 from neonxc.network import NeuralizedClustering
 
 
@@ -86,8 +87,8 @@ def pixel_flipping(
         all places of a channel; a number: patches of so many pixels, squared; or group numbers from 0 to G - 1
         shaped like one input, or like X (superpixels).
         The relevance of a group is the sum over its features.
-    target : int or array [N], optional
-        Column of the cluster; default: each input's own.
+    target : label or array [N] of labels, optional
+        Label of the cluster (for another network, the number of its output); default: each input's own.
     mode : {"insert", "remove"}
         Start from nothing and add features, or from the input and take them away.
     order : {"most", "least"}
@@ -112,20 +113,41 @@ def pixel_flipping(
     check_whole("repeats", repeats)
     check_whole("steps", steps, optional=True)
     check_imputer(imputer)
-    x = inputs_of(net, X)
-    groups = groups_of(net, groups, x).expand(len(x), -1)
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    inputs, table = inputs_of(net), inputs_of(net).dense(X)
+    x: Tensor = table.tensor
+    values = relevance_of_inputs(inputs, relevance, table)
+    imputer = default_imputer(inputs, x) if imputer is None else imputer.read_by(inputs)
+    positions = targets_of(net, x, target)
+    groups = groups_of(net, groups, x)
+    return flipped(net, x, values, imputer, repeats, groups, positions, mode, order, steps, fixed_seed(random_state))
+
+
+@torch.no_grad()
+def flipped(
+    net: nn.Module,
+    x: Tensor,
+    relevance: Tensor,
+    imputer: Imputer,
+    repeats: int,
+    groups: Tensor,
+    target: Tensor,
+    mode: str,
+    order: str,
+    steps: int | None,
+    seed: int,
+) -> Flipping:
+    """:func:`pixel_flipping` of what a network computes on; targets are positions, groups as of `groups_of`."""
+    groups = groups.expand(len(x), -1)
     number = int(groups.max()) + 1
-    imputer = imputer or default_imputer(net, x)
     ends = np.unique(np.round(np.linspace(0, number, (steps or number) + 1)).astype(int))
-    flipped_in = _flipping_steps(net, relevance, x, groups, ends, order)
+    flipped_in = _flipping_steps(relevance, x, groups, ends, order)
 
     def known(rows: slice, some: Tensor) -> Tensor:
         flipped = flipped_in[rows].gather(1, groups[rows]) <= some[:, None, None]
         return flipped if mode == "insert" else ~flipped
 
-    columns = targets_of(net, x, target)
-    hits, logits = asked_again(net, x, columns, known, len(ends) - 1, imputer, repeats, seed)
+    drawn = int(check_random_state(seed).randint(2**31 - 1))
+    hits, logits = asked_again(net, x, target, known, len(ends) - 1, imputer, repeats, drawn)
     per_input, share = 100 * hits.mean(1), ends[1:] / number
     return Flipping(
         float(per_input.mean()),
@@ -178,19 +200,16 @@ def fixed_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def inputs_of(net: nn.Module, X: Any) -> Tensor:
-    """Checked inputs of a network, on its device."""
-    return net.batch(X).tensor if isinstance(net, NeuralizedClustering) else Table.read(X).tensor
-
-
 def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
-    """Columns [N] of the clusters that are to be explained; None: each input's own."""
+    """Positions [N] of the clusters that are to be explained, from labels; None: each input's own."""
     logits = net(x[:1])
     if logits.ndim != 2:
         raise ValueError(f"net needs logits [N, K], one decision per input, got shape {list(logits.shape)}")
     if target is None:
         return torch.cat([net(part).argmax(1) for part in x.split(room(net, x))])
-    return as_columns(target, len(x), logits.shape[1], "target", x.device)
+    if isinstance(net, NeuralizedClustering):
+        target = net.positions(target)
+    return as_positions(target, len(x), logits.shape[1], "target", x.device)
 
 
 def room(net: nn.Module, x: Tensor) -> int:
@@ -200,22 +219,19 @@ def room(net: nn.Module, x: Tensor) -> int:
     return at_once(network_bytes(x), x.device)
 
 
-def relevance_of_inputs(net: nn.Module, relevance: Any, name: str = "relevance") -> Tensor:
-    """Return relevance of the network's input columns from that of the caller's columns."""
-    if isinstance(net, NeuralizedClustering):
-        relevance = net.carrier.spread(relevance)
-    return Table.read(relevance, name=name).tensor
+def relevance_of_inputs(inputs: Inputs, relevance: Any, table: Table, name: str = "relevance") -> Tensor:
+    """Return relevance of a network's inputs from that of the caller's columns; frames go by their names."""
+    names = table.names or inputs.names
+    return inputs.spread(Table.read(relevance, name=name).aligned(names, table)).to(table.tensor.device)
 
 
-def _flipping_steps(
-    net: nn.Module, relevance: Any, x: Tensor, groups: Tensor, ends: np.ndarray, order: str
-) -> Tensor:
+def _flipping_steps(values: Tensor, x: Tensor, groups: Tensor, ends: np.ndarray, order: str) -> Tensor:
     """Return the step in which each group is flipped, [N, G].
 
     `groups` [N, D] has the group of each feature; `ends` [steps + 1] is the number of groups that are flipped
     after each step, beginning with 0.
     """
-    values, number = relevance_of_inputs(net, relevance).to(x.device), int(ends[-1])
+    number = int(ends[-1])
     if values.shape == x.shape:
         values = values.flatten(1).double()
         values = values.new_zeros(len(x), number).scatter_add_(1, groups, values)

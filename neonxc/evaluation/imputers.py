@@ -6,7 +6,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
-from neonxc.data.table import Table
-from neonxc.network import NeuralizedClustering
+from neonxc.data.table import Table, is_texts
+from neonxc.inputs import Inputs
 
 LARGEST = 4000  # number of points for the choice of the bandwidth
 
@@ -39,6 +39,45 @@ class Imputer(ABC):
     def points_at_once(self) -> int:
         """Maximum number of inputs per call of `start`."""
         return sys.maxsize
+
+    def read_by(self, inputs: Inputs) -> Imputer:
+        """Return the imputer of the data as a network reads them; this one, if it has no data."""
+        return self
+
+
+class DataImputer(Imputer):
+    """Base class of imputers of some data, which are read as inputs of the network that is asked.
+
+    Parameters
+    ----------
+    X : array, frame, tensor or sequence of str
+        As the inputs of the network; tensors are what it computes on.
+    name : str
+        Name of the argument in errors.
+    **options
+        Further arguments of the class.
+    """
+
+    def __init__(self, X: Any, name: str = "X", **options: Any) -> None:
+        self._table, self._options = Table.read(X, name=name), options
+        self._last: tuple[Inputs, Imputer] | None = None
+        if not (is_texts(self._table) or self._table.is_mixed):  # else the network knows how to read them
+            _ = self._table.numbers
+
+    @property
+    def data(self) -> Tensor:
+        """The data [n, ...]."""
+        tensor: Tensor = self._table.tensor
+        return tensor
+
+    def read_by(self, inputs: Inputs) -> Imputer:
+        """Return the imputer of the data as a network reads them."""
+        if self._last is None or self._last[0] is not inputs:
+            x, table = inputs.dense(self._table).tensor, self._table
+            same = not (is_texts(table) or table.is_mixed) and x.shape == self.data.shape
+            same = same and torch.equal(x.to(self.data), self.data)
+            self._last = inputs, self if same else type(self)(x, **self._options)
+        return self._last[1]
 
 
 class Filling(ABC):
@@ -72,16 +111,22 @@ class ZeroImputer(Imputer):
         return _Fixed(x, lambda *_: x.new_zeros(()))
 
 
-class MeanImputer(Imputer):
+class MeanImputer(DataImputer):
     """The mean of some data.
 
     Parameters
     ----------
     X : array, frame or tensor [n, ...]
+        The mean is that of the data as the network computes on them.
     """
 
     def __init__(self, X: Any) -> None:
-        self.mean = Table.read(X).tensor.mean(0)
+        super().__init__(X)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The mean, shaped like one input."""
+        return self.data.mean(0)
 
     def start(self, x: Tensor) -> Filling:
         """Take up inputs [B, ...]."""
@@ -115,13 +160,13 @@ class BlurImputer(Imputer):
         return _Fixed(x, lambda *_: blurred)
 
 
-class WordImputer(Imputer):
+class WordImputer(DataImputer):
     """Words of other texts, drawn at random, where a word is missing.
 
     Parameters
     ----------
-    ids : array or tensor [n, L]
-        Texts as word numbers, -1 where a word is unknown or the text has ended, as of
+    ids : array or tensor [n, L], or sequence of n str
+        Texts, or their word numbers, -1 where a word is unknown or the text has ended, as of
         :meth:`neonxc.models.WordVectors.encode`.
 
     Raises
@@ -133,10 +178,14 @@ class WordImputer(Imputer):
     random = True
 
     def __init__(self, ids: Any) -> None:
-        ids = Table.read(ids, name="ids").tensor
-        self.words = ids[ids >= 0]
-        if not len(self.words):
+        super().__init__(ids, "ids")
+        if not is_texts(self._table) and not len(self.words):
             raise ValueError("ids has no known word to draw")
+
+    @cached_property
+    def words(self) -> Tensor:
+        """The numbers of all words of the texts."""
+        return self.data[self.data >= 0]
 
     def start(self, x: Tensor) -> Filling:
         """Start with texts [B, L]."""
@@ -167,7 +216,7 @@ class MaskImputer(Imputer):
         return _Fixed(x, lambda *_: masked)
 
 
-class KDEImputer(Imputer):
+class KDEImputer(DataImputer):
     """Draws missing features from a kernel density estimate, given those that are known.
 
     The density is a mixture of Gaussians of one width h around the points of some data, in columns scaled to unit
@@ -178,7 +227,7 @@ class KDEImputer(Imputer):
     Parameters
     ----------
     X : array, frame or tensor [n, ...]
-        Data from the distribution of the inputs.
+        Data from the distribution of the inputs. Densities are those of the data as the network computes on them.
     bandwidth : float, optional
         h, in units of the columns' standard deviations. The default maximizes the leave-one-out likelihood of X.
 
@@ -190,16 +239,33 @@ class KDEImputer(Imputer):
     random = True
 
     def __init__(self, X: Any, bandwidth: float | None = None) -> None:
-        x = Table.read(X).tensor.flatten(1)
-        if len(x) < 2:
-            raise ValueError("KDEImputer needs at least 2 points")
         if bandwidth is not None and not 0 < bandwidth < math.inf:
             raise ValueError(f"bandwidth needs a number > 0 or None, got {bandwidth!r}")
-        spread = x.std(0, correction=0)
-        self.scale = torch.where(spread > 0, spread, 1.0)
-        self.center = x.mean(0)
-        self.points = (x - self.center) / self.scale
-        self.bandwidth = best_bandwidth(self.points) if bandwidth is None else float(bandwidth)
+        super().__init__(X, bandwidth=bandwidth)
+        if len(self._table) < 2:
+            raise ValueError("KDEImputer needs at least 2 points")
+
+    @cached_property
+    def center(self) -> Tensor:
+        """Means of the columns."""
+        return self.data.flatten(1).mean(0)
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Standard deviations of the columns; 1 for constant ones."""
+        spread = self.data.flatten(1).std(0, correction=0)
+        return torch.where(spread > 0, spread, 1.0)
+
+    @cached_property
+    def points(self) -> Tensor:
+        """The data in scaled columns, [n, D]."""
+        return (self.data.flatten(1) - self.center) / self.scale
+
+    @cached_property
+    def bandwidth(self) -> float:
+        """h, in units of the columns' standard deviations."""
+        given = self._options["bandwidth"]
+        return best_bandwidth(self.points) if given is None else float(given)
 
     def start(self, x: Tensor) -> Filling:
         """Start with inputs [B, ...] that have the same number of features as the data."""
@@ -248,26 +314,24 @@ def check_imputer(imputer: Any) -> None:
         )
 
 
-def default_imputer(net: Any, x: Tensor) -> Imputer:
+def default_imputer(inputs: Inputs, x: Tensor) -> Imputer:
     """What is usual for inputs of a kind: draws for tables, a mask or other words for words, zeros for all else.
 
-    Those that draw know all inputs, or as many of them, drawn at random, as a bandwidth is chosen by.
+    Those that draw know these inputs, or as many of them, drawn at random, as a bandwidth is chosen by.
     """
-    kind = missing_as(net, x)
+    kind = missing_as(inputs, x)
     if kind == "zero":
         return ZeroImputer()
-    mask = net.carrier.mask if kind == "word" else None
-    if mask is not None:
-        return MaskImputer(mask)
+    if inputs.mask is not None:
+        return MaskImputer(inputs.mask)
     if len(x) > LARGEST:
         x = x[np.sort(np.random.default_rng(0).choice(len(x), LARGEST, replace=False))]
     return (WordImputer if kind == "word" else KDEImputer)(x)
 
 
-def missing_as(net: Any, x: Tensor) -> str:
+def missing_as(inputs: Inputs, x: Tensor) -> str:
     """How a missing input is replaced: by a conditional draw ("draw", tables), by "zero", or by another "word"."""
-    kind = net.carrier.missing if isinstance(net, NeuralizedClustering) else "zero"
-    return "draw" if kind == "zero" and x.ndim == 2 else kind
+    return "draw" if inputs.absent == "zero" and x.ndim == 2 else inputs.absent
 
 
 def best_bandwidth(points: Tensor) -> float:

@@ -1,6 +1,6 @@
 """Explanation methods that are compared with NEON; each returns relevance shaped like its inputs.
 
-A method is a function of a network, inputs [N, ...] and target columns [N]. Methods with settings are made by
+A method is a function of a network, inputs [N, ...] and targets [N], the positions of clusters among the outputs. Methods with settings are made by
 functions that return them.
 """
 
@@ -24,7 +24,7 @@ Method = Callable[[Any, Tensor, Tensor], Tensor]
 
 def neon(net: Any, x: Tensor, target: Tensor) -> Tensor:
     """NEON with the network's own beta."""
-    return NEON(net).attribute(x, target=target)
+    return neon_with()(net, x, target)
 
 
 def neon_with(
@@ -33,7 +33,8 @@ def neon_with(
     """NEON with other options; see :class:`neonxc.NEON`."""
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
-        return NEON(net, composite, beta=beta, head_rule=head_rule, **options).attribute(x, target=target)
+        explainer = NEON(net, composite, beta=beta, head_rule=head_rule, **options)
+        return explainer.attribute(x, target=net.classes_[target.cpu().numpy()])
 
     return method
 

@@ -4,6 +4,6 @@ from neonxc.inputs.backbone import Backbone
 from neonxc.inputs.base import Inputs
 from neonxc.inputs.columns import Columns
 from neonxc.inputs.encoded import Encoded
-from neonxc.inputs.kinds import inputs_of
+from neonxc.inputs.kinds import inputs_of, make_inputs
 
-__all__ = ["Backbone", "Columns", "Encoded", "Inputs", "inputs_of"]
+__all__ = ["Backbone", "Columns", "Encoded", "Inputs", "inputs_of", "make_inputs"]

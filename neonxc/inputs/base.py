@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from neonxc.data.table import Table
 from neonxc.head.answer import Answer, Question, answers, joined, rows
 from neonxc.head.competition import Share, take_most
 from neonxc.head.head import Head
+from neonxc.inputs.space import Space
 
 HeadRule = Literal["midpoint", "linear"]
 Shares = Callable[[slice], Share]
@@ -131,7 +132,7 @@ class Inputs(nn.Module, ABC):
             Columns that differ from those of the network, values that are not finite, or no points.
         """
 
-    def write(self, x: Tensor, like: Any) -> Any:
+    def write(self, x: Tensor, like: Any, bounds: Mapping[int, tuple[float, float]] | None = None) -> Any:
         """Convert inputs of the network to what a user passes.
 
         Parameters
@@ -140,10 +141,12 @@ class Inputs(nn.Module, ABC):
             Inputs as :meth:`read` makes them, in the order of the rows of `like`.
         like : as for :meth:`read`
             Inputs of the type that is wanted.
+        bounds : dict, optional
+            Least and greatest value of some of the caller's columns, by position: rounding must not leave them.
         """
         return Table.read(like).restore(x)
 
-    def baseline(self, along: Any) -> Any:
+    def baseline(self, along: Any, name: str = "along") -> Any:
         """Read one input in place of many: a number, or a row, a series, an array or a tensor, to [1, ...]."""
         try:
             if np.ndim(along) == 0 and not isinstance(along, str):
@@ -154,8 +157,8 @@ class Inputs(nn.Module, ABC):
                 along = (along if isinstance(along, Tensor) else np.asarray(along))[None]
                 self._finite(torch.as_tensor(along), along)
         except (TypeError, RuntimeError):
-            raise ValueError(f"along needs a number or a baseline shaped like one input, got {along!r}") from None
-        return self.read(Table(along, name="along")).tensor
+            raise ValueError(f"{name} needs a number or a baseline shaped like one input, got {along!r}") from None
+        return self.read(Table(along, name=name)).tensor
 
     @staticmethod
     def _finite(base: Tensor, along: Any) -> Tensor:
@@ -179,6 +182,10 @@ class Inputs(nn.Module, ABC):
     def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
         """Return the units as columns of a table, and their numbers by position; None if :meth:`values` does."""
         return None
+
+    def space(self, table: Table) -> Space:
+        """Return the columns of points that a counterfactual can change."""
+        raise ValueError("counterfactual needs a network on raw columns, this one has a feature network")
 
     # --- to the points of the head, and back ---
 

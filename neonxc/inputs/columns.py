@@ -15,6 +15,7 @@ from neonxc.data.table import Table
 from neonxc.head.answer import Answer
 from neonxc.head.detection import LinearDetection
 from neonxc.inputs.base import Inputs
+from neonxc.inputs.space import Space
 
 
 class Columns(Inputs):
@@ -27,6 +28,11 @@ class Columns(Inputs):
         Table.read(table, self.names or self.head.n_features)
         detection.check(x, table.names)
         return table.holding(x)
+
+    def space(self, table: Table) -> Space:
+        """Return the columns of points that a counterfactual can change: all."""
+        still = torch.zeros(table.tensor.shape[1], dtype=torch.bool)
+        return Space(table, self.names or table.names or self.units, still)
 
     def blocks(self, x: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of the points for which the head's values fit into memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from neonxc.data.table import Table
 from neonxc.head.answer import Answer
 from neonxc.head.head import Head
 from neonxc.inputs.columns import Columns
+from neonxc.inputs.space import EncodedSpace, Space
 from neonxc.pipelines.encoding import Encoding
 
 
@@ -62,12 +63,17 @@ class Encoded(Columns):
         self.head.detection.check(table.tensor, encoding.names)
         return table
 
-    def write(self, x: Tensor, like: Any) -> Any:
+    def space(self, table: Table) -> Space:
+        """Return the columns that a counterfactual can change: numbers that are encoded in a single column."""
+        encoding = self.encoding
+        still = ~encoding.is_number | (encoding.owner.bincount()[encoding.owner] > 1)
+        return Space(table, encoding.names, still) if table.is_tensor else EncodedSpace(table, encoding, still)
+
+    def write(self, x: Tensor, like: Any, bounds: Mapping[int, tuple[float, float]] | None = None) -> Any:
         """Return the table with the numbers that have changed; categories stay as they are."""
         table = Table.read(like)
-        return super().write(x, table) if table.is_tensor else self._written(x, table)
-
-    def _written(self, x: Tensor, table: Table) -> Any:
+        if table.is_tensor:
+            return super().write(x, table)
         encoding, frame = self.encoding, self._frame(table).copy()
         moved = (x.cpu() != encoding.encode(frame).to(x.dtype)).numpy()
         for place, number in encoding.number_parts.items():
@@ -75,7 +81,8 @@ class Encoded(Columns):
                 column = frame.iloc[:, number.column]
                 dtype = column.dtype if column.dtype.kind == "f" else np.dtype(float)
                 values = column.to_numpy(dtype=dtype, na_value=np.nan, copy=True)
-                after = number.undo(x[:, place].double().cpu().numpy()).astype(dtype)
+                after = number.undo(x[:, place].double().cpu().numpy())
+                after = after.clip(*(bounds or {}).get(number.column, (None, None))).astype(dtype)
                 valid = moved[:, place] & np.isfinite(number.apply(after))  # an inverse may be infinite
                 values[valid] = after[valid]
                 frame.isetitem(number.column, pd.Series(values, index=frame.index))
@@ -84,15 +91,15 @@ class Encoded(Columns):
         given = table.data.dtype
         return frame.to_numpy(dtype=np.float64 if given.kind in "iub" else given)
 
-    def baseline(self, along: Any) -> Any:
+    def baseline(self, along: Any, name: str = "along") -> Any:
         """Read one row of the table; a number is the value of every column."""
-        base = super().baseline(along)
+        base = super().baseline(along, name)
         if isinstance(along, Tensor) or base.ndim:
             return base
         if self.categories:
-            raise ValueError(f"along needs a row of the table, as a number is no category; got {along!r}")
+            raise ValueError(f"{name} needs a row of the table, as a number is no category; got {along!r}")
         row = pd.DataFrame(np.full((1, len(self.units)), float(base)), columns=self.units)
-        return self.read(Table(row, name="along")).tensor
+        return self.read(Table(row, name=name)).tensor
 
     def collect(self, relevance: Tensor) -> Tensor:
         """Sum the relevance of the encoded columns by table column."""

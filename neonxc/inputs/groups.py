@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.modules import takes_tokens
-from neonxc.inputs.base import Inputs
+from neonxc.inputs.kinds import inputs_of
 
 
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
     shape = x.shape[1:]
-    if groups is None and isinstance(inputs := getattr(net, "inputs", None), Inputs):
-        groups = inputs.groups
+    groups = inputs_of(net).groups if groups is None else groups
     if groups is None:
         if takes_tokens(net, x):
             raise ValueError(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+from neonxc.data.table import Table
 from neonxc.head.head import Head
 from neonxc.inputs.backbone import Backbone
 from neonxc.inputs.base import Inputs
@@ -15,7 +16,7 @@ from neonxc.pipelines.encoding import Encoding
 
 
 @singledispatch
-def inputs_of(features: Any, head: Head | None = None, names: Sequence[str] | None = None) -> Inputs:
+def make_inputs(features: Any, head: Head | None = None, names: Sequence[str] | None = None) -> Inputs:
     """Return the inputs of a network with these features; register a class for features of another kind.
 
     Parameters
@@ -30,5 +31,21 @@ def inputs_of(features: Any, head: Head | None = None, names: Sequence[str] | No
     return Backbone(head, names, features)
 
 
-inputs_of.register(type(None), lambda _, head=None, names=None: Columns(head, names))
-inputs_of.register(Encoding, lambda encoding, head=None, names=None: Encoded(head, names, encoding))
+make_inputs.register(type(None), lambda _, head=None, names=None: Columns(head, names))
+make_inputs.register(Encoding, lambda encoding, head=None, names=None: Encoded(head, names, encoding))
+
+
+class Tensors(Inputs):
+    """Inputs of a network that is no clustering: arrays, frames and tensors, as they are."""
+
+    absent = "zero"
+
+    def read(self, X: Any) -> Table:
+        """Check inputs."""
+        return Table.read(X)
+
+
+def inputs_of(net: Any) -> Inputs:
+    """Return the inputs of any network: its own, or tensors."""
+    inputs = getattr(net, "inputs", None)
+    return inputs if isinstance(inputs, Inputs) else Tensors()

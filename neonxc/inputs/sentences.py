@@ -38,10 +38,10 @@ class Sentences(Propagating, Words):
         check_evaluating(self.module)
         return super().read(X)
 
-    def baseline(self, along: Any) -> Any:
+    def baseline(self, along: Any, name: str = "along") -> Any:
         """Texts whose words are masked."""
         if self.mask is None or not (isinstance(along, str) and along == "mask"):
-            super().baseline(along)
+            super().baseline(along, name)
         return along
 
     def parts(self, X: Any) -> Iterator[Any]:

@@ -19,7 +19,8 @@ from neonxc.data.table import Table, is_texts
 from neonxc.head.answer import Answer
 from neonxc.head.head import Head
 from neonxc.inputs.columns import Columns
-from neonxc.inputs.kinds import inputs_of
+from neonxc.inputs.kinds import make_inputs
+from neonxc.inputs.space import Space
 
 OPTIONS = ("analyzer", "binary", "lowercase", "ngram_range", "stop_words", "strip_accents", "token_pattern")
 """Parameters of a CountVectorizer that, together with the vocabulary, define its counts."""
@@ -100,6 +101,15 @@ class TermColumns(Columns):
         counts = super().read(Table.read(self.columns(table.data), name=table.name))
         return table.holding(counts.tensor, columns=self.names) if is_texts(table) else counts
 
+    def space(self, table: Table) -> Space:
+        """Refuse counterfactuals: a text is no table."""
+        raise ValueError("counterfactual needs a network on tables, the inputs of this one are texts")
+
+    def write(self, x: Tensor, like: Any, bounds: Any = None) -> Any:
+        """Return the counts of terms; of texts, as a data frame."""
+        table = Table.read(like)
+        return (table.holding(x, columns=self.names) if is_texts(table) else table).restore(x)
+
     def values(self, x: Any, points: Any) -> Tensor | SparseRows:
         """Return 1 for terms that a text contains, and 0 for other terms."""
         return SparseRows(points.matrix.sign(), points.device) if isinstance(points, SparseRows) else points.sign()
@@ -109,7 +119,7 @@ class TermColumns(Columns):
         return self.encoding.encode(X) if is_texts(X) else X
 
 
-inputs_of.register(Terms, lambda terms, head=None, names=None: TermColumns(head, names, terms))
+make_inputs.register(Terms, lambda terms, head=None, names=None: TermColumns(head, names, terms))
 
 
 def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple[str, Any]]]:

@@ -36,7 +36,7 @@ class Words(Inputs):
             return table.holding(self.module.encode(table.data).double())
         return table.holding(table.tensor.to(self.device))
 
-    def write(self, x: Tensor, like: Any) -> Any:
+    def write(self, x: Tensor, like: Any, bounds: Any = None) -> Any:
         """Return the words of texts, joined by blanks; word numbers stay numbers."""
         if not is_texts(like):
             return super().write(x, like)
@@ -44,7 +44,7 @@ class Words(Inputs):
         rows = zip(places, there, strict=True)
         return [" ".join(self.units[i] for i, known in zip(*row, strict=True) if known) for row in rows]
 
-    def baseline(self, along: Any) -> Any:
+    def baseline(self, along: Any, name: str = "along") -> Any:
         """Refuse all baselines: there is nothing half-way between a baseline and a text."""
         raise ValueError(
             "along needs numeric inputs: there are no points between a baseline and a text, except for a sentence "

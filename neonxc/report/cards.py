@@ -10,7 +10,6 @@ import pandas as pd
 
 from neonxc.attribution.contrasts import COLUMNS as SEARCHED
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair, some_of
-from neonxc.carriers import Backbone
 from neonxc.common.numbers import rounded
 from neonxc.common.progress import progress_bar
 from neonxc.report.clustering import Clustering
@@ -98,7 +97,7 @@ def pairs(clustering: Clustering, relevance: Relevance, trees: bool = True) -> t
     """
     there = np.flatnonzero(clustering.sizes).tolist()
     found, notes, width = list(combinations(there, 2)), [], len(clustering.units)
-    slow = clustering.kind == "texts" and isinstance(clustering.net.carrier, Backbone)
+    slow = clustering.kind == "texts" and clustering.net.inputs.propagates
     if len(there) > ALL or (slow and len(there) > RIVALS + 1):
         found = _rivals(clustering, relevance)
         which = "Of clusters behind a sentence encoder" if slow else f"Of more than {ALL} clusters"

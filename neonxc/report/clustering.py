@@ -20,8 +20,6 @@ from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import NOISE, as_array, as_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
-from neonxc.head import Head, Noise
-from neonxc.head.nearest import NearestDetection
 from neonxc.network import NeuralizedClustering
 from neonxc.report.contents import Kind
 
@@ -87,7 +85,7 @@ class Clustering:
     @property
     def units(self) -> list[str]:
         """Names of the columns, channels or terms."""
-        return self.net.carrier.units
+        return self.net.inputs.units
 
     def shortened(self, usual: int) -> int:
         """Halve the number of items shown per cluster or pair if there are many clusters."""
@@ -117,7 +115,7 @@ class Clustering:
 
     def columns(self, index: np.ndarray) -> Any:
         """Columns of the selected points, on which trees split: a data frame, an array or a sparse matrix."""
-        return Table.read(self.net.carrier.columns(self.inputs(index))).for_sklearn
+        return Table.read(self.net.inputs.columns(self.inputs(index))).for_sklearn
 
     def values(self, index: np.ndarray, units: np.ndarray) -> pd.DataFrame:
         """Data frame of the selected columns of the selected points."""
@@ -135,9 +133,9 @@ class Clustering:
 
     def clustered(self, index: np.ndarray) -> Any:
         """Return the selected points in the form that the clusterer takes."""
-        points, carrier = self.inputs(index), self.net.carrier
+        points = self.inputs(index)
         if self.net.features is not None:
-            points = torch.cat([carrier.features(x) for x in carrier.parts(points)])
+            points = torch.cat([*self.net.inputs.points(points)])
         return Table.read(points).for_sklearn
 
     def space(self, index: np.ndarray) -> Any:
@@ -193,9 +191,9 @@ def read(
         net = neuralize(labels=labels, X=X, features=features)
     else:
         preparation, notes = _steps(model), []
-        net = _noise_apart(model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features))
+        net = model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features)
     if names is not None and Table.read(X).is_sparse:
-        net.feature_names_ = [str(name) for name in names]
+        net.inputs.names = [str(name) for name in names]
     kind = _kind(net, X)
     if kind == "table" and _is_known_alone(model):
         preparation = _scaler(X)
@@ -216,22 +214,10 @@ def read(
         preparation,
         features is None and net.features is not None,
         own,
-        [str(label) for label in net.classes_.tolist()],
+        [str(label) for label in net.classes_[: net.n_clusters].tolist()],
         dict(cluster_names or {}),
         notes,
     )
-
-
-def _noise_apart(net: NeuralizedClustering) -> NeuralizedClustering:
-    """The same clustering with noise in no cluster; density clusterings have it as a column of its own."""
-    detection = net.head.detection
-    if not isinstance(detection, NearestDetection):
-        return net
-    head = Head(detection.changed(noise=False))
-    noise = Noise(float(detection.shares.sum()), head.n_clusters, torch.zeros_like(detection.root))
-    made = NeuralizedClustering(head, net.features, net.classes_[:-1], net.feature_names_, noise, net.encoding)
-    made.beta, made.spread_ = net.beta, net.spread_
-    return made
 
 
 def _is_known_alone(model: Any) -> bool:
@@ -253,9 +239,9 @@ def _scaler(X: Any) -> Any:
 def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, NeuralizedClustering]:
     """Return the features of images, one row per point, and the clustering of these features."""
     names = [f"channel {i}" for i in range(net.head.n_features)]
-    head = NeuralizedClustering(net.head, None, net.classes_, names, net.noise)
+    head = NeuralizedClustering(net.head, None, net.classes_, names)
     head.beta = net.beta
-    return net.carrier.columns(X).set_axis(names, axis=1), head
+    return net.inputs.columns(X).set_axis(names, axis=1), head
 
 
 def _are_labels(model: Any, X: Any) -> bool:
@@ -291,12 +277,12 @@ def _steps(model: Any) -> Any:
 
 
 def _kind(net: NeuralizedClustering, X: Any) -> Kind:
-    if net.carrier.missing == "word" or is_texts(X):
+    if net.inputs.absent == "word" or is_texts(X):
         return "texts"
     if net.features is None or np.ndim(X) == 2:
         return "table"
     with torch.no_grad():
-        first = net.carrier.features(next(iter(net.carrier.parts(Table.read(X).take([0]).data))))
+        first = net.inputs.features(next(iter(net.inputs.parts(Table.read(X).take([0]).data))))
     return "images" if first.ndim == 2 else "locations"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.attribution.neon import NEON
+from neonxc.head.answer import Question
 from neonxc.report.clustering import Clustering
 
 SHOWN = 60  # maximum number of columns
@@ -43,19 +43,12 @@ class Relevance:
 def measure(clustering: Clustering) -> Relevance:
     """Compute the relevance of a sample of the points to their own clusters."""
     net, index = clustering.net, clustering.sample
-    carrier, neon = net.carrier, NEON(net)
-    inputs = clustering.inputs(index)
     own = torch.from_numpy(np.maximum(clustering.own[index], 0))
     found: list[np.ndarray] = []
     logits: list[Tensor] = []
-    first = 0
-    for x, points in carrier.points(inputs):
-        columns = own[first : first + len(points)].to(points.device)
-        first += len(points)
-        found.append(
-            carrier.of_units(x, points, neon.decisions.of_columns(points, columns)).cpu().double().numpy()
-        )
-        logits.append(carrier.each(points, lambda _, part: net.head(part)).cpu().double())
+    for x, answer in net.inputs.answered(clustering.inputs(index), Question(own), net.beta):
+        found.append(net.inputs.of_units(x, answer).cpu().double().numpy())
+        logits.append(answer.logits[:, : clustering.k].cpu().double())
     values, logit = np.concatenate(found), torch.cat(logits)
     column = own[:, None]
     mine = logit.gather(1, column)[:, 0].numpy()

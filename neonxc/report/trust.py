@@ -59,8 +59,8 @@ def flip(clustering: Clustering) -> FlippingPart:
     base = clustered[stratified(clustering.own[clustered], BACKGROUND, least=5)]
     x, background = (clustering.net.batch(_dense(clustering.inputs(rows))).tensor for rows in (sample, base))
     others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
-    if clustering.net.carrier.missing == "word":
-        imputer: Imputer = default_imputer(clustering.net, background)
+    if clustering.net.inputs.absent == "word":
+        imputer: Imputer = default_imputer(clustering.net.inputs, background)
     else:  # words have no gradients
         imputer = KDEImputer(background)
         others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}

@@ -1,0 +1,105 @@
+"""Clusters as unions of convex or curved pieces of the space of a head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, product
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neonxc.head import Head
+from neonxc.head.competition import Path
+from neonxc.head.grouping import UnionOfIntervals
+
+MOST_PIECES = 1 << 14  # limits the combinations of interval tests, which grow exponentially
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """P pieces of the input space, bounded by values ``a_1 ... a_M``: a head's neurons, or the values of clusters.
+
+    A point is in piece p if ``signs_pm a_m >= 0`` for all m with a sign; with `own`, if ``a_m - a_own >= 0``. If
+    the values are linear in the raw columns, the pieces are polyhedra.
+
+    Attributes
+    ----------
+    cluster : Tensor [P] of int64
+        Column of the cluster that each piece belongs to.
+    signs : Tensor [P, M]
+        1 or -1, or 0 for values that do not bound the piece.
+    own : Tensor [P] of int64, or None
+        The value that the others are compared with; their signs are then 1.
+    """
+
+    cluster: Tensor
+    signs: Tensor
+    own: Tensor | None = None
+
+    def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
+        """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
+        signs = self.signs[piece].to(values)
+        found = signs * values if self.own is None else values - values.gather(1, self.own[piece][:, None])
+        return torch.where(signs == 0, torch.inf, found)
+
+    def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
+        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d]."""
+        signs = self.signs[piece].to(slopes)[:, :, None]
+        return signs * (slopes if self.own is None else slopes - slopes[self.own[piece]][:, None])
+
+
+def pieces_of(head: Head) -> Pieces:
+    """Return the clusters as unions of pieces, bounded by the values of :func:`compared`."""
+    if isinstance(head.competition, Path):
+        leaves = Pieces(head.competition.leaves, head.competition.signs)
+        return _of_edges(head.grouping, leaves) if isinstance(head.grouping, UnionOfIntervals) else leaves
+    groups = head.groups.unique() if mixes(head) else head.groups
+    # one piece per value, where it is the least of all
+    own = torch.arange(len(groups), device=groups.device)
+    return Pieces(groups, (groups != groups[:, None]).to(torch.int8), own)
+
+
+def compared(head: Head, x: Tensor) -> Tensor:
+    """Compute the values [N, M] that bound the pieces: neurons, or the values of groups that mix them."""
+    neurons: Tensor = head.detection(x)
+    return head.grouped(neurons)[0] if mixes(head) else neurons
+
+
+def slopes_of(head: Head) -> Tensor | None:
+    """Return the gradients [M, d] of the values of :func:`compared`; None if they are not linear in x."""
+    return None if mixes(head) else head.detection.slopes()
+
+
+def mixes(head: Head) -> bool:
+    """Whether the value of a cluster depends on several neurons at once."""
+    return head.grouping is not None and head.grouping.mixes
+
+
+def _of_edges(grouping: UnionOfIntervals, pieces: Pieces) -> Pieces:
+    """Split the pieces of tests into pieces of edges: one per combination of intervals inside or outside.
+
+    Raises
+    ------
+    ValueError
+        There are more than 16,384 combinations.
+    """
+    inside: list[Any] = [[] for _ in range(grouping.n_groups)]  # the edges of each test's intervals
+    for interval, test in enumerate(grouping.tests.tolist()):
+        inside[test].append((grouping.intervals == interval).nonzero()[:, 0].tolist())
+    outside = [list(product(*edges)) for edges in inside]  # beyond one edge of every interval
+    ways = {1: inside, -1: outside, 0: [[()]] * grouping.n_groups}
+    found: list[tuple[Tensor, Tensor]] = []
+    for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
+        choices = [ways[sign][test] for test, sign in enumerate(signs.tolist())]
+        if len(found) + prod(map(len, choices)) > MOST_PIECES:
+            raise ValueError(
+                f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces"
+            )
+        for way in product(*choices):
+            edges = [*chain(*way)]
+            row = torch.zeros_like(grouping.groups, dtype=torch.int8)
+            row[edges] = signs[grouping.groups[edges]]
+            found.append((cluster, row))
+    return Pieces(*map(torch.stack, zip(*found, strict=True)))
