@@ -10,7 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "engines.md").read_text(encoding="utf-8"), re.S)
-PRINTED = {"spark": [r"cluster 0", r"178 \d+", "True"], "ray": ["178", "True"], "dask": ["178", "True"]}
+PRINTED = {
+    "spark": [r"cluster 0", r"178 \d+", "True"],
+    "ray": ["178", "True", "'logit', 'heatmaps'", "'logit', 'relevance'"],
+    "dask": ["178", "True"],
+    "pyarrow": ["178"],
+}
 
 
 @pytest.mark.engines
