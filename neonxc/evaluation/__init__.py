@@ -77,7 +77,6 @@ _MODULES = [
     "methods",
     "comparison",
     "choice",
-    "segments",
 ]
 
 
