@@ -37,14 +37,7 @@ from PIL import Image
 from reports import machine
 from scenes import Scene, collage, spiral, voc
 from scipy import stats
-from sklearn.cluster import KMeans
-from torch import Tensor
-from torchvision.transforms.functional import gaussian_blur
-from tqdm import tqdm
-
-from neonxc import plot
-from neonxc.evaluation import segmentation_match
-from neonxc.evaluation.segments import (
+from segments import (
     cluster_maps,
     feature_maps,
     locations,
@@ -52,6 +45,13 @@ from neonxc.evaluation.segments import (
     net_dissect_top,
     unit_thresholds,
 )
+from sklearn.cluster import KMeans
+from torch import Tensor
+from torchvision.transforms.functional import gaussian_blur
+from tqdm import tqdm
+
+from neonxc import plot
+from neonxc.evaluation import segmentation_match
 from neonxc.lrp import Composite, presets
 from neonxc.models import FeatureExtractor, efficientnet_lite0, vgg16
 
@@ -104,9 +104,9 @@ def all_maps(
         methods[f"NetDissect1, {share}"] = lambda x, bounds=bounds: net_dissect_top(raw, x, K, bounds)
         methods[f"NetDissect2, {share}"] = lambda x, bounds=bounds: net_dissect_centroids(raw, x, K, bounds)
     methods[REGIONS] = lambda x: regions(unit, x)
-    methods[CONSTANT] = lambda x: torch.ones(1, K, *x.shape[2:])
+    methods[CONSTANT] = lambda x: torch.ones(K, *x.shape[2:])
     return {
-        name: [method(x)[0].cpu() for x in tqdm(images, desc=name, delay=2, leave=False)]
+        name: [method(x).cpu() for x in tqdm(images, desc=name, delay=2, leave=False)]
         for name, method in methods.items()
     }
 
@@ -119,9 +119,9 @@ def cluster_map(unit: FeatureExtractor, x: Tensor, clusters: int) -> Tensor:
 
 
 def regions(unit: FeatureExtractor, x: Tensor) -> Tensor:
-    """Return the regions [1, K, H, W] of the clusters that NEON explains."""
+    """Return the regions [K, H, W] of the clusters that NEON explains."""
     coarse = F.one_hot(cluster_map(unit, x, K), K).permute(2, 0, 1)[None].float()
-    return F.interpolate(coarse, x.shape[2:], mode="nearest")
+    return F.interpolate(coarse, x.shape[2:], mode="nearest")[0]
 
 
 def blurred(maps: Sequence[Tensor], sigma: float) -> list[Tensor]:
@@ -252,7 +252,7 @@ def spiral_sheet(
     for block in blocks:
         raw, unit = extractors(network, block, weights, "cpu")
         x = unit.preprocess(photo[None])
-        heatmaps.append(cluster_maps(unit, x, clusters, rules(which, raw))[0])
+        heatmaps.append(cluster_maps(unit, x, clusters, rules(which, raw)))
         found.append(cluster_map(unit, x, clusters))
     titles = [f"block {block}" for block in blocks]
     return plot.contact_sheet([photo] * len(blocks), heatmaps, found, row_titles=titles, same_clusters=False)

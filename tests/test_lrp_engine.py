@@ -297,17 +297,6 @@ def test_half_precision_and_autocast_are_computed_in_float32():
     assert float(torch.corrcoef(torch.stack([found.flatten(), wanted.flatten()]))[0, 1]) > 0.99
 
 
-def test_large_matrices_go_by_rows(monkeypatch):
-    net = nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 4)).double()
-    x = points(5, 6)
-    wanted = LRP(net).attribute(x, 1)
-    starts = torch.randn(3, 5, 4, dtype=torch.float64)
-    several = LRP(net).record(x).propagate(starts)
-    monkeypatch.setattr("neonxc.lrp.rules.LARGE", 250)  # six rows of the matrix in the middle
-    torch.testing.assert_close(LRP(net).attribute(x, 1), wanted)
-    torch.testing.assert_close(LRP(net).record(x).propagate(starts), several)
-
-
 USES = {
     "sum": lambda n, h: torch.relu(h) + h,
     "sum before": lambda n, h: h + torch.relu(h),

@@ -73,14 +73,6 @@ def test_products_by_weights_follow_the_composite(name, rule):
     torch.testing.assert_close(together, LRP(layer, composite).record(x).propagate(starts))
 
 
-@pytest.mark.parametrize("name", ["matmul", "einsum", "from the left"])
-def test_large_products_are_shared_alike(name, monkeypatch):
-    net, x = Net(lambda n, x: n.b(PRODUCTS[name](n.a(x).relu(), n.w).relu())), points()
-    wanted = relevance(net, x, None)
-    monkeypatch.setattr("neonxc.lrp.rules.LARGE", 10)
-    torch.testing.assert_close(relevance(net, x, None), wanted)
-
-
 # --- BatchNorm and its like, called with the arguments in another order ------------------------------------
 
 

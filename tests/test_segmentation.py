@@ -17,17 +17,7 @@ from sklearn.cluster import KMeans
 from torch import nn
 from typer.testing import CliRunner
 
-import neonxc
 from neonxc.evaluation import segmentation_match
-from neonxc.evaluation.segments import (
-    _isometric,
-    cluster_maps,
-    feature_maps,
-    locations,
-    net_dissect_centroids,
-    net_dissect_top,
-    unit_thresholds,
-)
 from neonxc.lrp import LRP, Composite, Gamma
 from neonxc.models import FeatureExtractor
 
@@ -106,9 +96,14 @@ def test_bad_input(heatmaps, masks, message):
         segmentation_match(heatmaps, masks)
 
 
-def network(relu=True):
+@pytest.fixture(scope="module")
+def segments(example):
+    return example("segments")
+
+
+def network(relu=True, **options):
     layers = [nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 7, 3, padding=1)]
-    return nn.Sequential(*layers, *([nn.ReLU()] if relu else [])).eval()
+    return FeatureExtractor(nn.Sequential(*layers, *([nn.ReLU()] if relu else [])).eval(), "", **options)
 
 
 class Weighted(nn.Module):
@@ -123,22 +118,12 @@ class Weighted(nn.Module):
         return (self.net(x) * self.weights).flatten(1).sum(1)
 
 
-def test_clusters_are_those_of_neon():
-    net, x = FeatureExtractor(network(), "4", normalize=True), torch.randn(2, 3, 16, 12)
-    composite = Composite(Gamma(0.1))
-    found = cluster_maps(net, x, 3, composite)
-    for image, maps in zip(x.split(1), found, strict=True):
-        model = KMeans(3, n_init=10, random_state=0).fit(net.points(image).numpy())
-        expected = neonxc.NEON(neonxc.neuralize(model, image, net), composite).heatmaps(image)[0]
-        assert torch.allclose(maps, expected)
-
-
 @pytest.mark.parametrize("relu", [True, False])
-def test_feature_maps_and_locations_by_single_outputs(relu):
+def test_feature_maps_and_locations_by_single_outputs(segments, relu):
     net, x, K = network(relu), torch.randn(2, 3, 16, 12), 3
     composite = Composite(Gamma(0.1))
-    found = feature_maps(net, x, K, composite), locations(net, x, K, composite)
-    for n, image in enumerate(x.split(1)):
+    for image in x.split(1):
+        found = segments.feature_maps(net, image, K, composite), segments.locations(net, image, K, composite)
         a = net(image).detach()[0]
         channels = sorted(range(7), key=lambda c: -float(a[c].abs().max()))
         spots = sorted(itertools.product(range(8), range(6)), key=lambda p: -float(a[:, p[0], p[1]].abs().max()))
@@ -147,16 +132,15 @@ def test_feature_maps_and_locations_by_single_outputs(relu):
                 weights = torch.zeros_like(a)
                 weights[part] = a[part].sign()
                 expected = LRP(Weighted(net, weights), composite).attribute(image)[0].sum(0)
-                assert torch.allclose(maps[n, k], expected, atol=1e-6)
+                assert torch.allclose(maps[k], expected, atol=1e-6)
 
 
-def test_units_are_thresholded_at_their_own_quantile():
+def test_units_are_thresholded_at_their_own_quantile(segments):
     net, x = network(relu=False), torch.randn(4, 3, 16, 12)
     points = torch.cat([net(image).detach().flatten(2)[0].T for image in x.split(1)])
     for top in (0.005, 0.25):
-        bounds = unit_thresholds(net, x, top)
+        bounds = segments.unit_thresholds(net, x.split(1), top)
         assert torch.allclose((points > bounds).float().mean(0), torch.tensor(top), atol=1 / len(points))
-        assert torch.allclose(bounds, unit_thresholds(net, x.split([1, 3]), top))
 
 
 def unit_maps(net, image, bounds):
@@ -164,11 +148,13 @@ def unit_maps(net, image, bounds):
     return (fine.detach() > bounds[:, None, None]).float()
 
 
-def test_net_dissect_takes_the_greatest_maps_and_k_means_of_their_pixels():
+def test_net_dissect_takes_the_greatest_maps_and_k_means_of_their_pixels(segments):
     net, x = network(), torch.randn(3, 3, 16, 12)
-    bounds = unit_thresholds(net, x, 0.2)
-    best, centroids = net_dissect_top(net, x, 3, bounds), net_dissect_centroids(net, x, 3, bounds)
-    for image, top, means in zip(x.split(1), best, centroids, strict=True):
+    bounds = segments.unit_thresholds(net, x.split(1), 0.2)
+    for image in x.split(1):
+        top, means = (
+            method(net, image, 3, bounds) for method in (segments.net_dissect_top, segments.net_dissect_centroids)
+        )
         maps = unit_maps(net, image, bounds)
         assert top.sum((1, 2)).tolist() == sorted(maps.sum((1, 2)).tolist(), reverse=True)[:3]
         assert all(any(torch.equal(one, other) for other in maps) for one in top)
@@ -176,41 +162,22 @@ def test_net_dissect_takes_the_greatest_maps_and_k_means_of_their_pixels():
         flat = flat[flat.any(1)]
         cost = ((flat[:, None] - means.flatten(1).numpy()) ** 2).sum(2).min(1).sum()
         assert cost == pytest.approx(KMeans(3, n_init=10, random_state=0).fit(flat).inertia_, rel=1e-5)
-        points, different = _isometric(torch.tensor(flat)[:, None])
+        points, different = segments._isometric(torch.tensor(flat)[:, None])
         assert np.allclose(torch.cdist(points, points), torch.cdist(*[torch.tensor(flat).double()] * 2), atol=1e-6)
         assert different == len(np.unique(flat, axis=0))
 
 
-def test_fewer_different_maps_than_centroids():
+def test_fewer_different_maps_than_centroids(segments):
     """Blank maps stand in, whose cosines are 0."""
-    net = nn.Sequential(nn.Conv2d(3, 4, 1)).eval()
+    layer = nn.Conv2d(3, 4, 1)
     with torch.no_grad():
-        net[0].weight.copy_(net[0].weight[:1].expand(4, 3, 1, 1))
-        net[0].bias.zero_()
-    x = torch.rand(1, 3, 8, 8)
-    found = net_dissect_centroids(net, x, 3, unit_thresholds(net, x, 0.2))[0]
+        layer.weight.copy_(layer.weight[:1].expand(4, 3, 1, 1))
+        layer.bias.zero_()
+    net, x = FeatureExtractor(layer.eval(), ""), torch.rand(1, 3, 8, 8)
+    found = segments.net_dissect_centroids(net, x, 3, segments.unit_thresholds(net, [x], 0.2))
     assert (found.amax((1, 2)) > 0).tolist() == [True, False, False]
-    nothing = net_dissect_centroids(net, x, 3, torch.full((4,), 1e6))
+    nothing = segments.net_dissect_centroids(net, x, 3, torch.full((4,), 1e6))
     assert not nothing.any()
-
-
-@pytest.mark.parametrize("method", [cluster_maps, feature_maps, locations])
-def test_segments_need_enough_of_a_map(method):
-    with pytest.raises(ValueError, match="K needs a number from 1 to"):
-        method(network(), torch.randn(1, 3, 4, 4), 50)
-    with pytest.raises(ValueError, match="features need a map"):
-        method(nn.Sequential(network(), nn.Flatten()), torch.randn(1, 3, 8, 8), 2)
-
-
-def test_thresholds_are_checked():
-    net, x = network(), torch.randn(1, 3, 8, 8)
-    for call, message in (
-        (lambda: unit_thresholds(net, x, 5), "top needs a share"),
-        (lambda: unit_thresholds(net, []), "images is empty"),
-        (lambda: net_dissect_top(net, x, 2, torch.zeros(3)), r"needs one per channel, \[7\], got \[3\]"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
 
 
 def test_scenes_have_true_masks(example):

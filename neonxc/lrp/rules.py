@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -13,8 +13,6 @@ from torch import Tensor
 
 from neonxc.common.arguments import check_number
 from neonxc.lrp.layer import LinearLayer, has_negative, quotient
-
-LARGE = 1 << 23  # a matrix with more entries is modified block by block, to bound memory
 
 
 @dataclass(frozen=True)
@@ -246,7 +244,7 @@ class Gamma:
     With ``A = |W| |x| + |b|``, P and N are ``(y + A) / 2`` and ``(y - A) / 2``. One formula then covers all signs
     of x and y, with ``c = gamma / (2 + gamma)``: ``s = m y / (|y| + c A)`` at the output and
     ``W' (sign(y) s) + c sign(x) |W|' s`` at the input. If neither x nor any y with relevance is negative, one
-    transposed product with ``W + gamma W+`` is enough.
+    transposed product with ``W+ + W- / (1 + gamma)`` is enough.
 
     References
     ----------
@@ -265,8 +263,6 @@ class Gamma:
             return layer.transpose(m.where(y != 0, 0.0), layer.weight, x)
         signed = layer.remember("signed", lambda: has_negative(x))
         if layer.rectified and not signed:  # a layer between two ReLUs
-            if layer.channels is not None and layer.weight.ndim == 2 and layer.weight.numel() > LARGE:
-                return self._by_rows(layer, x, y, m)
             lifted, share = layer.remember(self, lambda: self._lifted(layer, x, y))
             return layer.transpose(share * m, lifted, x)
         size, share = layer.remember(self, lambda: self._shares(layer, x, y))  # share has the sign of y
@@ -279,24 +275,12 @@ class Gamma:
         return along.add_(across * x.sign() if signed else across)
 
     def _lifted(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """``W + gamma W+`` and the share ``y / (y + gamma P)``, for x and y >= 0."""
-        weight = F.leaky_relu(layer.weight, 1 / (1 + self.gamma)).mul_(1 + self.gamma)
-        bias = torch.as_tensor(layer.bias)
-        whole = layer.apply(x, weight).add_(bias + self.gamma * bias.clamp(min=0))
+        """``W+ + W- / (1 + gamma)`` and the share of y in its product with x, for x and y >= 0."""
+        slope = 1 / (1 + self.gamma)
+        weight = F.leaky_relu(layer.weight, slope)
+        whole = layer.apply(x, weight).add_(F.leaky_relu(torch.as_tensor(layer.bias), slope))
         whole = torch.maximum(whole, y, out=whole).clamp_(min=torch.finfo(y.dtype).tiny)
         return weight, torch.div(y, whole, out=whole)  # in place: each pass over large maps costs some percent
-
-    def _by_rows(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Apply the rule to one block of outputs at a time, as a copy of the whole matrix would be too large."""
-        rows = max(1, LARGE // layer.weight.shape[1])
-        bias = torch.as_tensor(layer.bias).to(y).expand(y.shape[-1])
-        total = torch.zeros((), dtype=x.dtype, device=x.device)
-        for first in range(0, len(layer.weight), rows):
-            part = slice(first, first + rows)
-            block = replace(layer, weight=layer.weight[part], bias=bias[part], memory=None)
-            lifted, share = self._lifted(block, x, y[..., part])
-            total = total + layer.transpose(share * m[..., part], lifted, x)
-        return total
 
     def _shares(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """``c |W|`` and the share ``y / (|y| + c A)``."""

@@ -6,7 +6,7 @@ from torch import nn
 
 import neonxc
 from neonxc import evaluation as ev
-from neonxc.evaluation import methods, segments
+from neonxc.evaluation import methods
 from neonxc.models import WordVectors
 
 from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y, features
@@ -173,25 +173,13 @@ def costs(at):
     return [*found, ev.interpretabilities(y, other), ev.wad(tree), ev.waes(tree)]
 
 
-@entry(
-    *("evaluation.segmentation_match", "evaluation.SegmentationMatch", "evaluation.segments.cluster_maps"),
-    *("evaluation.segments.feature_maps", "evaluation.segments.locations"),
-    *("evaluation.segments.net_dissect_top", "evaluation.segments.net_dissect_centroids"),
-)
+@entry("evaluation.segmentation_match", "evaluation.SegmentationMatch")
 def segmentation(at):
     x, net = at(IMAGES[:2]), at(features())
-    thresholds = segments.unit_thresholds(net, x, 0.3)
-    maps = [
-        segments.cluster_maps(net, x, 2),
-        segments.feature_maps(net, x, 2),
-        segments.locations(net, x, 2),
-        thresholds,
-    ]
-    maps += [
-        segments.net_dissect_top(net, x, 2, thresholds),
-        segments.net_dissect_centroids(net, x, 2, thresholds),
-    ]
+    points = net(x).detach().permute(0, 2, 3, 1).flatten(0, 2)
+    kmeans = KMeans(2, n_init=1, random_state=0).fit(points.cpu().numpy())
+    maps = neonxc.NEON(neonxc.neuralize(kmeans, x, net)).heatmaps(x)
     masks = torch.zeros(2, 2, 8, 8, dtype=torch.bool)
     masks[:, 0, :, :4], masks[:, 1, :, 4:] = True, True
-    found = [ev.segmentation_match(maps[0], one) for one in (at(masks), masks, [at(masks[0]), masks[1].numpy()])]
-    return [maps, *([one.score_per_image, one.pairs, one.cosines] for one in found)]
+    found = [ev.segmentation_match(maps, one) for one in (at(masks), masks, [at(masks[0]), masks[1].numpy()])]
+    return [[one.score_per_image, one.pairs, one.cosines] for one in found]
