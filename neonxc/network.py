@@ -31,9 +31,8 @@ class NeuralizedClustering(nn.Module):
         Computes the logits of the clusters from features [n, d].
     features : nn.Module, Encoding or Terms, optional
         Network from inputs to features [N, d], or to a feature map [N, d, ...], whose locations are the points; or
-        an encoding of texts, or of tables with strings and missing values, as columns of the head. With an encoding
-        ``net(x)`` takes encoded columns, whereas ``net.predict`` and :class:`neonxc.NEON` take the original texts
-        or tables.
+        an encoding of texts, or of tables with strings and missing values, as columns of the head. Then ``net(x)``
+        takes encoded columns, whereas ``net.predict`` and :class:`neonxc.NEON` take the texts or tables.
     classes : array [K], optional
         Label of each output of the head; default: ``0 ... K-1``. The label of noise is -1, and the last one.
     feature_names : sequence of str, optional
@@ -214,7 +213,9 @@ class NeuralizedClustering(nn.Module):
         for block in self.inputs.blocks(table.tensor):
             a = self.inputs.features(table.tensor[block])
             each, shape = [*answers(self.head, a)], (a.shape[0], *a.shape[2:])
-            labels.append(self.classes_[torch.cat([answer.assigned for answer in each]).cpu().numpy()].reshape(shape))
+            labels.append(
+                self.classes_[torch.cat([answer.assigned for answer in each]).cpu().numpy()].reshape(shape)
+            )
             if logits:
                 values.append(torch.cat([answer.logit for answer in each]).double().cpu().numpy().reshape(shape))
         return table, np.concatenate(labels), np.concatenate(values) if logits else None

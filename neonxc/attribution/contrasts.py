@@ -167,7 +167,11 @@ def contrasted(
     """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
     a, b = net.classes_[list(positions)].tolist()
     kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
-    names = [a, b] if not is_noise(b) and not is_noise(a) else ["noise" if is_noise(one) else str(one) for one in (a, b)]
+    names = (
+        [a, b]
+        if not is_noise(b) and not is_noise(a)
+        else ["noise" if is_noise(one) else str(one) for one in (a, b)]
+    )
     labels = np.repeat(names, list(map(len, members)))
     table = net.inputs.columns(Table.read(X).take(np.concatenate(members)).data)
     tree, share = _smallest_tree(table, kept, labels, enough)

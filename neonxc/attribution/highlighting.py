@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.inputs.terms import Terms
 from neonxc.data.inputs import as_array, as_texts
+from neonxc.inputs.terms import Terms
 from neonxc.network import NeuralizedClustering
 
 Span = tuple[int, int]

@@ -25,7 +25,7 @@ from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
 from neonxc.head.competition import Path
-from neonxc.inputs.base import How, HeadRule
+from neonxc.inputs.base import HeadRule, How
 from neonxc.inputs.groups import groups_of
 from neonxc.lrp import Composite
 from neonxc.lrp.engine import only
@@ -281,7 +281,9 @@ class NEON(Attribution):
         net = self.net
         positions: Any = range(net.head.n_clusters) if clusters is None else net.positions(clusters, "clusters")
         if clusters is not None and (np.ndim(positions) != 1 or not len(positions)):
-            raise ValueError(f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}")
+            raise ValueError(
+                f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}"
+            )
         return self._maps(inputs, [Question(int(position)) for position in positions])
 
     def threshold_heatmaps(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
@@ -421,7 +423,7 @@ class NEON(Attribution):
 
     def _question(self, target: Any, competitor: Any) -> Question:
         """The question about labels, one for all inputs, as positions of outputs; a tuple is a location."""
-        place: tuple[Any, ...] = ()
+        place: Sequence[int] = ()
         if isinstance(target, tuple):
             target, *place = target
         position, rival = self.net.positions(target), self.net.positions(competitor, "competitor")
@@ -456,7 +458,7 @@ class NEON(Attribution):
             return torch.stack([relevance.sum(dim=1) for relevance in each], dim=1)
 
         table = network.read(inputs)
-        if takes_tokens(self.net.features, table.tensor):
+        if takes_tokens(network.module, table.tensor):
             raise ValueError(
                 f"heatmaps need inputs [N, C, ...], and the network takes tokens, {list(table.shape)}: sum "
                 "attribute(inputs) over the dimensions; for texts, neonxc.models.SentenceEncoder does"

@@ -143,7 +143,9 @@ def similarity(
     for block in progress_bar(blocks, desc="similarity", disable=len(blocks) < 2):
         runs = [inputs.run(table.tensor[block], composite, several=matrix) for table in tables]
         units = [_unit(run.features) for run in runs]
-        sides = (_relevance(run, (other - mean)[None])[0] for run, other in zip(runs, reversed(units), strict=True))
+        sides = (
+            _relevance(run, (other - mean)[None])[0] for run, other in zip(runs, reversed(units), strict=True)
+        )
         found.append(((units[0] * units[1]).sum(1), *sides))
         if matrix:
             joint += _pairs(*runs)
@@ -151,7 +153,7 @@ def similarity(
     of_a, of_b = (table.restore(part) for table, part in zip(tables, relevance, strict=True))
     if not texts:
         return Similarity(cosine.cpu().numpy(), of_a, of_b)
-    one, other = (encoder.tokenize(side) for side in (a, b))
+    one, other = (inputs.module.tokenize(side) for side in (a, b))
     cut = [own[: len(row), : len(column)] for own, row, column in zip(joint, one, other, strict=bool(joint))]
     return Similarity(cosine.cpu().numpy(), of_a, of_b, one, other, cut if matrix else None)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.common.numbers import percent, text
-from neonxc.data.inputs import NOISE, plain
+from neonxc.data.inputs import plain
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
 from neonxc.head.answer import rows
@@ -163,7 +163,9 @@ class ValueSums:
         if in_texts:  # words are there or not
             *every, all_texts = (np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means, overall))
             n = counts[:, 0].tolist()
-            effects = np.stack([cramers_v(own, all_texts, size, sum(n)) for own, size in zip(every, n, strict=True)])
+            effects = np.stack(
+                [cramers_v(own, all_texts, size, sum(n)) for own, size in zip(every, n, strict=True)]
+            )
         else:
             effects = cohens_d(counts.numpy(), means.numpy(), self.squares.numpy())
         shares = {}

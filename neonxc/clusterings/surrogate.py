@@ -36,8 +36,8 @@ def fit_surrogate(X: Table, labels: Any, given: Any) -> ClusterModel:
     """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
 
     X are inputs of the network; they are transformed by the network `features` and the `steps` of what
-    :func:`neonxc.neuralize` was `given`. Points with label -1 (noise) are left out of the fit; if there are any, points that are equally far from
-    all clusters are noise as well.
+    :func:`neonxc.neuralize` was `given`. Points with label -1 (noise) are left out of the fit; if there are any, every
+    cluster gets a radius, and points beyond that of their nearest cluster are noise.
 
     The points are first sorted by a hash of their values, so that the order of the rows has no influence.
     """
@@ -184,7 +184,7 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
 
 
 def clustered_points(table: Table, given: Any) -> Tensor:
-    """Return the points that were clustered, [n, d] of float64, from inputs of what :func:`neuralize` was given."""
+    """Return the points [n, d] of float64 that were clustered, from inputs that :func:`neuralize` was given."""
     encoded = isinstance(given.encoding, Encoding)
     if encoded and table.is_tensor:
         raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")

@@ -52,9 +52,12 @@ def as_positions(value: Any, n: int, K: int, name: str, device: torch.device) ->
 def check_place(place: Sequence[int], a: Tensor) -> Tensor:
     """Return the mask [N, ...] of one location of a map of features [N, d, ...]."""
     if len(place) != a.ndim - 2 or any(not 0 <= i < n for i, n in zip(place, a.shape[2:], strict=True)):
-        raise ValueError(f"target has the place {tuple(place)}, outside the feature map of shape {list(a.shape[2:])}")
+        raise ValueError(
+            f"target has the place {tuple(place)}, outside the feature map of shape {list(a.shape[2:])}"
+        )
     where = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.bool, device=a.device)
-    where[(slice(None), *place)] = True
+    index: Any = (slice(None), *place)
+    where[index] = True
     return where
 
 

@@ -44,7 +44,7 @@ class Curved:
         self.known = head.detection.references.double()
         self.cluster = head.assign(self.known)
         width = (self.pieces.signs.shape[1] + KNOWN) * head.n_features + (4 + LINEARIZED) * head.detection.width
-        self.room = at_once(8 * COPIES * width, points.device)
+        self.room = at_once(8 * COPIES * width, self.known.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
         """Find points inside their targets by a margin [n], at a local minimum of the distance."""

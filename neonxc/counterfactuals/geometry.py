@@ -94,9 +94,7 @@ def _of_edges(grouping: UnionOfIntervals, pieces: Pieces) -> Pieces:
     for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
         choices = [ways[sign][test] for test, sign in enumerate(signs.tolist())]
         if len(found) + prod(map(len, choices)) > MOST_PIECES:
-            raise ValueError(
-                f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces"
-            )
+            raise ValueError(f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces")
         for way in product(*choices):
             edges = [*chain(*way)]
             row = torch.zeros_like(grouping.groups, dtype=torch.int8)

@@ -144,8 +144,8 @@ def compare(
     X : array, frame or tensor [N, ...]
     methods : sequence of str or callable, or dict of str to callable or array, optional
         Names of default methods and functions of your own; or a dict of names and functions, whose values may also
-        be relevance shaped like X. A function takes (net, x, target), x a tensor and target the positions [N] of the
-        clusters among the outputs, as captum's methods take them (``net.classes_[target]`` are their labels), and
+        be relevance shaped like X. A function takes (net, x, target), x a tensor and target the positions [N] of
+        the clusters among the outputs, as captum's methods take them (``net.classes_[target]`` are their labels), and
         returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`; for
         texts, those that need no gradient.
     imputer : Imputer, optional
@@ -244,7 +244,9 @@ def _baseline(baseline: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, 
         return (x.mean(0) if baseline == "mean" else None), baseline
     value = inputs.baseline(baseline, "baseline")
     if value.shape[1:] != x.shape[1:]:
-        raise ValueError(f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape[1:])}")
+        raise ValueError(
+            f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape[1:])}"
+        )
     return value[0].to(x), "given"
 
 

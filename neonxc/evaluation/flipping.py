@@ -119,7 +119,9 @@ def pixel_flipping(
     imputer = default_imputer(inputs, x) if imputer is None else imputer.read_by(inputs)
     positions = targets_of(net, x, target)
     groups = groups_of(net, groups, x)
-    return flipped(net, x, values, imputer, repeats, groups, positions, mode, order, steps, fixed_seed(random_state))
+    return flipped(
+        net, x, values, imputer, repeats, groups, positions, mode, order, steps, fixed_seed(random_state)
+    )
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """Explanation methods that are compared with NEON; each returns relevance shaped like its inputs.
 
-A method is a function of a network, inputs [N, ...] and targets [N], the positions of clusters among the outputs. Methods with settings are made by
+A method is a function of a network, inputs [N, ...] and targets [N], the positions of clusters among the
+outputs. Methods with settings are made by
 functions that return them.
 """
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What is asked of every input: why this cluster, and not that one. Clusters are positions of outputs.
+    """What is asked of every input: why this cluster, and not that one; clusters are positions of outputs.
 
     Attributes
     ----------
     target : int, Tensor [N] or [N, ...], tuple, optional
         The cluster to explain: of all inputs, of each, or of each location of a map of features. On a map, one
-        cluster per input selects the locations that are assigned to it, and a tuple ``(cluster, row, column, ...)``
-        a single location. Default: the cluster that a point is assigned to.
+        cluster per input selects the locations that are assigned to it, a tuple ``(cluster, row, column, ...)`` a
+        single location. Default: the cluster that a point is assigned to.
     competitor : int or Tensor [N], optional
         The only competitor. Default: all other clusters compete.
     where : Tensor [N, ...] of bool, optional
@@ -38,6 +38,10 @@ class Question(NamedTuple):
     competitor: Any = None
     where: Tensor | None = None
     neurons: Tensor | None = None
+
+
+OWN = Question()
+"""Why each point is in its own cluster."""
 
 
 class Answer:
@@ -94,7 +98,7 @@ class Answer:
 
     @property
     def contrasts(self) -> Tensor:
-        """What speaks for the cluster [n, L], against each competitor or at each test; infinite for what does not."""
+        """What speaks for the cluster [n, L], by competitor or test; infinite for what does not compete."""
         return self._evidence[0]
 
     @cached_property
@@ -147,7 +151,7 @@ class Answer:
 def answers(
     head: Head,
     a: Any,
-    question: Question = Question(),
+    question: Question = OWN,
     beta: float = 1.0,
     share: Callable[[slice], Share] = lambda block: take_most,
 ) -> Iterator[Answer]:

@@ -11,8 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -238,16 +237,21 @@ class Framed(Detection):
 
     def located(self, x: Tensor | SparseRows) -> Any:
         """The points with their coordinates."""
-        return Located(self, x)
+        return Located(x, None if isinstance(x, SparseRows) else self.coordinates(x))
+
+    def coordinates_at(self, at: Located) -> tuple[Tensor, Tensor | float]:
+        """The coordinates y [N, d] of points, which are dense, and their row norms [N, 1]."""
+        return self.coordinates(at.x) if at.known is None else at.known
 
     def coordinates(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor | float]:
         """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
         x = dense(x)
-        x = x.to(compute_dtype(x.dtype))
-        if self.norm is None:
-            return _minus(x, self.root + self.origin), 1.0
-        norm = self.row_norm(x)
-        return _minus(x, self.root) / norm - self.origin.to(x), norm
+        with full_precision(x):
+            x = x.to(compute_dtype(x.dtype))
+            if self.norm is None:
+                return _minus(x, self.root + self.origin), 1.0
+            norm = self.row_norm(x)
+            return _minus(x, self.root) / norm - self.origin.to(x), norm
 
     def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
         """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
@@ -263,17 +267,11 @@ class Framed(Detection):
         return torch.where(norm > 0, norm, 1.0)  # scikit-learn does not scale zero rows either
 
 
-class Located:
-    """Points with their coordinates, which are computed on first use: sparse points are dense there."""
+class Located(NamedTuple):
+    """Points with their coordinates y [N, d] and row norms [N, 1]; None for sparse points, until they are needed."""
 
-    def __init__(self, detection: Framed, x: Tensor | SparseRows) -> None:
-        self.detection, self.x = detection, x
-
-    @cached_property
-    def coordinates(self) -> tuple[Tensor, Tensor | float]:
-        """The coordinates y [N, d], and the row norms [N, 1]."""
-        with full_precision(self.x):
-            return self.detection.coordinates(self.x)
+    x: Tensor | SparseRows
+    known: tuple[Tensor, Tensor | float] | None
 
 
 @storable
@@ -356,13 +354,13 @@ class LinearDetection(Framed):
                 directions, origin = self.directions.double(), self.origin.double()
                 along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x)
                 return (self.bias.double() + directions @ origin - along).to(x.dtype)
-            y, _ = at.coordinates
+            y, _ = self.coordinates_at(at)
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
     def relevance(self, at: Located, weights: Tensor, own: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         with full_precision(weights):
-            y, _ = at.coordinates
+            y, _ = self.coordinates_at(at)
             directions, anchors = self.directions.to(y), self.anchors.to(y)
             slope = weights @ directions
             relevance = (weights @ (directions * anchors)).addcmul_(y, slope, value=-1)
@@ -375,7 +373,7 @@ class LinearDetection(Framed):
     def multiplier(self, at: Located, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
         with full_precision(weights):
-            return -(weights @ self.directions.to(weights)) / at.coordinates[1]
+            return -(weights @ self.directions.to(weights)) / self.coordinates_at(at)[1]
 
     def _biases(self, weights: Tensor, own: Tensor) -> Tensor:
         """Shares [N, d] in the contrasts' biases: ``sum_k s_k b_k / |w_k|^2 w_k^2``, w_k = D_k - D_c."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +62,8 @@ class Head(nn.Module):
     @property
     def n_values(self) -> int:
         """Number of values G that compete."""
-        return self.detection.n_neurons if self.grouping is None else self.grouping.n_groups
+        grouping: Any = self.grouping
+        return self.detection.n_neurons if grouping is None else int(grouping.n_groups)
 
     @property
     def groups(self) -> Tensor:
@@ -81,7 +83,7 @@ class Head(nn.Module):
         return max(self.detection.width, self.n_clusters)
 
     def blocks(self, x: Tensor | SparseRows) -> Iterator[slice]:
-        """Slices of points whose values fit into the cache of a processor, or into the memory of another device."""
+        """Slices of points whose values fit into a processor's cache, or into the memory of another device."""
         per_row = x.element_size() * self.width
         if isinstance(x, SparseRows) and x.whole:
             per_row += x.bytes_per_row

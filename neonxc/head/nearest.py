@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_range
+from neonxc.data.sparse import SparseRows
 from neonxc.head.detection import Framed, Preprocessing, full_precision, mapped
 from neonxc.head.head import Head
 
@@ -97,7 +98,7 @@ class NearestDetection(Framed):
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.weight.abs().amax()), 1.0), names=names)
 
-    def located(self, x: Tensor) -> NearestCore:
+    def located(self, x: Tensor | SparseRows) -> NearestCore:
         """Compute the differences [N, K, p] to the nearest core points, and what they are computed from."""
         with full_precision(x):
             y, norm = self.coordinates(x)

@@ -58,8 +58,8 @@ class RadiusDetection(Detection):
     Notes
     -----
     The contrast of a cluster and noise is a squared distance minus a squared radius. Column i gets ``delta_i (A'A
-    delta)_i`` of the distance, with ``delta = y - u`` for the centroid u, and its share of the radius. Contrasts of
-    two clusters are those of the clusters' neurons.
+    delta)_i`` of the distance, with ``delta = y - u`` for the centroid u, and its share of the radius. The contrasts
+    of two clusters are those of the clusters' neurons.
     """
 
     clusters: LinearDetection
@@ -98,15 +98,15 @@ class RadiusDetection(Detection):
         """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
         self.clusters.check(x, names)
 
-    def located(self, x: Tensor | SparseRows) -> Located:
+    def located(self, x: Tensor | SparseRows) -> Any:
         """The points with their coordinates."""
-        return Located(self.clusters, x)
+        return self.clusters.located(x)
 
     def neurons(self, at: Located) -> Tensor:
         """Compute neurons [N, M + K]; see :meth:`Detection.neurons`."""
         distances = self.clusters.neurons(at)
         with full_precision(distances):
-            y, _ = at.coordinates
+            y, _ = self.clusters.coordinates_at(at)
             common = mapped(self.space.to(y), y).square().sum(dim=1, keepdim=True)
             return torch.cat([distances, self.radius.to(y) - common], dim=1)
 
@@ -119,7 +119,7 @@ class RadiusDetection(Detection):
         squared = explains_noise * of_clusters
         squared = squared - (1 - explains_noise) * of_noise.sum(dim=1, keepdim=True) * own_clusters
         with full_precision(weights):
-            y, _ = at.coordinates
+            y, _ = self.clusters.coordinates_at(at)
             directions, anchors = self.clusters.directions.to(y), self.clusters.anchors.to(y)
             centroids, slopes = 2 * (squared @ anchors), squared @ directions / 2
             distances = (squared.sum(dim=1, keepdim=True) * y - centroids) * self._pulled(y) - y * slopes
@@ -131,7 +131,7 @@ class RadiusDetection(Detection):
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
         of_clusters, of_noise = self._split(weights)
         with full_precision(weights):
-            y, norm = at.coordinates
+            y, norm = self.clusters.coordinates_at(at)
             slope = self._pulled(y) * (2 * of_noise.sum(dim=1, keepdim=True))
             return self.clusters.multiplier(at, of_clusters) - slope / norm
 
@@ -181,7 +181,9 @@ class NearestRadius(Grouping):
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, K + 1], and the neurons' shares [N, M + K] in them."""
         distances, noise = neurons[:, : -self.k], neurons[:, -self.k :]
-        values, parts = (distances, torch.ones_like(distances)) if self.clusters is None else self.clusters(distances)
+        values, parts = (
+            (distances, torch.ones_like(distances)) if self.clusters is None else self.clusters(distances)
+        )
         nearest = values.argmin(dim=1, keepdim=True)
         chosen = torch.zeros_like(noise).scatter(1, nearest, 1.0)
         return torch.cat([values, noise.gather(1, nearest)], dim=1), torch.cat([parts, chosen], dim=1)

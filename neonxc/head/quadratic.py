@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_range, compute_dtype
-from neonxc.data.sparse import dense
+from neonxc.data.sparse import SparseRows, dense
 from neonxc.head.detection import Detection, full_precision
 
 
@@ -55,7 +55,7 @@ class QuadraticDetection(Detection):
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.roots.abs().amax()), 1.0), names=names)
 
-    def located(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def located(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor]:
         """Compute ``delta`` [N, M, d] and ``L' delta`` [N, M, p] in the dtype of the buffers.
 
         The squares of the second sum up without cancellation, unlike the terms of ``delta' P delta``; the dtype of

@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc.common.modules import check_evaluating
+from neonxc.data.sparse import dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
 from neonxc.inputs.base import How, Inputs, Run
@@ -21,7 +22,7 @@ class Propagating(Inputs):
 
     rules = ("linear", "midpoint")
     propagates = True
-    module: nn.Module
+    module: Any
 
     def run(self, x: Tensor, composite: Any, several: bool = False) -> Run:
         """Run the feature network under LRP; `several` says whether relevance is led back more than once."""
@@ -42,7 +43,8 @@ class Propagating(Inputs):
             if how.rule == "linear":
                 multipliers.append(answer.multiplier())
             else:  # relevance of an inactive feature cannot be propagated, as its multiplier is infinite
-                multipliers.append(torch.where(answer.x == 0, 0.0, answer.relevance() / answer.x))
+                points = dense(answer.x)
+                multipliers.append(torch.where(points == 0, 0.0, answer.relevance() / points))
         return unrows(joined(iter(multipliers), sum(map(len, multipliers))).to(a.dtype), a)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
-from neonxc.head.answer import Answer, Question, answers, joined, rows
+from neonxc.head.answer import OWN, Answer, Question, answers, joined, rows
 from neonxc.head.competition import Share, take_most
 from neonxc.head.head import Head
 from neonxc.inputs.space import Space
@@ -79,7 +79,7 @@ class Inputs(nn.Module, ABC):
     """The encoding of texts or tables as columns of the head."""
 
     head: Head
-    module: nn.Module | None
+    module: Any
 
     def __init__(
         self, head: Head | None = None, names: Sequence[str] | None = None, module: nn.Module | None = None
@@ -209,11 +209,11 @@ class Inputs(nn.Module, ABC):
         """Yield the points [n, d] of inputs, block by block."""
         return (rows(self.features(x)) for x in self.parts(X))
 
-    def answers(self, X: Any, question: Question = Question(), beta: float = 1.0) -> Iterator[Answer]:
+    def answers(self, X: Any, question: Question = OWN, beta: float = 1.0) -> Iterator[Answer]:
         """Answer a question about inputs of any type, block by block; positions are one for all, or per input."""
         return (answer for _, answer in self.answered(X, question, beta))
 
-    def answered(self, X: Any, question: Question = Question(), beta: float = 1.0) -> Iterator[tuple[Any, Answer]]:
+    def answered(self, X: Any, question: Question = OWN, beta: float = 1.0) -> Iterator[tuple[Any, Answer]]:
         """Return the answers together with the inputs [n, ...] that they are about; X is read at once."""
         return self._answered(self.parts(X), question, beta)
 

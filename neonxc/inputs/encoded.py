@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from neonxc.data.table import Table
-from neonxc.head.answer import Answer
 from neonxc.head.head import Head
 from neonxc.inputs.columns import Columns
 from neonxc.inputs.space import EncodedSpace, Space
@@ -55,8 +54,8 @@ class Encoded(Columns):
             table = table.holding(tensor, collected=encoding.collected)
         elif table.tensor.shape[1:] != (encoding.width,):
             raise ValueError(
-                f"{table.name} needs the {encoding.width} encoded columns of net.inputs.read(table).tensor if it is a "
-                f"tensor, got shape {list(table.shape)}; pass the table itself as a data frame or an array"
+                f"{table.name} needs the {encoding.width} encoded columns of net.inputs.read(table).tensor if it "
+                f"is a tensor, got shape {list(table.shape)}; pass the table itself as a data frame or an array"
             )
         else:
             table = table.holding(table.rows(self.device))

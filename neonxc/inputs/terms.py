@@ -16,7 +16,6 @@ from neonxc.common.registry import Values, register
 from neonxc.data.inputs import as_texts
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
-from neonxc.head.answer import Answer
 from neonxc.head.head import Head
 from neonxc.inputs.columns import Columns
 from neonxc.inputs.kinds import make_inputs

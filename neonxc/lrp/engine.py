@@ -20,7 +20,7 @@ import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
 from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.modules import check_evaluating, unwrapped
 from neonxc.common.progress import progress_bar
-from neonxc.common.targets import as_columns, part
+from neonxc.common.targets import as_positions, part
 from neonxc.data.inputs import check_finite, compute_dtype
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.layer import tiny_value
@@ -270,5 +270,5 @@ def select(output: Tensor, target: Any) -> Tensor:
             raise ValueError(f"target {target} is outside the output of shape {list(output.shape)}")
         indicator[(slice(None), *target)] = 1
         return indicator
-    columns = as_columns(target, len(output), output.shape[1], "target", output.device)
-    return indicator.scatter_(1, columns[:, None], 1)
+    positions = as_positions(target, len(output), output.shape[1], "target", output.device)
+    return indicator.scatter_(1, positions[:, None], 1)
