@@ -184,6 +184,17 @@ class NeuralizedClustering(nn.Module):
         return unrows(self.head(rows(a)), a)
 
     @torch.no_grad()
+    def assign(self, x: Tensor) -> Tensor:
+        """Return the position of the cluster of each point, [N] (or [N, ...] for a feature map).
+
+        Parameters
+        ----------
+        x : Tensor
+            Input of the network.
+        """
+        return self(x).argmax(dim=1)
+
+    @torch.no_grad()
     @reads_tables
     def predict(self, X: Any) -> Any:
         """Predict the label of each point.

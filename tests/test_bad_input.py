@@ -396,16 +396,13 @@ def test_beta_out_of_range(value):
 # --- targets -----------------------------------------------------------------------------------------------
 
 TARGETS = {
-    "too great": (3, r"{} needs columns from 0 to 2, got 3"),
-    "negative": (-1, r"{} needs columns from 0 to 2, got -1"),
-    "one of many": ([0] * 39 + [7], r"{} needs columns from 0 to 2, got .*7\]"),
-    "fraction": (1.5, r"{} needs whole column numbers, got torch\.float64"),
-    "fractions": (np.zeros(40), r"{} needs whole column numbers, got torch\.float64"),
-    "mask": (np.ones(40, dtype=bool), r"{} needs whole column numbers, got torch\.bool"),
-    "name": (
-        "cat",
-        r"{} needs column numbers from 0 to 2 \(the position of a label in net\.classes_\), got 'cat'",
-    ),
+    "too great": (3, r"{} needs labels among \[0, 1, 2\], got 3"),
+    "negative": (-1, r"{} needs labels among \[0, 1, 2\], got -1"),
+    "one of many": ([0] * 39 + [7], r"{} needs labels among \[0, 1, 2\], got 7"),
+    "fraction": (1.5, r"{} needs labels among \[0, 1, 2\], got 1\.5"),
+    "fractions": (np.full(40, 0.5), r"{} needs labels among \[0, 1, 2\], got 0\.5"),
+    "mask": (np.ones(40, dtype=bool), r"{} needs labels among \[0, 1, 2\], got True"),
+    "name": ("cat", r"{} needs labels among \[0, 1, 2\], got 'cat'"),
     "too few": ([0, 1], r"{} has 2 entries for 40 inputs"),
     "too many": (np.zeros(41, dtype=int), r"{} has 41 entries for 40 inputs"),
     "two dimensions": (
@@ -436,9 +433,9 @@ def test_a_cluster_does_not_compete_with_itself(make):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ((0, 9, 1), r"target \(0, 9, 1\) is outside the feature map of shape \[4, 4\]"),
-        ((5, 1, 1), r"target needs columns from 0 to 2, got 5"),
-        ((0, 1), r"target needs one column or one per input \(4\), got shape \[2\]"),
+        ((0, 9, 1), r"target has the place \(9, 1\), outside the feature map of shape \[4, 4\]"),
+        ((5, 1, 1), r"target needs labels among \[0, 1, 2\], got 5"),
+        ((0, 1), r"target has the place \(1,\), outside the feature map of shape \[4, 4\]"),
         ([0, 1, 2], r"target has 3 entries for 4 inputs"),
     ],
 )
@@ -449,9 +446,9 @@ def test_unusable_targets_on_a_map(target, message):
 
 @pytest.mark.parametrize("clusters", [[], 1, [0.5], [[0, 1]], "all"], ids=str)
 def test_unusable_clusters(clusters):
-    with pytest.raises(ValueError, match=r"clusters needs a sequence of column numbers from 0 to 2, got"):
+    with pytest.raises(ValueError, match=r"clusters needs (a sequence of )?labels among \[0, 1, 2\], got"):
         NEON(deep()).heatmaps(IMAGES, clusters=clusters)
-    with pytest.raises(ValueError, match=r"clusters needs columns from 0 to 2, got \[0, 3\]"):
+    with pytest.raises(ValueError, match=r"clusters needs labels among \[0, 1, 2\], got 3"):
         NEON(deep()).heatmaps(IMAGES, clusters=[0, 3])
 
 

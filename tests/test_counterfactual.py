@@ -420,8 +420,8 @@ def test_functions_of_columns_in_other_dtypes(function, make):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": 9}, "target needs labels among the clusters .*, got 9"),
-        ({"target": -1}, "target needs labels among the clusters .*, got -1"),
+        ({"target": 9}, "target needs labels among .*, got 9"),
+        ({"target": -1}, "target needs labels among .*, got -1"),
         ({"target": [0, 1]}, r"one per point \(3\)"),
         ({"fixed": "age"}, "fixed has an unknown column 'age'"),
         ({"bounds": {"aa": (0, 1)}}, r"bounds has an unknown column 'aa' \(did you mean 'a'\?\); columns are 'a'"),
@@ -513,7 +513,7 @@ def test_tables_tell_which_columns_can_not_change():
     assert (cf.points["age"] == cf.points["age"].round()).all()
     encoded = net.batch(X).tensor
     cf = neonxc.counterfactual(net, encoded)
-    categories = [i for i, name in enumerate(net.encoding.names) if name.startswith("work_")]
+    categories = [i for i, name in enumerate(net.inputs.encoding.names) if name.startswith("work_")]
     assert (cf.points[:, categories] == encoded[:, categories]).all()
     assert cf.found.any()
 

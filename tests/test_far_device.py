@@ -18,16 +18,16 @@ PACKAGES = ["", "evaluation", "lrp", "models", "plot", "rules", "trees"]
 NOT_CALLED = {
     "they take no tensors": (
         "models.load_image models.to_tensor data.files.read_table data.preparation.prepare "
-        "data.preparation.Preparation carriers.terms.Terms rules.Column rules.Condition rules.Counts rules.Rule "
+        "data.preparation.Preparation inputs.terms.Terms rules.Column rules.Condition rules.Counts rules.Rule "
         "rules.SQL trees.Column trees.Condition trees.Rule "
         "lrp.UnsupportedOperation trees.parameters.explainer trees.saving.register_explainer "
         "common.registry.register common.registry.storable progress batch_function BatchFunction"
     ),
     "every network consists of them": (
-        "head.Head head.Decision head.detection.LinearDetection head.quadratic.QuadraticDetection "
+        "head.Head head.Answer head.Question head.detection.LinearDetection head.quadratic.QuadraticDetection "
         "head.detection.EdgeDetection head.grouping.Minimum head.grouping.UnionOfIntervals "
         "head.competition.Rivals head.competition.Path "
-        "carriers.Carrier carriers.Record"
+        "inputs.Inputs"
     ),
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",
     "every tree explainer consists of them": (

@@ -123,7 +123,7 @@ def test_bandwidth_by_likelihood():
 
 def test_the_default_imputer_draws_from_few_rows(monkeypatch):
     monkeypatch.setattr("neonxc.evaluation.imputers.LARGEST", 12)
-    assert len(default_imputer(NET, torch.randn(40, 13, dtype=torch.float64)).points) == 12
+    assert len(default_imputer(NET.inputs, torch.randn(40, 13, dtype=torch.float64)).points) == 12
 
 
 def test_seeds_reproduce_and_draws_are_common():
@@ -295,7 +295,7 @@ def test_the_zero_of_raw_columns_is_not_their_missing_value():
     found = compare(nets[0], raw[:5], None, ZeroImputer(), baseline="zero")
     assert found.baseline == "zero"
     assert "PDA, zero" in found.results
-    with pytest.raises(ValueError, match=r"baseline needs the shape of one input, \[13\], got \[2\]"):
+    with pytest.raises(ValueError, match=r"baseline has 2 features, the clustering was fitted on 13"):
         compare(nets[0], raw[:20], baseline=[0.0, 1.0])
     with pytest.raises(ValueError, match='baseline needs "mean", "zero" or an array'):
         compare(nets[0], raw[:20], baseline="median")
@@ -407,7 +407,7 @@ def test_agrees_with_quantus():
         (lambda: pixel_flipping(NET, X, RELEVANCE * np.nan), "relevance has a value that is not finite"),
         (
             lambda: pixel_flipping(NET, X, RELEVANCE, KDEImputer(X[:, :3])),
-            "the inputs have 13 features, the data of the KDEImputer has 3",
+            "X has 3 features, the clustering was fitted on 13",
         ),
         (lambda: pixel_flipping(NET, X, RELEVANCE, BlurImputer()), "BlurImputer needs images"),
         (lambda: pixel_flipping(NET, X, RELEVANCE, groups=2), "groups=2 needs images"),

@@ -16,6 +16,7 @@ from witnesses import contrast_relevance
 
 import neonxc
 from neonxc.head import centroid_head as CentroidHead
+from neonxc.head.answer import Answer
 from neonxc.head.grouping import group_soft_min
 from neonxc.models import KernelKMeans
 
@@ -97,8 +98,8 @@ def test_supports_in_any_order_and_of_one_cluster_are_centers():
     plain = CentroidHead(torch.tensor(np.concatenate([g[:1] for g in groups])))
     assert torch.allclose(single(x), plain(x), rtol=1e-12)
     assert torch.allclose(
-        single.decision(x, torch.zeros(20, dtype=torch.long), 1.0).relevance(x),
-        plain.decision(x, torch.zeros(20, dtype=torch.long), 1.0).relevance(x),
+        Answer(single, x, torch.zeros(20, dtype=torch.long)).relevance(),
+        Answer(plain, x, torch.zeros(20, dtype=torch.long)).relevance(),
         rtol=1e-10,
     )
 
@@ -110,7 +111,7 @@ def test_becomes_the_hard_minimum():
     assert torch.allclose(soft(x), hard(x), atol=1e-3)
     target = hard.assign(x)
     assert torch.allclose(
-        soft.decision(x, target, 0.5).relevance(x), hard.decision(x, target, 0.5).relevance(x), atol=1e-2
+        Answer(soft, x, target, beta=0.5).relevance(), Answer(hard, x, target, beta=0.5).relevance(), atol=1e-2
     )
 
 
@@ -270,11 +271,11 @@ def test_members_are_compared_in_chunks(monkeypatch):
     X = np.random.default_rng(0).normal(size=(700, 2))
     model = KernelKMeans(3, objective="feature", random_state=0).fit(X)
     expected = neonxc.neuralize(model).fidelity_
-    monkeypatch.setattr(neonxc.common.memory, "CPU", 20_000 * 4 * 8)
+    monkeypatch.setattr(neonxc.head.head, "CACHE", 20_000 * 4 * 8)
     seen = []
-    forward = neonxc.head.detection.LinearDetection.forward
+    located = neonxc.head.detection.LinearDetection.located
     monkeypatch.setattr(
-        neonxc.head.detection.LinearDetection, "forward", lambda self, x: seen.append(len(x)) or forward(self, x)
+        neonxc.head.detection.LinearDetection, "located", lambda self, x: seen.append(len(x)) or located(self, x)
     )
     assert neonxc.neuralize(model).fidelity_ == expected
     assert max(seen) <= 20_000 // 700
@@ -307,7 +308,7 @@ def test_memory_and_time_are_linear_in_the_supports():
     points = torch.randn(10_000, 16, generator=generator)
     head = CentroidHead(points.double(), torch.arange(10).repeat_interleave(1000), gamma=0.1)
     net = neonxc.network.NeuralizedClustering(head)
-    assert next(net.carrier.blocks(torch.empty(10_000, 16))).stop * head.width <= 1 << 23
+    assert next(net.inputs.blocks(torch.empty(10_000, 16))).stop * head.width <= 1 << 23
     x = torch.randn(64, 16, generator=generator)
     relevance = neonxc.NEON(net).attribute(x)
     assert relevance.shape == (64, 16)

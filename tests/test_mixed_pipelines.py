@@ -238,7 +238,7 @@ def test_a_network_comes_back_from_its_file(name, tmp_path):
     model, X, net = fitted(name)
     neonxc.save(net, tmp_path / "net.safetensors")
     again, without = neonxc.load(tmp_path / "net.safetensors"), neonxc.neuralize(model)
-    assert again.encoding == net.encoding
+    assert again.inputs.encoding == net.inputs.encoding
     assert again.feature_names_ == list(X.columns)
     pd.testing.assert_frame_equal(neonxc.NEON(again).attribute(X), neonxc.NEON(net).attribute(X))
     np.testing.assert_array_equal(without.predict(X), model.predict(X))  # without data
@@ -248,7 +248,7 @@ def test_a_pipeline_of_numbers_has_no_encoding():
     X = people(100, 0)[["gain", "hours"]]
     for step in (StandardScaler(), columns((StandardScaler(), ["hours"]), ("passthrough", ["gain"]))):
         net = neonxc.neuralize(make_pipeline(step, kmeans()).fit(X), X)
-        assert net.encoding is None
+        assert net.inputs.encoding is None
         assert net(torch.zeros(1, 2)).shape == (1, 4)
 
 
@@ -287,17 +287,17 @@ def test_summaries_compare_means_and_categories():
 def test_a_tensor_holds_encoded_columns():
     _, X, net = fitted("usual")
     x = net.batch(X).tensor
-    for options in ({}, {"along": 0.0}):
+    for options in ({}, {"along": torch.zeros(16)}):
         neon = neonxc.NEON(net, **options)
         relevance = neon.attribute(x)
-        assert relevance.shape == x.shape == (len(X), net.encoding.width)
-        by_column = net.encoding.collected(relevance).numpy()
+        assert relevance.shape == x.shape == (len(X), net.inputs.encoding.width)
+        by_column = net.inputs.encoding.collected(relevance).numpy()
         np.testing.assert_allclose(by_column, neon.attribute(X).to_numpy(), atol=1e-12)
     np.testing.assert_allclose(neonxc.NEON(net).residual(X), np.zeros(len(X)), atol=1e-9)
     np.testing.assert_array_equal(net.predict(x).numpy(), net.predict(X))
     with pytest.raises(ValueError, match=r"needs the 16 encoded columns of .*, got shape \[240, 8\]"):
         net.predict(torch.zeros(240, 8))
-    with pytest.raises(TypeError, match=r"net\(net.batch\(x\).tensor\)"):
+    with pytest.raises(TypeError, match=r"net\(net.inputs.read\(x\).tensor\)"):
         net(X)
 
 

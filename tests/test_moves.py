@@ -182,7 +182,8 @@ def test_images_and_noise():
     found = neonxc.moves(noisy, X, far)
     assert {move.new for move in found.moves} == {-1}
     assert found.table.loc[:, -1].sum() >= 12
-    assert "unknown, as noise has no logit" in str(found)
+    assert "0 → -1: 6 rows" in str(found)
+    assert "why: the contrast rises by" in str(found)
 
 
 def test_frame_picture_and_page(wine, tmp_path):

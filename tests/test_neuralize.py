@@ -464,7 +464,7 @@ def moons(n_noise=80):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_noise_is_in_no_summary_and_of_no_account_to_beta():
+def test_noise_is_the_last_cluster_and_of_no_account_to_beta():
     data = moons()
     labels = np.r_[make_moons(400, noise=0.05, random_state=0)[1], [-1] * 80]
     net = neonxc.neuralize(labels=labels, X=data)
@@ -472,19 +472,20 @@ def test_noise_is_in_no_summary_and_of_no_account_to_beta():
     assert (predicted == -1).any()
     assert net.beta == pytest.approx(harmonic_beta(net(tensor(data))[predicted != -1]))
     summary = neonxc.NEON(net).summary(data)
-    assert summary.sizes.tolist() == [(predicted == 0).sum(), (predicted == 1).sum()]
+    assert net.classes_.tolist() == summary.classes.tolist() == [0, 1, -1]
+    assert summary.sizes.tolist() == [(predicted == k).sum() for k in (0, 1, -1)]
     assert summary.n_noise == (predicted == -1).sum()
     assert f"\nnoise ({summary.n_noise} points)\n" in str(summary)
     assert np.allclose(summary.values.overall, data.mean(0))
-    assert np.allclose(summary.values.means, [data[predicted == k].mean(0) for k in (0, 1)])
+    assert np.allclose(summary.values.means, [data[predicted == k].mean(0) for k in (0, 1, -1)])
     relevance = neonxc.NEON(net).attribute(data)
-    for k in (0, 1):
+    for k in (0, 1, -1):
         assert (predicted[summary.prototypes[k]] == k).all()
         assert np.allclose(summary.relevance[k], relevance[predicted == k].mean(0))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_noise_is_in_no_summary_of_words():
+def test_noise_of_words():
     from neonxc.models import WordVectors
 
     words = WordVectors(["east", "west", "nowhere"], [[1.0, 0.0], [-1.0, 0.0], [0.0, 9.0]])
@@ -492,9 +493,13 @@ def test_noise_is_in_no_summary_of_words():
     net = neonxc.neuralize(labels=[0, 0, 1, 1, -1] * 10, X=words.encode(texts), features=words)
     assert (net.predict(words.encode(texts)) == torch.tensor([0, 0, 1, 1, -1] * 10)).all()
     summary = neonxc.NEON(net).summary(texts)
-    assert summary.sizes.tolist() == [20, 20]
+    assert summary.sizes.tolist() == [20, 20, 10]
     assert summary.n_noise == 10
-    assert (summary.relevance[:, 2] == 0).all()
+    assert (summary.relevance[:2, 2] == 0).all()
+    assert summary.top(-1, 1)[0][0] == "nowhere"
+    relevance = neonxc.NEON(net).attribute(texts)  # words share what is not a bias: all of a distance and a radius
+    far = net(words.encode(texts).double()).amax(1).numpy()
+    np.testing.assert_allclose(relevance.sum(1)[far > 1], far[far > 1], rtol=0.1)
 
 
 @pytest.mark.parametrize("detector", [IsolationForest(n_estimators=10), LocalOutlierFactor(5)])
@@ -533,14 +538,14 @@ def test_locations_of_maps_are_chunked(monkeypatch):
     """The head never sees more points at once than there is room for, however many locations an image has."""
     from neonxc.models import KernelKMeans
 
-    monkeypatch.setattr(neonxc.common.memory, "CPU", 50 * 4 * 8 * 12)
+    monkeypatch.setattr(neonxc.head.head, "CACHE", 50 * 4 * 8 * 12)
     model = KernelKMeans(3, 4, random_state=0).fit(X)
     images = torch.randn(3, 4, 7, 9, dtype=torch.float64)
     net = neonxc.neuralize(model, images, features=nn.Conv2d(4, 4, 1).double())
     expected = net(images)
     seen = []
-    forward = net.head.detection.forward
-    monkeypatch.setattr(net.head.detection, "forward", lambda x: seen.append(len(x)) or forward(x))
+    located = net.head.detection.located
+    monkeypatch.setattr(net.head.detection, "located", lambda x: seen.append(len(x)) or located(x))
     neon = neonxc.NEON(net)
     assert torch.equal(net.predict(images), expected.argmax(1))
     net.calibrate(images)

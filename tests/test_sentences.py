@@ -233,7 +233,7 @@ def test_relevance_is_that_of_a_literal_bert_with_detached_gates(encoder):
     wanted = (slope * summed).sum(2).detach()  # what is added counts as normalization of the input
 
     net = neonxc.neuralize(np.eye(32), features=encoder)
-    record = NEON(net, DETACHED).carrier.record(encoder.encode(TEXTS[:1]).double())
+    record = NEON(net, DETACHED).inputs.record(encoder.encode(TEXTS[:1]).double())
     start = torch.zeros(1, 32, dtype=torch.float64)
     start[0, 3] = 1
     found = record.propagated(start)
@@ -330,7 +330,7 @@ def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
         sides = []
         for text in (a[n], b[n]):  # one explanation per dimension of the embedding
             net = neonxc.neuralize(np.eye(2, 32), features=encoder)
-            record = NEON(net).carrier.record(encoder.encode([text]).double(), several=True)
+            record = NEON(net).inputs.record(encoder.encode([text]).double(), several=True)
             sides.append(torch.cat([record.propagated(row[None].double()) for row in torch.eye(32)]))
         np.testing.assert_allclose(found.matrix[n], sides[0].T @ sides[1], atol=1e-12)
         first = found.top(1)[n][0]
@@ -343,7 +343,7 @@ def test_similarity_against_a_background(encoder):
     against = neonxc.similarity(encoder, TEXTS[:1], TEXTS[1:2], background=TEXTS)
     mean = encoder.points(TEXTS).mean(0)
     common = neonxc.neuralize(np.eye(2, 32), features=encoder)
-    record = NEON(common).carrier.record(encoder.encode(TEXTS[:1]).double())
+    record = NEON(common).inputs.record(encoder.encode(TEXTS[:1]).double())
     np.testing.assert_allclose(plain.relevance_a - against.relevance_a, record.propagated(mean[None]), atol=1e-12)
     for call, message in {
         lambda: neonxc.similarity(encoder, TEXTS, TEXTS[:2]): "equally many",

@@ -17,6 +17,7 @@ from torch import nn
 from witnesses import blobs, contrast_relevance, near
 
 import neonxc
+from neonxc.head.answer import Answer
 from neonxc.models import KernelKMeans, WordVectors
 
 IRIS = load_iris().data
@@ -396,7 +397,7 @@ def test_mixture_on_features():
     # the linear rule: relevance at the features is the slope of the weighted contrasts times the feature
     x = torch.tensor(a, requires_grad=True)
     own = net.head.assign(x)
-    multiplier = net.head.decision(x, own, torch.inf).multiplier(x)
+    multiplier = Answer(net.head, x, own, beta=torch.inf).multiplier()
     (slope,) = torch.autograd.grad(net.head(x).gather(1, own[:, None]).sum(), x)
     assert torch.allclose(multiplier, slope, rtol=1e-8, atol=1e-8)
     assert neonxc.NEON(net).attribute(IRIS).shape == IRIS.shape

@@ -22,7 +22,6 @@ import neonxc
 from neonxc.clusterings.supports import MOST, labelled
 from neonxc.clusterings.surrogate import _warn_of_labels, radii
 from neonxc.common.numbers import percent
-from neonxc.head import Noise
 
 SHAPES = {
     "moons": make_moons(300, noise=0.05, random_state=0),
@@ -43,7 +42,7 @@ def test_clusters_of_any_shape(name):
     model = MODELS[name]().fit(X)
     clustered = model.labels_ != -1
     net = neonxc.neuralize(model, X)
-    assert net.classes_.tolist() == [0, 1]
+    assert net.classes_.tolist() == [0, 1] + [-1] * (not clustered.all())
     assert net.fidelity_ >= 0.99
     assert net.fidelity_held_out_ >= 0.99
     columns = net(torch.tensor(X)).argmax(1).numpy()
@@ -61,7 +60,7 @@ def test_noise_is_left_out_and_told_apart(steps, tmp_path):
     noise = model[-1].labels_ == -1
     assert noise.sum() > 10
     net = neonxc.neuralize(model, X)
-    assert -1 not in net.classes_
+    assert net.classes_.tolist() == [0, 1, -1]
     labels = net.predict(X)
     assert (labels == model[-1].labels_).mean() >= 0.98
     assert ((labels == -1) == noise).mean() >= 0.98
@@ -246,9 +245,8 @@ def test_noise_around_clusters_of_different_density(densities):
     X, y = densities
     net = neonxc.neuralize(labels=y, X=X)
     assert ((net.predict(X) == -1) == (y == -1)).mean() > 0.97
-    radius = net.noise.radius.sqrt()
+    radius = net.head.detection.radius.sqrt()
     assert radius[0] < radius[1] < radius[2]
-    assert Noise(2.0, 3, torch.ones(2)).radius.tolist() == [2.0] * 3
 
 
 def test_outside_is_beyond_the_nearest_clusters_radius(densities):
@@ -260,18 +258,18 @@ def test_outside_is_beyond_the_nearest_clusters_radius(densities):
     z = model[0].transform(X)
     back = z[rng.integers(0, len(z), 60)] + rng.normal(scale=0.1, size=(60, 2))
     plain = neonxc.neuralize(labels=model[-1].labels_, X=z)  # the same supports, where the chain ends
-    detection, members = plain.head.detection, plain.head.grouping
+    detection, members = plain.head.detection.clusters, plain.head.grouping.clusters
     anchors = (2 * detection.anchors + detection.origin + detection.root).numpy()
     weights = members.log_weights.exp().numpy()
     expected = []
     for point in back:
         kernel = weights * np.exp(-members.gamma * ((point - anchors) ** 2).sum(1))
         sums = np.array([kernel[members.groups.numpy() == k].sum() for k in range(members.n_groups)]) + 1e-300
-        expected.append(-np.log(sums.max()) / members.gamma > float(plain.noise.radius[sums.argmax()]))
+        expected.append(-np.log(sums.max()) / members.gamma > float(plain.head.detection.radius[sums.argmax()]))
     raw = torch.tensor(model[0].inverse_transform(back))
     assert 0 < sum(expected) < 60
-    assert plain.outside(torch.tensor(back)).tolist() == expected
-    assert net.outside(raw).tolist() == expected
+    assert (plain.assign(torch.tensor(back)) == plain.noise_position).tolist() == expected
+    assert (net.assign(raw) == net.noise_position).tolist() == expected
 
 
 def test_noise_that_distances_do_not_tell_warns(recwarn):

@@ -21,7 +21,7 @@ from sklearn.preprocessing import Normalizer
 
 import neonxc
 from neonxc import NEON
-from neonxc.carriers.terms import Terms
+from neonxc.inputs.terms import Terms
 from neonxc.common import storage
 
 TEXTS = [
@@ -89,8 +89,8 @@ def test_decisions_and_relevance(name, tmp_path):
     np.testing.assert_array_equal(net.predict(TEXTS), pipeline.predict(TEXTS))
     np.testing.assert_array_equal(net.predict(OTHERS), pipeline.predict(OTHERS))
     relevance = NEON(net).attribute(TEXTS)
-    assert list(relevance.columns) == net.encoding.names == net.feature_names_
-    counts = net.encoding.encode(TEXTS)
+    assert list(relevance.columns) == net.inputs.encoding.names == net.feature_names_
+    counts = net.inputs.encoding.encode(TEXTS)
     logits = net(torch.from_numpy(counts.toarray()))
     np.testing.assert_allclose(relevance.to_numpy().sum(1), logits.amax(1), atol=1e-10)
     np.testing.assert_allclose(NEON(net).attribute(counts), relevance, atol=1e-12)  # counts are taken, too
@@ -138,7 +138,7 @@ def test_forms_of_texts():
     assert list(NEON(net).attribute(series).index) == list(series.index)
     for texts in (series, np.array(TEXTS), np.array(TEXTS, dtype=object), iter(TEXTS)):
         np.testing.assert_allclose(NEON(net).attribute(texts), expected)
-    np.testing.assert_allclose(net.batch(TEXTS).tensor, net.encoding.encode(TEXTS).toarray())
+    np.testing.assert_allclose(net.batch(TEXTS).tensor, net.inputs.encoding.encode(TEXTS).toarray())
     np.testing.assert_array_equal(neonxc.neuralize(pipeline).predict(TEXTS), net.predict(series))
 
 
@@ -186,7 +186,7 @@ def test_highlights(name):
     _, net = fitted(name)
     relevance = NEON(net).attribute(TEXTS)
     marks = neonxc.highlights(net, TEXTS, relevance)
-    there = net.encoding.encode(TEXTS).toarray() > 0
+    there = net.inputs.encoding.encode(TEXTS).toarray() > 0
     for row, (text, found) in enumerate(zip(TEXTS, marks, strict=True)):
         stops = [0, *(stop for _, stop, _ in found)]
         assert all(
@@ -239,9 +239,9 @@ def halves(text):
 def test_terms_that_can_not_be_placed(vectorizer, message):
     net = neonxc.neuralize(make_pipeline(vectorizer, KMeans(2, n_init=1, random_state=0)).fit(TEXTS))
     if "absent" in message:
-        net.encoding.vectorizer.tokenizer = lambda text: ["absent"]
+        net.inputs.encoding.vectorizer.tokenizer = lambda text: ["absent"]
     with pytest.raises(ValueError, match=message):
-        neonxc.highlights(net, TEXTS, np.zeros((len(TEXTS), net.encoding.width)))
+        neonxc.highlights(net, TEXTS, np.zeros((len(TEXTS), net.inputs.encoding.width)))
 
 
 # --- errors ------------------------------------------------------------------------------------------------
@@ -257,10 +257,10 @@ def test_unusable_texts():
         with pytest.raises(ValueError, match=r"X is empty"):
             entry([])
         with pytest.raises(
-            ValueError, match=rf"X has 3 features, the clustering was fitted on {net.encoding.width}"
+            ValueError, match=rf"X has 3 features, the clustering was fitted on {net.inputs.encoding.width}"
         ):
             entry(np.zeros((2, 3)))
-    with pytest.raises(TypeError, match=r"net\(x\) takes a tensor, got list: net\(net\.batch\(x\)\.tensor\)"):
+    with pytest.raises(TypeError, match=r"net\(x\) takes a tensor, got list: net\(net\.inputs\.read\(x\)\.tensor\)"):
         net(TEXTS)
     with pytest.raises(ValueError, match="behind features= or a vectorizer"):
         neonxc.neuralize(pipeline, TEXTS, torch.nn.Identity())
@@ -300,7 +300,7 @@ def test_what_a_file_holds(tmp_path):
     net = neonxc.neuralize(make_pipeline(CountVectorizer(**words), KMeans(2, random_state=0)).fit(TEXTS))
     neonxc.save(net, tmp_path / "net")
     kind, plain, tensors = storage.read(tmp_path / "net", {storage.KIND})
-    stored = plain["parts"]["encoding"]["values"]
+    stored = plain["parts"]["features"]["values"]
     assert stored["names"] == ["salt", "soup", "chord"]
     assert stored["options"]["stop_words"] == ["a", "the"]
     stemmed = neonxc.neuralize(make_pipeline(Stemmed(), kmeans()).fit(TEXTS))

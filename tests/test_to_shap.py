@@ -67,7 +67,7 @@ def test_texts(explanation):
     net = neonxc.neuralize(pipeline, texts)
     found = neonxc.to_shap(NEON(net).attribute(texts), net, texts)
     assert found.feature_names == list(pipeline[0].get_feature_names_out())
-    np.testing.assert_array_equal(found.data, net.encoding.encode(texts).toarray())
+    np.testing.assert_array_equal(found.data, net.inputs.encoding.encode(texts).toarray())
     np.testing.assert_allclose(found.base_values, 0, atol=1e-12)
 
 
@@ -87,7 +87,7 @@ def test_errors(explanation):
     net = neonxc.neuralize(KMEANS, X)
     with pytest.raises(ValueError, match=r"relevance needs shape \(150, 4\), got \(10, 4\)"):
         neonxc.to_shap(np.zeros((10, 4)), net, X)
-    with pytest.raises(ValueError, match="target needs columns from 0 to 2, got 5"):
+    with pytest.raises(ValueError, match="target needs labels among"):
         neonxc.to_shap(np.zeros((150, 4)), net, X, 5)
     deep = neonxc.neuralize(KMEANS, VALUES, torch.nn.Identity())
     with pytest.raises(ValueError, match=r"to_shap needs a network without feature network"):

@@ -372,7 +372,7 @@ def test_a_clusters_words_by_loops():
             expected[k, i] += value * (i >= 0) / (own == k).sum()
     np.testing.assert_allclose(summary.relevance, expected, atol=1e-5)
     assert summary.sizes.tolist() == np.bincount(own).tolist()
-    contains = net.carrier.columns(texts).toarray() > 0
+    contains = net.inputs.columns(texts).toarray() > 0
     np.testing.assert_allclose(summary.values.means, [contains[own == k].mean(0) for k in range(3)])
     np.testing.assert_allclose(summary.values.overall, contains.mean(0))
     for k in range(3):  # a cluster's words are those of one topic

@@ -484,7 +484,7 @@ class NEON(Attribution):
             for block in progress_bar(blocks, desc="NEON") if len(blocks) > 1 else blocks:
                 target = part(of_all.target, "target", block, n)
                 question = Question(target, part(of_all.competitor, "competitor", block, n))
-                given = {name: value[block] for name, value in per_input.items()}
+                given = {name: part(value, name, block, n) for name, value in per_input.items()}
                 yield explain(dense(x[block]), question, **given)
 
         return joined(explained(), n)

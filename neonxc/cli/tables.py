@@ -56,7 +56,7 @@ def table_attributions(
     rows = pd.DataFrame({"cluster": net.predict(table), "logit": relevance.sum(axis=1)})
     if clusters.given:
         rows.insert(0, "label", clusters.labels)
-    reasons = [summary.reasons(k) for k in range(len(summary.sizes))]
+    reasons = [*map(summary.reasons, summary.classes.tolist())]
     described = {
         "cluster": summary.classes,
         "rows": summary.sizes,
@@ -77,8 +77,8 @@ def table_attributions(
             choice.plot().savefig(folder / files[-1], dpi=200)
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
     lines = [
-        [str(label), str(size), "\n".join(summary.reasons(k, 4))]
-        for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True))
+        [str(label), str(size), "\n".join(summary.reasons(label, 4))]
+        for label, size in zip(summary.classes, summary.sizes, strict=True)
     ]
     return Result(clusters.what, header, Path(out), lines, files)
 

@@ -176,11 +176,12 @@ def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
 def _cut(far: Tensor, clustered: Tensor) -> float:
     """Return the threshold with the fewest errors; infinite if no point lies beyond it."""
     values, place = far.unique(return_inverse=True)
-    edges = far.new_tensor([-math.inf, *values.tolist(), math.inf])
+    below = values[0] - 1e-3 * values.abs().amax()  # all points lie beyond it
+    edges = far.new_tensor([below, *values.tolist(), math.inf])
     # the correct points minus the errors up to each value, compared with a threshold below all of them
     gained = place.new_zeros(len(values) + 1).index_add(0, place + 1, 2 * clustered.long() - 1).cumsum(0)
     at = int(gained.argmax())
-    return float((edges[at] + edges[at + 1]) / 2)
+    return float(edges[at : at + 2].mean() if at else below)
 
 
 def clustered_points(table: Table, given: Any) -> Tensor:

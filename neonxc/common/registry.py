@@ -128,9 +128,9 @@ def _unpack_module(cls: Any, values: Values) -> nn.Module:
     nn.Module.__init__(module)
     for name in cls.PLAIN:
         setattr(module, name, values.pop(name))
+    for name in getattr(cls, "FORMER", ()):  # plain attributes in files of earlier versions
+        values.pop(name, None)
     for name, value in values.items():  # both methods raise if the class uses the name for something else
-        if isinstance(value, JSON) and value is not None:
-            continue  # of a file of an earlier version, whose class had one more plain attribute
         (module.add_module if isinstance(value, nn.Module) else module.register_buffer)(name, value)
     return module
 

@@ -69,6 +69,7 @@ class Table:
         ValueError
             Columns that are missing, unexpected or in another order; another number of them; no table.
         """
+        name = X.name if isinstance(X, cls) else name
         if not isinstance(X, cls):
             X = as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):

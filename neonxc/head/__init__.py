@@ -2,5 +2,6 @@
 
 from neonxc.head.answer import Answer, Question, answers
 from neonxc.head.head import Head, bisecting_head, centroid_head, linear_head
+from neonxc.head.noise import with_noise
 
-__all__ = ["Answer", "Head", "Question", "answers", "bisecting_head", "centroid_head", "linear_head"]
+__all__ = ["Answer", "Head", "Question", "answers", "bisecting_head", "centroid_head", "linear_head", "with_noise"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.targets import as_positions, check_place
+from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
 from neonxc.head.competition import Share, softmin, take_most
 
@@ -146,6 +147,10 @@ class Answer:
         """The share [n, M] of every neuron in the decision."""
         return self.weights * self.head.detection.neurons(self._at)
 
+    def among_parts(self, parts: Tensor) -> Tensor:
+        """What parts [P, d] contribute to the decision of points that are means of such parts, [n, P]."""
+        return self.head.detection.among_parts(self._at, parts, self.weights)
+
 
 @torch.no_grad()
 def answers(
@@ -179,6 +184,7 @@ def answers(
         Unknown clusters, or a location outside the map.
     """
     points, target, where = rows(a), question.target, question.where
+    check_width(points.shape[1], head.n_features, name="x")
     on_map = a.ndim > 2
     if isinstance(target, tuple) and on_map:
         target, *place = target

@@ -188,6 +188,21 @@ class Detection(Stage):
         with full_precision(weights):
             return weights @ slopes.to(weights)
 
+    def among_parts(self, at: Any, parts: Tensor, weights: Tensor) -> Tensor:
+        """Compute what each of some parts [P, d] contributes to points that are means of such parts, [N, P].
+
+        The weighted sum ``sum_m weights_m a_m(x)`` is the mean of the contributions of a point's parts, if the
+        neurons allow for it.
+
+        Raises
+        ------
+        ValueError
+            The neurons are not linear in the mean.
+        """
+        raise ValueError(
+            "this clustering is not linear in the mean word vector: its relevance can't be divided among words"
+        )
+
     def slopes(self) -> Tensor | None:
         """Return the gradients [M, d] of the neurons; None if they are not linear in the raw columns."""
         return None
@@ -311,6 +326,12 @@ class LinearDetection(Framed):
         """Centroids in raw columns; for other neurons, twice their anchors in place of the centroids."""
         return self.root + self.origin + 2 * self.anchors
 
+    def among_parts(self, at: Located, parts: Tensor, weights: Tensor) -> Tensor:
+        """Compute the contributions [N, P] of parts; see :meth:`Detection.among_parts`."""
+        if self.norm is not None:
+            return super().among_parts(at, parts, weights)
+        return weights @ (self(parts) - self.unshared).to(weights).T
+
     def slopes(self) -> Tensor | None:
         """Return the gradients [M, d] of the neurons; None after a Normalizer."""
         return -self.directions if self.norm is None else None
@@ -332,9 +353,10 @@ class LinearDetection(Framed):
 
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
         """Raise a ValueError if products with the directions overflow, or centroids' distances underflow."""
-        info, slope = torch.finfo(x.dtype), float(self.directions.abs().amax())
+        info = torch.finfo(x.dtype)
+        slope, size = torch.stack([self.directions.abs().amax(), self.anchors.abs().amax()]).tolist()
         check_range(x, info.max / (16 * self.n_features * max(slope, info.tiny)), names=names)
-        size = slope * float(self.anchors.abs().amax())
+        size *= slope
         if not self.nearest_zero and size < info.tiny / info.eps:
             raise ValueError(
                 f"squared distances between the clusters are at most {size:.3g}, too small for {x.dtype}; rescale "

@@ -62,7 +62,7 @@ class NearestDetection(Framed):
     clusters is then measured from the point half-way between their core points (NEON paper, Eq. 4).
     """
 
-    PLAIN = ("diagonal", "norm")
+    PLAIN, FORMER = ("diagonal", "norm"), ("noise",)
     points: Tensor
     groups: Tensor
     weight: Tensor

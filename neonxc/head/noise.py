@@ -135,6 +135,14 @@ class RadiusDetection(Detection):
             slope = self._pulled(y) * (2 * of_noise.sum(dim=1, keepdim=True))
             return self.clusters.multiplier(at, of_clusters) - slope / norm
 
+    def among_parts(self, at: Located, parts: Tensor, weights: Tensor) -> Tensor:
+        """Compute the contributions [N, P] of parts: the common term is a mean of products with the parts."""
+        of_clusters, of_noise = self._split(weights)
+        y, (words, _) = self.clusters.coordinates_at(at)[0], self.clusters.coordinates(parts)
+        radius, common = of_noise @ self.radius.to(y), self._pulled(y) @ words.to(y).T
+        noise = radius[:, None] - of_noise.sum(dim=1, keepdim=True) * common
+        return self.clusters.among_parts(at, parts, of_clusters) + noise
+
     def _split(self, weights: Tensor) -> Any:
         """The parts [N, M] of clusters and [N, K] of noise."""
         return weights.split([self.clusters.n_neurons, len(self.radius)], dim=1)

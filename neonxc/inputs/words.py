@@ -13,7 +13,6 @@ from torch import Tensor
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
 from neonxc.head.answer import Answer, Question, answers, joined
-from neonxc.head.detection import LinearDetection
 from neonxc.inputs.base import How, Inputs
 
 
@@ -72,15 +71,10 @@ class Words(Inputs):
         dimensions: ``R_t = w_t / sum(w) * sum_m c_m a_m(phi_t)`` (NEON paper, section VI-A). The relevance of a
         text sums to ``sum_m c_m a_m(x)``.
         """
-        ids, detection = x.long(), self.head.detection
-        if not isinstance(detection, LinearDetection) or detection.norm is not None:
-            raise ValueError(
-                "this clustering is not linear in the mean word vector: its relevance can't be divided among words"
-            )
+        ids = x.long()
         # The neurons are computed once per distinct word, without an array [texts, words, dimensions]
         used, place = ids.clamp(min=0).unique(return_inverse=True)
-        neurons = detection(self.module.vectors[used]) - detection.unshared
-        evidence = answer.weights @ neurons.to(answer.weights).T
+        evidence = answer.among_parts(self.module.vectors[used])
         return (evidence.gather(1, place) * self.module.shares(ids)).where(ids >= 0, 0.0)
 
     def values(self, x: Any, points: Any) -> SparseRows:

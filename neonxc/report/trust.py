@@ -14,9 +14,11 @@ from neonxc.attribution.permutation import permuted
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
-from neonxc.evaluation import Imputer, KDEImputer, agreement, methods, pixel_flipping
+from neonxc.evaluation import Imputer, KDEImputer, agreement, methods
 from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
+from neonxc.evaluation.flipping import flipped
 from neonxc.evaluation.imputers import default_imputer
+from neonxc.inputs.groups import groups_of
 from neonxc.report.clustering import Clustering, stratified
 from neonxc.report.contents import Curve
 from neonxc.report.relevance import Relevance
@@ -65,11 +67,13 @@ def flip(clustering: Clustering) -> FlippingPart:
         imputer = KDEImputer(background)
         others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
     target, steps = torch.from_numpy(clustering.own[sample]).to(x.device), min(STEPS, x.shape[1])
-    options: dict[str, Any] = {"repeats": 3, "target": target, "steps": steps, "random_state": 0}
-    found = {
-        name: pixel_flipping(clustering.net, x, method(clustering.net, x, target), imputer, **options)
-        for name, method in progress_bar(others.items(), desc="methods")
-    }
+    groups = groups_of(clustering.net, None, x)
+    found = {}
+    for name, method in progress_bar(others.items(), desc="methods"):
+        relevance = method(clustering.net, x, target)
+        found[name] = flipped(
+            clustering.net, x, relevance, imputer, 3, groups, target, "insert", "most", steps, 0
+        )
     curves = [
         Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
         for name, one in found.items()
@@ -155,4 +159,4 @@ def agree(clustering: Clustering, tree: TreePart) -> np.ndarray:
     """Rank correlation of tree and network over the columns, [k]."""
     index = clustering.sample[clustering.own[clustering.sample] >= 0]
     index = index[stratified(clustering.own[index], COMPARED, least=20)]
-    return agreement(clustering.net, tree.explainer, clustering.inputs(index)).correlation
+    return agreement(clustering.net, tree.explainer, clustering.inputs(index)).correlation[: clustering.k]

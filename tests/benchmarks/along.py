@@ -89,7 +89,7 @@ def shapley(permutations: int) -> Method:
         from captum.attr import ShapleyValueSampling
 
         torch.manual_seed(0)
-        missing = torch.where(row.x < 0, row.x, row.net.carrier.mask)
+        missing = torch.where(row.x < 0, row.x, row.net.inputs.mask)
         with torch.no_grad():
             sampling = ShapleyValueSampling(row.net)
             return sampling.attribute(row.x, baselines=missing, target=target, n_samples=permutations)
@@ -138,7 +138,7 @@ def _channels(row: Row) -> Tensor | None:
 
 
 def _imputer(row: Row) -> Any:
-    return MaskImputer(row.net.carrier.mask or 0) if row.in_words else ZeroImputer()
+    return MaskImputer(row.net.inputs.mask or 0) if row.in_words else ZeroImputer()
 
 
 def measured(row: Row) -> Table:

@@ -26,7 +26,7 @@ from zennit.rules import Gamma as ZennitGamma
 from zennit.types import Linear
 
 from neonxc import NEON, NeuralizedClustering, neuralize
-from neonxc.carriers import rows
+from neonxc.head.answer import Answer, rows
 from neonxc.lrp import LRP, Composite, Gamma, presets
 from neonxc.models import backbone, efficientnet_lite0, to_tensor
 from neonxc.models.backbones.architectures import InvertedResidual
@@ -85,7 +85,7 @@ def multipliers(net: NeuralizedClustering, features: Tensor) -> list[Tensor]:
     """Return the starting point of each cluster's backward pass (relevance / features)."""
     points = rows(features)
     own = net.head.assign(points)
-    m = net.head.decision(points, own, net.beta).multiplier(points).to(features.dtype)
+    m = Answer(net.head, points, own, beta=net.beta).multiplier().to(features.dtype)
     parts = [m * (own == cluster)[:, None] for cluster in range(CLUSTERS)]
     return [part.reshape(len(features), *features.shape[2:], -1).movedim(-1, 1) for part in parts]
 

@@ -18,7 +18,7 @@ from torch import nn
 
 import neonxc
 from neonxc.evaluation import ZeroImputer, pixel_flipping
-from neonxc.head import Noise, bisecting_head, centroid_head, linear_head
+from neonxc.head import bisecting_head, centroid_head, linear_head, with_noise
 from neonxc.models import (
     SCAN,
     BetaInterpretable,
@@ -82,7 +82,8 @@ FAMILIES |= {
 def explained(net, x, at):
     """All that a network of points and its explanation say."""
     neon = neonxc.NEON(net)
-    found = [net(x), net.predict(x), net.outside(x), net.beta, net.heuristic_beta(x, "least")]
+    found = [net(x), net.predict(x), net.assign(x) == net.noise_position]
+    found += [net.beta, net.heuristic_beta(x, "least")]
     found += [neon.attribute(x), neon.attribute(x, target=1), neon.attribute(x, 1, 0), neon.residual(x)]
     found += [neon.attribute(x, at(torch.arange(len(x)) % 2)), neon.attribute((x,))]
     summary = neon.summary(x)
@@ -116,16 +117,16 @@ def neuralized_tensors(at):
     return found
 
 
-@entry("head.centroid_head", "head.linear_head", "head.bisecting_head", "head.Noise", "NeuralizedClustering")
+@entry("head.centroid_head", "head.linear_head", "head.bisecting_head", "head.with_noise", "NeuralizedClustering")
 def heads(at):
     centers, x = at(CENTERS), at(X)
     of_two, weights = at(torch.tensor([0, 1, 1])), at(torch.tensor([0.0, -1.0, -0.5]).double())
     made = [centroid_head(centers), centroid_head(centers, of_two), linear_head(centers)]
     made += [centroid_head(centers, of_two, gamma=0.5, log_weights=weights), linear_head(centers, centers[:, 0])]
     made.append(bisecting_head([(0, -1), (1, 2)], centers[:2], centers[1:]))
-    noise = Noise(4.0, 3, at(torch.ones(3, dtype=torch.float64)))
+    radius, space, shares = (at(torch.full((3,), value, dtype=torch.float64)) for value in (4.0, 1.0, 1 / 3))
     nets = [neonxc.NeuralizedClustering(head) for head in made]
-    nets.append(neonxc.NeuralizedClustering(made[0], noise=noise))
+    nets.append(neonxc.NeuralizedClustering(with_noise(made[0], radius, space, shares), classes=[0, 1, 2, -1]))
     return [explained(net, x, at) for net in nets]
 
 
