@@ -57,7 +57,8 @@ def fit_surrogate(X: Table, labels: Any, given: Any) -> ClusterModel:
         far, nearest = supports.distances(points).min(1)
         radius = radii(far, nearest, there, len(classes))
         _warn_of_noise(far <= radius[nearest], there)
-        radius = radius.cpu()
+        # a cluster of noise alone, whose points all lie beyond its radius, has a finite one as well
+        radius = radius.clamp(min=float(far.amin() - 1e-3 * far.abs().amax())).cpu()
     centers = supports.flat()[0].cpu() + shift.cpu()
     return ClusterModel(
         lambda chain: _head(supports, shift.cpu(), chain), centers, classes, None, fidelity, radius, supports.gamma
@@ -176,12 +177,11 @@ def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
 def _cut(far: Tensor, clustered: Tensor) -> float:
     """Return the threshold with the fewest errors; infinite if no point lies beyond it."""
     values, place = far.unique(return_inverse=True)
-    below = values[0] - 1e-3 * values.abs().amax()  # all points lie beyond it
-    edges = far.new_tensor([below, *values.tolist(), math.inf])
+    edges = far.new_tensor([-math.inf, *values.tolist(), math.inf])
     # the correct points minus the errors up to each value, compared with a threshold below all of them
     gained = place.new_zeros(len(values) + 1).index_add(0, place + 1, 2 * clustered.long() - 1).cumsum(0)
     at = int(gained.argmax())
-    return float(edges[at : at + 2].mean() if at else below)
+    return float((edges[at] + edges[at + 1]) / 2)
 
 
 def clustered_points(table: Table, given: Any) -> Tensor:
