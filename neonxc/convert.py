@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -34,7 +35,7 @@ from neonxc.head.detection import Preprocessing
 from neonxc.head.noise import with_noise
 from neonxc.inputs.terms import behind_terms
 from neonxc.network import NeuralizedClustering, with_noise_label
-from neonxc.pipelines.folding import encoding_and_map, fold
+from neonxc.pipelines.folding import encoding_and_map, first_step, fold
 
 
 @reads_tables
@@ -193,7 +194,8 @@ def _given(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given
     if steps:
         sized = (step for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_"))
         width = next((step.n_features_in_ for step in sized), 0)
-        given.encoding, given.steps = behind_terms(steps)
+        if isinstance(first_step(steps), CountVectorizer | HashingVectorizer):
+            given.encoding, given.steps = behind_terms(steps)
     if given.encoding is not None:
         given.names, width = given.encoding.names, given.encoding.width
         given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
@@ -254,8 +256,9 @@ def _assembled(
     net.to(next(filter(None, devices), torch.device("cpu")))
     net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity or [None] * 3
     if X is not None:
-        if net.features is None:
-            net.spread_ = moments(net.inputs.read(X).tensor)[1].cpu().numpy()
+        X = net.inputs.read(X)
+        if not isinstance(features, nn.Module):
+            net.spread_ = moments(X.tensor)[1].cpu().numpy()
         return net.calibrate(X)
     if found.points is not None:
         net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.numbers import percent, text
-from neonxc.common.processes import Ranks, short
+from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
-from neonxc.data.distributed import common_type, without_rows
-from neonxc.data.frames import reads_tables
+from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import NOISE, as_array
 from neonxc.data.table import Table
 from neonxc.head import Head
@@ -115,6 +114,10 @@ class NeuralizedClustering(nn.Module):
         """Names of the d columns, or None."""
         return self.inputs.names
 
+    @feature_names_.setter
+    def feature_names_(self, names: Sequence[str] | None) -> None:
+        self.inputs.names = None if names is None else [*map(str, names)]
+
     @property
     def beta(self) -> float:
         """Stiffness β of the take-most rule, 0 to inf, in units of 1 / logit (NEON paper, Eq. 2)."""
@@ -195,7 +198,6 @@ class NeuralizedClustering(nn.Module):
         return self(x).argmax(dim=1)
 
     @torch.no_grad()
-    @reads_tables
     def predict(self, X: Any) -> Any:
         """Predict the label of each point.
 
@@ -259,7 +261,6 @@ class NeuralizedClustering(nn.Module):
         return self
 
     @torch.no_grad()
-    @reads_tables
     def heuristic_beta(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> float:
         """Return the beta that :meth:`calibrate` would set.
 
@@ -272,9 +273,26 @@ class NeuralizedClustering(nn.Module):
         -------
         float
         """
-        return typical_stiffness(self, X, contrast, Ranks(group))
+        if group is None:
+            sums = self._mean_contrasts(X, contrast)[0]
+        else:
+            sums = of_all_ranks(self._mean_contrasts, X, contrast, group)
+        inside, noise = sums
+        total, number = (inside if inside[1] else noise).tolist()
+        return number / total if total > 0 else math.inf
 
-    @reads_tables
+    def _mean_contrasts(self, X: Any, contrast: str) -> tuple[Tensor, torch.dtype]:
+        """Sums [2, 2] of the points' mean contrasts and their number, in clusters and of noise; the dtype."""
+        if not isinstance(contrast, str) or contrast not in _MEANS:
+            raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
+        sums, dtype, noise = torch.zeros(2, 2, dtype=torch.float64), torch.float32, self.noise_position
+        for answer in self.inputs.answers(X):
+            contrasts, dtype = answer.contrasts.double().clamp(min=0), answer.x.dtype
+            mean = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
+            of_noise = (answer.assigned == noise).long()
+            sums.index_add_(0, of_noise.cpu(), torch.stack([mean, torch.ones_like(mean)], 1).cpu())
+        return sums, dtype
+
     def batch(self, X: Any) -> Table:
         """Read inputs as :attr:`inputs` does, as a dense tensor.
 
@@ -379,23 +397,3 @@ _MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     ),
 }
 """Means over each point's contrasts [n, L], which are infinite without a competitor, given their number [n]."""
-
-
-def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
-    """The inverse of the mean contrast of the points of all ranks, without noise points if there are others."""
-    n, kind = 0, torch.float32
-    sums = torch.zeros(2, 2, dtype=torch.float64)  # total and number of points, in clusters and of noise
-    with ranks.agreed():
-        if not isinstance(contrast, str) or contrast not in _MEANS:
-            raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
-        for answer in () if without_rows(X, ranks) else net.inputs.answers(X):
-            n, kind = n + len(answer.x), answer.x.dtype
-            contrasts = answer.contrasts.double().clamp(min=0)
-            mean = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
-            of_noise = (answer.assigned == net.noise_position).long()
-            sums.index_add_(0, of_noise.cpu(), torch.stack([mean, torch.ones_like(mean)], 1).cpu())
-    ranks.same(contrast=contrast)
-    common_type(n, kind, ranks)
-    inside, noise = ranks.sum(sums)
-    total, number = (inside if inside[1] else noise).tolist()
-    return number / total if total > 0 else math.inf

@@ -72,7 +72,9 @@ def test_relevance_compares_core_points():
     (slope,) = torch.autograd.grad(net.head.values(x)[:, 1].sum(), x)
     np.testing.assert_allclose(slope, 2 * (z - core[:, 1]) / model[0].scale_, rtol=1e-9, atol=1e-12)
     weights = torch.tensor([0.0, 1.0, 5.0]).double().expand(len(x), 3)
-    np.testing.assert_allclose(net.head.detection.multiplier(net.head.detection.located(x.detach()), weights), slope, rtol=1e-9, atol=1e-12)
+    detection = net.head.detection
+    found = detection.multiplier(detection.located(x.detach()), weights)
+    np.testing.assert_allclose(found, slope, rtol=1e-9, atol=1e-12)
     noise = model[-1].labels_ == -1
     summary = neon.summary(WINE)
     np.testing.assert_allclose(summary.relevance[K], neon.attribute(WINE)[noise].mean())

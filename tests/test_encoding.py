@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import neonxc
+from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding, category
 from neonxc.pipelines.folding import encoding_and_map, fold
 from neonxc.pipelines.parts import FUNCTIONS, INVERSES, Code, Indicator, Number
@@ -116,7 +117,7 @@ def dense(Z):
 def folded(model, X, other):
     """What the folded steps make of another table: `model` was fitted to X."""
     steps = [("step", model)]
-    encoding, chain = encoding_and_map(fold(steps, X.shape[1]), steps, X, list(X.columns))
+    encoding, chain = encoding_and_map(fold(steps, X.shape[1]), steps, Table(X), list(X.columns))
     x = torch.as_tensor(other.to_numpy(dtype=float)) if encoding is None else encoding.encode(other)
     z = x * chain.weight if chain.diagonal else x @ chain.weight.T
     return (z + chain.bias).numpy()
@@ -228,7 +229,7 @@ def test_a_column_of_two_encoders_has_the_values_that_both_know():
     both = ColumnTransformer([("narrow", narrow, ["a"]), ("wide", wide, ["a"])]).fit(X[:2])
     both.transformers_ = [("narrow", narrow, ["a"]), ("wide", wide, ["a"])]
     steps = [("both", both)]
-    encoding, _ = encoding_and_map(fold(steps, 1), steps, X[:2], ["a"])
+    encoding, _ = encoding_and_map(fold(steps, 1), steps, Table(X[:2]), ["a"])
     assert encoding.known == {0: ("u", "v")}
 
 
@@ -237,6 +238,6 @@ def test_none_where_the_imputer_fills_nan_alone(strategy):
     frame = pd.DataFrame({"work": pd.Series(["a", "b", np.nan], dtype=object)})
     one_hot = OneHotEncoder(handle_unknown="ignore")
     steps = make_pipeline(SimpleImputer(strategy=strategy, fill_value="b"), one_hot).fit(frame).steps
-    encoding, _ = encoding_and_map(fold(steps, 1), steps, frame, ["work"])
+    encoding, _ = encoding_and_map(fold(steps, 1), steps, Table(frame), ["work"])
     with pytest.raises(ValueError, match=r"X has None in row 2, column 'work', .* takes NaN alone"):
         encoding.encode(frame.where(frame.notna(), None))

@@ -21,8 +21,8 @@ from sklearn.preprocessing import Normalizer
 
 import neonxc
 from neonxc import NEON
-from neonxc.inputs.terms import Terms
 from neonxc.common import storage
+from neonxc.inputs.terms import Terms
 
 TEXTS = [
     "Simmer the onions in butter, then stir in the flour and the stock.",
@@ -260,7 +260,8 @@ def test_unusable_texts():
             ValueError, match=rf"X has 3 features, the clustering was fitted on {net.inputs.encoding.width}"
         ):
             entry(np.zeros((2, 3)))
-    with pytest.raises(TypeError, match=r"net\(x\) takes a tensor, got list: net\(net\.inputs\.read\(x\)\.tensor\)"):
+    message = r"net\(x\) takes a tensor, got list: net\(net\.inputs\.read\(x\)\.tensor\)"
+    with pytest.raises(TypeError, match=message):
         net(TEXTS)
     with pytest.raises(ValueError, match="behind features= or a vectorizer"):
         neonxc.neuralize(pipeline, TEXTS, torch.nn.Identity())

@@ -19,11 +19,10 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.modules import takes_tokens
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part
-from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
-from neonxc.head.answer import Question, answers, joined, unrows
+from neonxc.head.answer import OWN, Question, answers, joined, unrows
 from neonxc.head.competition import Path
 from neonxc.inputs.base import HeadRule, How
 from neonxc.inputs.groups import groups_of
@@ -127,11 +126,11 @@ class NEON(Attribution):
         self.beta = None if beta is None else checked_beta(beta)
         inputs = net.inputs
         self.along, self.steps, self.groups = None if along is None else inputs.baseline(along), steps, groups
-        check_whole("steps", steps)
         if groups is not None and along is None:
             raise ValueError("groups needs along: without a baseline, no features are missing")
         rules: tuple[HeadRule, ...] = inputs.rules
         if along is not None:
+            check_whole("steps", steps)
             rules = ("linear",) if inputs.absent == "word" else ("linear", "midpoint")
         if head_rule is not None and head_rule not in rules:
             raise ValueError(f"head_rule needs {rules[0]!r} for this network, got {head_rule!r}")
@@ -213,7 +212,6 @@ class NEON(Attribution):
         return Estimate(relevance, torch.cat(stderrs), torch.cat(residuals))
 
     @torch.no_grad()
-    @reads_tables
     def residual(self, inputs: Any, target: Any = None) -> Any:
         """Compute the part of the logit that belongs to no column: the logit minus the sum of the relevance.
 
@@ -312,7 +310,6 @@ class NEON(Attribution):
         return self._maps(inputs, [question._replace(neurons=tests == test) for test in range(n_tests)])
 
     @torch.no_grad()
-    @reads_tables
     def thresholds(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
         """Compute the relevance of the tests of a threshold tree: how the tests on a point's path share the logit.
 
@@ -345,9 +342,8 @@ class NEON(Attribution):
 
         table = self.net.inputs.read(inputs)
         result = table.restore(self._in_blocks(table, shares, target, competitor))
-        return result.to_numpy() if hasattr(result, "iloc") else result  # a frame's columns are no tests
+        return result if table.is_tensor else as_array(result)  # a frame's columns are no tests
 
-    @reads_tables
     def summary(
         self,
         X: Any,
@@ -395,7 +391,7 @@ class NEON(Attribution):
     @property
     def stiffness(self) -> float:
         """The stiffness of the take-most rule: that of this explainer, or the network's own."""
-        return self.net.beta if self.beta is None else self.beta
+        return float(self.net._beta) if self.beta is None else self.beta
 
     @property
     def _how(self) -> How:
@@ -411,7 +407,6 @@ class NEON(Attribution):
     def _way(self, x: Tensor, question: Question, **grouped: Any) -> Way:
         return Way(self.net.inputs, x, self.along, question, self._how, beta=self.beta, **grouped)
 
-    @reads_tables
     def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
         """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""
         table, grouped = self.net.inputs.read(inputs), {}
@@ -423,6 +418,8 @@ class NEON(Attribution):
 
     def _question(self, target: Any, competitor: Any) -> Question:
         """The question about labels, one for all inputs, as positions of outputs; a tuple is a location."""
+        if target is None and competitor is None:
+            return OWN
         place: Sequence[int] = ()
         if isinstance(target, tuple):
             target, *place = target
@@ -443,7 +440,6 @@ class NEON(Attribution):
             raise ValueError("only trees have thresholds: neuralize a ThresholdTree or a fitted tree explainer")
         return head.groups, head.n_values
 
-    @reads_tables
     def _maps(self, inputs: Any, questions: list[Question]) -> Any:
         """Relevance [N, questions, ...] of several decisions, summed over the inputs' channels."""
         self._check_alone()
@@ -482,9 +478,15 @@ class NEON(Attribution):
 
         def explained() -> Any:
             for block in progress_bar(blocks, desc="NEON") if len(blocks) > 1 else blocks:
-                target = part(of_all.target, "target", block, n)
-                question = Question(target, part(of_all.competitor, "competitor", block, n))
                 given = {name: part(value, name, block, n) for name, value in per_input.items()}
-                yield explain(dense(x[block]), question, **given)
+                yield explain(dense(x[block]), _of_block(of_all, block, n), **given)
 
         return joined(explained(), n)
+
+
+def _of_block(question: Question, block: slice, n: int) -> Question:
+    """The question about a block of n inputs."""
+    if question is OWN:
+        return question
+    target, competitor = (part(getattr(question, name), name, block, n) for name in ("target", "competitor"))
+    return Question(target, competitor)

@@ -176,7 +176,7 @@ def _mean(inputs: Inputs, background: Any) -> Tensor | float:
 
 
 def _relevance(run: Run, slopes: Tensor) -> Tensor:
-    """Relevance [S, N, ...] of inputs for the products of their unit embeddings with rows of `slopes` [S, N, d]."""
+    """Relevance [S, N, ...] of inputs for products of their unit embeddings with `slopes` [S, N, d]."""
     lengths = run.features.detach().norm(dim=1, keepdim=True)
     return run.back(slopes / lengths.clamp(min=torch.finfo(slopes.dtype).tiny))
 

@@ -329,7 +329,7 @@ def summarized(net: NeuralizedClustering, beta: float, X: Any, n: int) -> Cluste
 
     Of every cluster, the `n` points with the largest logits are its prototypes.
     """
-    inputs, K = net.inputs, net.head.n_clusters
+    inputs, K, X = net.inputs, net.head.n_clusters, Table.read(X)
     answered, table = inputs.answered(X, beta=beta), inputs.table(X)
     units = inputs.units  # which may become known with the inputs
     values = ValueSums(K, len(units), inputs.categories)

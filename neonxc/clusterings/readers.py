@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import (
     DBSCAN,
@@ -132,12 +133,12 @@ class GivenLabels(ClusterMixin, BaseEstimator):
 @read.register(AffinityPropagation)
 def _(model: Any) -> ClusterModel:
     check_is_fitted(model)
-    centers = getattr(model, "cluster_centers_", np.empty((0, 0)))
+    centers: Any = getattr(model, "cluster_centers_", np.empty((0, 0)))
     if not centers.shape[0]:
         raise ValueError(
             "AffinityPropagation has no centers: it did not converge, or it knows a precomputed affinity alone"
         )
-    return nearest_centroid(Table.read(centers).dense())
+    return nearest_centroid(centers.toarray() if issparse(centers) else centers)
 
 
 @read.register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,7 +68,7 @@ class Supports:
         used = self.log_weights.isfinite()
         return self.points[used], used.nonzero()[:, 0], self.log_weights[used]
 
-    def parts(self, x: Tensor, clusters: int | None = None) -> Iterator[slice]:
+    def parts(self, x: Tensor, clusters: int | None = None) -> list[slice]:
         """Points whose logits, of all clusters or of some, fit into the memory budget."""
         k, p = self.log_weights.shape
         return blocks(len(x), 24 * (clusters or k) * p, x.device)  # three arrays of float64

@@ -36,8 +36,8 @@ def fit_surrogate(X: Table, labels: Any, given: Any) -> ClusterModel:
     """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
 
     X are inputs of the network; they are transformed by the network `features` and the `steps` of what
-    :func:`neonxc.neuralize` was `given`. Points with label -1 (noise) are left out of the fit; if there are any, every
-    cluster gets a radius, and points beyond that of their nearest cluster are noise.
+    :func:`neonxc.neuralize` was `given`. Points with label -1 (noise) are left out of the fit; if there are any,
+    every cluster gets a radius, and points beyond that of their nearest cluster are noise.
 
     The points are first sorted by a hash of their values, so that the order of the rows has no influence.
     """

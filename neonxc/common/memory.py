@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -22,8 +20,8 @@ def at_once(bytes_per_row: int, device: torch.device | str = "cpu", on_cpu: int 
 
 def blocks(
     n: int, bytes_per_row: int, device: torch.device | str = "cpu", on_cpu: int | None = None
-) -> Iterator[slice]:
-    """Yield slices that cover n rows, each as large as the budget of a device allows.
+) -> list[slice]:
+    """Return slices that cover n rows, each as large as the budget of a device allows.
 
     Parameters
     ----------
@@ -43,8 +41,7 @@ def blocks(
     [(0, 2), (2, 4), (4, 5)]
     """
     size = at_once(bytes_per_row, device, on_cpu)
-    for first in range(0, n, size):
-        yield slice(first, min(first + size, n))
+    return [slice(first, min(first + size, n)) for first in range(0, n, size)]
 
 
 def network_bytes(x: Tensor) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
+from neonxc.data.frames import as_pandas
 from neonxc.data.table import Table
 
 
@@ -44,6 +46,34 @@ def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
         places = ", ".join(f"{text} on rank {rank}" for text, rank in found.items())
         raise ValueError(f"the dtype of X differs between processes: {places}")
     return getattr(torch, next(iter(found)).removeprefix("torch."))
+
+
+def of_all_ranks(function: Callable[..., tuple[Tensor, torch.dtype]], X: Any, option: str, group: Any) -> Tensor:
+    """Sum over a group what a function of the rows of each process returns, with the dtype of these rows.
+
+    Parameters
+    ----------
+    function : callable
+        Returns sums, and the dtype of the rows, of X and an option.
+    X : array, frame or tensor
+        The rows of this process, possibly none.
+    option : str
+        The same in all processes.
+    group : torch.distributed.ProcessGroup
+
+    Raises
+    ------
+    ValueError
+        On all ranks: options or dtypes differ, no rank has rows, or the function raises an error on one of them.
+    """
+    ranks = Ranks(group)
+    with ranks.agreed():
+        X = as_pandas(X)
+        empty = without_rows(X, ranks)
+        sums, dtype = (torch.zeros(2, 2, dtype=torch.float64), torch.float32) if empty else function(X, option)
+    ranks.same(contrast=option)
+    common_type(0 if empty else 1, dtype, ranks)
+    return ranks.sum(sums)
 
 
 def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:

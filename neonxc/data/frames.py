@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from importlib import import_module
@@ -30,15 +30,23 @@ def reads_tables(function: Function) -> Function:
         with _agreed(options.get("group")):
             read, named = tuple(map(as_pandas, args)), {k: as_pandas(v, k) for k, v in options.items()}
         result = function(*read, **named)
-        return _given_back(result, (*args, *options.values())) if isinstance(result, pd.DataFrame) else result
+        if not isinstance(result, pd.DataFrame):
+            return result
+        given = map(library_of, (*args, *options.values()))
+        return given_back(result, next((library for library in given if library), "pandas"))
 
     return cast(Function, reading)
 
 
-def _given_back(result: pd.DataFrame, given: Iterable[Any]) -> Any:
-    """Convert a result to a table of the library of the first table that was given."""
-    libraries = (type(value).__module__.partition(".")[0] for value in given)
-    match next((name for name in libraries if name in ("pandas", *BACK)), "pandas"):
+def library_of(value: Any) -> str:
+    """Return the name of the library of a table, "" for what is no table whose like is given back."""
+    name = type(value).__module__.partition(".")[0]
+    return name if name in ("pandas", *BACK) else ""
+
+
+def given_back(result: pd.DataFrame, library: str) -> Any:
+    """Convert a result to a table of a library."""
+    match library:
         case "pyarrow":
             return pa.Table.from_pandas(result)
         case "polars":

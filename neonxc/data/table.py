@@ -16,7 +16,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from neonxc.common.memory import blocks
-from neonxc.data.frames import as_pandas
+from neonxc.data.frames import as_pandas, given_back, library_of
 from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
 from neonxc.data.preparation import listed
 from neonxc.data.sparse import SparseRows, canonical, check_room
@@ -43,10 +43,16 @@ class Table:
         Labels of results that have the shape of the points: those of a data frame.
     collected : callable
         Converts relevance of the tensor's columns to relevance of the caller's columns.
+    reader : Inputs or None
+        The inputs of the network that :attr:`tensor` is for, if they have read it.
+    library : str
+        The library whose tables results are.
     """
 
     def __init__(self, data: Any, name: str = "X") -> None:
         self.data, self.name = data, name
+        self.reader: Any = None
+        self.library = "pandas"
         self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
         self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
         self.names = None if self.columns is None else [*map(str, self.columns)]
@@ -71,7 +77,7 @@ class Table:
         """
         name = X.name if isinstance(X, cls) else name
         if not isinstance(X, cls):
-            X = as_pandas(X, name)
+            library, X = library_of(X), as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
                     array = np.asarray(X)  # of strings, if a list has numbers and strings
@@ -79,10 +85,12 @@ class Table:
                 except ValueError as error:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = cls(X if hasattr(X, "__len__") else [*X], name)
+            X.library = library
         if like is not None and not isinstance(like, int):
-            check_names(X.names, [*map(str, like)], name=name)
+            if X.names not in (None, names := [*map(str, like)]):
+                check_names(X.names, names, name=name)
             like = len(like)
-        if like is not None:
+        if like is not None and X.width != like:
             check_width(X.width, like, name=name)
         return X
 
@@ -331,11 +339,11 @@ class Table:
         result = result.detach().to(KEPT.get(kind, result.dtype))
         if self.is_tensor:
             return result.to(self.device)
-        array = as_array(result)
+        array = result.cpu().numpy()
         if self.columns is None or array.shape != (len(self), len(self.columns)):
             return array
         made = type(self.data) if self.names else pd.DataFrame
-        return made(array, index=self.index, columns=self.columns)
+        return given_back(made(array, index=self.index, columns=self.columns), self.library)
 
     def labels(self, values: np.ndarray | Tensor) -> Any:
         """Convert one value per point to an array, or to a tensor if the points are one and the values numbers."""

@@ -145,8 +145,8 @@ def compare(
     methods : sequence of str or callable, or dict of str to callable or array, optional
         Names of default methods and functions of your own; or a dict of names and functions, whose values may also
         be relevance shaped like X. A function takes (net, x, target), x a tensor and target the positions [N] of
-        the clusters among the outputs, as captum's methods take them (``net.classes_[target]`` are their labels), and
-        returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`; for
+        the clusters among the outputs, as captum's methods take them (``net.classes_[target]`` are their labels),
+        and returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`; for
         texts, those that need no gradient.
     imputer : Imputer, optional
         As for :func:`pixel_flipping`. The default one is built from X, not from the `points` alone.

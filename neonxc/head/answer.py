@@ -76,7 +76,11 @@ class Answer:
         self.head, self.x, self.block = head, x, block
         self.competitor, self.beta, self._share = competitor, beta, share
         self._at = head.detection.located(x)
-        self.values, self._parts = head.grouped(head.detection.neurons(self._at))
+        neurons: Tensor = head.detection.neurons(self._at)
+        grouping = head.grouping
+        self.values: Tensor
+        self._parts: Tensor | None
+        self.values, self._parts = (neurons, None) if grouping is None else grouping(neurons)
         self._asks_for_own = cluster is None and competitor is None and share is take_most
         self.cluster = self.assigned if cluster is None else cluster
         self.kept: Tensor | None = None  # [n, 1 or M]: the points and neurons that are explained
@@ -152,13 +156,18 @@ class Answer:
         return self.head.detection.among_parts(self._at, parts, self.weights)
 
 
+def take_most_of(block: slice) -> Share:
+    """Return the rule that shares the minimum of contrasts, for any block of points."""
+    return take_most
+
+
 @torch.no_grad()
 def answers(
     head: Head,
     a: Any,
     question: Question = OWN,
     beta: float = 1.0,
-    share: Callable[[slice], Share] = lambda block: take_most,
+    share: Callable[[slice], Share] = take_most_of,
 ) -> Iterator[Answer]:
     """Answer a question at the points of features, block by block.
 
@@ -184,7 +193,8 @@ def answers(
         Unknown clusters, or a location outside the map.
     """
     points, target, where = rows(a), question.target, question.where
-    check_width(points.shape[1], head.n_features, name="x")
+    if points.shape[1] != head.n_features:
+        check_width(points.shape[1], head.n_features, name="x")
     on_map = a.ndim > 2
     if isinstance(target, tuple) and on_map:
         target, *place = target

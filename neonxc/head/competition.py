@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import storable
-from neonxc.head.grouping import Stage, group_min
+from neonxc.head.detection import Stage
+from neonxc.head.grouping import group_min
 
 Share = Callable[[Tensor, float | Tensor], Tensor]
 """Computes the competitors' shares [N, L] from their contrasts [N, L] with the target and the stiffness beta."""

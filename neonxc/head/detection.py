@@ -10,16 +10,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_range, compute_dtype, spreads
 from neonxc.data.sparse import ORDERS, SparseRows, dense
-from neonxc.head.grouping import Stage
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,28 @@ class Preprocessing:
 def mapped(weight: Tensor, x: Tensor) -> Tensor:
     """Map a vector [d] or rows [N, d] by a diagonal [d] or a matrix [p, d]."""
     return x * weight if weight.ndim == 1 else x @ weight.T
+
+
+class Stage(nn.Module):
+    """Base class of the layers of a head: their plain attributes, whose names they list, and buffers."""
+
+    PLAIN: tuple[str, ...] = ()
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__()
+        for name, value in parts.items():
+            if name in self.PLAIN:
+                setattr(self, name, value)
+            else:
+                self.register_buffer(name, value)
+
+    def changed(self, **parts: Any) -> Self:
+        """Return the same layer with other values of some attributes and buffers."""
+        other = copy(self)
+        other._buffers = self._buffers.copy()
+        for name, value in parts.items():
+            setattr(other, name, value)
+        return other
 
 
 class Detection(Stage):
@@ -260,7 +282,7 @@ class Framed(Detection):
 
     def coordinates(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor | float]:
         """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
-        x = dense(x)
+        x = x.dense() if isinstance(x, SparseRows) else x
         with full_precision(x):
             x = x.to(compute_dtype(x.dtype))
             if self.norm is None:
@@ -283,7 +305,7 @@ class Framed(Detection):
 
 
 class Located(NamedTuple):
-    """Points with their coordinates y [N, d] and row norms [N, 1]; None for sparse points, until they are needed."""
+    """Points with their coordinates y [N, d] and row norms [N, 1]; None for sparse ones, until they are needed."""
 
     x: Tensor | SparseRows
     known: tuple[Tensor, Tensor | float] | None

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Any, Self
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc.common.registry import storable
-
-
-class Stage(nn.Module):
-    """Base class of the layers of a head: their plain attributes, whose names they list, and buffers."""
-
-    PLAIN: tuple[str, ...] = ()
-
-    def __init__(self, **parts: Any) -> None:
-        super().__init__()
-        for name, value in parts.items():
-            if name in self.PLAIN:
-                setattr(self, name, value)
-            else:
-                self.register_buffer(name, value)
-
-    def changed(self, **parts: Any) -> Self:
-        """Return the same layer with other values of some attributes and buffers."""
-        other = copy(self)
-        other._buffers = self._buffers.copy()
-        for name, value in parts.items():
-            setattr(other, name, value)
-        return other
+from neonxc.head.detection import Stage
 
 
 class Grouping(Stage):

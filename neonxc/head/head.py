@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -54,12 +55,12 @@ class Head(nn.Module):
         if self.n_clusters < 2:
             raise ValueError("explaining a clustering needs at least 2 clusters: with one there is no competitor")
 
-    @property
+    @cached_property
     def n_clusters(self) -> int:
         """Number of clusters K."""
         return self.competition.k if isinstance(self.competition, Path) else self.n_values
 
-    @property
+    @cached_property
     def n_values(self) -> int:
         """Number of values G that compete."""
         grouping: Any = self.grouping
@@ -72,17 +73,17 @@ class Head(nn.Module):
             return torch.arange(self.n_values, device=self.detection.device)
         return self.grouping.groups
 
-    @property
+    @cached_property
     def n_features(self) -> int:
         """Number of columns d."""
         return self.detection.n_features
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The number of values computed per point, from which callers bound memory."""
         return max(self.detection.width, self.n_clusters)
 
-    def blocks(self, x: Tensor | SparseRows) -> Iterator[slice]:
+    def blocks(self, x: Tensor | SparseRows) -> list[slice]:
         """Slices of points whose values fit into a processor's cache, or into the memory of another device."""
         per_row = x.element_size() * self.width
         if isinstance(x, SparseRows) and x.whole:

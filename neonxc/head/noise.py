@@ -11,8 +11,16 @@ from torch.nn.functional import normalize
 
 from neonxc.common.registry import storable
 from neonxc.data.sparse import SparseRows
-from neonxc.head.detection import Detection, LinearDetection, Located, Preprocessing, full_precision, mapped
-from neonxc.head.grouping import Grouping, Minimum, Stage
+from neonxc.head.detection import (
+    Detection,
+    LinearDetection,
+    Located,
+    Preprocessing,
+    Stage,
+    full_precision,
+    mapped,
+)
+from neonxc.head.grouping import Grouping, Minimum
 from neonxc.head.head import Head
 from neonxc.head.nearest import BEYOND
 
@@ -58,8 +66,8 @@ class RadiusDetection(Detection):
     Notes
     -----
     The contrast of a cluster and noise is a squared distance minus a squared radius. Column i gets ``delta_i (A'A
-    delta)_i`` of the distance, with ``delta = y - u`` for the centroid u, and its share of the radius. The contrasts
-    of two clusters are those of the clusters' neurons.
+    delta)_i`` of the distance, with ``delta = y - u`` for the centroid u, and its share of the radius.
+    The contrasts of two clusters are those of the clusters' neurons.
     """
 
     clusters: LinearDetection

@@ -1,9 +1,8 @@
 """What a network takes: the way from what users pass to the points of the head, and the way back."""
 
 from neonxc.inputs.backbone import Backbone
-from neonxc.inputs.base import Inputs
+from neonxc.inputs.base import Inputs, inputs_of, make_inputs
 from neonxc.inputs.columns import Columns
 from neonxc.inputs.encoded import Encoded
-from neonxc.inputs.kinds import inputs_of, make_inputs
 
 __all__ = ["Backbone", "Columns", "Encoded", "Inputs", "inputs_of", "make_inputs"]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neonxc.common.modules import check_evaluating
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
-from neonxc.inputs.base import How, Inputs, Run
+from neonxc.inputs.base import How, Inputs, Run, make_inputs
 
 
 class Propagating(Inputs):
@@ -54,10 +54,9 @@ class Backbone(Propagating):
     absent = "zero"
     has_heatmaps = True
 
-    def read(self, X: Any) -> Table:
+    def _read(self, table: Table) -> Table:
         """Check inputs and convert them to the dtype of the weights; raise if the network is in training mode."""
         check_evaluating(self.module)
-        table = Table.read(X)
         dtype = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), table.tensor.dtype)
         return table.holding(table.tensor.to(self.device, dtype))
 
@@ -84,6 +83,9 @@ class Backbone(Propagating):
 
         recording = LRP(self.module, composite or Composite(Epsilon(0.0))).record(base + share * (x - base), False)
         return Run(recording.output.detach(), lambda start: (x - base) * recording.multiplier(start))
+
+
+make_inputs.register(nn.Module, lambda module, head=None, names=None: Backbone(head, names, module))
 
 
 @contextmanager

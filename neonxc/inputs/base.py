@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import singledispatch
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ from torch import Tensor, nn
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
-from neonxc.head.answer import OWN, Answer, Question, answers, joined, rows
-from neonxc.head.competition import Share, take_most
+from neonxc.head.answer import OWN, Answer, Question, answers, joined, rows, take_most_of
+from neonxc.head.competition import Share
 from neonxc.head.head import Head
 from neonxc.inputs.space import Space
 
@@ -30,7 +31,7 @@ class How(NamedTuple):
     rule: HeadRule = "midpoint"
     beta: float = 1.0
     composite: Any = None
-    share: Shares = lambda block: take_most
+    share: Shares = take_most_of
 
 
 class Run(NamedTuple):
@@ -92,8 +93,9 @@ class Inputs(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         """Device of the network."""
-        tensors = [] if self.module is None else [*self.module.parameters(), *self.module.buffers()]
-        return tensors[0].device if tensors else self.head.detection.device
+        holders = (holder for holder in (self.module, self.head) if holder is not None)
+        tensors = (tensor for holder in holders for tensor in (*holder.parameters(), *holder.buffers()))
+        return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     @property
     def units(self) -> list[str]:
@@ -112,7 +114,6 @@ class Inputs(nn.Module, ABC):
 
     # --- the way in, and out ---
 
-    @abstractmethod
     def read(self, X: Any) -> Table:
         """Check what a user passes, and convert it to what the network computes on.
 
@@ -131,6 +132,15 @@ class Inputs(nn.Module, ABC):
         ValueError
             Columns that differ from those of the network, values that are not finite, or no points.
         """
+        table = Table.read(X)
+        if table.reader is not self or table.tensor.device != self.device:  # one that was read stays as it is
+            table = self._read(table)
+            table.reader = self
+        return table
+
+    @abstractmethod
+    def _read(self, table: Table) -> Table:
+        """Check and convert a table that has not been read by these inputs."""
 
     def write(self, x: Tensor, like: Any, bounds: Mapping[int, tuple[float, float]] | None = None) -> Any:
         """Convert inputs of the network to what a user passes.
@@ -196,7 +206,7 @@ class Inputs(nn.Module, ABC):
         with torch.no_grad():
             return self.module(x)
 
-    def blocks(self, x: Any) -> Iterator[slice]:
+    def blocks(self, x: Any) -> list[slice]:
         """Slices of the inputs that fit into memory."""
         return blocks(len(x), network_bytes(x), x.device)
 
@@ -260,3 +270,34 @@ class Inputs(nn.Module, ABC):
         table = self.read(X)
         check_room(table.tensor)
         return table.holding(dense(table.tensor))
+
+
+@singledispatch
+def make_inputs(features: Any, head: Head | None = None, names: Sequence[str] | None = None) -> Inputs:
+    """Return the inputs of a network with these features; every kind of inputs is registered for its features.
+
+    Parameters
+    ----------
+    features : nn.Module, Encoding, Terms or None
+        What stands before the head.
+    head : Head, optional
+        The head; inputs without one can only be read and run.
+    names : sequence of str, optional
+        Names of the head's columns.
+    """
+    raise TypeError(f"features needs a network or an encoding, got {type(features).__name__}")
+
+
+class Tensors(Inputs):
+    """Inputs of a network that is no clustering: arrays, frames and tensors, as they are."""
+
+    absent = "zero"
+
+    def _read(self, table: Table) -> Table:
+        return table.holding(table.tensor)
+
+
+def inputs_of(net: Any) -> Inputs:
+    """Return the inputs of any network: its own, or tensors."""
+    inputs = getattr(net, "inputs", None)
+    return inputs if isinstance(inputs, Inputs) else Tensors()

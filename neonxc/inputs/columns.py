@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,16 +13,16 @@ from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
 from neonxc.head.answer import Answer
 from neonxc.head.detection import LinearDetection
-from neonxc.inputs.base import Inputs
+from neonxc.inputs.base import Inputs, make_inputs
 from neonxc.inputs.space import Space
 
 
 class Columns(Inputs):
     """Raw columns."""
 
-    def read(self, X: Any) -> Table:
+    def _read(self, table: Table) -> Table:
         """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
-        table, detection = Table.read(X), self.head.detection
+        detection = self.head.detection
         x = table.rows(self.device, whole=isinstance(detection, LinearDetection))
         Table.read(table, self.names or self.head.n_features)
         detection.check(x, table.names)
@@ -34,9 +33,9 @@ class Columns(Inputs):
         still = torch.zeros(table.tensor.shape[1], dtype=torch.bool)
         return Space(table, self.names or table.names or self.units, still)
 
-    def blocks(self, x: Tensor | SparseRows) -> Iterator[slice]:
+    def blocks(self, x: Tensor | SparseRows) -> list[slice]:
         """Slices of the points for which the head's values fit into memory."""
-        return self.head.blocks(x)
+        return blocks(len(x), 4 * x.element_size() * self.head.width, x.device)
 
     def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor) -> None:
         """Add the relevance of the columns to `total`; for sparse points by a closed form."""
@@ -44,6 +43,9 @@ class Columns(Inputs):
             add_sparse(answer, cluster, total)
         else:
             super().add(x, answer, cluster, total)
+
+
+make_inputs.register(type(None), lambda _, head=None, names=None: Columns(head, names))
 
 
 @torch.no_grad()

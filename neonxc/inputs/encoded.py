@@ -12,6 +12,7 @@ from torch import Tensor
 
 from neonxc.data.table import Table
 from neonxc.head.head import Head
+from neonxc.inputs.base import make_inputs
 from neonxc.inputs.columns import Columns
 from neonxc.inputs.space import EncodedSpace, Space
 from neonxc.pipelines.encoding import Encoding
@@ -46,9 +47,9 @@ class Encoded(Columns):
         """The unit [D] of each encoded column in pixel-flipping: the index of its table column."""
         return self.encoding.owner.unique(return_inverse=True)[1]
 
-    def read(self, X: Any) -> Table:
+    def _read(self, table: Table) -> Table:
         """Encode a table as [N, D] of float64, or check a tensor of encoded columns."""
-        table, encoding = Table.read(X), self.encoding
+        encoding = self.encoding
         if not table.is_tensor:
             tensor = encoding.encode(self._frame(table), name=table.name).to(self.device)
             table = table.holding(tensor, collected=encoding.collected)
@@ -127,3 +128,6 @@ class Encoded(Columns):
         """A table as a frame with the names that the encoding knows; without names, columns go by position."""
         columns = self.encoding.columns
         return Table.read(table, columns if self.names else len(columns)).frame().set_axis(columns, axis=1)
+
+
+make_inputs.register(Encoding, lambda encoding, head=None, names=None: Encoded(head, names, encoding))

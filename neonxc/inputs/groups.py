@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.modules import takes_tokens
-from neonxc.inputs.kinds import inputs_of
+from neonxc.inputs.base import inputs_of
 
 
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:

@@ -33,10 +33,10 @@ class Sentences(Propagating, Words):
         super().__init__(head, names, module)
         self.mask = module.mask_word
 
-    def read(self, X: Any) -> Table:
+    def _read(self, table: Table) -> Table:
         """Word numbers [N, W]."""
         check_evaluating(self.module)
-        return super().read(X)
+        return super()._read(table)
 
     def baseline(self, along: Any, name: str = "along") -> Any:
         """Texts whose words are masked."""
@@ -49,7 +49,7 @@ class Sentences(Propagating, Words):
         x = self.read(X).tensor
         return (x[block] for block in self.blocks(x))
 
-    def blocks(self, x: Any) -> Iterator[slice]:
+    def blocks(self, x: Any) -> list[slice]:
         """Slices of the texts whose states fit into memory."""
         return blocks(len(x), self.module.bytes_per_text(x), x.device)
 

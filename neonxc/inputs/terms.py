@@ -17,8 +17,8 @@ from neonxc.data.inputs import as_texts
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
 from neonxc.head.head import Head
+from neonxc.inputs.base import make_inputs
 from neonxc.inputs.columns import Columns
-from neonxc.inputs.kinds import make_inputs
 from neonxc.inputs.space import Space
 
 OPTIONS = ("analyzer", "binary", "lowercase", "ngram_range", "stop_words", "strip_accents", "token_pattern")
@@ -94,10 +94,9 @@ class TermColumns(Columns):
         super().__init__(head, names)
         self.encoding = encoding
 
-    def read(self, X: Any) -> Table:
+    def _read(self, table: Table) -> Table:
         """Counts [N, V]; for texts, results of this shape are returned as a data frame."""
-        table = Table.read(X)
-        counts = super().read(Table.read(self.columns(table.data), name=table.name))
+        counts = super()._read(Table.read(self.columns(table.data), name=table.name))
         return table.holding(counts.tensor, columns=self.names) if is_texts(table) else counts
 
     def space(self, table: Table) -> Space:
@@ -121,7 +120,7 @@ class TermColumns(Columns):
 make_inputs.register(Terms, lambda terms, head=None, names=None: TermColumns(head, names, terms))
 
 
-def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple[str, Any]]]:
+def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms, list[tuple[str, Any]]]:
     """Split the vectorizer at the start of a pipeline into its counts and, as further steps, its term weights.
 
     Raises
@@ -131,17 +130,15 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple
     sklearn.exceptions.NotFittedError
         If the vectorizer has no vocabulary.
     """
-    while steps and isinstance(steps[0][1], Pipeline):
+    while isinstance(steps[0][1], Pipeline):
         name, inner = steps[0]
         steps = [*((f"{name}__{key}", step) for key, step in inner.steps), *steps[1:]]
-    (name, first), *rest = steps or [("", None)]
+    (name, first), *rest = steps
     if isinstance(first, HashingVectorizer):
         raise ValueError(
             f"pipeline step {name!r}: a HashingVectorizer does not know its terms, so that there is nothing to "
             "explain by; use a CountVectorizer or TfidfVectorizer"
         )
-    if not isinstance(first, CountVectorizer):
-        return None, steps
     if isinstance(first, TfidfVectorizer):
         rest = [(name, first._tfidf), *rest]
     weights: Any = copy(rest[0][1]) if rest else None

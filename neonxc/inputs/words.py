@@ -28,9 +28,8 @@ class Words(Inputs):
         """The vocabulary."""
         return list(self.module.words)
 
-    def read(self, X: Any) -> Table:
+    def _read(self, table: Table) -> Table:
         """Word numbers [N, T]."""
-        table = Table.read(X)
         if is_texts(table):
             return table.holding(self.module.encode(table.data).double())
         return table.holding(table.tensor.to(self.device))

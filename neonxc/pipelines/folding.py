@@ -42,19 +42,20 @@ def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
 
 
 def encoding_and_map(
-    folding: Folding, steps: list[tuple[str, Any]], X: Any = None, names: Sequence[str] | None = None
+    folding: Folding, steps: list[tuple[str, Any]], table: Table | None = None, names: Sequence[str] | None = None
 ) -> tuple[Encoding | None, Preprocessing]:
     """Convert folded steps to an encoding of the table and a map of the encoded columns.
 
-    If the map reduces the dimension, reference points are chosen nearest to the mean of X in units of its standard
-    deviations; without X, nearest to the mean and scale that the first step has stored.
+    If the map reduces the dimension, reference points are chosen nearest to the mean of the points in units of
+    their standard deviations; without points, nearest to the mean and scale that the first step has stored.
 
     Parameters
     ----------
     folding : Folding
     steps : list of (name, fitted step)
         The steps that were folded.
-    X : array or data frame [N, d], or tensor [N, D] of encoded columns, optional
+    table : Table, optional
+        Points [N, d], or a tensor [N, D] of encoded columns.
     names : sequence of str, optional
         Names of the table's columns. Default: x0, x1, ...
 
@@ -67,10 +68,10 @@ def encoding_and_map(
     Raises
     ------
     ValueError
-        Invalid X, or a step fills a column with a string that no later step encodes.
+        Invalid points, or a step fills a column with a string that no later step encodes.
     """
     d, encoding, chain = len(folding.encoding.columns), None, folding.map
-    table, whole, first = None if X is None else Table.read(X), folding.plain, steps[0][1]
+    whole = folding.plain
     if whole and table is not None and table.names is not None and table.width == d:
         # columns that the pipeline drops may hold texts or missing values
         whole = not table.select(sorted({*range(d)} - {*folding.used})).is_mixed
@@ -78,15 +79,21 @@ def encoding_and_map(
         encoding, chain = folding.split(tuple(names or folding.encoding.columns))
     width = d if encoding is None else encoding.width
     if table is None:
-        while isinstance(first, Pipeline):
-            first = first.steps[0][1]
-        center, scale = remembered(first if encoding is None else None, width)
+        center, scale = remembered(first_step(steps) if encoding is None else None, width)
     elif encoding is not None and not table.is_tensor:
         center, scale = moments(encoding.encode(table))
     else:
         Table.read(table, width)
         center, scale = moments(table.rows(table.device))
     return encoding, replace(chain, center=center.cpu(), scale=scale.cpu())
+
+
+def first_step(steps: list[tuple[str, Any]]) -> Any:
+    """Return the first step of a pipeline, inside of pipelines at its beginning."""
+    first = steps[0][1]
+    while isinstance(first, Pipeline):
+        first = first.steps[0][1]
+    return first
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,7 @@ class Folding:
         """Indices of the encoded columns that the map depends on."""
         weights = [one.weight for one in (self.map, self.map.norm) if one is not None]
         if any(weight.ndim == 1 for weight in weights):
-            return [*range(self.encoding.width)]
+            return [*range(len(self.encoding.parts))]
         return list(torch.cat(weights).any(0).nonzero()[:, 0].tolist())
 
     def select(self, columns: Sequence[int]) -> Folding:

@@ -193,7 +193,7 @@ def read(
         preparation, notes = _steps(model), []
         net = model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features)
     if names is not None and Table.read(X).is_sparse:
-        net.inputs.names = [str(name) for name in names]
+        net.feature_names_ = names
     kind = _kind(net, X)
     if kind == "table" and _is_known_alone(model):
         preparation = _scaler(X)

@@ -71,9 +71,7 @@ def flip(clustering: Clustering) -> FlippingPart:
     found = {}
     for name, method in progress_bar(others.items(), desc="methods"):
         relevance = method(clustering.net, x, target)
-        found[name] = flipped(
-            clustering.net, x, relevance, imputer, 3, groups, target, "insert", "most", steps, 0
-        )
+        found[name] = flipped(clustering.net, x, relevance, imputer, 3, groups, target, "insert", "most", steps, 0)
     curves = [
         Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
         for name, one in found.items()
