@@ -245,7 +245,9 @@ def _assembled(
             )
         given.encoding, given.names = found.encoding, list(found.encoding.columns)
     factor = _factor(found, threshold, stiffness)
-    head, classes = found.head(preprocessing).soft(factor, threshold), found.classes
+    head, classes = found.head(preprocessing), found.classes
+    if factor != 1 or threshold is not None:
+        head = head.soft(factor, threshold)
     if found.radius is not None:
         space = preprocessing or Preprocessing.identity(head.n_features)
         head = with_noise(head, found.radius * factor, space.weight * factor**0.5, space.equal_shares())

@@ -87,7 +87,7 @@ class NeuralizedClustering(nn.Module):
         self.inputs = make_inputs(features, head, feature_names)
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.spread_ = self.fidelity_ = self.fidelity_held_out_ = self.stability_ = None
-        self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=head.detection.device))
+        self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=self.inputs.device))
 
     def __repr__(self) -> str:
         units, named = self.inputs.units, "features"

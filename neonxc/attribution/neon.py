@@ -20,7 +20,7 @@ from neonxc.common.modules import takes_tokens
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part
 from neonxc.data.inputs import as_array
-from neonxc.data.sparse import check_room, dense
+from neonxc.data.sparse import check_room
 from neonxc.data.table import Table
 from neonxc.head.answer import OWN, Question, answers, joined, unrows
 from neonxc.head.competition import Path
@@ -472,14 +472,16 @@ class NEON(Attribution):
         """Explain inputs block by block, with the entries of other arguments that belong to each block."""
         network, x = self.net.inputs, table.tensor
         n, blocks = len(x), list(network.blocks(x))
-        if isinstance(target, tuple) and network.features(dense(x[:1])).ndim < 3:
+        if isinstance(target, tuple) and network.features(x[:1]).ndim < 3:
             target = list(target)  # points have no locations
         of_all = self._question(target, competitor)
 
         def explained() -> Any:
             for block in progress_bar(blocks, desc="NEON") if len(blocks) > 1 else blocks:
                 given = {name: part(value, name, block, n) for name, value in per_input.items()}
-                yield explain(dense(x[block]), _of_block(of_all, block, n), **given)
+                points = x[block]
+                points = points if isinstance(points, Tensor) else points.dense()
+                yield explain(points, _of_block(of_all, block, n), **given)
 
         return joined(explained(), n)
 

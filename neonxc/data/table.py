@@ -77,7 +77,7 @@ class Table:
         """
         name = X.name if isinstance(X, cls) else name
         if not isinstance(X, cls):
-            library, X = library_of(X), as_pandas(X, name)
+            library, X = library_of(X) or "pandas", as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
                     array = np.asarray(X)  # of strings, if a list has numbers and strings
@@ -343,7 +343,8 @@ class Table:
         if self.columns is None or array.shape != (len(self), len(self.columns)):
             return array
         made = type(self.data) if self.names else pd.DataFrame
-        return given_back(made(array, index=self.index, columns=self.columns), self.library)
+        frame = made(array, index=self.index, columns=self.columns)
+        return frame if self.library == "pandas" else given_back(frame, self.library)
 
     def labels(self, values: np.ndarray | Tensor) -> Any:
         """Convert one value per point to an array, or to a tensor if the points are one and the values numbers."""
