@@ -201,9 +201,10 @@ def _given(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given
         given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
     elif features is None:
         fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-        names = None if X is None else X.names
-        check_names(names, fitted)
-        given.names = names if fitted is None else [*map(str, fitted)]
+        names, fitted = None if X is None else X.names, None if fitted is None else [*map(str, fitted)]
+        if names != fitted:
+            check_names(names, fitted)
+        given.names = fitted or names
     if given.steps:
         _fold(given, width)
     if features is not None and given.encoding is not None:

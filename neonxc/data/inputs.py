@@ -177,7 +177,7 @@ def check_finite(x: Any, *, name: str = "X", names: Sequence[str] | None = None)
 def check_range(x: Any, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
     values = getattr(x, "entries", x)
-    if values.numel() and float(values.abs().amax()) > most:
+    if values.numel() and float(torch.stack(torch.aminmax(values)).abs().amax()) > most:  # no copy of the values
         kind = str(x.dtype).removeprefix("torch.")
         wider = " or pass float64" if x.dtype == torch.float32 else ""
         text = f"{name} has a value whose square is too large for {kind}: {{0:g}} {{1}}; rescale the column{wider}"

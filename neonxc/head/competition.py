@@ -97,7 +97,8 @@ class Rivals(Competition):
         contrasts = (values - values.gather(1, own)).scatter_(1, own, torch.inf)
         contrasts.clamp_(min=torch.finfo(values.dtype).tiny)  # f / h is 1 for the nearest, even if both are 0
         least = contrasts.amin(dim=1, keepdim=True)
-        weights = ((least - contrasts) * beta).softmax(dim=1).mul_(least).div_(contrasts)
+        weights = (least - contrasts).mul_(beta).exp_()  # a softmax over few clusters takes three times as long
+        weights.mul_(least / weights.sum(dim=1, keepdim=True)).div_(contrasts)
         return weights.scatter_(1, own, -weights.sum(dim=1, keepdim=True))
 
     def evidence(

@@ -92,7 +92,10 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Compute the logits [N, K] of points [N, d]; only the assigned cluster's is positive."""
-        return self.competition(self.values(x))
+        blocks = [] if torch.compiler.is_compiling() else self.blocks(x)
+        if len(blocks) < 2:
+            return self.competition(self.values(x))
+        return torch.cat([self.competition(self.values(x[block])) for block in blocks])
 
     def values(self, x: Tensor | SparseRows) -> Tensor:
         """Compute the values [N, G] that compete: of clusters (the least wins) or of a tree's tests."""
