@@ -99,13 +99,14 @@ class FeatureExtractor(nn.Module):
             tokens, size = vision_settings(net, layer, tokens, size)
         if processor is not None and mean is None and std is None:
             mean, std = tuple(processor.image_mean), tuple(processor.image_std)
+        mean, std = (None if values is None else tuple(map(float, values)) for values in (mean, std))
         check_pool(pool, tokens)
         if len(mean or ()) != len(std or ()) or not all(value > 0 for value in std or ()):
             raise ValueError(
                 f"mean and std must be given together, one number per channel, std > 0; got {mean} and {std}"
             )
         self.net, self.layer, self.pool, self.normalize = net, layer, pool, normalize
-        self.mean, self.std = (None if values is None else tuple(map(float, values)) for values in (mean, std))
+        self.mean, self.std = mean, std
         self.tokens, self.size = tokens, size
         self._origin: tuple[str, nn.Module] | None = None  # name in `backbone`, and the network that it built
 

@@ -194,7 +194,8 @@ def _seeds(model: Any) -> list[str] | None:
 
 
 def _indices(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    return float(adjusted_rand_score(one, other)), float(adjusted_mutual_info_score(one, other))
+    codes = [pd.factorize(labels)[0] for labels in (one, other)]  # names and the number of noise have no order
+    return float(adjusted_rand_score(*codes)), float(adjusted_mutual_info_score(*codes))
 
 
 def _matched(table: pd.DataFrame) -> tuple[dict[Any, Any], pd.Series]:

@@ -159,22 +159,19 @@ class Inputs(nn.Module, ABC):
     def baseline(self, along: Any, name: str = "along") -> Any:
         """Read one input in place of many: a number, or a row, a series, an array or a tensor, to [1, ...]."""
         try:
-            if np.ndim(along) == 0 and not isinstance(along, str):
-                return self._finite(torch.as_tensor(along), along)
             if isinstance(along, pd.Series):
                 along = along.to_frame().T.infer_objects()
-            elif not isinstance(along, pd.DataFrame):
-                along = (along if isinstance(along, Tensor) else np.asarray(along))[None]
-                self._finite(torch.as_tensor(along), along)
+            elif not hasattr(along, "columns"):
+                along = along.detach() if isinstance(along, Tensor) else np.asarray(along)
+                if not along.ndim:
+                    base = torch.as_tensor(along)
+                    if base.dtype == torch.bool or base.is_complex() or not base.isfinite():
+                        raise ValueError(f"{name} needs finite numbers, got {along!r}")
+                    return base
+                along = along[None]
         except (TypeError, RuntimeError):
             raise ValueError(f"{name} needs a number or a baseline shaped like one input, got {along!r}") from None
-        return self.read(Table(along, name=name)).tensor
-
-    @staticmethod
-    def _finite(base: Tensor, along: Any) -> Tensor:
-        if base.dtype == torch.bool or base.is_complex() or not bool(base.isfinite().all()):
-            raise ValueError(f"along needs finite numbers, got {along!r}")
-        return base.detach()
+        return self.read(Table.read(along, name=name)).tensor
 
     def collect(self, relevance: Tensor) -> Tensor:
         """Convert relevance of the head's columns to relevance [n, units] of the units."""

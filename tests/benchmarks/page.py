@@ -25,7 +25,11 @@ All times were measured on a CPU. Contestants take turns in one process, and a r
 the ratios within a round. The machine may have been busy with other work, so compare ratios rather than times.
 """
 SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with its figures, tables to show here
-    "attribution": ("-m tests.benchmarks.attribution", "", ["Relevance, digits", "Logits, digits", "Memory"]),
+    "attribution": (
+        "-m tests.benchmarks.attribution",
+        "",
+        ["Relevance, digits", "Logits, digits", "Many rows", "Memory"],
+    ),
     "kernel": ("-m tests.benchmarks.kernel", "kernel.md", ["Attribution", "Surrogates"]),
     "heatmaps": ("-m tests.benchmarks.heatmaps", "heatmaps.md", ["4 clusters", "One class"]),
     "head_rules": (
