@@ -1,4 +1,4 @@
-"""The border between what users pass and what a network computes on: one way in, one way out, labels everywhere."""
+"""The border between what users pass and what a network computes on: one way in, one way out, labels."""
 
 import json
 import warnings
