@@ -18,21 +18,28 @@ holds what the two others share, the measures, the report and the command line. 
 a clustering by threshold trees. `models/` (`neonxc.models`) holds clusterers, and networks whose features are
 clustered. This page is for readers of the code, and for those who add to it.
 
-![The folders of the code on levels: each imports from lower levels alone.](images/architecture.png)
+![Objects and who owns whom: a network owns its inputs and its head, NEON asks the head.](images/architecture.png)
+
+Solid arrows lead to what an object owns, dashed ones to what it makes. A network from {func}`neonxc.neuralize`
+owns its *inputs*, the only way from what users pass to what is computed, and its *head*, which decides.
+`net.inputs.read` returns a *table*, which keeps the way back to the caller's type. A *question* is about a target
+and a competitor; the head's *answer* at a block of points is computed once, and is asked for logits, contrasts,
+weights or relevance.
 
 ## What happens to a row on its way to an attribution
 
 1. {func}`neonxc.neuralize` reads the fitted clustering. `clusterings` has a reader per family, which makes a
    *head*; any other clustering gets one by a surrogate. `pipelines` folds the steps before the clusterer into an
    encoding of the table and an affine map.
-2. `data.table.Table` reads what the user passes, whatever the container, and keeps the way back to the user's
-   type.
-3. A *carrier* maps rows to points: raw columns are points themselves, a feature network computes them, texts are
+2. `net.inputs.read` reads what the user passes, whatever the container, and encodes it. There is one class of
+   inputs for raw columns, encoded tables, terms, feature networks, words and sentences; nobody else asks which it
+   is.
+3. The inputs compute the points: raw columns are points themselves, a feature network computes them, texts are
    averages of word vectors.
-4. The head computes logits from points in three layers: detection, grouping, competition.
-5. {class}`neonxc.NEON` writes the decision for a cluster as a weighted sum of neurons, the head shares it among
-   the columns, and the carrier returns it to the inputs: by LRP through a feature network, and by words for
-   texts.
+4. The head answers block by block, in blocks that fit the cache: values by detection and grouping, then the
+   competition's contrasts and weights, which write the decision for a cluster as a weighted sum of neurons.
+5. The detection shares the decision among the columns, and the inputs lead it back: by LRP through a feature
+   network, and by words for texts. The table returns it in the caller's type.
 
 ## What happens to a column on its way to a tree
 
@@ -55,17 +62,17 @@ clustered. This page is for readers of the code, and for those who add to it.
 | a criterion of trees | a `Criterion` and its explainer, see [the guide](extend.md) | `trees/criteria/labels.py` |
 | a rule of LRP | a callable with the signature of `neonxc.lrp.Rule` | `lrp/rules.py` |
 | an operation that LRP propagates through | a function with the decorator `operation` | `lrp/operations` |
-| a kind of input | a carrier, registered with `neonxc.carriers.carrier_of` | `models/words/carrier.py` |
+| a kind of input | a class of inputs, registered with `neonxc.inputs.make_inputs` | `inputs/words.py` |
 | a class that `neonxc.save` stores | two functions for `common.registry.register` | `models/kernel/reader.py` |
 
 ## The folders
 
-A module imports from lower levels alone. Imports inside functions are for optional packages, for modules that take
-long to load, and for the few places where `neonxc/` uses `trees/` or `models/`. `python docs/architecture.py`
+A folder imports from those above it alone. Imports inside functions are for optional packages, for modules that
+take long to load, and for the few places where `neonxc/` uses `trees/` or `models/`. `python docs/architecture.py`
 writes this page from the imports and the docstrings of the code.
 
-| level | folder or module | what it is |
-|---|---|---|
+| folder | what it is |
+|---|---|
 """
 
 
@@ -123,10 +130,12 @@ def levels() -> dict[str, int]:
 def page() -> str:
     """Return the page in markdown."""
     known, rows = modules(), []
-    for name, level in sorted(levels().items(), key=lambda item: (item[1], item[0])):
+    for name, _ in sorted(levels().items(), key=lambda item: (item[1], item[0])):
+        if known[name].name != "__init__.py":
+            continue  # a module right inside a package, which belongs to no folder
         about = ast.get_docstring(ast.parse(known[name].read_text(encoding="utf-8"))) or ""
         sentence = re.sub(":[a-z]+:`", "`", about.partition("\n\n")[0].replace("\n", " "))
-        rows.append(f"| {level} | `{name}` | {sentence} |\n")
+        rows.append(f"| `{name}` | {sentence} |\n")
     return HEAD + "".join(rows)
 
 

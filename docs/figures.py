@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from architecture import levels
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
 from PIL import Image, ImageChops
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_diabetes, load_digits, load_sample_image, load_wine
@@ -221,26 +221,59 @@ def words() -> None:
 
 
 def architecture() -> None:
-    """The folders and modules of the three packages on their levels."""
-    found = levels()
-    columns = {"neonxc": (0.0, 0.4, "#dbe7f5"), "neonxc.models": (0.4, 0.66, "#f6e6cf")}
-    columns["neonxc.trees"] = (0.66, 1.02, "#dcefdc")
-    top, figure = max(found.values()), Figure((11, 5.6), layout="constrained")
+    """The objects that a user meets, and which of them owns which."""
+    blue, green, grey = "#dbe7f5", "#dcefdc", "#eeeeee"
+    boxes = {  # name: place, color, what it holds
+        "what is passed": (0.09, 0.88, grey, "frames, arrays, tensors,\ntexts, images"),
+        "Table": (0.09, 0.5, grey, "the tensor, and the way\nback to the caller's type"),
+        "NeuralizedClustering": (0.4, 0.88, blue, "classes_, beta, fidelity_"),
+        "Inputs": (0.3, 0.5, blue, "read, write,\nfeatures, explain"),
+        "Head": (0.5, 0.5, blue, "logits of points"),
+        "encoding or network": (0.22, 0.12, blue, "Encoding, Terms,\nnet.features"),
+        "Detection": (0.39, 0.12, blue, "neurons"),
+        "Grouping": (0.55, 0.12, blue, "members of clusters"),
+        "Competition": (0.71, 0.12, blue, "rivals, or a path"),
+        "NEON": (0.71, 0.88, blue, "composite, head_rule,\nalong"),
+        "Question": (0.71, 0.63, blue, "target, competitor"),
+        "Answer": (0.71, 0.38, blue, "values, contrasts,\nweights, relevance"),
+        "tree explainer": (0.91, 0.88, green, "criterion, growth"),
+        "ThresholdTree": (0.91, 0.63, green, "nodes, encoding"),
+        "Rules": (0.91, 0.38, green, "conditions, counts"),
+    }
+    owns = [
+        ("NeuralizedClustering", "Inputs"),
+        ("NeuralizedClustering", "Head"),
+        ("Inputs", "encoding or network"),
+        *(("Head", stage) for stage in ("Detection", "Grouping", "Competition")),
+        ("NEON", "NeuralizedClustering"),
+        ("tree explainer", "ThresholdTree"),
+    ]
+    makes = [
+        ("what is passed", "Table", "is read"),
+        ("Table", "Inputs", ""),
+        ("NEON", "Question", "asks"),
+        ("Question", "Answer", "is answered"),
+        ("Head", "Answer", ""),
+        ("ThresholdTree", "Rules", "is described by"),
+    ]
+    figure = Figure((11, 4.8), layout="constrained")
     axes = figure.add_subplot()
-    axes.set(xlim=(-0.06, 1.02), ylim=(-0.5, top + 1.5))
+    axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.axis("off")
-    axes.text(-0.04, top + 1, "level", ha="center", va="center", color="#666666")
-    for level in range(top + 1):
-        axes.text(-0.04, level, str(level), ha="center", va="center", color="#666666")
-    for package, (left, right, color) in columns.items():
-        axes.text((left + right) / 2, top + 1, package, ha="center", va="center", weight="bold")
-        for level in range(top + 1):
-            names = sorted(name for name, at in found.items() if at == level)
-            own = [name.rpartition(".")[2] for name in names if name.rpartition(".")[0] == package]
-            for place, name in enumerate(own):
-                middle = left + (right - left) * (place + 0.5) / len(own)
-                box = {"boxstyle": "round,pad=0.35", "facecolor": color, "edgecolor": "none"}
-                axes.text(middle, level, name, ha="center", va="center", fontsize=9, bbox=box)
+    patches = {}
+    for name, (x, y, color, holds) in boxes.items():
+        shape = "round,pad=0,rounding_size=0.012"
+        patch = FancyBboxPatch((x - 0.07, y - 0.085), 0.14, 0.17, shape, facecolor=color, edgecolor="none")
+        patches[name] = axes.add_patch(patch)
+        axes.text(x, y + 0.045, name, ha="center", va="center", fontsize=9, weight="bold")
+        axes.text(x, y - 0.03, holds, ha="center", va="center", fontsize=8, color="#444444")
+    for start, end, label in [*((*pair, None) for pair in owns), *makes]:
+        (x, y, *_), (to_x, to_y, *_) = boxes[start], boxes[end]
+        style = {"arrowstyle": "-|>", "color": "#555555", "linestyle": "-" if label is None else (0, (4, 3))}
+        ends = {"patchA": patches[start], "patchB": patches[end], "shrinkA": 2, "shrinkB": 2}
+        axes.annotate("", (to_x, to_y), (x, y), arrowprops=style | ends)
+        if label:
+            axes.text((x + to_x) / 2 + 0.008, (y + to_y) / 2, label, fontsize=8, color="#555555", va="center")
     figure.savefig(IMAGES / "architecture.png", dpi=130)
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from neonxc.common.registry import FORMS, pack, unpack
 
-VERSION = 4
+VERSION, READ = 5, (4, 5)  # of the files that are written, and that are read
 KEY = "neonxc"
 SUM = f"{KEY}.checksum"
 KIND = "object"
@@ -152,7 +152,7 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     version, kind, plain = (header.get(name) for name in ("version", "kind", "plain"))
     if not isinstance(version, int):
         raise ValueError(f"{path} is damaged: its header has no version")
-    if version != VERSION:
+    if version not in READ:
         age = "a newer" if version > VERSION else "an older"
         raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {VERSION})")
     if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
