@@ -154,7 +154,8 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         raise ValueError(f"{path} is damaged: its header has no version")
     if version not in READ:
         age = "a newer" if version > VERSION else "an older"
-        raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {VERSION})")
+        known = " and ".join(map(str, READ))
+        raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {known})")
     if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
         raise ValueError(f"{path} is damaged: its header was changed since it was written")
     if not isinstance(kind, str) or not isinstance(plain, dict):
