@@ -18,7 +18,7 @@ from torch import Tensor
 
 from neonxc import plot
 from neonxc.attribution.neon import NEON
-from neonxc.cli.options import Result
+from neonxc.cli.options import Result, with_folder
 from neonxc.cli.photos import Named, Place, names_of, patch, preprocessed, typical_places
 from neonxc.common.numbers import percent, text
 from neonxc.common.progress import progress_bar
@@ -77,15 +77,15 @@ def heatmaps(
     def explain(row: int, photo: Tensor) -> Explained:
         x, net = preprocessed(photo, features), together
         if net is None:
-            of = f"locations of {names[row]} at this layer"
-            net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, of), x, features)
+            what = f"locations of {names[row]} at this layer"
+            net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, what), x, features)
         logits = net(x)[0].detach().cpu()
-        shown = [int(logits.argmax())] if whole else list(range(clusters))
-        relevance = NEON(net, rules).heatmaps(x, shown)[0].cpu()
+        targets = [int(logits.argmax())] if whole else list(range(clusters))
+        relevance = NEON(net, rules).heatmaps(x, targets)[0].cpu()
         return Explained(logits, relevance[0] if whole else relevance)
 
-    of = "each of " if mode == "per photo" else ""
-    of = f" of {of}{len(photos)} photos" if whole or len(photos) > 1 else ""
+    each = "each of " if mode == "per photo" else ""
+    of = f" of {each}{len(photos)} photos" if whole or len(photos) > 1 else ""
     place = f"{features.layer or 'the output'} of {type(features.net).__name__}"
     header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
     result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {place}", header, Path(out))
@@ -110,18 +110,18 @@ def _together(photos: Named, clusters: int, features: FeatureExtractor, whole: b
 
 def _sample(photos: Named, features: FeatureExtractor, most: int) -> Tensor:
     """Return points [n, d] of a bounded number of photos, in their order."""
-    rows = np.arange(len(photos))
-    if len(rows) > most:
-        rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
-    each = max(1, SAMPLE // len(rows))
-    parts = []
-    for place, row in enumerate(progress_bar(rows.tolist(), desc="features")):
+    rows = _drawn(len(photos), most, 0).tolist()
+    samples = []
+    for seed, row in enumerate(progress_bar(rows, desc="features")):
         points = features.points(preprocessed(photos[row][1], features))
-        if len(points) > each:
-            chosen = np.random.default_rng(place).choice(len(points), each, replace=False)
-            points = points[torch.from_numpy(np.sort(chosen)).to(points.device)]
-        parts.append(points)
-    return torch.cat(parts)
+        drawn = _drawn(len(points), max(1, SAMPLE // len(rows)), seed)
+        samples.append(points[torch.from_numpy(drawn).to(points.device)])
+    return torch.cat(samples)
+
+
+def _drawn(n: int, most: int, seed: int) -> np.ndarray:
+    """Return the numbers below n in their order, or a random sample if there are too many."""
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
 @dataclass
@@ -145,92 +145,90 @@ class Drawing:
 
     def explain_all(self, explain: Callable[[int, Tensor], Explained]) -> None:
         """Explain and draw the photos."""
-        for row in progress_bar(range(len(self.photos)), desc="photos"):
+        for row, name in enumerate(progress_bar(self.names, desc="photos")):
             photo = self.photos[row][1]
-            one = explain(row, photo)
-            colors = cluster_colors(len(one.logits))
-            for file, k, heatmap in self._pictures(row, one):
-                title = f"{self.names[row]}, cluster {k}"
-                region = None if self.whole else one.own == k
-                self._save(plot.overlay(photo, heatmap, title=title, region=region, color=colors(k)), file)
-            write_tensors(one._asdict(), self._numbers(row), {})
+            explained = explain(row, photo)
+            colors = cluster_colors(len(explained.logits))
+            for k, file in self._files(row, explained).items():
+                heatmap = explained.relevance if self.whole else explained.relevance[k]
+                region = None if self.whole else explained.own == k
+                overlay = plot.overlay(
+                    photo, heatmap, title=f"{name}, cluster {k}", region=region, color=colors(k)
+                )
+                self._save(overlay, file)
+            write_tensors(explained._asdict(), self._numbers(row), {})
 
     def finish(self, keep: str | Path | None, layer: str) -> None:
         """Draw the contact sheets, and write the numbers to the file `keep`."""
         numbers: dict[str, Tensor] = {}
         order = list(range(len(self.photos)))
         if self.whole:
-            order.sort(key=lambda row: (int(self._again(row).own), self.names[row]))
+            order.sort(key=lambda row: (int(self._explained(row).own), self.names[row]))
         sheets: list[str] = []
         pictures: list[str] = []
         patches = self._patches() if self.mode == "spatial" else None
         for first in range(0, len(order), SHEET):
-            some = {row: self._again(row) for row in order[first : first + SHEET]}
+            sheet = {row: self._explained(row) for row in order[first : first + SHEET]}
             sheets.append("contact-sheet.png" if not first else f"contact-sheet-{len(sheets) + 1}.png")
-            self._save(self._sheet(some, patches), sheets[-1])
-            for row, one in some.items():
-                self.result.rows += self._lines(row, one)
-                pictures += [file for file, _, _ in self._pictures(row, one)]
+            self._save(self._sheet(sheet, patches), sheets[-1])
+            for row, explained in sheet.items():
+                self.result.rows += self._lines(row, explained)
+                pictures += self._files(row, explained).values()
                 if keep is not None:
-                    numbers |= {f"{self.names[row]}/{what}": value for what, value in one._asdict().items()}
+                    numbers |= {f"{self.names[row]}/{what}": x for what, x in explained._asdict().items()}
         if keep is not None:
-            Path(keep).parent.mkdir(parents=True, exist_ok=True)
-            write_tensors(numbers, Path(keep), {"layer": layer})
+            write_tensors(numbers, with_folder(Path(keep)), {"layer": layer})
         self.result.files = [*sheets, *pictures]
 
-    def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
-        """Yield files, clusters and heatmaps of a photo, for the clusters that occur in it."""
+    def _files(self, row: int, explained: Explained) -> dict[int, str]:
+        """Return the file of the heatmap of each cluster that occurs in a photo."""
         name = self.names[row]
-        for k in one.own.unique().tolist():
-            if self.whole:
-                yield f"cluster-{k}-{name}.png", k, one.relevance
-            else:
-                yield f"{name}-cluster-{k}.png", k, one.relevance[k]
+        clusters = explained.own.unique().tolist()
+        return {k: f"cluster-{k}-{name}.png" if self.whole else f"{name}-cluster-{k}.png" for k in clusters}
 
     def _patches(self) -> list[list[Tensor]]:
         """Return the most typical patches of every cluster; only the best ones are kept in memory."""
         best = defaultdict[int, list[Place]](list)
         for row in range(len(self.photos)):
-            for k, places in enumerate(typical_places(self._again(row).logits, row, PATCHES)):
+            for k, places in enumerate(typical_places(self._explained(row).logits, row, PATCHES)):
                 best[k] = sorted(best[k] + places, key=lambda place: -place.logit)[:PATCHES]
         return [[patch(self.photos[place.photo][1], place) for place in places] for places in best.values()]
 
-    def _sheet(self, some: dict[int, Explained], patches: list[list[Tensor]] | None) -> Any:
+    def _sheet(self, sheet: dict[int, Explained], patches: list[list[Tensor]] | None) -> Any:
         word = "own cluster" if self.mode == "per photo" else "cluster"
-        of_locations: dict[str, Any] = {
-            "column_titles": [f"{word} {k}" for k in range(len(next(iter(some.values())).logits))],
-            "patches": patches,
-            "same_clusters": self.mode == "spatial",
-        }
+        clusters = len(next(iter(sheet.values())).logits)
         return plot.contact_sheet(
-            [self.photos[row][1] for row in some],
-            [one.relevance for one in some.values()],
-            [one.own for one in some.values()],
-            row_titles=[self.names[row] for row in some],
-            **({} if self.whole else of_locations),
+            [self.photos[row][1] for row in sheet],
+            [explained.relevance for explained in sheet.values()],
+            [explained.own for explained in sheet.values()],
+            row_titles=[self.names[row] for row in sheet],
+            column_titles=None if self.whole else [f"{word} {k}" for k in range(clusters)],
+            patches=patches,
+            same_clusters=self.mode == "spatial",
         )
 
-    def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:
+    def _lines(self, row: int, explained: Explained) -> Iterator[list[str]]:
         """Return the rows of the table."""
+        name, (logits, relevance), cluster = self.names[row], explained, explained.own
         if self.whole:
-            yield [self.names[row], str(int(one.own)), text(one.logits.max().item(), 3)]
+            yield [name, str(int(cluster)), text(logits.max().item(), 3)]
             return
-        for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
-            own = one.own == k
+        for k, (logit, heatmap) in enumerate(zip(logits, relevance, strict=True)):
+            region = cluster == k
             cells = ["none", "", ""]
-            if own.any():
-                region = F.interpolate(own[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
+            if region.any():
+                pixels = F.interpolate(region[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
                 positive = heatmap.clamp(min=0)
                 total = float(positive.sum())
-                inside = float((positive * region).sum()) / total if total > 0 else 0.0
-                share, mean = own.double().mean().item(), logit[own].mean().item()
+                inside = float((positive * pixels).sum()) / total if total > 0 else 0.0
+                share, mean = region.double().mean().item(), logit[region].mean().item()
                 cells = [percent(share), text(mean, 3), percent(inside)]
-            yield [self.names[row], str(k), *cells]
+            yield [name, str(k), *cells]
 
     def _save(self, figure: Any, file: str) -> None:
         figure.savefig(self.stage / file, metadata=mark(file))
 
-    def _again(self, row: int) -> Explained:
+    def _explained(self, row: int) -> Explained:
         return Explained(**load_file(self._numbers(row)))
 
     def _numbers(self, row: int) -> Path:
