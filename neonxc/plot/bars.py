@@ -54,7 +54,7 @@ def bars(
     if values.ndim != 1 or not len(values):
         raise ValueError(f"bars need the relevance of one point, shape [d], got {list(values.shape)}")
     check_finite(values, "relevance")
-    labels = [f"x{i}" for i in range(len(values))] if names is None else list(map(str, names))
+    labels = [f"x{i}" for i in range(len(values))] if names is None else [*map(str, names)]
     if len(labels) != len(values):
         raise ValueError(f"{len(labels)} names for {len(values)} features")
     figure = Figure(figsize=(4.2, 0.6 + 0.24 * min(len(values), most + 1)), layout="constrained")
@@ -65,18 +65,20 @@ def bars(
 
 def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
     """Return the values of a series, dict or frame with one row, the names of its features, and a title."""
-    from neonxc.data.frames import as_pandas  # loads PyArrow
+    import pandas as pd  # takes long, as does PyArrow
+
+    from neonxc.data.frames import as_pandas
 
     relevance = as_pandas(relevance, "relevance")
-    if hasattr(relevance, "columns") and len(relevance) == 1:
+    if isinstance(relevance, pd.DataFrame) and len(relevance) == 1:
         relevance = relevance.iloc[0]
     if isinstance(relevance, Mapping):
-        return np.array(list(relevance.values())), list(relevance), None
-    if not hasattr(relevance, "index") or not hasattr(relevance, "to_numpy") or relevance.ndim != 1:
+        return [*relevance.values()], [*relevance], None
+    if not isinstance(relevance, pd.Series):
         return relevance, None, None
-    numbered = list(relevance.index) == list(range(len(relevance)))
+    numbered = relevance.index.equals(pd.RangeIndex(len(relevance)))
     title = relevance.name if isinstance(relevance.name, str) else None
-    return relevance.to_numpy(), None if numbered else list(relevance.index), title
+    return relevance, None if numbered else [*relevance.index], title
 
 
 def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:

@@ -184,16 +184,10 @@ def cluster_colors(K: int) -> ListedColormap:
 
 def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, colors: Colormap) -> None:
     height, width = photo.shape[:2]
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
     axes.imshow(pale(photo))
-    axes.imshow(
-        cluster_map,
-        cmap=colors,
-        vmin=-0.5,
-        vmax=colors.N - 0.5,
-        alpha=0.75,
-        interpolation="nearest",
-        extent=(-0.5, width - 0.5, height - 0.5, -0.5),
-    )
+    limits = -0.5, colors.N - 0.5
+    axes.imshow(cluster_map, colors, clim=limits, alpha=0.75, interpolation="nearest", extent=extent)
 
 
 def _mosaic(patches: list[np.ndarray]) -> np.ndarray:
@@ -203,15 +197,16 @@ def _mosaic(patches: list[np.ndarray]) -> np.ndarray:
     gap = max(1, round(GAP * len(patches[0])))
     margins = (0, -len(patches) % ACROSS), (0, gap), (0, gap), (0, 0)
     cells = np.pad(np.stack(patches), margins, constant_values=1)
-    rows = [np.hstack(cells[i : i + ACROSS]) for i in range(0, len(cells), ACROSS)]
-    return np.vstack(rows)[:-gap, :-gap]
+    _, height, width, _ = cells.shape
+    rows = cells.reshape(-1, ACROSS, height, width, 3).swapaxes(1, 2)
+    return rows.reshape(-1, ACROSS * width, 3)[:-gap, :-gap]
 
 
-def _draw_mosaics(cells: Sequence[Axes], mosaics: list[np.ndarray], colors: Colormap) -> None:
+def _draw_mosaics(cells: np.ndarray, mosaics: list[np.ndarray], colors: Colormap) -> None:
     """Draw the mosaics, and what they are in the cell before them."""
     heading, *others = cells
-    style = {"ha": "right", "va": "center", "fontsize": 9, "transform": heading.transAxes}
-    heading.text(0.95, 0.5, "most typical\npatches", **style)
+    place = heading.transAxes
+    heading.text(0.95, 0.5, "most typical\npatches", ha="right", va="center", fontsize=9, transform=place)
     for k, (axes, mosaic) in enumerate(zip(others, mosaics, strict=True)):
         axes.imshow(mosaic)
         frame(axes, colors(k))
@@ -222,11 +217,9 @@ def _check_sheet(photos: list[np.ndarray], stacks: list[np.ndarray], maps: list[
         raise ValueError("a contact sheet needs at least one photo")
     if len(stacks) != len(photos) or (maps is not None and len(maps) != len(photos)):
         raise ValueError(f"heatmaps (and cluster_maps) need one entry per photo, {len(photos)}; got {len(stacks)}")
-    shapes = [stack.shape for stack in stacks]
+    shapes = [list(stack.shape) for stack in stacks]
     if any(len(shape) not in (2, 3) or shape[:-2] != shapes[0][:-2] for shape in shapes):
-        raise ValueError(
-            f"heatmaps need shape [K, H, W] with one K, or [H, W], got {[list(shape) for shape in shapes]}"
-        )
+        raise ValueError(f"heatmaps need shape [K, H, W] with one K, or [H, W], got {shapes}")
 
 
 def _column_titles(K: int, maps: list[np.ndarray] | None, titles: Sequence[str] | None) -> list[str]:
@@ -247,8 +240,7 @@ def _column_titles(K: int, maps: list[np.ndarray] | None, titles: Sequence[str] 
 
 def _as_heatmap(heatmap: Any) -> np.ndarray:
     array = as_array(heatmap)
-    if array.ndim == 3:
-        array = array.sum(axis=0)
+    array = array.sum(axis=0) if array.ndim == 3 else array
     if array.ndim != 2:
         raise ValueError(f"a heatmap needs shape [H, W] or [C, H, W], got {list(array.shape)}")
     return array

@@ -36,9 +36,8 @@ def grouped_sheet(
     gap = 0.1 if names is None else 0.3
     size = 2.1 * CELL * across, sum(CELL * height + gap for height in heights) + 0.5
     figure = Figure(figsize=size, layout="constrained", dpi=dpi)
-    widths = [1, 1, 0.1] * across  # the last column is a gap
-    ratios = {"height_ratios": heights, "width_ratios": widths}
-    grid = figure.subplots(len(lines), len(widths), squeeze=False, gridspec_kw=ratios)
+    ratios = {"height_ratios": heights, "width_ratios": [1, 1, 0.1] * across}  # the last column is a gap
+    grid = figure.subplots(len(lines), 3 * across, squeeze=False, gridspec_kw=ratios)
     for axes in grid.flat:
         bare(axes)
     for cells, (label, line) in zip(grid, lines, strict=True):
@@ -50,8 +49,8 @@ def grouped_sheet(
             frame(heat, color)
             if names is not None:
                 photo.set_title(names[i], fontsize=8, parse_math=False)
-        n = len(groups[label])
         if line[0] == groups[label][0]:
+            n = len(groups[label])
             title = titles[label] if titles else f"cluster {label}\n{n} photo{'s' if n > 1 else ''}"
             cells[0].set_ylabel(title, fontsize=9, color=color, fontweight="bold", parse_math=False)
     add_scale(figure, grid, below=True)
