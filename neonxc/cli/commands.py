@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from neonxc.cli.options import (
@@ -29,10 +29,11 @@ from neonxc.cli.options import (
     Rules,
     Scaling,
     check_outputs,
-    creatable,
     existing_path,
     existing_weights,
+    output,
     photo_files,
+    with_folder,
 )
 from neonxc.common.progress import hide, progress
 
@@ -87,9 +88,7 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
 
 @app.command()
 def heatmap(
-    images: Annotated[
-        list[Path], typer.Argument(exists=True, help="Photos, and folders of photos.", show_default=False)
-    ],
+    images: Annotated[list[Path], typer.Argument(exists=True, help="Photos, and folders of photos.")],
     clusters: Clusters = 4,
     backbone: Annotated[
         str, typer.Option(help="Pretrained network of neonxc.models, or timm/NAME for a network of timm.")
@@ -119,12 +118,7 @@ def heatmap(
     out: Out = Path("neonxc-heatmaps"),
     save: Annotated[
         Path | None,
-        typer.Option(
-            dir_okay=False,
-            callback=creatable(".safetensors"),
-            help="File for the relevance values, .safetensors; its folder is created if needed.",
-            show_default=False,
-        ),
+        output("File for the relevance values, .safetensors; its folder is created if needed.", ".safetensors"),
     ] = None,
 ) -> None:
     """Draw heatmaps of the pixels that make each cluster of photos, or of locations in photos."""
@@ -156,10 +150,10 @@ def table(
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
-    prepared, found, choice = _clustered(file, clusters, labels, scale, ignore, keep)
+    prepared, clustering, choice = _clustered(file, clusters, labels, scale, ignore, keep)
     from neonxc.cli import tables  # loads PyTorch
 
-    _show(tables.table_attributions(prepared, found, out, choice))
+    _show(tables.table_attributions(prepared, clustering, out, choice))
 
 
 @app.command()
@@ -183,7 +177,7 @@ def explain(
     size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
     encoder: Annotated[
         str | None,
-        typer.Option(help="For texts: folder or name of a sentence encoder; default: TF-IDF.", show_default=False),
+        typer.Option(help="For texts: folder or name of a sentence encoder; default: TF-IDF."),
     ] = None,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""
@@ -201,14 +195,12 @@ def explain(
         else:
             report = tables.text_report(source, clusters[0], encoder, fast)
     else:
-        prepared, found, _ = _clustered(source, clusters, labels, scale, ignore, keep)
+        prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep)
         from neonxc.cli import tables  # loads PyTorch
 
-        report = tables.table_report(prepared, found, fast)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    report.save(out)
-    typer.echo(str(report))
-    typer.echo(f"\n{out}")
+        report = tables.table_report(prepared, clustering, fast)
+    report.save(with_folder(out))
+    typer.echo(f"{report}\n\n{out}")
 
 
 @app.command()
@@ -218,22 +210,13 @@ def rules(
     labels: Labels = None,
     leaves: Annotated[
         int | None,
-        typer.Option(
-            min=2, help="Maximum number of rules; default: one per cluster, two per label.", show_default=False
-        ),
+        typer.Option(min=2, help="Maximum number of rules; default: one per cluster, two per label."),
     ] = None,
     format: Annotated[
-        Format | None,
-        typer.Option(help="Default: text, or the format that the suffix of --out names.", show_default=False),
+        Format | None, typer.Option(help="Default: text, or the format that the suffix of --out names.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False,
-            callback=creatable(),
-            help="File for the rules; a .safetensors file can be passed to neonxc apply.",
-            show_default=False,
-        ),
+        Path | None, output("File for the rules; a .safetensors file can be passed to neonxc apply.")
     ] = None,
     scale: Scaling = "standard",
     ignore: Ignore = None,
@@ -244,10 +227,10 @@ def rules(
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
-    prepared, found, _ = _clustered(file, clusters, labels, scale, ignore, keep, stderr=True)
+    prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, stderr=True)
     from neonxc.cli import tables  # loads PyTorch
 
-    result = tables.cluster_rules(prepared, found, leaves)
+    result = tables.cluster_rules(prepared, clustering, leaves)
     if left := [str(label) for label, _ in result.without_rule]:
         _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
     table = "data" if str(file) == "-" else file.name.partition(".")[0]
@@ -258,12 +241,7 @@ def rules(
 def apply(
     model: Model,
     file: File,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False, callback=creatable(), help="CSV file; default: standard output.", show_default=False
-        ),
-    ] = None,
+    out: Annotated[Path | None, output("CSV file; default: standard output.")] = None,
 ) -> None:
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
@@ -271,11 +249,8 @@ def apply(
 
     rows = tables.applied(model, file)
     _note(*rows.attrs.get("notes", []))
-    if out is None:
-        rows.to_csv(sys.stdout, index=False)
-    else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        rows.to_csv(out, index=False)
+    rows.to_csv(sys.stdout if out is None else with_folder(out), index=False)
+    if out is not None:
         typer.echo(str(out))
 
 
@@ -286,16 +261,11 @@ def moves(
     after: File,
     ids: Annotated[
         str | None,
-        typer.Option(help="Column that identifies rows; default: their order.", show_default=False),
+        typer.Option(help="Column that identifies rows; default: their order."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            dir_okay=False,
-            callback=creatable(".html", ".json"),
-            help="File for a report on the later table and the moves, .html or .json.",
-            show_default=False,
-        ),
+        output("File for a report on the later table and the moves, .html or .json.", ".html", ".json"),
     ] = None,
     fast: Fast = False,
 ) -> None:
@@ -303,11 +273,10 @@ def moves(
     check_outputs([model, before, after], out)
     from neonxc.cli import tables  # loads PyTorch
 
-    found, report = tables.moved(model, before, after, ids, out is not None, fast)
-    typer.echo(str(found))
+    moved, report = tables.moved(model, before, after, ids, out is not None, fast)
+    typer.echo(str(moved))
     if out is not None and report is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        report.save(out)
+        report.save(with_folder(out))
         typer.echo(f"\n{out}")
 
 
@@ -335,16 +304,16 @@ def _clustered(
     _note(*prepared.notes)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
-    from neonxc.report import clusters as found_by  # loads PyTorch
+    from neonxc.report.clusters import by_choice, by_column  # loads PyTorch
 
     if labels is not None:
-        found = found_by.by_column(prepared, frame[labels], name)
-        _note(*found.notes)
-        return prepared, found, None
-    found, choice = found_by.by_choice(prepared, clusters, name)
+        clustering = by_column(prepared, frame[labels], name)
+        _note(*clustering.notes)
+        return prepared, clustering, None
+    clustering, choice = by_choice(prepared, clusters, name)
     if choice is not None:
         typer.echo(f"k-means on {choice.rows} rows\n{choice}; it is used here", err=stderr)
-    return prepared, found, choice
+    return prepared, clustering, choice
 
 
 def _in_terminal() -> bool:
@@ -355,9 +324,7 @@ def _show(result: Result) -> None:
     """Print the results and the names of the files."""
     console = Console()
     console.print(Text(result.title), soft_wrap=True)
-    table = Table()
-    for name in result.header:
-        table.add_column(name, overflow="fold")
+    table = Table(*(Column(name, overflow="fold") for name in result.header))
     for row in result.rows:
         table.add_row(*map(Text, row))  # without markup, which names may look like
     console.print(table)

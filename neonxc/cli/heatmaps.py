@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -18,17 +17,20 @@ from torch import Tensor
 
 from neonxc import plot
 from neonxc.attribution.neon import NEON
-from neonxc.cli.options import Result
+from neonxc.cli.options import Result, with_folder
 from neonxc.cli.photos import Named, Place, names_of, patch, preprocessed, typical_places
 from neonxc.common.numbers import percent, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.storage import staged_folder, write_tensors
 from neonxc.convert import neuralize
 from neonxc.lrp import Composite
+from neonxc.network import NeuralizedClustering
 from neonxc.plot.images import cluster_colors
 from neonxc.report.clusters import kmeans
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from neonxc.models import FeatureExtractor
 
 SAMPLE = 20_000
@@ -50,7 +52,7 @@ class Explained(NamedTuple):
     relevance: Tensor
 
     @property
-    def own(self) -> Tensor:
+    def cluster(self) -> Tensor:
         """The cluster of the photo, or of each location."""
         return self.logits.argmax(dim=0)
 
@@ -73,26 +75,46 @@ def heatmaps(
     """
     names, whole = names_of(photos), mode == "image"
     together = None if mode == "per photo" else _together(photos, clusters, features, whole)
-
-    def explain(row: int, photo: Tensor) -> Explained:
-        x, net = preprocessed(photo, features), together
-        if net is None:
-            of = f"locations of {names[row]} at this layer"
-            net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, of), x, features)
-        logits = net(x)[0].detach().cpu()
-        shown = [int(logits.argmax())] if whole else list(range(clusters))
-        relevance = NEON(net, rules).heatmaps(x, shown)[0].cpu()
-        return Explained(logits, relevance[0] if whole else relevance)
-
-    of = "each of " if mode == "per photo" else ""
-    of = f" of {of}{len(photos)} photos" if whole or len(photos) > 1 else ""
-    place = f"{features.layer or 'the output'} of {type(features.net).__name__}"
+    each = "each of " if mode == "per photo" else ""
+    of = f" of {each}{len(photos)} photos" if whole or len(photos) > 1 else ""
+    layer = f"{features.layer or 'the output'} of {type(features.net).__name__}"
     header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
-    result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {place}", header, Path(out))
-    with staged_folder(out) as stage, TemporaryDirectory() as numbers:
-        drawing = Drawing(photos, names, result, mode, stage, Path(numbers))
-        drawing.explain_all(explain)
-        drawing.finish(keep, place)
+    result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {layer}", header, Path(out))
+    with staged_folder(out) as stage, TemporaryDirectory() as folder:
+        stored = [Path(folder, f"{row}.safetensors") for row in range(len(photos))]  # not all fit into memory
+        keys, lines, overlays, best = [], [], [], defaultdict[int, list[Place]](list)
+        for row, name in enumerate(progress_bar(names, desc="photos")):
+            photo = photos[row][1]
+            x, net = preprocessed(photo, features), together
+            if net is None:
+                what = f"locations of {name} at this layer"
+                net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, what), x, features)
+            explained = _explain(net, x, rules, whole)
+            write_tensors(explained._asdict(), stored[row], {})
+            keys.append((int(explained.cluster) if whole else row, name))
+            lines.append([*_lines(name, explained)])
+            overlays.append(_draw_overlays(photo, name, explained, stage))
+            for k, places in enumerate(
+                typical_places(explained.logits, row, PATCHES) if mode == "spatial" else ()
+            ):
+                best[k] = sorted(best[k] + places, key=lambda place: -place.logit)[:PATCHES]
+        patches = [[patch(photos[place.photo][1], place) for place in places] for places in best.values()]
+        order = sorted(range(len(photos)), key=keys.__getitem__)
+        for first in range(0, len(photos), SHEET):
+            rows = order[first : first + SHEET]
+            sheet = {names[row]: (photos[row][1], Explained(**load_file(stored[row]))) for row in rows}
+            file = f"contact-sheet-{first // SHEET + 1}.png" if first else "contact-sheet.png"
+            result.files.append(_save(_draw_sheet(sheet, patches or None, mode), file, stage))
+        for row in order:
+            result.rows += lines[row]
+            result.files += overlays[row]
+        if keep is not None:
+            tensors = {
+                f"{name}/{what}": values
+                for name, file in zip(names, stored, strict=True)
+                for what, values in load_file(file).items()
+            }
+            write_tensors(tensors, with_folder(Path(keep)), {"layer": layer})
     remove_earlier(result.out, result.files)
     return result
 
@@ -110,131 +132,76 @@ def _together(photos: Named, clusters: int, features: FeatureExtractor, whole: b
 
 def _sample(photos: Named, features: FeatureExtractor, most: int) -> Tensor:
     """Return points [n, d] of a bounded number of photos, in their order."""
-    rows = np.arange(len(photos))
-    if len(rows) > most:
-        rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
-    each = max(1, SAMPLE // len(rows))
-    parts = []
-    for place, row in enumerate(progress_bar(rows.tolist(), desc="features")):
+    rows = _drawn(len(photos), most, 0).tolist()
+    samples = []
+    for seed, row in enumerate(progress_bar(rows, desc="features")):
         points = features.points(preprocessed(photos[row][1], features))
-        if len(points) > each:
-            chosen = np.random.default_rng(place).choice(len(points), each, replace=False)
-            points = points[torch.from_numpy(np.sort(chosen)).to(points.device)]
-        parts.append(points)
-    return torch.cat(parts)
+        drawn = _drawn(len(points), max(1, SAMPLE // len(rows)), seed)
+        samples.append(points[torch.from_numpy(drawn).to(points.device)])
+    return torch.cat(samples)
 
 
-@dataclass
-class Drawing:
-    """Draws the heatmaps of photos into the folder `stage`, and keeps their numbers in the folder `numbers`.
+def _drawn(n: int, most: int, seed: int) -> np.ndarray:
+    """Return the numbers below n in their order, or a random sample if there are too many."""
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
-    The result receives the rows of the table and the names of the files.
-    """
 
-    photos: Named
-    names: list[str]
-    result: Result
-    mode: Mode
-    stage: Path
-    numbers: Path
+def _explain(net: NeuralizedClustering, x: Tensor, rules: Composite | None, whole: bool) -> Explained:
+    """Explain a photo [1, 3, H, W]: all clusters of locations, or the cluster of the whole photo."""
+    logits = net(x)[0].detach().cpu()
+    positions = [int(logits.argmax())] if whole else list(range(len(logits)))
+    relevance = NEON(net, rules).heatmaps(x, positions)[0].cpu()
+    return Explained(logits, relevance[0] if whole else relevance)
 
-    @property
-    def whole(self) -> bool:
-        """Whether whole photos are clustered."""
-        return self.mode == "image"
 
-    def explain_all(self, explain: Callable[[int, Tensor], Explained]) -> None:
-        """Explain and draw the photos."""
-        for row in progress_bar(range(len(self.photos)), desc="photos"):
-            photo = self.photos[row][1]
-            one = explain(row, photo)
-            colors = cluster_colors(len(one.logits))
-            for file, k, heatmap in self._pictures(row, one):
-                title = f"{self.names[row]}, cluster {k}"
-                region = None if self.whole else one.own == k
-                self._save(plot.overlay(photo, heatmap, title=title, region=region, color=colors(k)), file)
-            write_tensors(one._asdict(), self._numbers(row), {})
+def _draw_overlays(photo: Tensor, name: str, explained: Explained, stage: Path) -> list[str]:
+    """Draw the heatmaps of the clusters that occur in a photo, and return the names of the files."""
+    whole, colors, files = explained.logits.ndim == 1, cluster_colors(len(explained.logits)), []
+    for k in explained.cluster.unique().tolist():
+        heatmap = explained.relevance if whole else explained.relevance[k]
+        region = None if whole else explained.cluster == k
+        figure = plot.overlay(photo, heatmap, title=f"{name}, cluster {k}", region=region, color=colors(k))
+        files.append(_save(figure, f"cluster-{k}-{name}.png" if whole else f"{name}-cluster-{k}.png", stage))
+    return files
 
-    def finish(self, keep: str | Path | None, layer: str) -> None:
-        """Draw the contact sheets, and write the numbers to the file `keep`."""
-        numbers: dict[str, Tensor] = {}
-        order = list(range(len(self.photos)))
-        if self.whole:
-            order.sort(key=lambda row: (int(self._again(row).own), self.names[row]))
-        sheets: list[str] = []
-        pictures: list[str] = []
-        patches = self._patches() if self.mode == "spatial" else None
-        for first in range(0, len(order), SHEET):
-            some = {row: self._again(row) for row in order[first : first + SHEET]}
-            sheets.append("contact-sheet.png" if not first else f"contact-sheet-{len(sheets) + 1}.png")
-            self._save(self._sheet(some, patches), sheets[-1])
-            for row, one in some.items():
-                self.result.rows += self._lines(row, one)
-                pictures += [file for file, _, _ in self._pictures(row, one)]
-                if keep is not None:
-                    numbers |= {f"{self.names[row]}/{what}": value for what, value in one._asdict().items()}
-        if keep is not None:
-            Path(keep).parent.mkdir(parents=True, exist_ok=True)
-            write_tensors(numbers, Path(keep), {"layer": layer})
-        self.result.files = [*sheets, *pictures]
 
-    def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
-        """Yield files, clusters and heatmaps of a photo, for the clusters that occur in it."""
-        name = self.names[row]
-        for k in one.own.unique().tolist():
-            if self.whole:
-                yield f"cluster-{k}-{name}.png", k, one.relevance
-            else:
-                yield f"{name}-cluster-{k}.png", k, one.relevance[k]
+def _draw_sheet(
+    sheet: dict[str, tuple[Tensor, Explained]], patches: list[list[Tensor]] | None, mode: Mode
+) -> Figure:
+    """Draw photos, with what explains them, on a contact sheet."""
+    photos, explained = zip(*sheet.values(), strict=True)
+    word = "own cluster" if mode == "per photo" else "cluster"
+    return plot.contact_sheet(
+        photos,
+        [each.relevance for each in explained],
+        [each.cluster for each in explained],
+        row_titles=[*sheet],
+        column_titles=None if mode == "image" else [f"{word} {k}" for k in range(len(explained[0].logits))],
+        patches=patches,
+        same_clusters=mode == "spatial",
+    )
 
-    def _patches(self) -> list[list[Tensor]]:
-        """Return the most typical patches of every cluster; only the best ones are kept in memory."""
-        best = defaultdict[int, list[Place]](list)
-        for row in range(len(self.photos)):
-            for k, places in enumerate(typical_places(self._again(row).logits, row, PATCHES)):
-                best[k] = sorted(best[k] + places, key=lambda place: -place.logit)[:PATCHES]
-        return [[patch(self.photos[place.photo][1], place) for place in places] for places in best.values()]
 
-    def _sheet(self, some: dict[int, Explained], patches: list[list[Tensor]] | None) -> Any:
-        word = "own cluster" if self.mode == "per photo" else "cluster"
-        of_locations: dict[str, Any] = {
-            "column_titles": [f"{word} {k}" for k in range(len(next(iter(some.values())).logits))],
-            "patches": patches,
-            "same_clusters": self.mode == "spatial",
-        }
-        return plot.contact_sheet(
-            [self.photos[row][1] for row in some],
-            [one.relevance for one in some.values()],
-            [one.own for one in some.values()],
-            row_titles=[self.names[row] for row in some],
-            **({} if self.whole else of_locations),
-        )
+def _lines(name: str, explained: Explained) -> Iterator[list[str]]:
+    """Return the rows of the table."""
+    (logits, relevance), cluster = explained, explained.cluster
+    if logits.ndim == 1:
+        yield [name, str(int(cluster)), text(logits.max().item(), 3)]
+        return
+    for k, (logit, heatmap) in enumerate(zip(logits, relevance, strict=True)):
+        region, cells = cluster == k, ["none", "", ""]
+        if region.any():
+            pixels = F.interpolate(region[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
+            positive = heatmap.clamp(min=0)
+            inside = ((positive * pixels).sum() / positive.sum()).nan_to_num().item()
+            share, mean = region.double().mean().item(), logit[region].mean().item()
+            cells = [percent(share), text(mean, 3), percent(inside)]
+        yield [name, str(k), *cells]
 
-    def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:
-        """Return the rows of the table."""
-        if self.whole:
-            yield [self.names[row], str(int(one.own)), text(one.logits.max().item(), 3)]
-            return
-        for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
-            own = one.own == k
-            cells = ["none", "", ""]
-            if own.any():
-                region = F.interpolate(own[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
-                positive = heatmap.clamp(min=0)
-                total = float(positive.sum())
-                inside = float((positive * region).sum()) / total if total > 0 else 0.0
-                share, mean = own.double().mean().item(), logit[own].mean().item()
-                cells = [percent(share), text(mean, 3), percent(inside)]
-            yield [self.names[row], str(k), *cells]
 
-    def _save(self, figure: Any, file: str) -> None:
-        figure.savefig(self.stage / file, metadata=mark(file))
-
-    def _again(self, row: int) -> Explained:
-        return Explained(**load_file(self._numbers(row)))
-
-    def _numbers(self, row: int) -> Path:
-        return self.numbers / f"{row}.safetensors"
+def _save(figure: Figure, file: str, stage: Path) -> str:
+    figure.savefig(stage / file, metadata=mark(file))
+    return file
 
 
 def mark(file: str) -> dict[str, str]:
@@ -242,9 +209,9 @@ def mark(file: str) -> dict[str, str]:
     return {"Software": "neonxc heatmap", "Title": file}
 
 
-def remove_earlier(out: Path, kept: list[str]) -> None:
+def remove_earlier(out: Path, new: list[str]) -> None:
     """Remove pictures that an earlier run has left in a folder; all other files are kept."""
-    for path in {*out.glob("*.png")} - {out / name for name in kept}:
+    for path in {*out.glob("*.png")} - {out / file for file in new}:
         try:
             with Image.open(path) as picture:
                 ours = mark(path.name).items() <= picture.info.items()

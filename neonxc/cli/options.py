@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -52,6 +52,17 @@ def creatable(*suffixes: str) -> Callable[[Path | None], Path | None]:
     return checked
 
 
+def output(help: str, *suffixes: str) -> Any:
+    """Return an option for a file that a command writes, with one of the suffixes."""
+    return typer.Option(dir_okay=False, callback=creatable(*suffixes), help=help)
+
+
+def with_folder(path: Path) -> Path:
+    """Create the folder of a file that is written next."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | None = None) -> None:
     """Check that a command writes to none of its inputs, neither directly nor through a link.
 
@@ -62,10 +73,10 @@ def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | 
     ValueError
         An output is an input.
     """
-    written = () if folder is None else chain.from_iterable(map(folder.glob, RESULTS))
-    own = {path.stat()[1:3] for path in inputs if path.exists()}  # inode and device, the same for all its names
-    for path in [*outputs, *written]:
-        if path is not None and path.exists() and path.stat()[1:3] in own:
+    results = () if folder is None else chain.from_iterable(map(folder.glob, RESULTS))
+    read = {path.stat()[1:3] for path in inputs if path.exists()}  # inode and device, the same for all its names
+    for path in filter(None, [*outputs, *results]):
+        if path.exists() and path.stat()[1:3] in read:
             raise ValueError(
                 f"{path} is an input of this command, which would overwrite it; choose another output"
             )
@@ -94,10 +105,7 @@ def _cluster_range(text: str) -> range:
 
 
 Out = Annotated[
-    Path,
-    typer.Option(
-        "--out", file_okay=False, callback=creatable(), help="Folder for the results, created if needed."
-    ),
+    Path, typer.Option(file_okay=False, callback=creatable(), help="Folder for the results, created if needed.")
 ]
 Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
 Numbers = Annotated[
@@ -108,7 +116,6 @@ Numbers = Annotated[
         parser=_cluster_range,
         metavar="K|A-B",
         help="Number of clusters of k-means, or a range to choose one from; default: 2-8.",
-        show_default=False,
     ),
 ]
 File = Annotated[
@@ -120,29 +127,17 @@ File = Annotated[
     ),
 ]
 Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A .safetensors file that neonxc saved.")]
-Page = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        dir_okay=False,
-        callback=creatable(".html", ".json"),
-        help="File for the report, .html or .json.",
-    ),
-]
+Page = Annotated[Path, output("File for the report, .html or .json.", ".html", ".json")]
 Fast = Annotated[
     bool,
     typer.Option("--fast", help="Leave out the trees of pairs of clusters, refits and pixel-flipping."),
 ]
-Labels = Annotated[
-    str | None, typer.Option(help="Column with cluster labels, used instead of k-means.", show_default=False)
-]
+Labels = Annotated[str | None, typer.Option(help="Column with cluster labels, used instead of k-means.")]
 Scaling = Annotated[Scale, typer.Option(help="Scaling of numeric columns.")]
-Ignore = Annotated[
-    list[str] | None, typer.Option(help="Column to leave out; may be repeated.", show_default=False)
-]
+Ignore = Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(help="Column to keep although it looks like an identifier; may be repeated.", show_default=False),
+    typer.Option(help="Column to keep although it looks like an identifier; may be repeated."),
 ]
 
 
@@ -157,11 +152,12 @@ def photo_files(paths: Iterable[Path]) -> list[Path]:
     ValueError
         A folder has no photos.
     """
-    found = []
+    photos = []
     for path in paths:
-        folder = sorted(path.iterdir()) if path.is_dir() else None
-        own = [path] if folder is None else [file for file in folder if file.suffix.lower() in SUFFIXES]
-        if not own:
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        if not files:
             raise ValueError(f"{path} has no photos; supported suffixes are {', '.join(SUFFIXES)}")
-        found += own
-    return found
+        photos += files
+    return photos

@@ -18,7 +18,7 @@ from neonxc import plot
 from neonxc.attribution.batches import clusters_of
 from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
-from neonxc.cli.options import CHOICES, TABLES, Result
+from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import unused
 from neonxc.common.storage import load, save, staged_folder
@@ -56,12 +56,11 @@ def table_attributions(
     rows = pd.DataFrame({"cluster": net.predict(table), "logit": relevance.sum(axis=1)})
     if clusters.given:
         rows.insert(0, "label", clusters.labels)
-    reasons = [*map(summary.reasons, summary.classes.tolist())]
     described = {
         "cluster": summary.classes,
         "rows": summary.sizes,
         "prototype_rows": [" ".join(map(str, typical)) for typical in summary.prototypes],
-        "what_speaks_for_it": list(map(", ".join, reasons)),
+        "what_speaks_for_it": [", ".join(summary.reasons(label)) for label in summary.classes],
     }
     files = [*TABLES]
     with staged_folder(out) as folder:
@@ -140,15 +139,17 @@ def moved(
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
     net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
-    tables = []
-    for file in (before, after):
-        table = read_table(file, needed=None if names is None else [*names, *([ids] if ids else [])])
-        table = table if ids is None else table.set_index(ids)
-        tables.append(table if names is None else table[names])
-    found = moves(net, *tables)
+    needed = None if names is None else [*names, *filter(None, [ids])]
+    tables = [read_table(file, needed=needed) for file in (before, after)]
+    if ids is not None:
+        tables = [table.set_index(ids) for table in tables]
+    if names is not None:
+        tables = [table[names] for table in tables]
+    moved_rows = moves(net, *tables)
+    if not report:
+        return moved_rows, None
     title = f"{after.name} since {before.name}"
-    made = explain(net, tables[1], before=tables[0], title=title, fast=fast, progress=True) if report else None
-    return found, made
+    return moved_rows, explain(net, tables[1], before=tables[0], title=title, fast=fast, progress=True)
 
 
 def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
@@ -221,12 +222,12 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
         seen, held_out = map(np.sort, parts)
         apart = noise[:: round(1 / HELD_OUT)]
     if clusters.given:
-        most = 2 * clusters.k if leaves is None else leaves
-        tree = CART(n_clusters=clusters.k, max_leaves=most).fit(table.iloc[seen], labels=labels[seen]).tree_
+        explainer: Any = CART(n_clusters=clusters.k, max_leaves=leaves or 2 * clusters.k)
+        explainer.fit(table.iloc[seen], labels=labels[seen])
     else:
         explainer = ExShallow(n_clusters=clusters.k, reference=clusters.model, max_leaves=leaves)
-        tree = explainer.fit(table.iloc[seen]).tree_
-    rules = with_noise(tree, table.iloc[np.setdiff1d(noise, apart)]).rules()
+        explainer.fit(table.iloc[seen])
+    rules = with_noise(explainer.tree_, table.iloc[np.setdiff1d(noise, apart)]).rules()
     held_out = np.union1d(held_out, apart)
     return rules.measure(table.iloc[held_out], labels[held_out]) if len(held_out) else rules
 
@@ -236,18 +237,15 @@ def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) 
 
     Without a file, that is the rules; in SQL the table is called `table`.
     """
-    suffix = "" if out is None else out.suffix
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if suffix == ".safetensors" and format is None:
-            save(rules, out)
-            return str(out)
-    format = format or SUFFIXES.get(suffix, "text")
+    if out is not None and out.suffix == ".safetensors" and format is None:
+        save(rules, with_folder(out))
+        return str(out)
+    format = format or ("text" if out is None else SUFFIXES.get(out.suffix, "text"))
     if format == "json":
         text = json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
     else:
         text = str(getattr(rules, f"to_{format}")(*[table] * (format == "sql")))
     if out is None:
         return text
-    out.write_text(text + "\n", encoding="utf-8")
+    with_folder(out).write_text(text + "\n", encoding="utf-8")
     return str(out)

@@ -144,24 +144,25 @@ def choose_k(
             f"comparing up to {numbers[-1]} clusters needs at least {2 * numbers[-1]} rows, because stability is "
             f"measured on halves of the rows; got {len(points)}"
         )
-    measured = {}
+    measures = []
     for k in progress_bar(numbers, desc="numbers of clusters"):
         model = KMeans(k, n_init=10, random_state=random_state).fit(points)
-        again = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
-        halves = refits(again, lambda rows: Table(X).take(rows).data, np.arange(len(points)), k)
-        sample = min(SAMPLE, len(points))
+        unfitted = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
+        halves = refits(unfitted, lambda rows: Table(X).take(rows).data, np.arange(len(points)), k)
         reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)
         centers = model.cluster_centers_ if preprocessing is None else None
         tree = ExShallow(n_clusters=k, reference=reference).fit(X, centers=centers)
-        measured[k] = {
-            "inertia": float(model.inertia_),
-            "silhouette": float(
-                silhouette_score(points, model.labels_, sample_size=sample, random_state=random_state)
-            ),
-            "stability": float(np.mean(rand_indices(model.labels_, halves))),
-            "cost_ratio": tree.inertia_ / model.inertia_,
-        }
-    frame = pd.DataFrame.from_dict(measured, orient="index").rename_axis("k")
+        measures.append(
+            {
+                "inertia": model.inertia_,
+                "silhouette": silhouette_score(
+                    points, model.labels_, sample_size=SAMPLE, random_state=random_state
+                ),
+                "stability": np.mean(rand_indices(model.labels_, halves)),
+                "cost_ratio": tree.inertia_ / model.inertia_,
+            }
+        )
+    frame = pd.DataFrame(measures, index=pd.Index(numbers, name="k"))
     return Choice(frame, *_suggested(frame), len(points))
 
 

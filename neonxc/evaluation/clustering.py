@@ -59,13 +59,12 @@ def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
         "ari" (adjusted Rand index), "ami" (adjusted mutual information) and "nmi" (normalized mutual information).
         All are 1 for equal clusterings, independently of the label values.
     """
-    ours, theirs = as_array(labels), as_array(reference)
-    scores = {
-        "ari": adjusted_rand_score,
-        "ami": adjusted_mutual_info_score,
-        "nmi": normalized_mutual_info_score,
+    pair = as_array(reference), as_array(labels)
+    return {
+        "ari": float(adjusted_rand_score(*pair)),
+        "ami": float(adjusted_mutual_info_score(*pair)),
+        "nmi": float(normalized_mutual_info_score(*pair)),
     }
-    return {name: float(score(theirs, ours)) for name, score in scores.items()}
 
 
 def clustering_accuracy(labels: Any, truth: Any) -> float:
@@ -94,13 +93,13 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
     >>> clustering_accuracy([1, 1, 0, 0, 0], ["a", "a", "a", "b", "b"])
     0.8
     """
-    ours, theirs = as_array(labels), as_array(truth)
-    if ours.ndim != 1 or ours.shape != theirs.shape or not len(ours):
+    clusters, classes = as_array(labels), as_array(truth)
+    if clusters.ndim != 1 or clusters.shape != classes.shape or not len(clusters):
         raise ValueError(
-            f"labels and truth need one value per point, both shape (n,); got {ours.shape} and {theirs.shape}"
+            f"labels and truth need one value per point, both shape (n,); got {clusters.shape} and {classes.shape}"
         )
-    counts = contingency_matrix(theirs, ours)
-    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(ours))
+    counts = contingency_matrix(classes, clusters)
+    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(clusters))
 
 
 def _average(tree: ThresholdTree, values: Tensor) -> float:
@@ -148,8 +147,8 @@ def interpretabilities(labels: Any, foi: Any) -> np.ndarray:
     """
     values = foi.cpu().numpy() if isinstance(foi, Tensor) else foi
     codes, _ = pd.factorize(pd.Series(values), use_na_sentinel=False)
-    positions, _, there = as_labels(labels, len(codes), torch.device("cpu"))
-    counts = contingency_matrix(positions[there], codes[there])
+    positions, _, clustered = as_labels(labels, len(codes), torch.device("cpu"))
+    counts = contingency_matrix(positions[clustered], codes[clustered])
     return np.asarray(counts.max(1) / counts.sum(1))
 
 
@@ -187,7 +186,7 @@ class Agreement:
             "network": _strongest(self.network),
             "tree": _strongest(self.tree),
         }
-        return pd.DataFrame(values, index=pd.Index(self.classes, name="cluster"))
+        return pd.DataFrame(values).rename_axis("cluster")
 
     def __str__(self) -> str:
         return str(self.frame)
@@ -238,18 +237,19 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
 
     check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")
     columns, units = net.inputs.columns(X), net.inputs.units
-    other = neuralize(tree, columns)
-    if len(other.inputs.units) != len(units):
-        raise ValueError(f"the tree has {len(other.inputs.units)} columns, the network {len(units)}")
-    ours, theirs = NEON(net).summary(X, 0), NEON(other).summary(columns, 0)
-    network, of_tree = (
-        _shares(pd.DataFrame(found.relevance, found.classes, units).reindex(ours.classes, fill_value=0.0))
-        for found in (ours, theirs)
+    tree_net = neuralize(tree, columns)
+    if len(tree_net.inputs.units) != len(units):
+        raise ValueError(f"the tree has {len(tree_net.inputs.units)} columns, the network {len(units)}")
+    summaries = NEON(net).summary(X, 0), NEON(tree_net).summary(columns, 0)
+    classes = summaries[0].classes
+    of_network, of_tree = (
+        _shares(pd.DataFrame(summary.relevance, summary.classes, units).reindex(classes, fill_value=0.0))
+        for summary in summaries
     )
-    labels, leaves = as_array(net.predict(X)).ravel(), as_array(other.predict(columns)).ravel()
-    same = pd.Series(labels == leaves).groupby(labels).mean().reindex(ours.classes).to_numpy()
-    correlation = network.rank(axis=1).corrwith(of_tree.rank(axis=1), axis=1).to_numpy()  # Spearman's
-    return Agreement(ours.classes, network, of_tree, correlation, same, np.flatnonzero(labels != leaves))
+    labels, tree_labels = as_array(net.predict(X)).ravel(), as_array(tree_net.predict(columns)).ravel()
+    same = pd.Series(labels == tree_labels).groupby(labels).mean().reindex(classes).to_numpy()
+    correlation = of_network.rank(axis=1).corrwith(of_tree.rank(axis=1), axis=1).to_numpy()  # Spearman's
+    return Agreement(classes, of_network, of_tree, correlation, same, np.flatnonzero(labels != tree_labels))
 
 
 def _shares(relevance: pd.DataFrame) -> pd.DataFrame:
@@ -276,14 +276,13 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
     float
         The cost, in squared units of the columns.
     """
-    points, weight = _read(X, sample_weight)
-    return _kmeans_cost(points, weight, labels, "labels")
+    return _kmeans_cost(*_read(X, sample_weight), labels)
 
 
-def _kmeans_cost(points: Tensor, weight: Tensor, labels: Any, name: str) -> float:
+def _kmeans_cost(points: Tensor, weight: Tensor, labels: Any, name: str = "labels") -> float:
     index, number = _numbered(labels, points, name)
-    weighted = torch.cat([points * weight[:, None], weight[:, None]], 1)
-    sums = points.new_zeros(number, points.shape[1] + 1).index_add_(0, index, weighted)
+    weighted = torch.column_stack([points * weight[:, None], weight])
+    sums = points.new_zeros(number, weighted.shape[1]).index_add_(0, index, weighted)
     means = sums[:, :-1] / sums[:, -1:].clamp(min=torch.finfo(points.dtype).tiny)
     return float(weight @ (points - means[index]).square().sum(1))
 
@@ -319,8 +318,8 @@ def kcenter_cost(
     table = Table.read(X)
     points = fit_metric(table, metric, metric_params).points(table)
     index, _ = _numbered(labels, points.rows)
-    found, _ = InterpretableProblem(points, index).solution(index)
-    return found.value
+    solution, _ = InterpretableProblem(points, index).solution(index)
+    return solution.value
 
 
 def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -> float:
@@ -364,8 +363,10 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
     if reference.ndim == 2:
         reference = _distances(points, reference).argmin(1)
     base = _kmeans_cost(points, weight, reference, "reference")
-    cost = _kmeans_cost(points, weight, labels, "labels")
-    return cost / base if base > 0 else (1.0 if cost == 0 else float("inf"))
+    cost = _kmeans_cost(points, weight, labels)
+    if base == 0:
+        return 1.0 if cost == 0 else float("inf")
+    return cost / base
 
 
 def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None) -> float:
@@ -389,8 +390,8 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
     """
     points, weight = _read(X, sample_weight)
     index, number = _numbered(leaves, points)
-    sums = points.new_zeros(number, len(centers))
-    sums.index_add_(0, index, _distances(points, centers) * weight[:, None])
+    distances = _distances(points, centers) * weight[:, None]
+    sums = points.new_zeros(number, distances.shape[1]).index_add_(0, index, distances)
     return float(sums.amin(1).sum())
 
 
@@ -414,7 +415,7 @@ def _numbered(labels: Any, points: Tensor, name: str = "labels") -> tuple[Tensor
 
 def _distances(points: Tensor, centers: Any) -> Tensor:
     """Squared distances to the centers, [n, k]."""
-    to = Table.read(centers, name="centers").tensor.to(points)
-    if to.shape[1] != points.shape[1]:
-        raise ValueError(f"centers have {to.shape[1]} columns, X has {points.shape[1]}")
-    return torch.cdist(points, to, compute_mode="donot_use_mm_for_euclid_dist").square()
+    centers = Table.read(centers, name="centers").tensor.to(points)
+    if centers.shape[1] != points.shape[1]:
+        raise ValueError(f"centers have {centers.shape[1]} columns, X has {points.shape[1]}")
+    return torch.cdist(points, centers, compute_mode="donot_use_mm_for_euclid_dist").square()

@@ -18,14 +18,8 @@ from neonxc.common.arguments import check_whole, similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
-from neonxc.evaluation.flipping import (
-    Flipping,
-    fixed_seed,
-    flipped,
-    relevance_of_inputs,
-    targets_of,
-)
-from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer, missing_as
+from neonxc.evaluation.flipping import Flipping, fixed_seed, flipped, relevance_of_inputs, targets_of
+from neonxc.evaluation.imputers import Imputer, imputer_of, missing_as
 from neonxc.evaluation.methods import Method, default_methods, nca, neon, neon_with, word_methods
 from neonxc.inputs import Inputs, inputs_of
 from neonxc.inputs.groups import groups_of
@@ -69,12 +63,20 @@ class Comparison:
         """
         best = max(self.results, key=lambda name: self.results[name].auc)
         rows = []
-        for name, found in self.results.items():
-            behind, error = mean_error(self.results[best].auc_per_input - found.auc_per_input)
-            gain, spread = mean_error(found.auc_per_input - self.reversed[name].auc_per_input)
+        for name, flipping in self.results.items():
+            behind, behind_error = mean_error(self.results[best].auc_per_input - flipping.auc_per_input)
+            gain, gain_error = mean_error(flipping.auc_per_input - self.reversed[name].auc_per_input)
             rows.append(
-                {"method": name, "AUC": found.auc, "± AUC": found.auc_stderr, "SRG": gain, "± SRG": spread}
-                | {"seconds": self.seconds[name], "best": name == best, "tied": behind <= error or name == best}
+                {
+                    "method": name,
+                    "AUC": flipping.auc,
+                    "± AUC": flipping.auc_stderr,
+                    "SRG": gain,
+                    "± SRG": gain_error,
+                    "seconds": self.seconds[name],
+                    "best": name == best,
+                    "tied": name == best or behind <= behind_error,
+                }
             )
         return rows
 
@@ -89,26 +91,25 @@ class Comparison:
         Below the table it says which part of the points and steps was compared, and which value the default
         methods used for a missing feature.
         """
-        lines = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"]
-        notes, rows, (n, number) = [], self.rows, self.of
-        for row in rows:
+        lines, tied = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"], 0
+        for row in self.rows:
+            tied += row["tied"]
             seconds = row["seconds"]
-            took = "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
+            time = "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
             auc = f"**{row['AUC']:.2f}**" if row["best"] else f"{row['AUC']:.2f}{'*' * row['tied']}"
-            lines.append(
-                f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
-                f"| {took} |"
-            )
-        steps = len(next(iter(self.results.values())).curve)
-        if sum(row["tied"] for row in rows) > 1:
-            notes.append("*: within one standard error of the best AUC.")
-        if len(self.rows_) < n:
-            notes.append(f"A random sample of {text(len(self.rows_))} of {text(n)} points (points=None: all).")
-        if steps < number:
-            notes.append(f"{steps} steps of about {number / steps:.1f} features (steps=None: one at a time).")
-        if self.baseline is not None:
-            notes.append(f"Missing features of PDA, IG and Shapley: {self.baseline}.")
-        return "\n".join([*lines, "", " ".join(notes)] if notes else lines)
+            srg = f"{row['SRG']:.2f} ± {row['± SRG']:.2f}"
+            lines.append(f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {srg} | {time} |")
+        n, features = self.of
+        points, steps = len(self.rows_), len(next(iter(self.results.values())).curve)
+        notes = {
+            "*: within one standard error of the best AUC.": tied > 1,
+            f"A random sample of {text(points)} of {text(n)} points (points=None: all).": points < n,
+            f"{steps} steps of about {features / steps:.1f} features (steps=None: one at a time).": steps
+            < features,
+            f"Missing features of PDA, IG and Shapley: {self.baseline}.": self.baseline is not None,
+        }
+        remarks = " ".join(note for note, applies in notes.items() if applies)
+        return "\n".join([*lines, "", remarks] if remarks else lines)
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
@@ -146,8 +147,8 @@ def compare(
         Names of default methods and functions of your own; or a dict of names and functions, whose values may also
         be relevance shaped like X. A function takes (net, x, target), x a tensor and target the positions [N] of
         the clusters among the outputs, as captum's methods take them (``net.classes_[target]`` are their labels),
-        and returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`; for
-        texts, those that need no gradient.
+        and returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`;
+        for texts, those that need no gradient.
     imputer : Imputer, optional
         As for :func:`pixel_flipping`. The default one is built from X, not from the `points` alone.
     repeats, groups, target, random_state
@@ -187,22 +188,18 @@ def compare(
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"net needs a network, got a {type(net).__name__}; neonxc.neuralize(model, X) makes one")
-    check_imputer(imputer)
     inputs, table = inputs_of(net), inputs_of(net).dense(X)
-    every: Tensor = table.tensor
-    imputer = default_imputer(inputs, every) if imputer is None else imputer.read_by(inputs)
-    seed = fixed_seed(random_state)
+    data: Tensor = table.tensor
+    n = len(data)
+    imputer, seed = imputer_of(imputer, inputs, data), fixed_seed(random_state)
     check_whole("points", points, optional=True)
-    rows = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[:points].sort().values
-    x = every[rows.to(every.device)]
-    groups = groups_of(net, groups, every)
+    rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:points].sort().values.to(data.device)
+    x, groups = data[rows], groups_of(net, groups, data)
     superpixels = groups.ndim > 1
-    groups = groups[rows.to(groups.device)] if superpixels else groups
-    defaults: dict[str, Method] = {}
-    needs_baseline = not isinstance(methods, Mapping) and missing_as(inputs, x) != "word"
-    known = None
-    if needs_baseline:
-        value, known = _baseline(baseline, inputs, every)
+    groups = groups[rows] if superpixels else groups
+    defaults, known = {}, None
+    if not isinstance(methods, Mapping) and missing_as(inputs, x) != "word":
+        value, known = _baseline(baseline, inputs, data)
         defaults = default_methods(imputer, None if superpixels else groups, baseline=value, known=known)
     elif baseline is not None:
         raise ValueError("baseline is for the default methods of tables and images")
@@ -211,27 +208,25 @@ def compare(
     methods = _selected_methods(methods, defaults, net)
     if not {"IG-10", "Shapley", f"PDA, {known}", f"PDA, {known}, indicator"} & methods.keys():
         known = None
-    with torch.no_grad():
-        own = targets_of(net, x, None) if target is None else targets_of(net, every, target)[rows.to(x.device)]
-    results, backwards, seconds = {}, {}, {}
+    targets = targets_of(net, x, None) if target is None else targets_of(net, data, target)[rows]
+    results, reversed_results, seconds = {}, {}, {}
     for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
-        start = time.perf_counter()
+        argument, start = f"methods[{name!r}]", time.perf_counter()
         if callable(method):
-            relevance = _relevance_of(name, method, net, x, own)
+            relevance = _relevance_of(argument, method, net, x, targets)
         else:
-            relevance = relevance_of_inputs(inputs, method, table, f"methods[{name!r}]")
-            if len(relevance) != len(every):
-                raise ValueError(
-                    f"methods[{name!r}] needs one entry per row of X, {len(every)}, got {len(relevance)}"
-                )
-            relevance = relevance[rows.to(relevance.device)]
+            relevance = relevance_of_inputs(inputs, method, table, argument)
+            if len(relevance) != n:
+                raise ValueError(f"{argument} needs one entry per row of X, {n}, got {len(relevance)}")
+            relevance = relevance[rows]
         seconds[name] = time.perf_counter() - start
-        relevance = Table.read(relevance, name=f"methods[{name!r}]").tensor.to(x.device)
-        results[name], backwards[name] = (
-            flipped(net, x, relevance, imputer, repeats, groups, own, "insert", order, steps, seed)
+        relevance = Table.read(relevance, name=argument).tensor.to(x.device)
+        results[name], reversed_results[name] = (
+            flipped(net, x, relevance, imputer, repeats, groups, targets, "insert", order, steps, seed)
             for order in ("most", "least")
         )
-    return Comparison(results, backwards, seconds, known, rows.numpy(), (len(every), int(groups.max()) + 1))
+    of = n, int(groups.max()) + 1
+    return Comparison(results, reversed_results, seconds, known, rows.cpu().numpy(), of)
 
 
 def _baseline(baseline: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, str]:
@@ -242,48 +237,44 @@ def _baseline(baseline: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, 
         if baseline not in ("mean", "zero"):
             raise ValueError(f'baseline needs "mean", "zero" or an array like one input, got {baseline!r}')
         return (x.mean(0) if baseline == "mean" else None), baseline
-    value = inputs.baseline(baseline, "baseline")
-    if value.shape[1:] != x.shape[1:]:
-        raise ValueError(
-            f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape[1:])}"
-        )
-    return value[0].to(x), "given"
+    value = inputs.baseline(baseline, "baseline")[0]
+    if value.shape != x[0].shape:
+        raise ValueError(f"baseline needs the shape of one input, {list(x[0].shape)}, got {list(value.shape)}")
+    return value.to(x), "given"
 
 
 def _selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
     """Return {name: method} from a dict, or from names of `defaults` and functions; None selects all defaults."""
-    if methods is None:
-        methods = defaults
+    methods = defaults if methods is None else methods
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise ValueError(f"methods needs a list of names and functions, or a dict, got {methods!r:.60}")
-    found: dict[str, Any] = {}
-    for name, method in (
-        methods.items() if isinstance(methods, Mapping) else (_named(method, defaults) for method in methods)
-    ):
-        if name in found:
+    named = methods.items() if isinstance(methods, Mapping) else (_named(method, defaults) for method in methods)
+    selected: dict[str, Any] = {}
+    for name, method in named:
+        if name in selected:
             raise ValueError(f"methods has {name!r} twice; give your functions names, {{name: function}}")
         if isinstance(method, str):
             raise ValueError(f"methods[{name!r}] needs a function or relevance, got {method!r}")
         if method is neon or method is nca:
             check_network(net, name, "; neuralize it, or choose methods such as ['gradient × input', 'IG-10']")
-        found[name] = method
-    if not found:
+        selected[name] = method
+    if not selected:
         raise ValueError("methods needs at least one method, got none")
-    return found
+    return selected
 
 
-def _relevance_of(name: str, method: Method, net: nn.Module, x: Tensor, target: Tensor) -> Any:
-    """Call a method; errors name a method that takes other arguments or returns nothing."""
+def _relevance_of(argument: str, method: Method, net: nn.Module, x: Tensor, target: Tensor) -> Any:
+    """Call a method; errors name the argument that takes other arguments or returns nothing."""
     try:
         signature(method).bind(net, x, target)
     except TypeError as error:
-        raise TypeError(f"methods[{name!r}] needs three arguments, (net, x, target): {error}") from None
+        raise TypeError(f"{argument} needs three arguments, (net, x, target): {error}") from None
     except ValueError:  # built-in functions may have no signature
         pass
-    found = method(net, x, target)
-    if found is None:
-        raise ValueError(f"methods[{name!r}] returned None, it needs to return relevance shaped like x")
-    return found
+    relevance = method(net, x, target)
+    if relevance is None:
+        raise ValueError(f"{argument} returned None, it needs to return relevance shaped like x")
+    return relevance
 
 
 def _named(method: Any, defaults: dict[str, Method]) -> tuple[str, Method]:
@@ -294,12 +285,11 @@ def _named(method: Any, defaults: dict[str, Method]) -> tuple[str, Method]:
             f"methods needs names and functions, got {type(method).__name__}; relevance needs a name: "
             "methods={name: relevance}"
         )
-    spelled = {name.casefold(): name for name in defaults}
-    if method.casefold() not in spelled:
-        known = ", ".join(map(repr, defaults))
-        raise ValueError(f"methods has no method {method!r}{similar([method], defaults)}. Known: {known}")
-    name = spelled[method.casefold()]
-    return name, defaults[name]
+    for name, default in defaults.items():
+        if name.casefold() == method.casefold():
+            return name, default
+    known = ", ".join(map(repr, defaults))
+    raise ValueError(f"methods has no method {method!r}{similar([method], defaults)}. Known: {known}")
 
 
 FACTORS = tuple(2.0**i for i in range(-6, 3))
@@ -329,11 +319,18 @@ class Calibration:
         """Return a row per beta: the AUC and its difference to the best AUC, both with standard errors."""
         best = self.auc_per_input[self.betas == self.beta][0]
         rows = []
-        for factor, beta, area in zip(self.factors, self.betas, self.auc_per_input, strict=True):
-            (auc, error), (behind, spread) = mean_error(area), mean_error(best - area)
+        for factor, beta, area in zip(self.factors.tolist(), self.betas.tolist(), self.auc_per_input, strict=True):
+            (auc, auc_error), (behind, behind_error) = mean_error(area), mean_error(best - area)
             rows.append(
-                {"factor": float(factor), "beta": float(beta), "AUC": auc, "± AUC": error}
-                | {"behind": behind, "± behind": spread, "best": bool(beta == self.beta)}
+                {
+                    "factor": factor,
+                    "beta": beta,
+                    "AUC": auc,
+                    "± AUC": auc_error,
+                    "behind": behind,
+                    "± behind": behind_error,
+                    "best": beta == self.beta,
+                }
             )
         return rows
 
@@ -403,25 +400,23 @@ def calibrate_by_flipping(
     >>> relevance = neonxc.NEON(net).attribute(X)
     """
     check_network(net, "calibrate_by_flipping")
-    if getattr(net.head.competition, "threshold", None) is not None:
+    if net.head.competition.threshold is not None:
         raise ValueError("with threshold= the competitors' shares do not depend on beta: there is none to find")
-    tried = np.unique(np.asarray(factors, dtype=float))
-    if not tried.size or not ((tried > 0) & (tried < math.inf)).all():
+    multiples = np.unique(np.asarray(factors, dtype=float))
+    if not multiples.size or not ((multiples > 0) & (multiples < math.inf)).all():
         raise ValueError(f"factors needs numbers > 0, got {factors!r}")
     x: Tensor = net.batch(X).tensor
-    imputer = default_imputer(net.inputs, x) if imputer is None else imputer.read_by(net.inputs)
+    imputer = imputer_of(imputer, net.inputs, x)
     heuristic = net.heuristic_beta(x)
     if not 0 < heuristic < math.inf:
         raise ValueError(
             "X needs points that are not all on a border of their cluster: there is no beta to start from"
         )
-    betas = heuristic * tried
-    with torch.no_grad():
-        target = targets_of(net, x, None)
+    betas, target = heuristic * multiples, targets_of(net, x, None)
     areas, groups, seed = [], groups_of(net, groups, x), fixed_seed(random_state)
-    for beta in progress_bar(betas, desc="betas"):
-        relevance = neon_with(beta=float(beta))(net, x, target)
-        found = flipped(net, x, relevance, imputer, repeats, groups, target, "insert", "most", None, seed)
-        areas.append(found.auc_per_input)
-    best = max(range(len(betas)), key=lambda i: (areas[i].mean(), -abs(math.log(tried[i]))))
-    return Calibration(float(betas[best]), tried, betas, np.stack(areas))
+    for beta in progress_bar(betas.tolist(), desc="betas"):
+        relevance = neon_with(beta=beta)(net, x, target)
+        curve = flipped(net, x, relevance, imputer, repeats, groups, target, "insert", "most", None, seed)
+        areas.append(curve.auc_per_input)
+    best = max(range(len(betas)), key=lambda i: (areas[i].mean(), -abs(math.log(multiples[i]))))
+    return Calibration(float(betas[best]), multiples, betas, np.stack(areas))

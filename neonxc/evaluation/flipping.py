@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -15,9 +14,10 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
+from neonxc.common.numbers import mean_error
 from neonxc.common.targets import as_positions
 from neonxc.data.table import Table
-from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer
+from neonxc.evaluation.imputers import Imputer, imputer_of
 from neonxc.inputs import Inputs, inputs_of
 from neonxc.inputs.groups import groups_of
 from neonxc.network import NeuralizedClustering
@@ -107,21 +107,17 @@ def pixel_flipping(
     ValueError
         Relevance or groups of another shape, a target that is no column, unknown options.
     """
-    for name, option, (one, other) in (("mode", mode, ("insert", "remove")), ("order", order, ("most", "least"))):
-        if option not in (one, other):
-            raise ValueError(f'{name} needs "{one}" or "{other}", got {option!r}')
+    if mode not in ("insert", "remove"):
+        raise ValueError(f'mode needs "insert" or "remove", got {mode!r}')
+    if order not in ("most", "least"):
+        raise ValueError(f'order needs "most" or "least", got {order!r}')
     check_whole("repeats", repeats)
     check_whole("steps", steps, optional=True)
-    check_imputer(imputer)
     inputs, table = inputs_of(net), inputs_of(net).dense(X)
     x: Tensor = table.tensor
-    values = relevance_of_inputs(inputs, relevance, table)
-    imputer = default_imputer(inputs, x) if imputer is None else imputer.read_by(inputs)
-    positions = targets_of(net, x, target)
-    groups = groups_of(net, groups, x)
-    return flipped(
-        net, x, values, imputer, repeats, groups, positions, mode, order, steps, fixed_seed(random_state)
-    )
+    values, imputer = relevance_of_inputs(inputs, relevance, table), imputer_of(imputer, inputs, x)
+    positions, groups, seed = targets_of(net, x, target), groups_of(net, groups, x), fixed_seed(random_state)
+    return flipped(net, x, values, imputer, repeats, groups, positions, mode, order, steps, seed)
 
 
 @torch.no_grad()
@@ -144,17 +140,16 @@ def flipped(
     ends = np.unique(np.round(np.linspace(0, number, (steps or number) + 1)).astype(int))
     flipped_in = _flipping_steps(relevance, x, groups, ends, order)
 
-    def known(rows: slice, some: Tensor) -> Tensor:
-        flipped = flipped_in[rows].gather(1, groups[rows]) <= some[:, None, None]
+    def known(rows: slice, block: Tensor) -> Tensor:
+        flipped = flipped_in[rows].gather(1, groups[rows]) <= block[:, None, None]
         return flipped if mode == "insert" else ~flipped
 
-    drawn = int(check_random_state(seed).randint(2**31 - 1))
-    hits, logits = asked_again(net, x, target, known, len(ends) - 1, imputer, repeats, drawn)
-    per_input, share = 100 * hits.mean(1), ends[1:] / number
+    draw = int(check_random_state(seed).randint(2**31 - 1))
+    hits, logits = asked_again(net, x, target, known, len(ends) - 1, imputer, repeats, draw)
+    per_input, share = 100 * hits.mean(1).numpy(), ends[1:] / number
     return Flipping(
-        float(per_input.mean()),
-        float(per_input.std() / math.sqrt(len(x))) if len(x) > 1 else math.nan,
-        per_input.numpy(),
+        *mean_error(per_input),
+        per_input,
         hits.mean(0).numpy(),
         logits.mean(0).numpy(),
         logits.numpy(),
@@ -185,13 +180,13 @@ def asked_again(
     for first in range(0, len(x), size):
         rows = slice(first, first + size)
         generator, filling = torch.Generator(x.device).manual_seed(seed + first), imputer.start(x[rows])
-        for some in torch.arange(steps, device=x.device).split(max(1, most // (repeats * size))):
-            filled = filling.fill(known(rows, some), repeats, generator)
-            found = net(filled.reshape(-1, *x.shape[1:])).unflatten(0, filled.shape[:3])
-            own = target[rows].expand(found.shape[:3])
-            at = rows, some.cpu()
-            hits[at] = (found.argmax(3) == own).double().mean(1).T.cpu()
-            logits[at] = found.gather(3, own[..., None])[..., 0].double().mean(1).T.cpu()
+        for block in torch.arange(steps, device=x.device).split(max(1, most // (repeats * size))):
+            filled = filling.fill(known(rows, block), repeats, generator)
+            outputs = net(filled.reshape(-1, *x.shape[1:])).unflatten(0, filled.shape[:3])
+            targets = target[rows].expand(outputs.shape[:3])
+            entries = rows, block.cpu()
+            hits[entries] = (outputs.argmax(3) == targets).double().mean(1).T.cpu()
+            logits[entries] = outputs.gather(3, targets[..., None])[..., 0].double().mean(1).T.cpu()
     return hits, logits
 
 
@@ -202,13 +197,14 @@ def fixed_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
+@torch.no_grad()
 def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
     """Positions [N] of the clusters that are to be explained, from labels; None: each input's own."""
     logits = net(x[:1])
     if logits.ndim != 2:
         raise ValueError(f"net needs logits [N, K], one decision per input, got shape {list(logits.shape)}")
     if target is None:
-        return torch.cat([net(part).argmax(1) for part in x.split(room(net, x))])
+        return torch.cat([net(block).argmax(1) for block in x.split(room(net, x))])
     if isinstance(net, NeuralizedClustering):
         target = net.positions(target)
     return as_positions(target, len(x), logits.shape[1], "target", x.device)
@@ -243,5 +239,5 @@ def _flipping_steps(values: Tensor, x: Tensor, groups: Tensor, ends: np.ndarray,
             f"got {list(values.shape)}"
         )
     ranking = values.argsort(dim=1, descending=order == "most", stable=True)
-    steps = torch.as_tensor(np.repeat(np.arange(len(ends) - 1), np.diff(ends)), device=x.device)
+    steps = torch.as_tensor(np.arange(len(ends) - 1).repeat(np.diff(ends)), device=x.device)
     return torch.empty_like(ranking).scatter_(1, ranking, steps.expand_as(ranking))

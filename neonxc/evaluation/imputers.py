@@ -305,13 +305,16 @@ class _Conditional(Filling):
         return filled
 
 
-def check_imputer(imputer: Any) -> None:
-    """Raise a TypeError unless the argument is an imputer or None."""
-    if imputer is not None and not isinstance(imputer, Imputer):
+def imputer_of(imputer: Any, inputs: Inputs, x: Tensor) -> Imputer:
+    """Return an imputer of what a network reads, by default that of its inputs; other objects are a TypeError."""
+    if imputer is None:
+        return default_imputer(inputs, x)
+    if not isinstance(imputer, Imputer):
         raise TypeError(
             f"imputer needs an Imputer of neonxc.evaluation, such as KDEImputer(X), got {imputer!r:.60}; for "
             "another way to fill in features write a subclass of Imputer"
         )
+    return imputer.read_by(inputs)
 
 
 def default_imputer(inputs: Inputs, x: Tensor) -> Imputer:

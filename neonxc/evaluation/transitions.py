@@ -67,17 +67,18 @@ class ClusteringComparison:
         if self.refits is None:
             lines[0] += f"; no refits of a for comparison: {self.reason}"
         else:
-            low, mean, high = (text(float(own), 2) for own in self.refits["ARI"].agg(["min", "mean", "max"]))
-            lines[0] += f"; {len(self.refits)} refits of a with other seeds: ARI {mean} ({low} to {high})"
-            larger = self.ari < self.refits["ARI"].min()
-            lines.append(f"The difference is {'larger than' if larger else 'within'} that between refits of a.")
+            ari = self.refits["ARI"]
+            low, mean, high = (text(value, 2) for value in (ari.min(), ari.mean(), ari.max()))
+            lines[0] += f"; {len(ari)} refits of a with other seeds: ARI {mean} ({low} to {high})"
+            relation = "larger than" if self.ari < ari.min() else "within"
+            lines.append(f"The difference is {relation} that between refits of a.")
         counts = self.clusters["kind"].value_counts()
         lines.append(", ".join(f"{number} {kind}" for kind, number in counts.items()))
         for (model, cluster), row in self.clusters[self.clusters["kind"] != "kept"].iterrows():
-            most = "mostly " * (row["kind"] in ("born", "died"))
-            way = f"{most}{'into' if model == 'a' else 'from'} {', '.join(map(str, row['partners']))}"
+            mostly = "mostly " * (row["kind"] in ("born", "died"))
+            partners = f"{mostly}{'into' if model == 'a' else 'from'} {', '.join(map(str, row['partners']))}"
             refits = "" if np.isnan(row["refits"]) else f"; in refits Jaccard {text(row['refits'], 2)}"
-            lines.append(f"    {cluster} of {model} ({text(row['rows'])} rows): {row['kind']} {way}{refits}")
+            lines.append(f"    {cluster} of {model} ({text(row['rows'])} rows): {row['kind']} {partners}{refits}")
         return "\n".join([*lines, ADVICE])
 
     __repr__ = __str__
@@ -146,41 +147,41 @@ def compare_clusterings(
     ['split', 'kept', 'kept']
     """
     check_whole("refits", refits, least=0)
-    n, rows = len(Table.read(X)), Table.read(X).for_sklearn
-    one, other = _labels(a, X, n, "a"), _labels(b, X, n, "b")
-    table = pd.crosstab(one, other).rename_axis(index="a", columns="b")
-    clusters = _clusters(table)
-    names, reason = _seeds(a), "no refits were asked for"
-    if refits and names is None:
+    rows = Table.read(X)
+    labels_a, labels_b = _labels(a, rows, "a"), _labels(b, rows, "b")
+    table = pd.crosstab(labels_a, labels_b).rename_axis(index="a", columns="b")
+    clusters, indices, seeds = _clusters(table), _indices(labels_a, labels_b), _seeds(a)
+    reason = ""
+    if not refits:
+        reason = "no refits were asked for"
+    elif seeds is None:
         reason = "pass a clusterer, which can be fitted again"
-    elif refits and not names:
+    elif not seeds:
         reason = f"{type(a).__name__} has no seed"
-    if not refits or not names:
-        return ClusteringComparison(table, clusters, *_indices(one, other), None, reason)
-    draw, found, jaccards = check_random_state(random_state), [], []
+    if reason or not seeds:
+        return ClusteringComparison(table, clusters, *indices, None, reason)
+    draw, refit_indices, jaccards = check_random_state(random_state), [], []
     for _ in progress_bar(range(refits), desc="refits"):
-        again = clone(a).set_params(**{name: draw.randint(2**31 - 1) for name in names}).fit(rows)
-        labels = _labels(again, X, n, "a")
-        found.append(_indices(one, labels))
-        jaccards.append(_matched(pd.crosstab(one, labels))[1])
-    of_a = pd.concat(jaccards, axis=1).mean(axis=1)
-    clusters["refits"] = [of_a.get(label, np.nan) if model == "a" else np.nan for model, label in clusters.index]
-    return ClusteringComparison(
-        table, clusters, *_indices(one, other), pd.DataFrame(found, columns=["ARI", "AMI"])
-    )
+        refit = clone(a).set_params(**{name: draw.randint(2**31 - 1) for name in seeds}).fit(rows.for_sklearn)
+        labels = _labels(refit, rows, "a")
+        refit_indices.append(_indices(labels_a, labels))
+        jaccards.append(_matched(pd.crosstab(labels_a, labels))[1])
+    jaccard = pd.concat(jaccards, axis=1).mean(axis=1)
+    clusters["refits"] = [jaccard[label] if model == "a" else np.nan for model, label in clusters.index]
+    return ClusteringComparison(table, clusters, *indices, pd.DataFrame(refit_indices, columns=["ARI", "AMI"]))
 
 
-def _labels(model: Any, X: Any, n: int, name: str) -> np.ndarray:
+def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
     """Labels [n] of the rows."""
-    final = model[-1] if isinstance(model, Pipeline) else model
     if hasattr(model, "predict"):
-        labels = as_array(model.predict(X if isinstance(model, nn.Module) else Table.read(X).for_sklearn))
+        labels = as_array(model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn))
     else:
+        final = model[-1] if isinstance(model, Pipeline) else model
         if hasattr(final, "fit"):
             check_is_fitted(final)
         labels = label_array(getattr(final, "labels_", model), name=name)
-    if labels.shape != (n,):
-        raise ValueError(f"{name} needs one label per row of X, {n}, got shape {list(labels.shape)}")
+    if labels.shape != (len(rows),):
+        raise ValueError(f"{name} needs one label per row of X, {len(rows)}, got shape {list(labels.shape)}")
     if (labels == NOISE).all():
         raise ValueError(f"{name} has no clusters: all rows are noise")
     return labels

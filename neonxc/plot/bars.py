@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,6 @@ from neonxc.plot.shared import AGAINST, FOR, as_array, check_finite
 
 if TYPE_CHECKING:
     from neonxc.attribution.summary import ClusterSummary
-
-BESIDE: dict[str, Any] = {"fontsize": 7, "color": "0.35", "parse_math": False}
 
 
 def bars(
@@ -50,13 +48,13 @@ def bars(
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
     ['age', 'income']
     """
-    relevance, own_names, own_title = _named(relevance)
-    names, title = own_names if names is None else names, own_title if title is None else title
+    relevance, index, name = _named(relevance)
+    names, title = index if names is None else names, name if title is None else title
     values = as_array(relevance).astype(float)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"bars need the relevance of one point, shape [d], got {list(values.shape)}")
     check_finite(values, "relevance")
-    labels = [f"x{i}" for i in range(len(values))] if names is None else list(map(str, names))
+    labels = [f"x{i}" for i in range(len(values))] if names is None else [*map(str, names)]
     if len(labels) != len(values):
         raise ValueError(f"{len(labels)} names for {len(values)} features")
     figure = Figure(figsize=(4.2, 0.6 + 0.24 * min(len(values), most + 1)), layout="constrained")
@@ -67,18 +65,20 @@ def bars(
 
 def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
     """Return the values of a series, dict or frame with one row, the names of its features, and a title."""
-    from neonxc.data.frames import as_pandas  # loads PyArrow
+    import pandas as pd  # takes long, as does PyArrow
+
+    from neonxc.data.frames import as_pandas
 
     relevance = as_pandas(relevance, "relevance")
-    if hasattr(relevance, "columns") and len(relevance) == 1:
+    if isinstance(relevance, pd.DataFrame) and len(relevance) == 1:
         relevance = relevance.iloc[0]
     if isinstance(relevance, Mapping):
-        return np.array(list(relevance.values())), list(relevance), None
-    if not hasattr(relevance, "index") or not hasattr(relevance, "to_numpy") or relevance.ndim != 1:
+        return [*relevance.values()], [*relevance], None
+    if not isinstance(relevance, pd.Series):
         return relevance, None, None
-    numbered = list(relevance.index) == list(range(len(relevance)))
+    numbered = relevance.index.equals(pd.RangeIndex(len(relevance)))
     title = relevance.name if isinstance(relevance.name, str) else None
-    return relevance.to_numpy(), None if numbered else list(relevance.index), title
+    return relevance, None if numbered else [*relevance.index], title
 
 
 def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
@@ -103,29 +103,26 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     K, names = len(summary.classes), summary.feature_names
     columns = min(K, 3)
     rows = -(-K // columns)
-    height = 0.55 + 0.21 * min(len(names), most + 1)
-    figure = Figure(figsize=(4.6 * columns, height * rows + 0.2), layout="constrained")
+    height = rows * (0.55 + 0.21 * min(len(names), most + 1)) + 0.2
+    figure = Figure(figsize=(4.6 * columns, height), layout="constrained")
     for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True)):
         title = f"cluster {label}: {size} point{'' if size == 1 else 's'}"
         axes = figure.add_subplot(rows, columns, k + 1)
-        drawn = draw_bars(axes, summary.relevance[k], names, most, title)
-        for place, feature in enumerate(drawn.tolist()):
-            beside = shortened(summary.values.comparison(k, feature), 40)
-            axes.text(1.02, place, beside, transform=axes.get_yaxis_transform(), va="center", **BESIDE)
+        features = draw_bars(axes, summary.relevance[k], names, most, title)
+        write_beside(axes, (shortened(summary.values.comparison(k, i), 40) for i in features))
     figure.supxlabel("mean relevance; beside it the mean, or share, in the cluster vs in all points", fontsize=8)
     return figure
 
 
-def draw_bars(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> np.ndarray:
+def draw_bars(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> list[int]:
     """Draw the bars, and return the features with a bar of their own, from the top."""
-    order = np.argsort(-np.abs(values), kind="stable")
-    heights = values[order[:most]].tolist()
-    labels = [shortened(names[i]) for i in order[:most]]
-    if len(order) > most:
-        heights.append(float(values[order[most:]].sum()))
-        labels.append(f"{len(order) - most} others")
-    axes.barh(range(len(heights)), heights, color=[FOR if height >= 0 else AGAINST for height in heights])
-    axes.set_yticks(range(len(heights)), labels, parse_math=False)
+    features, others = np.split(np.argsort(-np.abs(values), kind="stable"), [most])
+    widths, labels = values[features], [shortened(names[i]) for i in features]
+    if len(others):
+        widths = np.append(widths, values[others].sum())
+        labels.append(f"{len(others)} others")
+    axes.barh(range(len(widths)), widths, color=np.where(widths >= 0, FOR, AGAINST))
+    axes.set_yticks(range(len(widths)), labels, parse_math=False)
     axes.invert_yaxis()
     axes.axvline(0, color="0.3", linewidth=0.8)
     axes.tick_params(labelsize=7, length=2)
@@ -133,7 +130,14 @@ def draw_bars(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, t
     axes.spines[["top", "right", "left"]].set_visible(False)
     if title:
         axes.set_title(title, fontsize=9, parse_math=False)
-    return order[:most]
+    return features.tolist()
+
+
+def write_beside(axes: Axes, texts: Iterable[str]) -> None:
+    """Write a text beside each of the first bars."""
+    style: dict[str, Any] = {"fontsize": 7, "color": "0.35", "va": "center", "parse_math": False}
+    for y, text in enumerate(texts):
+        axes.text(1.02, y, text, transform=axes.get_yaxis_transform(), **style)
 
 
 def shortened(label: str, longest: int = 28) -> str:

@@ -31,12 +31,13 @@ def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: 
     axes = figure.add_subplot()
     colors = colormaps["tab10"].colors + colormaps["Dark2"].colors  # type: ignore[attr-defined]
     ranked = sorted(results.items(), key=lambda item: -item[1].auc)
-    for i, (name, found) in enumerate(ranked):
-        order = np.argsort(found.known)
-        curve = found.logit_curve if logits else 100 * found.curve
-        label = name if logits else f"{name}  {found.auc:.1f}"
-        (line,) = axes.plot(found.known[order], curve[order], color=colors[i % len(colors)], label=label)
-        line.set(linewidth=1.2 if i else 2.6, zorder=2 if i else 3)
+    for i, (name, flipping) in enumerate(ranked):
+        order = np.argsort(flipping.known)
+        curve = flipping.logit_curve if logits else 100 * flipping.curve
+        label = name if logits else f"{name}  {flipping.auc:.1f}"
+        width, zorder = (1.2, 2) if i else (2.6, 3)
+        x, y, color = flipping.known[order], curve[order], colors[i % len(colors)]
+        axes.plot(x, y, color=color, label=label, linewidth=width, zorder=zorder)
     axes.set_xlabel("share of the features that are known", fontsize=9)
     axes.set_ylabel("mean logit" if logits else "% in the cluster", fontsize=9)
     axes.set_xlim(0, 1)
@@ -65,7 +66,7 @@ def choice_curves(choice: Any) -> Figure:
     panels = figure.subplots(1, len(choice.frame.columns))
     for axes, (name, values) in zip(panels, choice.frame.items(), strict=True):
         axes.plot(values.index, values, marker="o", markersize=3, linewidth=1.2, color="0.35")
-        axes.plot([choice.k], [values[choice.k]], marker="o", markersize=7, color="tab:red")
+        axes.plot(choice.k, values[choice.k], marker="o", markersize=7, color="tab:red")
         axes.set_title(name.replace("_", " "), fontsize=9)
         axes.set_xlabel("k", fontsize=9)
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -81,9 +81,9 @@ def as_text(documents: Sequence[Document], title: str | None) -> str:
     """Write plain text with marks, ``+word+`` and ``-word-``; control characters are removed."""
     blocks = [] if title is None else [title]
     for document in documents:
-        parts = [part for part in (document.heading, document.note, f"({document.total})") if part]
+        heading = "  ".join(filter(None, (document.heading, document.note, f"({document.total})")))
         words = "".join(_marked(piece, document.strength(piece)) for piece in document.pieces)
-        blocks.append(f"{'  '.join(parts)}\n{words}")
+        blocks.append(f"{heading}\n{words}")
     return str(_printable("\n\n".join(blocks)))
 
 

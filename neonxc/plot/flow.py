@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from neonxc.common.colours import NOISE, colors
 from neonxc.common.numbers import percent, text
-from neonxc.plot.bars import BESIDE, draw_bars, shortened
+from neonxc.plot.bars import draw_bars, shortened, write_beside
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -43,44 +43,36 @@ def flow_figure(
     _draw_flow(figure.add_subplot(grid[:, 0]), table, entered, left)
     for row, (title, shares, describe) in enumerate(moves):
         axes, names = figure.add_subplot(grid[row, 1]), [*shares.index]
-        for place, column in enumerate(draw_bars(axes, shares.to_numpy(), names, COLUMNS, title).tolist()):
-            beside = f"{percent(shares.iloc[column])}  {shortened(describe(names[column]), 30)}"
-            axes.text(1.02, place, beside, transform=axes.get_yaxis_transform(), va="center", **BESIDE)
+        columns = draw_bars(axes, shares.to_numpy(), names, COLUMNS, title)
+        write_beside(axes, [f"{percent(shares.iloc[i])}  {shortened(describe(names[i]), 30)}" for i in columns])
         axes.set_xticks([])
     return figure
 
 
 def _draw_flow(axes: Axes, table: DataFrame, entered: Series, left: Series) -> None:
     """Draw clusters as bars, the old ones at the left, and rows as bands between them."""
-    counts = np.zeros((len(table) + 1, len(table) + 1))  # the last ones are new and gone rows
-    counts[:-1, :-1], counts[-1, :-1], counts[:-1, -1] = table, entered, left
+    counts = np.pad(table.to_numpy(float), (0, 1))  # the last ones are new and gone rows
+    counts[-1, :-1], counts[:-1, -1] = entered, left
     k, total = len(table), counts.sum()
-    palette = [NOISE if label == -1 else own for label, own in zip(table.index, colors(k), strict=True)]
+    palette = [NOISE if label == -1 else color for label, color in zip(table.index, colors(k), strict=True)]
     palette += [NOISE]
-    ends = []
-    for side, sizes in enumerate((counts.sum(1), counts.sum(0))):
-        tops = np.concatenate([[0], np.cumsum(sizes + GAP * total * (sizes > 0))])[:-1]
+    tops = []  # of the bands, at both sides
+    for side, (title, other, x, alignment) in enumerate(
+        (("before", "new", -0.05, "right"), ("after", "gone", 1.05, "left"))
+    ):
+        sizes = counts.sum(1 - side)
+        bars = np.cumsum([0, *(sizes + GAP * total * (sizes > 0))])[:-1]
+        names = [*map(str, table.index), other]
         for i in np.flatnonzero(sizes):
-            axes.bar(side, sizes[i], 0.05, tops[i], color=palette[i], align="center")
-            name = str(table.index[i]) if i < k else ("new", "gone")[side]
-            axes.text(
-                (-0.05, 1.05)[side],
-                tops[i] + sizes[i] / 2,
-                f"{shortened(name, 16)} ({text(int(sizes[i]))})",
-                ha=("right", "left")[side],
-                va="center",
-                fontsize=8,
-                parse_math=False,
-            )
-        axes.text(side, -0.02 * total, ("before", "after")[side], ha="center", fontsize=9)
-        before = np.cumsum(counts, 1 - side) - counts
-        ends.append(tops[:, None] + before if side == 0 else tops + before)
+            axes.bar(side, sizes[i], 0.05, bars[i], color=palette[i])
+            label = f"{shortened(names[i], 16)} ({text(int(sizes[i]))})"
+            axes.text(x, bars[i] + sizes[i] / 2, label, ha=alignment, va="center", fontsize=8, parse_math=False)
+        axes.text(side, -0.02 * total, title, ha="center", fontsize=9)
+        tops.append(np.expand_dims(bars, 1 - side) + np.cumsum(counts, 1 - side) - counts)
     smooth = CURVE**2 * (3 - 2 * CURVE)
     for i, j in np.argwhere(counts):
-        low = ends[0][i, j] * (1 - smooth) + ends[1][i, j] * smooth
-        stays = i == j
-        axes.fill_between(
-            0.025 + 0.95 * CURVE, low, low + counts[i, j], color=palette[i], alpha=0.15 if stays else 0.6, lw=0.3
-        )
-    axes.set(xlim=(-0.45, 1.45), ylim=(counts.sum() * (1 + GAP * (k + 1)), 0))
+        top = tops[0][i, j] * (1 - smooth) + tops[1][i, j] * smooth
+        opacity = 0.15 if i == j else 0.6
+        axes.fill_between(0.025 + 0.95 * CURVE, top, top + counts[i, j], color=palette[i], alpha=opacity, lw=0.3)
+    axes.set(xlim=(-0.45, 1.45), ylim=(total * (1 + GAP * (k + 1)), 0))
     axes.set_axis_off()

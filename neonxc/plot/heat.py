@@ -31,10 +31,9 @@ def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
     heatmap : array or Tensor
     quantile : float, 0..1
     """
-    size = np.abs(as_array(heatmap))
-    check_finite(size, "heatmap")
-    limit = float(np.quantile(size, quantile))
-    return limit or float(size.max()) or 1.0
+    strength = np.abs(as_array(heatmap))
+    check_finite(strength, "heatmap")
+    return float(np.quantile(strength, quantile)) or float(strength.max()) or 1.0
 
 
 def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
@@ -43,8 +42,7 @@ def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
 
     if not 0 <= smooth < 1:
         raise ValueError(f"smooth must be a share of the shorter side, at least 0 and below 1; got {smooth!r}")
-    width = smooth * min(heatmap.shape[-2:])
-    return gaussian_filter(heatmap, (0,) * (heatmap.ndim - 2) + (width, width)) if smooth else heatmap
+    return gaussian_filter(heatmap, smooth * min(heatmap.shape[-2:]), axes=(-2, -1))
 
 
 def draw_heatmap(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: float | None = None) -> AxesImage:
@@ -69,7 +67,7 @@ def draw_contour(axes: Axes, region: np.ndarray, shape: Sequence[int], color: An
         return
     y, x = (
         (np.arange(count) - 0.5) * side / (count - 2) - 0.5
-        for count, side in zip(fine.shape, (height, width), strict=True)
+        for count, side in zip(fine.shape, shape[:2], strict=True)
     )
     line = axes.contour(x, y, fine, [0.5], colors=[color], linewidths=1)
     line.set_path_effects([withStroke(linewidth=2, foreground="white")])
@@ -79,11 +77,9 @@ def draw_contour(axes: Axes, region: np.ndarray, shape: Sequence[int], color: An
 def add_scale(figure: Figure, axes: Any, labels: Sequence[str] | None = None, below: bool = False) -> None:
     """Draw the colour bar of heatmaps beside or below them."""
     scale = ScalarMappable(Normalize(-1, 1), colormaps[DIVERGING])
-    if below:
-        bar = figure.colorbar(scale, ax=axes, location="bottom", aspect=40, shrink=0.4, pad=0.02)
-    else:
-        bar = figure.colorbar(scale, ax=axes, aspect=30, pad=0.02)
-    bar.set_ticks([-1, 0, 1], labels=list(labels or ("against", "0", "for")))
+    place: dict[str, Any] = {"location": "bottom", "aspect": 40, "shrink": 0.4} if below else {"aspect": 30}
+    bar = figure.colorbar(scale, ax=axes, pad=0.02, **place)
+    bar.set_ticks([-1, 0, 1], labels=labels or ["against", "0", "for"])
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)
 
@@ -98,15 +94,13 @@ def pale(photo: Any) -> np.ndarray:
 def bare(axes: Axes) -> Axes:
     """Remove ticks and frame of axes."""
     axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     return axes
 
 
 def frame(axes: Axes, color: Any) -> None:
     """Draw a frame around axes."""
-    for spine in axes.spines.values():
-        spine.set(visible=True, color=color, linewidth=1.5)
+    axes.spines[:].set(visible=True, color=color, linewidth=1.5)
 
 
 def as_image(image: Any) -> np.ndarray:

@@ -67,15 +67,15 @@ def overlay(
     matplotlib.figure.Figure
     """
     photo = as_image(image)
-    height = 4 * photo.shape[0] / photo.shape[1]
-    figure = Figure(figsize=(4.5, height + (0.3 if title else 0)), layout="compressed", dpi=PRINT)
+    height = 4 * photo.shape[0] / photo.shape[1] + (0.3 if title else 0)
+    figure = Figure(figsize=(4.5, height), layout="compressed", dpi=PRINT)
     axes = figure.add_subplot()
-    drawn = draw_heatmap(axes, photo, smoothed(_as_heatmap(heatmap), smooth), limit)
+    picture = draw_heatmap(axes, photo, smoothed(_as_heatmap(heatmap), smooth), limit)
     if region is not None:
         draw_contour(axes, as_array(region), photo.shape, color)
     if title:
         axes.set_title(title, fontsize=9, parse_math=False)
-    low, high = drawn.get_clim()
+    low, high = picture.get_clim()
     add_scale(figure, axes, None if limit is None else [text(low, 2), "0", text(high, 2)])
     return figure
 
@@ -131,7 +131,7 @@ def contact_sheet(
     _check_sheet(photos, stacks, maps)
     blurred = [smoothed(stack, smooth) for stack in stacks]
     if stacks[0].ndim == 2:
-        if maps is None or any(one.ndim for one in maps):
+        if maps is None or any(cluster_map.ndim for cluster_map in maps):
             raise ValueError("one heatmap per photo needs cluster_maps with one integer per photo, its cluster")
         labels = np.array(maps).tolist()
         K = max(labels) + 1
@@ -139,39 +139,39 @@ def contact_sheet(
             raise ValueError(f"{K} clusters need as many column_titles, got {len(column_titles)}")
         return grouped_sheet(photos, blurred, labels, cluster_colors(K), row_titles, column_titles, PRINT)
     K = len(stacks[0])
-    _check_clusters(stacks, maps, column_titles)
-    titles = list(column_titles) if column_titles is not None else [f"cluster {k}" for k in range(K)]
+    titles = _column_titles(K, maps, column_titles)
     colors = cluster_colors(K)
     # a photo that has none of a cluster has no limit
     limits = [max(heatmap_limit(stack[k]) * bool(stack[k].any()) for stack in blurred) or None for k in range(K)]
-    lead = 1 if maps is None else 2
+    mosaics = [_mosaic([as_image(patch) for patch in typical]) for typical in patches or ()]
+    lead = ["photo"] if maps is None else ["photo", "clusters"]
     heights = [photo.shape[0] / photo.shape[1] for photo in photos]
-    mosaics = None if patches is None else [_mosaic([as_image(patch) for patch in some]) for some in patches]
-    first = 0 if mosaics is None else 1
-    if mosaics is not None:
+    if mosaics:
         heights.insert(0, max(mosaic.shape[0] / mosaic.shape[1] for mosaic in mosaics))
-    size = CELL * (lead + K), CELL * sum(heights) + 0.75
+    size = CELL * (len(lead) + K), CELL * sum(heights) + 0.75
     figure = Figure(figsize=size, layout="constrained", dpi=PRINT)
-    grid = figure.subplots(len(heights), lead + K, squeeze=False, gridspec_kw={"height_ratios": heights})
-    if mosaics is not None:
-        _draw_mosaics(grid[0], mosaics, lead, colors)
-    for row, (photo, stack) in enumerate(zip(photos, blurred, strict=True)):
-        cells = grid[first + row]
-        bare(cells[0]).imshow(photo)
+    grid = figure.subplots(len(heights), len(lead) + K, squeeze=False, gridspec_kw={"height_ratios": heights})
+    for axes in grid.flat:
+        bare(axes)
+    if mosaics:
+        _draw_mosaics(grid[0, len(lead) - 1 :], mosaics, colors)
+    photo_cells = grid[-len(photos) :]
+    for row, (cells, photo, stack) in enumerate(zip(photo_cells, photos, blurred, strict=True)):
+        cells[0].imshow(photo)
         if row_titles is not None:
             cells[0].set_ylabel(row_titles[row], fontsize=9, parse_math=False)
         if maps is not None:
-            _draw_cluster_map(bare(cells[1]), photo, maps[row], colors)
-        for k, axes in enumerate(cells[lead:]):
+            _draw_cluster_map(cells[1], photo, maps[row], colors)
+        for k, axes in enumerate(cells[len(lead) :]):
             draw_heatmap(axes, photo, stack[k], limits[k] if same_clusters else None)
-            if maps is not None and not (own := maps[row] == k).any():
-                axes.set_xlabel("not in this photo", fontsize=7, color="0.4", labelpad=2)
-            elif maps is not None:
-                draw_contour(axes, own, photo.shape, colors(k))
+            if maps is not None:
+                region = maps[row] == k
+                draw_contour(axes, region, photo.shape, colors(k))
+                if not region.any():
+                    axes.set_xlabel("not in this photo", fontsize=7, color="0.4", labelpad=2)
             frame(axes, colors(k))
-    for axes, title in zip(
-        [*grid[first, :lead], *grid[0, lead:]], ["photo", "clusters"][:lead] + titles, strict=True
-    ):
+    top_cells = [*photo_cells[0, : len(lead)], *grid[0, len(lead) :]]
+    for axes, title in zip(top_cells, lead + titles, strict=True):
         axes.set_title(title, fontsize=9, parse_math=False)
     add_scale(figure, grid, below=True)
     return figure
@@ -184,46 +184,31 @@ def cluster_colors(K: int) -> ListedColormap:
 
 def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, colors: Colormap) -> None:
     height, width = photo.shape[:2]
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
     axes.imshow(pale(photo))
-    axes.imshow(
-        cluster_map,
-        cmap=colors,
-        vmin=-0.5,
-        vmax=colors.N - 0.5,
-        alpha=0.75,
-        interpolation="nearest",
-        extent=(-0.5, width - 0.5, height - 0.5, -0.5),
-    )
+    limits = -0.5, colors.N - 0.5
+    axes.imshow(cluster_map, colors, clim=limits, alpha=0.75, interpolation="nearest", extent=extent)
 
 
 def _mosaic(patches: list[np.ndarray]) -> np.ndarray:
     """Arrange patches of one size in rows of three, with white between them."""
     if not patches:
         return np.ones((1, 1, 3))
-    side = patches[0].shape[0]
-    gap = max(1, round(GAP * side))
-    rows = -(-len(patches) // ACROSS)
-    paper = np.ones((rows * (side + gap) - gap, ACROSS * (side + gap) - gap, 3))
-    for number, patch in enumerate(patches):
-        top, left = (number // ACROSS) * (side + gap), (number % ACROSS) * (side + gap)
-        paper[top : top + side, left : left + side] = patch
-    return paper
+    gap = max(1, round(GAP * len(patches[0])))
+    margins = (0, -len(patches) % ACROSS), (0, gap), (0, gap), (0, 0)
+    cells = np.pad(np.stack(patches), margins, constant_values=1)
+    _, height, width, _ = cells.shape
+    rows = cells.reshape(-1, ACROSS, height, width, 3).swapaxes(1, 2)
+    return rows.reshape(-1, ACROSS * width, 3)[:-gap, :-gap]
 
 
-def _draw_mosaics(cells: Sequence[Axes], mosaics: list[np.ndarray], lead: int, colors: Colormap) -> None:
-    for axes in cells[:lead]:
-        bare(axes)
-    cells[lead - 1].text(
-        0.95,
-        0.5,
-        "most typical\npatches",
-        ha="right",
-        va="center",
-        fontsize=9,
-        transform=cells[lead - 1].transAxes,
-    )
-    for k, (axes, mosaic) in enumerate(zip(cells[lead:], mosaics, strict=True)):
-        bare(axes).imshow(mosaic)
+def _draw_mosaics(cells: np.ndarray, mosaics: list[np.ndarray], colors: Colormap) -> None:
+    """Draw the mosaics, and what they are in the cell before them."""
+    heading, *others = cells
+    place = heading.transAxes
+    heading.text(0.95, 0.5, "most typical\npatches", ha="right", va="center", fontsize=9, transform=place)
+    for k, (axes, mosaic) in enumerate(zip(others, mosaics, strict=True)):
+        axes.imshow(mosaic)
         frame(axes, colors(k))
 
 
@@ -232,33 +217,30 @@ def _check_sheet(photos: list[np.ndarray], stacks: list[np.ndarray], maps: list[
         raise ValueError("a contact sheet needs at least one photo")
     if len(stacks) != len(photos) or (maps is not None and len(maps) != len(photos)):
         raise ValueError(f"heatmaps (and cluster_maps) need one entry per photo, {len(photos)}; got {len(stacks)}")
-    shapes = [stack.shape for stack in stacks]
+    shapes = [list(stack.shape) for stack in stacks]
     if any(len(shape) not in (2, 3) or shape[:-2] != shapes[0][:-2] for shape in shapes):
-        raise ValueError(
-            f"heatmaps need shape [K, H, W] with one K, or [H, W], got {[list(shape) for shape in shapes]}"
-        )
+        raise ValueError(f"heatmaps need shape [K, H, W] with one K, or [H, W], got {shapes}")
 
 
-def _check_clusters(stacks: list[np.ndarray], maps: list[np.ndarray] | None, titles: Sequence[str] | None) -> None:
-    """Raise a ValueError if stacks [K, H, W] cannot be the heatmaps of K clusters."""
-    K = len(stacks[0])
+def _column_titles(K: int, maps: list[np.ndarray] | None, titles: Sequence[str] | None) -> list[str]:
+    """Return the titles of K heatmaps per photo, which are those of K clusters unless they have other titles."""
     if titles is not None:
         if len(titles) != K:
             raise ValueError(f"{K} heatmaps per photo need as many column_titles, got {len(titles)}")
-        return
-    most = -1 if maps is None else int(max(np.max(one) for one in maps))
-    if most >= K:
+        return list(titles)
+    clusters = max((int(cluster_map.max()) + 1 for cluster_map in maps or ()), default=0)
+    if clusters > K:
         raise ValueError(
-            f"got {K} maps per photo for {most + 1} clusters: heatmaps must be those of NEON.heatmaps, one for "
+            f"got {K} maps per photo for {clusters} clusters: heatmaps must be those of NEON.heatmaps, one for "
             "each cluster, while NEON.attribute has the red, green and blue channels (sum over them to draw one "
             "heatmap per photo); column_titles name other maps"
         )
+    return [f"cluster {k}" for k in range(K)]
 
 
 def _as_heatmap(heatmap: Any) -> np.ndarray:
     array = as_array(heatmap)
-    if array.ndim == 3:
-        array = array.sum(axis=0)
+    array = array.sum(axis=0) if array.ndim == 3 else array
     if array.ndim != 2:
         raise ValueError(f"a heatmap needs shape [H, W] or [C, H, W], got {list(array.shape)}")
     return array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -52,26 +52,33 @@ def pair(found: Similarity, n: int = 0, images: Sequence[Any] | None = None, *, 
         raise ValueError(f"n needs the number of a pair, from 0 to {len(found.cosine) - 1}, got {n!r}")
     if (found.words_a is None) != (images is not None):
         raise ValueError("images needs the two photos, and is for photos only")
-    sides = [as_array(found.relevance_a[n]), as_array(found.relevance_b[n])]
+    relevance = [as_array(found.relevance_a[n]), as_array(found.relevance_b[n])]
     title = f"similarity {text(float(found.cosine[n]), 2)}"
     if found.words_a is None or found.words_b is None:
-        return _photos(list(images or ()), sides, title)
+        photos = [as_image(image) for image in images or ()]
+        return _photos(photos, [smoothed(stack.sum(0)) for stack in relevance], title)
     words = found.words_a[n], found.words_b[n]
     matrix = None if found.matrix is None else found.matrix[n]
-    return _texts(words, [own[: len(some)] for own, some in zip(sides, words, strict=True)], matrix, most, title)
+    return _texts(words, relevance, matrix, most, title)
 
 
-def _photos(images: list[Any], relevance: list[np.ndarray], title: str) -> Figure:
-    maps = [smoothed(own.sum(0)) for own in relevance]
-    photos = [as_image(image) for image in images]
+def _photos(photos: list[np.ndarray], heatmaps: list[np.ndarray], title: str) -> Figure:
     figure = Figure(figsize=(7, 3.6), layout="compressed", dpi=200)
-    axes = figure.subplots(1, 2)
-    limit = max(map(heatmap_limit, maps))
-    for own, photo, heatmap in zip(axes, photos, maps, strict=True):
-        draw_heatmap(bare(own), photo, heatmap, limit)
+    grid = figure.subplots(1, 2)
+    limit = max(map(heatmap_limit, heatmaps))
+    for axes, photo, heatmap in zip(grid, photos, heatmaps, strict=True):
+        draw_heatmap(axes, photo, heatmap, limit)
     figure.suptitle(title, fontsize=10)
-    add_scale(figure, axes)
+    add_scale(figure, grid)
     return figure
+
+
+class Box(NamedTuple):
+    """Left end, width and line of a word, in points."""
+
+    x: float
+    width: float
+    line: int
 
 
 def _texts(
@@ -81,55 +88,53 @@ def _texts(
     most: int,
     title: str,
 ) -> Figure:
-    places = [_places(some) for some in words]
-    heights = [LINE * (1 + max((row for *_, row in own), default=0)) for own in places]
+    boxes = [_boxes(text) for text in words]
+    heights = [LINE * (1 + max((box.line for box in text), default=0)) for text in boxes]
     height = sum(heights) + APART + 26
-    width = max([x + wide for own in places for x, wide, _ in own], default=0.0)
+    width = max((box.x + box.width for text in boxes for box in text), default=0.0)
     figure = Figure(figsize=((width + 20) / 72, height / 72), dpi=200)
     axes = bare(figure.add_axes((0, 0, 1, 1)))
     axes.set(xlim=(-10, width + 10), ylim=(height, 0))
     axes.text(0, 12, title, fontsize=9, color="0.4", va="center")
     tops = [26.0, 26.0 + heights[0] + APART]
-    for own, some, values, top in zip(places, words, relevance, tops, strict=True):
-        _draw(axes, own, some, values, top)
+    for side in (0, 1):
+        _draw(axes, boxes[side], words[side], relevance[side][: len(words[side])], tops[side])
     for i, j, strength in _connected(matrix, most):
-        one, other = places[0][i], places[1][j]
-        ends = tops[0] + LINE * (one[2] + 1) - 2, tops[1] + LINE * other[2] + 2
-        x = np.array([one[0] + one[1] / 2, other[0] + other[1] / 2])
-        axes.plot(x, ends, color=FOR, alpha=0.15 + 0.7 * strength, linewidth=0.5 + 2.5 * strength, zorder=1)
+        above, below = boxes[0][i], boxes[1][j]
+        x = above.x + above.width / 2, below.x + below.width / 2
+        y = tops[0] + LINE * (above.line + 1) - 2, tops[1] + LINE * below.line + 2
+        axes.plot(x, y, color=FOR, alpha=0.15 + 0.7 * strength, linewidth=0.5 + 2.5 * strength, zorder=1)
     return figure
 
 
 def _connected(matrix: np.ndarray | None, most: int) -> list[tuple[int, int, float]]:
     """Pairs of words of the greatest relevance, relative to the greatest."""
-    if matrix is None or not matrix.max(initial=0) > 0:
+    if matrix is None:
         return []
     order = np.argsort(-matrix, axis=None, kind="stable")[:most]
-    pairs = zip(*np.unravel_index(order, matrix.shape), strict=True)
-    return [(int(i), int(j), float(matrix[i, j] / matrix.max())) for i, j in pairs if matrix[i, j] > 0]
+    pairs = np.column_stack(np.unravel_index(order, matrix.shape)).tolist()
+    return [(i, j, float(matrix[i, j] / matrix.max())) for i, j in pairs if matrix[i, j] > 0]
 
 
-def _places(words: list[str]) -> list[tuple[float, float, int]]:
-    """Left end, width and line of every word, in points."""
+def _boxes(words: list[str]) -> list[Box]:
+    """Set words in lines."""
     font = FontProperties(size=SIZE)
-    found, x, row = [], 0.0, 0
+    boxes, x, line = [], 0.0, 0
     for word in words:
         width = float(text_to_path.get_text_width_height_descent(word, font, ismath=False)[0])
         if x and x + width > WIDTH:
-            x, row = 0.0, row + 1
-        found.append((x, width, row))
+            x, line = 0.0, line + 1
+        boxes.append(Box(x, width, line))
         x += width + 5
-    return found
+    return boxes
 
 
-def _draw(
-    axes: Axes, places: list[tuple[float, float, int]], words: list[str], relevance: np.ndarray, top: float
-) -> None:
+def _draw(axes: Axes, boxes: list[Box], words: list[str], relevance: np.ndarray, top: float) -> None:
     """Write words over a background in the colour of their relevance, relative to the greatest of the text."""
     limit = float(np.abs(relevance).max(initial=0)) or 1.0
-    for (x, width, row), word, value in zip(places, words, relevance.tolist(), strict=True):
-        y = top + LINE * row
-        box = FancyBboxPatch(
+    for (x, width, line), word, value in zip(boxes, words, relevance.tolist(), strict=True):
+        y = top + LINE * line
+        background = FancyBboxPatch(
             (x - 1.5, y + 2.5),
             width + 3,
             LINE - 5,
@@ -139,5 +144,5 @@ def _draw(
             linewidth=0,
             zorder=2,
         )
-        axes.add_patch(box)
+        axes.add_patch(background)
         axes.text(x, y + LINE / 2, word, fontsize=SIZE, va="center_baseline", parse_math=False, zorder=3)

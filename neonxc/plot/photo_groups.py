@@ -27,7 +27,7 @@ def grouped_sheet(
 
     `names` are those of the photos, `titles` those of the clusters.
     """
-    groups = {label: [i for i, own in enumerate(labels) if own == label] for label in sorted(set(labels))}
+    groups = {label: np.flatnonzero(np.equal(labels, label)).tolist() for label in sorted(set(labels))}
     across = min(ACROSS, max(map(len, groups.values())))
     lines = [
         (label, group[i : i + across]) for label, group in groups.items() for i in range(0, len(group), across)
@@ -36,25 +36,22 @@ def grouped_sheet(
     gap = 0.1 if names is None else 0.3
     size = 2.1 * CELL * across, sum(CELL * height + gap for height in heights) + 0.5
     figure = Figure(figsize=size, layout="constrained", dpi=dpi)
-    widths = [1, 1, 0.1] * across  # the last column is a gap
-    ratios = {"height_ratios": heights, "width_ratios": widths}
-    grid = figure.subplots(len(lines), len(widths), squeeze=False, gridspec_kw=ratios)
-    shown = None
+    ratios = {"height_ratios": heights, "width_ratios": [1, 1, 0.1] * across}  # the last column is a gap
+    grid = figure.subplots(len(lines), 3 * across, squeeze=False, gridspec_kw=ratios)
+    for axes in grid.flat:
+        bare(axes)
     for cells, (label, line) in zip(grid, lines, strict=True):
-        for axes in cells:
-            bare(axes)
-        for number, i in enumerate(line):
-            photo, heat = cells[3 * number : 3 * number + 2]
+        color = colors(label)
+        for i, photo, heat in zip(line, cells[::3], cells[1::3], strict=False):
             photo.imshow(photos[i])
             draw_heatmap(heat, photos[i], heatmaps[i])
-            frame(photo, colors(label))
-            frame(heat, colors(label))
+            frame(photo, color)
+            frame(heat, color)
             if names is not None:
                 photo.set_title(names[i], fontsize=8, parse_math=False)
-        if label != shown:
+        if line[0] == groups[label][0]:
             n = len(groups[label])
             title = titles[label] if titles else f"cluster {label}\n{n} photo{'s' if n > 1 else ''}"
-            cells[0].set_ylabel(title, fontsize=9, color=colors(label), fontweight="bold", parse_math=False)
-        shown = label
+            cells[0].set_ylabel(title, fontsize=9, color=color, fontweight="bold", parse_math=False)
     add_scale(figure, grid, below=True)
     return figure

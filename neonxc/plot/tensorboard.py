@@ -78,20 +78,20 @@ def to_tensorboard(
     if features is None:
         raise ValueError("to_tensorboard needs a network with a feature network, whose inputs are images")
     with torch.no_grad():
-        logit, column = net(X).max(dim=1)
-    whole = column.ndim == 1
-    counts = column.flatten().bincount(minlength=len(net.classes_))
+        logit, cluster = net(X).max(dim=1)
+    whole = cluster.ndim == 1
+    counts = cluster.flatten().bincount(minlength=len(net.classes_))
     sizes = dict(zip(net.classes_, counts.tolist(), strict=True))
-    shown = torch.arange(len(X), device=X.device)[:4]
+    rows = torch.arange(len(X), device=X.device)[:4]
     if whole:
         order = logit.argsort(descending=True)
-        clusters = [order[column[order] == k] for k in column.unique()]
-        shown = torch.cat([rows[torch.linspace(0, len(rows) - 1, 4).long().unique()] for rows in clusters])
+        members = [order[cluster[order] == k] for k in cluster.unique()]
+        rows = torch.cat([ranked[torch.linspace(0, len(ranked) - 1, 4).long().unique()] for ranked in members])
     if images is None:
         images = features.deprocess(X) if hasattr(features, "deprocess") else X
-    heatmaps = neon.attribute(X[shown]).sum(1) if whole else neon.heatmaps(X[shown])
+    heatmaps = neon.attribute(X[rows]).sum(1) if whole else neon.heatmaps(X[rows])
     titles = [f"cluster {label}\n{size} {'images' if whole else 'locations'}" for label, size in sizes.items()]
-    figure = contact_sheet([images[i] for i in shown.tolist()], heatmaps, column[shown], column_titles=titles)
+    figure = contact_sheet([images[i] for i in rows.tolist()], heatmaps, cluster[rows], column_titles=titles)
     figure.set_dpi(100)  # half of what files have: there is a sheet for every step
     writer.add_figure(f"{tag}/heatmaps", figure, step)
     writer.add_histogram(f"{tag}/logits", logit, step)

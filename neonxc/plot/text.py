@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
@@ -120,29 +121,27 @@ def text(
     if isinstance(texts, str):
         raise ValueError("texts needs a sequence of documents; a single one is [text]")
     texts = list(texts)
-    values = _rows(relevance, len(texts), "relevance")
-    flags = [row != 0 for row in values] if known is None else _rows(known, len(texts), "known")
-    cuts, above, beside = (
-        _each(some, len(texts), name)
-        for some, name in ((spans, "spans"), (headings, "headings"), (notes, "notes"))
-    )
-    common = _largest(values) if isinstance(limit, str) and limit == "joint" else limit
-    if common is not None and (not isinstance(common, Real) or not 0 < common < np.inf):
+    N = len(texts)
+    values = _rows(relevance, N, "relevance")
+    in_vocabulary = [row != 0 for row in values] if known is None else _rows(known, N, "known")
+    spans, headings, notes = _each(spans, N, "spans"), _each(headings, N, "headings"), _each(notes, N, "notes")
+    joint = _largest(np.concatenate([[], *values])) if isinstance(limit, str) and limit == "joint" else limit
+    if joint is not None and (not isinstance(joint, Real) or not 0 < joint < np.inf):
         raise ValueError(f"limit needs a positive number or 'joint', got {limit!r}")
     documents = []
     for n, document in enumerate(texts):
-        pieces = _pieces(document, values[n], flags[n], cuts[n], n)
-        own = _largest([np.array([piece.relevance or 0.0 for piece in pieces])])
-        heading, note = _heading(above[n]), None if beside[n] is None else str(beside[n])
-        documents.append(Document(tuple(pieces), float(common or own), heading, note))
+        pieces = _pieces(document, values[n], in_vocabulary[n], spans[n], n)
+        full = float(joint or _largest([piece.relevance or 0.0 for piece in pieces]))
+        note = None if notes[n] is None else str(notes[n])
+        documents.append(Document(tuple(pieces), full, _heading(headings[n]), note))
     return HighlightedText(tuple(documents), title)
 
 
-def _heading(given: Any) -> str | None:
+def _heading(label: Any) -> str | None:
     """Return the text of a heading; whole numbers are labels of clusters."""
     from neonxc.data.inputs import NOISE  # loads PyTorch, which a bar chart does not need
 
-    label = given.item() if hasattr(given, "item") else given
+    label = label.item() if hasattr(label, "item") else label
     if isinstance(label, int) and not isinstance(label, bool):
         return "noise" if label == NOISE else f"cluster {label}"
     return None if label is None else str(label)
@@ -154,27 +153,27 @@ def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans |
         raise ValueError("spans are needed if texts are strings, and must be left out otherwise")
     if spans is None:
         words = list(map(str, document))
-        stops = np.cumsum([len(word) + 1 for word in words]) - 1
-        spans = [(int(stop) - len(word), int(stop)) for word, stop in zip(words, stops, strict=True)]
+        starts = accumulate((len(word) + 1 for word in words), initial=0)
+        spans = [(start, start + len(word)) for word, start in zip(words, starts, strict=False)]
         document = " ".join(words)
     for name, row in (("relevance", values), ("known", known)):
         if len(row) < len(spans):
             raise ValueError(f"document {n} has {len(spans)} words, but {name} for {len(row)}")
-    pieces, at = [], 0
-    for t, (start, stop) in enumerate(spans):
-        if not at <= start <= stop <= len(document):
-            raise ValueError(f"spans of document {n} are not in order: ({start}, {stop}) after {at}")
-        if known[t]:
-            pieces += [Piece(document[at:start]), Piece(document[start:stop], float(values[t]))]
-            at = stop
-    return [piece for piece in [*pieces, Piece(document[at:])] if piece.text]
+    pieces, end = [], 0
+    for (start, stop), relevance, is_known in zip(spans, values, known, strict=False):
+        if not end <= start <= stop <= len(document):
+            raise ValueError(f"spans of document {n} are not in order: ({start}, {stop}) after {end}")
+        if is_known:
+            pieces += [Piece(document[end:start]), Piece(document[start:stop], float(relevance))]
+            end = stop
+    return [piece for piece in [*pieces, Piece(document[end:])] if piece.text]
 
 
-def _each(some: Any, N: int, name: str) -> list[Any]:
+def _each(entries: Any, N: int, name: str) -> list[Any]:
     """Return one entry per document, in order; the index of a pandas Series is ignored."""
-    listed = [None] * N if some is None else list(some)
-    if isinstance(some, str) or len(listed) != N:
-        raise ValueError(f"{name} needs one entry for each of {N} documents, got {some!r:.60}")
+    listed = [None] * N if entries is None else list(entries)
+    if isinstance(entries, str) or len(listed) != N:
+        raise ValueError(f"{name} needs one entry for each of {N} documents, got {entries!r:.60}")
     return listed
 
 
@@ -191,5 +190,5 @@ def _rows(values: Any, N: int, name: str) -> list[np.ndarray]:
     return rows
 
 
-def _largest(rows: Sequence[np.ndarray]) -> float:
-    return max((float(np.abs(row).max()) for row in rows if len(row)), default=0.0) or 1.0
+def _largest(relevance: Any) -> float:
+    return float(np.abs(relevance).max(initial=0.0)) or 1.0

@@ -85,12 +85,28 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
         X, y = load_digits(return_X_y=True)
         return lambda: neonxc.neuralize(labels=y[:600], X=X[:600])
 
+    def kernel() -> Callable[[], Any]:
+        X = points(2000, 20, 6)
+        neon = neonxc.NEON(neonxc.neuralize(models.KernelKMeans(6, 20, random_state=0).fit(X), X))
+        return lambda: neon.attribute(X)
+
+    def words() -> Callable[[], Any]:
+        generator = torch.Generator().manual_seed(0)
+        vectors = models.WordVectors(
+            [f"word{i:x}" for i in range(2000)], torch.randn(2000, 100, generator=generator)
+        )
+        texts = torch.randint(2000, (2000, 40), generator=generator)
+        neon = neonxc.NEON(neonxc.neuralize(torch.randn(8, 100, generator=generator), texts, vectors))
+        return lambda: neon.attribute(texts)
+
     found: dict[str, Callable[[], Callable[[], Any]]] = {
         "attribute 10,000 x 50": lambda: attribution(10_000, 50, 10),
         "attribute 300 x 10": lambda: attribution(300, 10, 4),
         "neuralize 300 x 10": lambda: neuralized(300, 10, 4),
         "neuralize 10,000 x 50": lambda: neuralized(10_000, 50, 10),
         "heatmaps of ResNet-18": heatmaps,
+        "kernel k-means 2,000 x 20": kernel,
+        "words of 2,000 texts": words,
         "pixel-flipping": flipping,
         "counterfactuals": counterfactuals,
         "surrogate of digits": surrogate,
