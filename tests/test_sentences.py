@@ -233,10 +233,10 @@ def test_relevance_is_that_of_a_literal_bert_with_detached_gates(encoder):
     wanted = (slope * summed).sum(2).detach()  # what is added counts as normalization of the input
 
     net = neonxc.neuralize(np.eye(32), features=encoder)
-    record = NEON(net, DETACHED).inputs.record(encoder.encode(TEXTS[:1]).double())
+    run = net.inputs.run(encoder.encode(TEXTS[:1]).double(), DETACHED)
     start = torch.zeros(1, 32, dtype=torch.float64)
     start[0, 3] = 1
-    found = record.propagated(start)
+    found = run.back(start[None])[0]
     words = encoder.tokens(encoder.encode(TEXTS[:1])).word[0]
     wanted = torch.zeros(found.shape[1]).double().index_add(0, words[words >= 0], wanted[0, words >= 0])
     torch.testing.assert_close(found[0], wanted)
@@ -330,8 +330,8 @@ def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
         sides = []
         for text in (a[n], b[n]):  # one explanation per dimension of the embedding
             net = neonxc.neuralize(np.eye(2, 32), features=encoder)
-            record = NEON(net).inputs.record(encoder.encode([text]).double(), several=True)
-            sides.append(torch.cat([record.propagated(row[None].double()) for row in torch.eye(32)]))
+            run = net.inputs.run(encoder.encode([text]).double(), None, several=True)
+            sides.append(run.back(torch.eye(32).double()[:, None])[:, 0])
         np.testing.assert_allclose(found.matrix[n], sides[0].T @ sides[1], atol=1e-12)
         first = found.top(1)[n][0]
         assert first[0] in found.words_a[n]
@@ -343,8 +343,8 @@ def test_similarity_against_a_background(encoder):
     against = neonxc.similarity(encoder, TEXTS[:1], TEXTS[1:2], background=TEXTS)
     mean = encoder.points(TEXTS).mean(0)
     common = neonxc.neuralize(np.eye(2, 32), features=encoder)
-    record = NEON(common).inputs.record(encoder.encode(TEXTS[:1]).double())
-    np.testing.assert_allclose(plain.relevance_a - against.relevance_a, record.propagated(mean[None]), atol=1e-12)
+    run = common.inputs.run(encoder.encode(TEXTS[:1]).double(), None)
+    np.testing.assert_allclose(plain.relevance_a - against.relevance_a, run.back(mean[None, None])[0], atol=1e-12)
     for call, message in {
         lambda: neonxc.similarity(encoder, TEXTS, TEXTS[:2]): "equally many",
         lambda: neonxc.similarity(torch.nn.Flatten(), torch.rand(1, 4), torch.rand(1, 4), True): "is for texts",
