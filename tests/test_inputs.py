@@ -428,3 +428,29 @@ def test_trees_on_images_have_inputs_of_images(images):
     net = neonxc.neuralize(tree, x, on_map.features)
     maps = neonxc.NEON(net).threshold_heatmaps(x)
     torch.testing.assert_close(maps.sum(1), neonxc.NEON(net).attribute(x).sum(1), rtol=1e-4, atol=1e-6)
+
+
+def test_the_head_is_asked_once_per_question_and_block(logs, images, monkeypatch):
+    x, on_map, _ = images
+
+    def times(net, call):
+        seen, located = [], net.head.detection.located
+        with monkeypatch.context() as context:
+            context.setattr(net.head.detection, "located", lambda points: seen.append(len(points)) or located(points))
+            call()
+        return len(seen)
+
+    neon = neonxc.NEON(logs)
+    for call in (
+        lambda: logs.predict(PART),
+        lambda: logs.calibrate(PART),
+        lambda: neon.attribute(PART),
+        lambda: neon.attribute(PART, 1),
+        lambda: neon.attribute(PART, competitor=1),
+        lambda: neon.residual(PART),
+        lambda: neon.summary(PART),
+        lambda: neonxc.batch_function(logs, "predict")(PART),
+    ):
+        assert times(logs, call) == 1
+    assert times(on_map, lambda: neonxc.NEON(on_map).heatmaps(x)) == 3
+    assert times(on_map, lambda: neonxc.NEON(on_map).attribute(x)) == 1

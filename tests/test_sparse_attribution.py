@@ -22,7 +22,8 @@ from witnesses import neon
 import neonxc
 from neonxc import NEON
 from neonxc.common import memory as blocks
-from neonxc.data.sparse import MOST, SparseRows, moments
+from neonxc.data.inputs import moments
+from neonxc.data.sparse import MOST, SparseRows
 from neonxc.data.table import Table
 from neonxc.evaluation import KDEImputer
 from neonxc.models import KernelKMeans

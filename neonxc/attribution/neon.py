@@ -410,7 +410,8 @@ class NEON(Attribution):
     def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
         """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""
         table, grouped = self.net.inputs.read(inputs), {}
-        check_room(table.tensor)
+        if table.is_sparse:
+            check_room(table.data)
         if self.along is not None:
             groups = groups_of(self.net, self.groups, table.tensor)
             grouped = {"groups": groups.expand(len(table.tensor), -1), "n_groups": int(groups.max()) + 1}
@@ -471,7 +472,7 @@ class NEON(Attribution):
     ) -> Tensor:
         """Explain inputs block by block, with the entries of other arguments that belong to each block."""
         network, x = self.net.inputs, table.tensor
-        n, blocks = len(x), list(network.blocks(x))
+        n, blocks = len(x), network.blocks(x)
         if isinstance(target, tuple) and network.features(x[:1]).ndim < 3:
             target = list(target)  # points have no locations
         of_all = self._question(target, competitor)
@@ -480,8 +481,8 @@ class NEON(Attribution):
             for block in progress_bar(blocks, desc="NEON") if len(blocks) > 1 else blocks:
                 given = {name: part(value, name, block, n) for name, value in per_input.items()}
                 points = x[block]
-                points = points if isinstance(points, Tensor) else points.dense()
-                yield explain(points, _of_block(of_all, block, n), **given)
+                dense = points if isinstance(points, Tensor) else points.dense()
+                yield explain(dense, _of_block(of_all, block, n), **given)
 
         return joined(explained(), n)
 

@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from neonxc.attribution.neon import NEON
+from neonxc.clusterings.given import Given
 from neonxc.clusterings.readers import ClusterModel, Fidelity
 from neonxc.clusterings.supports import Supports, check_spread, labelled
 from neonxc.common.numbers import percent
@@ -32,7 +33,7 @@ REFITS = 3
 COMPARED = 500  # at least this number of points is compared, if there are as many, and less than twice it
 
 
-def fit_surrogate(X: Table, labels: Any, given: Any) -> ClusterModel:
+def fit_surrogate(X: Table, labels: Any, given: Given) -> ClusterModel:
     """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
 
     X are inputs of the network; they are transformed by the network `features` and the `steps` of what
@@ -184,7 +185,7 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
     return float((edges[at] + edges[at + 1]) / 2)
 
 
-def clustered_points(table: Table, given: Any) -> Tensor:
+def clustered_points(table: Table, given: Given) -> Tensor:
     """Return the points [n, d] of float64 that were clustered, from inputs that :func:`neuralize` was given."""
     encoded = isinstance(given.encoding, Encoding)
     if encoded and table.is_tensor:

@@ -160,6 +160,11 @@ def spreads(points: Tensor) -> Tensor:
     return torch.where(spread > 1e-9 * points.abs().amax(dim=0), spread, 1.0)
 
 
+def moments(x: Any) -> tuple[Tensor, Tensor]:
+    """Compute the means and standard deviations [d] of the columns of points, which may be sparse rows."""
+    return (x.double().mean(dim=0), spreads(x)) if isinstance(x, Tensor) else x.moments()
+
+
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype to compute with: float32 for half precision, whose distances overflow; float64 for integers."""
     if dtype in (torch.float16, torch.bfloat16):

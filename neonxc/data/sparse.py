@@ -12,7 +12,6 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from torch import Tensor
 
 from neonxc.common.memory import blocks
-from neonxc.data.inputs import spreads
 
 MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
 ABSENT = "relevance is dense, because absent terms have relevance, too"
@@ -74,6 +73,11 @@ class SparseRows:
         product = self.matrix.astype(np.float64, copy=False) @ other.detach().double().cpu().numpy()
         return torch.from_numpy(product).to(self.device)
 
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Compute the means and standard deviations [d] of the columns; the latter are 1 for constant columns."""
+        mean, variance = mean_variance_axis(self.matrix.astype(np.float64), axis=0)
+        return torch.from_numpy(mean), torch.from_numpy(np.where(variance > 0, np.sqrt(variance), 1.0))
+
     def norms(self, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
         """Compute the norms [N] (l1, l2 or max) of ``weight x + bias`` for a weight [d] or [p, d], in float64."""
         if weight.ndim == 1 and not bool(bias.any()):
@@ -95,14 +99,6 @@ def canonical(matrix: Any, form: str = "csr") -> Any:
         result.sum_duplicates()
         result.eliminate_zeros()
     return result
-
-
-def moments(rows: SparseRows | Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the means and standard deviations [d] of the columns; the latter are 1 for constant columns."""
-    if isinstance(rows, Tensor):
-        return rows.double().mean(dim=0), spreads(rows)
-    mean, variance = mean_variance_axis(rows.matrix.astype(np.float64), axis=0)
-    return torch.from_numpy(mean), torch.from_numpy(np.where(variance > 0, np.sqrt(variance), 1.0))
 
 
 def dense(x: Any) -> Tensor:

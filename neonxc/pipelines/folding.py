@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.data.sparse import moments
+from neonxc.data.inputs import moments
 from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
 from neonxc.pipelines.encoding import Encoding

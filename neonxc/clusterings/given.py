@@ -1,0 +1,131 @@
+"""What :func:`neonxc.neuralize` is given: its arguments checked, and the steps of a pipeline folded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from neonxc.clusterings.readers import GivenLabels, by_radius, reads_exactly
+from neonxc.data.inputs import check_names
+from neonxc.data.preparation import prepare
+from neonxc.data.table import Table, is_texts
+from neonxc.head.detection import Preprocessing
+from neonxc.inputs.terms import Terms, behind_terms
+from neonxc.pipelines.encoding import Encoding
+from neonxc.pipelines.folding import encoding_and_map, first_step, fold
+
+BEHIND = "behind features= or a vectorizer a pipeline has numbers, and no vectorizer, encoder or imputer"
+
+
+@dataclass
+class Given:
+    """What :func:`neuralize` was given, with the steps of a pipeline read.
+
+    Attributes
+    ----------
+    model, final : estimator, tensor or nn.Module
+        The model, and its last step.
+    X : Table or None
+        The inputs; counts of terms for texts.
+    features : nn.Module or None
+    steps : list of (name, step)
+        The steps before the last one that are neither a vectorizer nor part of `features`.
+    encoding : Encoding, Terms or None
+        What encodes the inputs as columns.
+    preprocessing : Preprocessing or None
+        The affine map behind the encoding.
+    names : list of str or None
+        Names of the columns.
+    """
+
+    model: Any
+    final: Any
+    X: Table | None
+    features: nn.Module | None
+    steps: list[tuple[str, Any]]
+    encoding: Encoding | Terms | None = None
+    preprocessing: Preprocessing | None = None
+    names: list[str] | None = None
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether the clusterer has labels and no reader."""
+        unread = not isinstance(self.final, type) and not reads_exactly(self.final)
+        return unread and (isinstance(self.final, ClusterMixin) or hasattr(self.final, "labels_"))
+
+
+def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given:
+    """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
+    _check_arguments(model, X, features, labels)
+    X = None if X is None else Table.read(X)
+    if labels is not None:
+        model = GivenLabels(labels).fit(X)
+        if features is None and X is not None and X.is_mixed:
+            X = Table(X.frame())
+            model = make_pipeline(prepare(X.data).pipeline.fit(X.data), model)
+    steps, final = list[Any](), model
+    while isinstance(final, Pipeline):
+        check_is_fitted(final)
+        steps, final = steps + final.steps[:-1], final.steps[-1][1]
+    given = Given(model, final, X, features, steps)
+    if steps:
+        sized = (step for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_"))
+        width = next((step.n_features_in_ for step in sized), 0)
+        if isinstance(first_step(steps), CountVectorizer | HashingVectorizer):
+            given.encoding, given.steps = behind_terms(steps)
+    if given.encoding is not None:
+        given.names, width = given.encoding.names, given.encoding.width
+        given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
+    elif features is None:
+        fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
+        names, fitted = None if X is None else X.names, None if fitted is None else [*map(str, fitted)]
+        if names != fitted:
+            check_names(names, fitted)
+        given.names = fitted or names
+    if given.steps:
+        _fold(given, width)
+    if features is not None and given.encoding is not None:
+        raise ValueError(BEHIND)
+    return given
+
+
+def _fold(given: Given, width: int) -> None:
+    """Fold the steps of a pipeline to an encoding and an affine map."""
+    try:
+        folding = fold(given.steps, width)
+    except ValueError as error:
+        if isinstance(error, NotFittedError) or not (given.by_labels or by_radius(given.final)):
+            raise
+        raise ValueError(
+            f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
+        ) from None
+    if given.X is not None and given.X.is_sparse and not folding.plain:
+        raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
+    X = given.X if given.features is None else None
+    encoding, given.preprocessing = encoding_and_map(folding, given.steps, X, given.names)
+    if encoding is not None and given.encoding is not None:
+        raise ValueError(BEHIND)
+    given.encoding = encoding or given.encoding
+
+
+def _check_arguments(model: Any, X: Any, features: Any, labels: Any) -> None:
+    """Refuse arguments in the wrong order, and show the correct call."""
+    for name, value, what in (("X", X, "the data"), ("labels", labels, "a label for each row of X")):
+        if isinstance(value, BaseEstimator | nn.Module):
+            raise TypeError(
+                f"{name} needs {what}, got a {type(value).__name__}; the model comes first: "
+                "neonxc.neuralize(model, X)"
+            )
+    if features is not None and not isinstance(features, nn.Module):
+        raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
+    if (model is None) == (labels is None):
+        raise TypeError("neuralize takes a model, or labels= and X=")
+    if getattr(model, "ndim", 0) == 2 and getattr(X, "ndim", 0) == 1:
+        raise ValueError("X looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X)")
