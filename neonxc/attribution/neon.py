@@ -50,9 +50,11 @@ class NEON(Attribution):
         "linear" with a feature network, as pixel-flipping prefers it, and "midpoint" without. Where contrasts are
         not linear (kernel k-means, surrogates, mixtures), the sum of "linear" relevance may be several times the
         logit.
-    along : float, array with the shape of one input, or "mask", optional
-        A baseline, such as 0 for the activations of a network, and "mask" for texts of a sentence encoder, whose
-        words are then masked. The target is then explained against the competitors that it has to beat on the way
+    along : float, one input, or "mask", optional
+        A baseline: a number such as 0 for the activations of a network, an array with the shape of one input, a
+        row of the table as a series or a data frame, and "mask" for texts of a sentence encoder, whose words are
+        then masked. It is read as the inputs are: of a tensor, the columns are those that the network computes
+        on. The target is then explained against the competitors that it has to beat on the way
         from the baseline to the input, and not only against those at the input; see Notes. :meth:`attribute` and
         :meth:`estimate` support it.
     steps : int
@@ -410,8 +412,8 @@ class NEON(Attribution):
     def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
         """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""
         table, grouped = self.net.inputs.read(inputs), {}
-        if table.is_sparse:
-            check_room(table.data)
+        if not isinstance(table.tensor, Tensor):
+            check_room(table.tensor)
         if self.along is not None:
             groups = groups_of(self.net, self.groups, table.tensor)
             grouped = {"groups": groups.expand(len(table.tensor), -1), "n_groups": int(groups.max()) + 1}

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
 from neonxc.inputs import Inputs, make_inputs
-from neonxc.inputs.backbone import Propagating
 from neonxc.inputs.base import Run
 from neonxc.lrp import Composite
 
@@ -126,8 +125,8 @@ def similarity(
     if not isinstance(encoder, nn.Module):
         raise TypeError(f"encoder needs a network, got {type(encoder).__name__}")
     a, b = ([one] if isinstance(one, str) else one for one in (a, b))
-    inputs = make_inputs(encoder)
-    if not isinstance(inputs, Propagating):
+    inputs: Any = make_inputs(encoder)
+    if not inputs.propagates:
         raise TypeError(f"encoder needs a network that LRP explains, got {type(encoder).__name__}")
     texts = inputs.in_texts
     if matrix and not texts:

@@ -157,7 +157,7 @@ def compare(
         Number of points to compare on, drawn at random; None: all.
     steps : int or None
         Number of steps, as for :func:`pixel_flipping`; None: one feature (group) at a time.
-    baseline : {"mean", "zero"} or array shaped like one input, optional
+    baseline : {"mean", "zero"} or one input, optional
         Value that the default methods that need one (PDA, integrated gradients, Shapley values) use for a missing
         feature. Default: the mean of X for tables, and zero if features are activations or pixels.
     progress : bool
