@@ -68,8 +68,7 @@ class DataImputer(Imputer):
     @property
     def data(self) -> Tensor:
         """The data [n, ...]."""
-        tensor: Tensor = self._table.tensor
-        return tensor
+        return self._table.tensor
 
     def read_by(self, inputs: Inputs) -> Imputer:
         """Return the imputer of the data as a network reads them."""
