@@ -103,7 +103,7 @@ def test_what_is_known_may_come_and_go(seed):
         filling.fill(known[None], 1, torch.Generator())
     s = data.std(0)
     expected = ((((z.numpy()[:, None] - data) / s) ** 2) * known.numpy()[:, None]).sum(-1)
-    assert np.allclose(filling.far, expected)
+    assert np.allclose(filling.distances, expected)
 
 
 def test_bandwidth_by_likelihood():

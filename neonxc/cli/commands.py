@@ -330,11 +330,10 @@ def _show(result: Result) -> None:
     console.print(table)
     if "inside" in result.header:
         console.print("inside: share of the positive relevance that lies in the cluster's own region")
-    lines = [str(result.out / file) for file in result.files]
-    if len(lines) > MOST:
-        lines[MOST - 1 :] = [f"and {len(lines) - MOST + 1} more files in {result.out}"]
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    files = [str(result.out / file) for file in result.files]
+    if len(files) > MOST:
+        files[MOST - 1 :] = [f"and {len(files) - MOST + 1} more files in {result.out}"]
+    console.print(*files, sep="\n", soft_wrap=True, highlight=False, markup=False)
 
 
 def _note(*notes: str) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from neonxc.common.arguments import unused
 from neonxc.lrp import Composite, presets
@@ -72,7 +71,7 @@ def preprocessed(photo: Tensor, features: FeatureExtractor) -> Tensor:
     return features.preprocess(photo[None]).to(next(features.parameters()).device)
 
 
-class PhotoFiles(Dataset[tuple[str, Tensor]]):
+class PhotoFiles:
     """Photos in files.
 
     Parameters
@@ -98,7 +97,8 @@ class PhotoFiles(Dataset[tuple[str, Tensor]]):
 
         photo = load_image(self.paths[i], self.size)
         if self.square:
-            photo = crop(photo, min(photo.shape[1:]), min(photo.shape[1:]))
+            side = min(photo.shape[1:])
+            photo = crop(photo, side, side)
         return self.paths[i].stem, fitted(photo, self.features)
 
 
@@ -108,28 +108,29 @@ Named = PhotoFiles | list[tuple[str, Tensor]]
 
 def names_of(photos: Named) -> list[str]:
     """Return distinct file names for photos: equal names are numbered."""
-    stems = (
-        [path.stem for path in photos.paths] if isinstance(photos, PhotoFiles) else [name for name, _ in photos]
-    )
-    taken: dict[str, str] = {}  # compared in lower case, because file systems may ignore case
-    for name in stems:
-        free = unused(name, "-", lambda new: new.casefold() in taken)
-        taken[free.casefold()] = free
-    return list(taken.values())
+    if isinstance(photos, PhotoFiles):
+        stems = [path.stem for path in photos.paths]
+    else:
+        stems = [name for name, _ in photos]
+    names: dict[str, str] = {}  # compared in lower case, because file systems may ignore case
+    for stem in stems:
+        name = unused(stem, "-", lambda new: new.casefold() in names)
+        names[name.casefold()] = name
+    return list(names.values())
 
 
 def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
     """Crop and scale a photo [3, H, W] for a network with a fixed input size or with patches."""
+    sides = photo.shape[1:]
     if features.size is None:
         patch: Any = getattr(getattr(features.net, "patch_embed", None), "patch_size", 1)  # networks of timm
         patches = patch if isinstance(patch, tuple | list) else (patch, patch)
         # Nothing would be left of a photo smaller than a patch; the network raises an error for it.
-        height, width = (side // p * p or side for side, p in zip(photo.shape[1:], patches, strict=True))
-    else:
-        height, width = features.size
-        scale = max(height / photo.shape[1], width / photo.shape[2])
-        size = (max(height, round(photo.shape[1] * scale)), max(width, round(photo.shape[2] * scale)))
-        photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
+        return crop(photo, *(side // p * p or side for side, p in zip(sides, patches, strict=True)))
+    height, width = features.size
+    scale = max(height / sides[0], width / sides[1])
+    size = max(height, round(sides[0] * scale)), max(width, round(sides[1] * scale))
+    photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
     return crop(photo, height, width)
 
 
@@ -159,15 +160,15 @@ def typical_places(logits: Tensor, photo: int, most: int) -> list[list[Place]]:
     """Return the separate places of a photo with the largest logits [K, h, w], for each cluster."""
     height, width = logits.shape[1:]
     apart = max(1, min(height, width) // SHARE)
-    own = logits.argmax(dim=0)
-    found: list[list[Place]] = [[] for _ in logits]
-    for k, places in enumerate(found):
-        left = logits[k].where(own == k, -inf)
-        while len(places) < most and left.max() > -inf:
-            i, j = divmod(int(left.argmax()), width)
-            places.append(Place(float(left[i, j]), photo, (i + 0.5) / height, (j + 0.5) / width))
-            left[max(0, i - apart + 1) : i + apart, max(0, j - apart + 1) : j + apart] = -inf
-    return found
+    cluster = logits.argmax(dim=0)
+    places: list[list[Place]] = [[] for _ in logits]
+    for k, places_of_cluster in enumerate(places):
+        candidates = logits[k].where(cluster == k, -inf)
+        while len(places_of_cluster) < most and (logit := float(candidates.max())) > -inf:
+            i, j = divmod(int(candidates.argmax()), width)
+            places_of_cluster.append(Place(logit, photo, (i + 0.5) / height, (j + 0.5) / width))
+            candidates[max(0, i - apart + 1) : i + apart, max(0, j - apart + 1) : j + apart] = -inf
+    return places
 
 
 def patch(photo: Tensor, place: Place) -> Tensor:

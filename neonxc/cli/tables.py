@@ -40,7 +40,7 @@ TERMS = 5000
 """Terms of texts at most, the most frequent ones."""
 HELD_OUT = 0.2
 ENOUGH = 50
-"""Rows from which on some are held out."""
+"""Rows from which on some are held out, and texts from which on terms of a single text are left out."""
 SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".sql": "sql", ".py": "python", ".json": "json"}
 
 
@@ -75,10 +75,8 @@ def table_attributions(
             choice.frame.to_csv(folder / files[-2])
             choice.plot().savefig(folder / files[-1], dpi=200)
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
-    lines = [
-        [str(label), str(size), "\n".join(summary.reasons(label, 4))]
-        for label, size in zip(summary.classes, summary.sizes, strict=True)
-    ]
+    sizes = zip(summary.classes, summary.sizes, strict=True)
+    lines = [[str(label), str(size), "\n".join(summary.reasons(label, 4))] for label, size in sizes]
     return Result(clusters.what, header, Path(out), lines, files)
 
 
@@ -106,9 +104,9 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     fitted, names = _fitted(model)
     table = read_table(file, needed=names)
     points = table if names is None else table[names]
-    network = isinstance(fitted, NeuralizedClustering)
-    new = clusters_of(fitted, points) if network else {"cluster": fitted.predict(points)}
-    for name, values in new.items():
+    is_network = isinstance(fitted, NeuralizedClustering)
+    columns = clusters_of(fitted, points) if is_network else {"cluster": fitted.predict(points)}
+    for name, values in columns.items():
         table[unused(name, "_", table.__contains__)] = values
     return table
 
@@ -165,8 +163,8 @@ def photo_report(
     names = names_of(photos)
     x = torch.cat([preprocessed(photos[row][1], features) for row in range(len(photos))])
     model = kmeans(features.points(x).cpu().numpy(), clusters, "photos" if whole else "locations")
-    of = names[0] if len(names) == 1 else f"{len(names)} photos"
-    title = f"{clusters} {'clusters of' if whole else 'kinds of places in'} {of}"
+    source = names[0] if len(names) == 1 else f"{len(names)} photos"
+    title = f"{clusters} {'clusters of' if whole else 'kinds of places in'} {source}"
     return explain(model, x, features, row_names=names, title=title, fast=fast, progress=True)
 
 
@@ -188,9 +186,9 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
         from neonxc.models import SentenceEncoder  # depends on this package
 
         features = SentenceEncoder.from_pretrained(encoder)
-        embedded = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
-        return explain(embedded, texts, features, title=title, fast=fast, progress=True)
-    least = 2 if len(texts) >= 50 else 1
+        model = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
+        return explain(model, texts, features, title=title, fast=fast, progress=True)
+    least = 2 if len(texts) >= ENOUGH else 1
     vectorizer = TfidfVectorizer(
         max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True
     )
@@ -198,8 +196,8 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
         counts = vectorizer.fit_transform(texts)
     except ValueError as error:
         raise ValueError(f"{file} has no terms besides English stop words: {error}") from None
-    model = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
-    return explain(model, texts, title=title, fast=fast, progress=True)
+    pipeline = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
+    return explain(pipeline, texts, title=title, fast=fast, progress=True)
 
 
 def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None = None) -> Rules:
@@ -213,22 +211,20 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     from neonxc.trees.rules import with_noise  # depends on this package
 
     table, labels = prepared.frame, clusters.labels
-    seen, held_out = clusters.clustered, clusters.clustered[:0]
-    noise = np.flatnonzero(~are_labels(labels))
-    apart = noise[:0]
-    _, sizes = np.unique(labels[seen], return_counts=True)
-    if len(seen) >= ENOUGH and sizes.min() > 1 and HELD_OUT * len(seen) >= len(sizes):
-        parts = train_test_split(seen, test_size=HELD_OUT, stratify=labels[seen], random_state=0)
-        seen, held_out = map(np.sort, parts)
-        apart = noise[:: round(1 / HELD_OUT)]
+    fitted, noise = clusters.clustered, np.flatnonzero(~are_labels(labels))
+    held_out = noise[:0]
+    _, sizes = np.unique(labels[fitted], return_counts=True)
+    if len(fitted) >= ENOUGH and sizes.min() > 1 and HELD_OUT * len(fitted) >= len(sizes):
+        parts = train_test_split(fitted, test_size=HELD_OUT, stratify=labels[fitted], random_state=0)
+        fitted = np.sort(parts[0])
+        held_out = np.union1d(parts[1], noise[:: round(1 / HELD_OUT)])
     if clusters.given:
         explainer: Any = CART(n_clusters=clusters.k, max_leaves=leaves or 2 * clusters.k)
-        explainer.fit(table.iloc[seen], labels=labels[seen])
+        explainer.fit(table.iloc[fitted], labels=labels[fitted])
     else:
         explainer = ExShallow(n_clusters=clusters.k, reference=clusters.model, max_leaves=leaves)
-        explainer.fit(table.iloc[seen])
-    rules = with_noise(explainer.tree_, table.iloc[np.setdiff1d(noise, apart)]).rules()
-    held_out = np.union1d(held_out, apart)
+        explainer.fit(table.iloc[fitted])
+    rules = with_noise(explainer.tree_, table.iloc[np.setdiff1d(noise, held_out)]).rules()
     return rules.measure(table.iloc[held_out], labels[held_out]) if len(held_out) else rules
 
 

@@ -148,7 +148,7 @@ def choose_k(
     for k in progress_bar(numbers, desc="numbers of clusters"):
         model = KMeans(k, n_init=10, random_state=random_state).fit(points)
         unfitted = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
-        halves = refits(unfitted, lambda rows: Table(X).take(rows).data, np.arange(len(points)), k)
+        halves = refits(unfitted, lambda rows: table.take(rows).for_sklearn, np.arange(len(points)), k)
         reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)
         centers = model.cluster_centers_ if preprocessing is None else None
         tree = ExShallow(n_clusters=k, reference=reference).fit(X, centers=centers)
@@ -208,12 +208,16 @@ def refits(model: Any, select: Callable[[np.ndarray], Any], index: np.ndarray, n
     """
     for seed in range(REFITS):
         rows = np.sort(np.random.default_rng(seed).permutation(index)[: max(n_clusters, len(index) // 2)])
-        copy = clone(model)
-        copy.set_params(**{name: seed for name in copy.get_params() if name.split("__")[-1] == "random_state"})
+        copy = clone(model).set_params(**dict.fromkeys(seed_names(model), seed))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as convergence warnings
             labels = np.asarray(copy.fit_predict(select(rows)))
         yield rows, labels
+
+
+def seed_names(model: Any) -> list[str]:
+    """Names of the parameters of an estimator, and of its steps, that hold seeds."""
+    return [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
 
 
 def rand_indices(labels: np.ndarray, refits: Iterable[Refit]) -> list[float]:

@@ -240,4 +240,4 @@ def _flipping_steps(values: Tensor, x: Tensor, groups: Tensor, ends: np.ndarray,
         )
     ranking = values.argsort(dim=1, descending=order == "most", stable=True)
     steps = torch.as_tensor(np.arange(len(ends) - 1).repeat(np.diff(ends)), device=x.device)
-    return torch.empty_like(ranking).scatter_(1, ranking, steps.expand_as(ranking))
+    return steps[ranking.argsort(1)]  # of each group's rank

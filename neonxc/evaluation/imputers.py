@@ -61,21 +61,20 @@ class DataImputer(Imputer):
     def __init__(self, X: Any, name: str = "X", **options: Any) -> None:
         self._table, self._options = Table.read(X, name=name), options
         self._last: tuple[Inputs, Imputer] | None = None
-        if not (is_texts(self._table) or self._table.is_mixed):  # else the network knows how to read them
+        self._is_numeric = not (is_texts(self._table) or self._table.is_mixed)
+        if self._is_numeric:  # else the network knows how to read them
             _ = self._table.numbers
 
     @property
     def data(self) -> Tensor:
         """The data [n, ...]."""
-        tensor: Tensor = self._table.tensor
-        return tensor
+        return self._table.tensor
 
     def read_by(self, inputs: Inputs) -> Imputer:
         """Return the imputer of the data as a network reads them."""
         if self._last is None or self._last[0] is not inputs:
-            x, table = inputs.dense(self._table).tensor, self._table
-            same = not (is_texts(table) or table.is_mixed) and x.shape == self.data.shape
-            same = same and torch.equal(x.to(self.data), self.data)
+            x = inputs.dense(self._table).tensor
+            same = self._is_numeric and torch.equal(x.to(self.data), self.data)
             self._last = inputs, self if same else type(self)(x, **self._options)
         return self._last[1]
 
@@ -269,15 +268,14 @@ class KDEImputer(DataImputer):
 
     def start(self, x: Tensor) -> Filling:
         """Start with inputs [B, ...] that have the same number of features as the data."""
-        if x[0].numel() != self.points.shape[1]:
-            raise ValueError(
-                f"the inputs have {x[0].numel()} features, the data of the KDEImputer has {self.points.shape[1]}"
-            )
+        features, expected = x[0].numel(), self.points.shape[1]
+        if features != expected:
+            raise ValueError(f"the inputs have {features} features, the data of the KDEImputer has {expected}")
         return _Conditional(self, x.flatten(1))
 
     def points_at_once(self) -> int:
         """Maximum number of inputs per call of `start`: each needs a distance to every point of the data."""
-        return at_once(2 * self.points.element_size() * len(self.points), self.points.device)
+        return at_once(2 * self.data.element_size() * len(self.data), self.data.device)
 
 
 class _Conditional(Filling):
@@ -288,20 +286,20 @@ class _Conditional(Filling):
         self.center, self.scale, self.points = (t.to(x) for t in (density.center, density.scale, density.points))
         self.z, self.squares = (x - self.center) / self.scale, self.points.square()
         self.known = torch.zeros_like(x, dtype=torch.bool)
-        self.far = x.new_zeros(len(x), len(self.points))
+        self.distances = x.new_zeros(len(x), len(self.points))
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Draw a point of the data and noise for each step and repeat."""
         filled = self.x.new_empty(len(known), repeats, *self.x.shape)
-        for step, now in enumerate(known):
+        for draws, now in zip(filled, known, strict=True):
             change = now.to(self.z) - self.known.to(self.z)  # only features that become known or missing count
             z, self.known = self.z * change, now
-            self.far += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
-            weights = (self.far.clamp_(min=0) / (-2 * self.bandwidth**2)).softmax(1)
-            drawn = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
-            noise = filled[step].normal_(generator=generator)
-            drawn_rows = (self.points[drawn] + self.bandwidth * noise) * self.scale + self.center
-            filled[step] = torch.where(now, self.x, drawn_rows)
+            self.distances += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
+            weights = (self.distances.clamp_(min=0) / (-2 * self.bandwidth**2)).softmax(1)
+            rows = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
+            noise = draws.normal_(generator=generator)
+            values = (self.points[rows] + self.bandwidth * noise) * self.scale + self.center
+            draws[:] = torch.where(now, self.x, values)
         return filled
 
 
@@ -342,11 +340,11 @@ def best_bandwidth(points: Tensor) -> float:
     if len(points) > LARGEST:
         order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
         points = points[order[:LARGEST].to(points.device)]
-    d, points = points.shape[1], points.double()
-    far = torch.cdist(points, points).square().fill_diagonal_(torch.inf)
+    points = points.double()
+    distances = torch.cdist(points, points).square().fill_diagonal_(torch.inf)
 
     def likelihood(log_h: float) -> float:
-        return float((far / (-2 * math.exp(2 * log_h))).logsumexp(1).mean()) - d * log_h
+        return float((distances / (-2 * math.exp(2 * log_h))).logsumexp(1).mean()) - points.shape[1] * log_h
 
     grid = np.arange(28) * 0.25 + math.log(0.01)  # 0.01 ... about 9 standard deviations
     best = max(grid, key=likelihood)

@@ -35,7 +35,7 @@ def neon_with(
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
         explainer = NEON(net, composite, beta=beta, head_rule=head_rule, **options)
-        return explainer.attribute(x, target=net.classes_[target.cpu().numpy()])
+        return explainer.attribute(x, net.classes_[target.cpu().numpy()])
 
     return method
 
@@ -99,12 +99,12 @@ def shapley_sampling(
             torch.manual_seed(seed)
             # captum needs contiguous masks
             mask = None if groups is None else groups.contiguous().view(1, *x.shape[1:])
-            found = ShapleyValueSampling(net).attribute(
+            values = ShapleyValueSampling(net).attribute(
                 x, baselines=_baselines(baseline, x), target=target, n_samples=samples, feature_mask=mask
             )
             if mask is not None:  # every feature of a group has the value of the whole group
-                found = found / torch.bincount(mask.flatten())[mask]
-            return found.to(x)
+                values = values / torch.bincount(mask.flatten())[mask]
+            return values.to(x)
 
     return method
 
@@ -138,16 +138,15 @@ def pda(
 
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
         numbers = torch.arange(x[0].numel(), device=x.device) if groups is None else groups.flatten().to(x.device)
-        units, place, sizes = numbers.unique(return_inverse=True, return_counts=True)
+        units, unit, sizes = numbers.unique(return_inverse=True, return_counts=True)
         units = torch.cat([units, units.new_tensor([-1])])  # in the last step no feature is missing
 
-        def known(rows: slice, some: Tensor) -> Tensor:
-            return (numbers != units[some, None])[:, None].expand(-1, len(x[rows]), -1)
+        def known(rows: slice, steps: Tensor) -> Tensor:
+            return (numbers != units[steps, None])[:, None].expand(-1, len(x[rows]), -1)
 
-        given = imputer or ZeroImputer()
-        hits, logits = asked_again(net, x, target, known, len(units), given, repeats, seed)
-        found = (logits if measure == "logit" else hits).to(x)
-        return ((found[:, -1:] - found[:, :-1]) / sizes)[:, place].view_as(x)
+        hits, logits = asked_again(net, x, target, known, len(units), imputer or ZeroImputer(), repeats, seed)
+        decision = (logits if measure == "logit" else hits).to(x)
+        return ((decision[:, -1:] - decision[:, :-1]) / sizes)[:, unit].view_as(x)
 
     return method
 

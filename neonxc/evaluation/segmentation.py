@@ -95,32 +95,32 @@ def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
     stacks, segments = _per_image(heatmaps, "heatmaps"), _per_image(masks, "masks")
     if len(stacks) != len(segments):
         raise ValueError(f"heatmaps are of {len(stacks)} images, masks of {len(segments)}")
-    cosines = [_cosines(stack, mask, n) for n, (stack, mask) in enumerate(zip(stacks, segments, strict=True))]
-    pairs = [_matching(table) for table in cosines]
-    scores = np.array([table[tuple(found.T)].mean() for table, found in zip(cosines, pairs, strict=True)])
+    cosines = [*map(_cosines, stacks, segments, range(len(stacks)))]
+    pairs = [*map(_matching, cosines)]
+    scores = np.array([table[tuple(matched.T)].mean() for table, matched in zip(cosines, pairs, strict=True)])
     return SegmentationMatch(*mean_error(scores), scores, pairs, cosines)
 
 
 def _per_image(value: Any, name: str) -> list[Tensor]:
     """Return one [n, H, W] per image from a tensor, an array or a list; a list of [H, W] is one image."""
-    listed = isinstance(value, (list, tuple))
-    parts = [torch.as_tensor(part) for part in (value if listed else [value])]
-    if listed and len({part.shape for part in parts}) == 1 and parts[0].ndim == 2:
-        parts = [torch.stack(parts)]
-    elif not listed and parts[0].ndim == 4:
-        parts = list(parts[0])
-    shapes = [list(part.shape) for part in parts]
-    if not parts or any(len(shape) != 3 or 0 in shape for shape in shapes):
-        got = shapes if listed else list(np.shape(value))
+    if isinstance(value, (list, tuple)):
+        stacks = [*map(torch.as_tensor, value)]
+        got = [list(stack.shape) for stack in stacks]
+        if len({stack.shape for stack in stacks}) == 1 and stacks[0].ndim == 2:
+            stacks = [torch.stack(stacks)]
+    else:
+        stack = torch.as_tensor(value)
+        got, stacks = [*stack.shape], [*stack] if stack.ndim == 4 else [stack]
+    if not stacks or any(stack.ndim != 3 or not stack.numel() for stack in stacks):
         raise ValueError(f"{name} needs shape [n, H, W] of one image, [N, n, H, W], or a list of those; got {got}")
-    return parts
+    return stacks
 
 
 def _cosines(heatmaps: Tensor, masks: Tensor, image: int) -> np.ndarray:
     """Return the cosines [K, M] of one image."""
     if heatmaps.shape[1:] != masks.shape[1:]:
-        sizes = [" x ".join(map(str, stack.shape[1:])) for stack in (heatmaps, masks)]
-        raise ValueError(f"heatmaps of image {image} have {sizes[0]} pixels, its masks {sizes[1]}")
+        size, other = (" x ".join(map(str, stack.shape[1:])) for stack in (heatmaps, masks))
+        raise ValueError(f"heatmaps of image {image} have {size} pixels, its masks {other}")
     check_finite(heatmaps, name="heatmaps")
     check_finite(masks, name="masks")
     if masks.amin() < 0:
@@ -141,6 +141,6 @@ def _unit(stack: Tensor) -> Tensor:
 
 def _matching(table: np.ndarray) -> np.ndarray:
     """Return the pairs [min(K, M), 2] with the largest sum of cosines; columns of NaN are left out."""
-    there = np.flatnonzero(~np.isnan(table[0]))
-    rows, columns = linear_sum_assignment(table[:, there], maximize=True)
-    return np.stack([rows, there[columns]], axis=1)
+    filled = np.flatnonzero(~np.isnan(table[0]))
+    rows, columns = linear_sum_assignment(table[:, filled], maximize=True)
+    return np.column_stack([rows, filled[columns]])

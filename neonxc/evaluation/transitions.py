@@ -22,6 +22,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import NOISE, as_array, label_array
 from neonxc.data.table import Table
+from neonxc.evaluation.choice import seed_names
 
 HALF, PART = 0.5, 0.25  # the thresholds of MONIC, tau and tau_split
 ADVICE = (
@@ -191,7 +192,7 @@ def _seeds(model: Any) -> list[str] | None:
     """Names of the parameters that hold seeds; None if the model can't be fitted again."""
     if not hasattr(model, "fit") or not hasattr(model, "get_params") or getattr(model, "_given", False):
         return None  # a tree of given labels would be one of k-means
-    return [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
+    return seed_names(model)
 
 
 def _indices(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
@@ -199,39 +200,41 @@ def _indices(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     return float(adjusted_rand_score(*codes)), float(adjusted_mutual_info_score(*codes))
 
 
+def _without_noise(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(index=NOISE, columns=NOISE, errors="ignore")
+
+
 def _matched(table: pd.DataFrame) -> tuple[dict[Any, Any], pd.Series]:
     """The matched cluster of b of clusters of a, and their Jaccard indices; noise is matched with nothing."""
-    counts = table.drop(index=NOISE, columns=NOISE, errors="ignore")
-    sizes, others = table.sum(axis=1)[counts.index].to_numpy(), table.sum()[counts.columns].to_numpy()
-    jaccard = counts.to_numpy() / (sizes[:, None] + others - counts.to_numpy())
-    rows, columns = linear_sum_assignment(-jaccard)
-    pairs = {counts.index[i]: counts.columns[j] for i, j in zip(rows, columns, strict=True) if jaccard[i, j] > 0}
-    return pairs, pd.Series(jaccard[rows, columns], counts.index[rows]).reindex(counts.index, fill_value=0.0)
+    union = table.rsub(table.sum(axis=1), axis=0) + table.sum()
+    jaccard = _without_noise(table / union)
+    rows, columns = linear_sum_assignment(jaccard, maximize=True)
+    matched = pd.Series(jaccard.to_numpy()[rows, columns], jaccard.index[rows])
+    pairs = zip(matched.index, jaccard.columns[columns], matched, strict=True)
+    return {a: b for a, b, index in pairs if index > 0}, matched.reindex(jaccard.index, fill_value=0.0)
 
 
 def _clusters(table: pd.DataFrame) -> pd.DataFrame:
     """The kinds of all clusters; see the notes of :func:`compare_clusterings`."""
-    pairs, jaccard = _matched(table)
-    counts = table.drop(index=NOISE, columns=NOISE, errors="ignore")
-    of_a = counts.div(table.sum(axis=1)[counts.index], axis=0)  # shares of the clusters of a
-    of_b = counts.div(table.sum()[counts.columns], axis=1)
+    matches, jaccard = _matched(table)
+    of_a = _without_noise(table.div(table.sum(axis=1), axis=0))  # shares of the clusters of a
+    of_b = _without_noise(table / table.sum())
     split = ((of_a >= PART) & (of_b >= HALF)).T
     merged = (of_b >= PART) & (of_a >= HALF)
     rows, related = [], set()
-    for cluster in counts.index:
-        parts, match = [*split.index[split[cluster]]], pairs.get(cluster)
-        into = of_a.loc[cluster].idxmax()
+    for cluster, shares in of_a.iterrows():
+        parts, match, largest = [*split.index[split[cluster]]], matches.get(cluster), shares.idxmax()
         if len(parts) > 1:
             kind, partners = "split", parts
-        elif of_a.at[cluster, into] >= HALF and (match != into or merged[into].sum() > 1):
-            kind, partners = "merged", [into]
+        elif shares[largest] >= HALF and (match != largest or merged[largest].sum() > 1):
+            kind, partners = "merged", [largest]
         elif jaccard[cluster] >= HALF:
             kind, partners = "kept", [match]
         else:
-            kind, partners = "died", [into]
+            kind, partners = "died", [largest]
         related.update(partners if kind != "died" else [])
         rows.append(("a", cluster, int(table.loc[cluster].sum()), kind, partners, jaccard[cluster]))
-    for cluster in counts.columns.difference([*related], sort=False):
-        rows.append(("b", cluster, int(table[cluster].sum()), "born", [counts[cluster].idxmax()], np.nan))
+    for cluster in of_b.columns.difference([*related], sort=False):
+        rows.append(("b", cluster, int(table[cluster].sum()), "born", [of_b[cluster].idxmax()], np.nan))
     columns = ["model", "cluster", "rows", "kind", "partners", "jaccard"]
     return pd.DataFrame(rows, columns=columns).set_index(["model", "cluster"]).assign(refits=np.nan)
