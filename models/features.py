@@ -14,8 +14,6 @@ from neonxc.common.warnings import warn
 
 from .layers import Pool, arrange, check_pool, find_module, layer_output, unwrap, vision_settings
 
-__all__ = ["FeatureExtractor"]
-
 
 class FeatureExtractor(nn.Module):
     """Extract the output of one layer of a network. The layers after it are not computed.
@@ -98,7 +96,7 @@ class FeatureExtractor(nn.Module):
         if getattr(net, "main_input_name", None) == "pixel_values":
             tokens, size = vision_settings(net, layer, tokens, size)
         if processor is not None and mean is None and std is None:
-            mean, std = tuple(processor.image_mean), tuple(processor.image_std)
+            mean, std = processor.image_mean, processor.image_std
         mean, std = (None if values is None else tuple(map(float, values)) for values in (mean, std))
         check_pool(pool, tokens)
         if len(mean or ()) != len(std or ()) or not all(value > 0 for value in std or ()):
@@ -145,7 +143,7 @@ class FeatureExtractor(nn.Module):
             If the network does not call the layer.
         """
         _check_images(images)
-        if self.size is not None and tuple(images.shape[2:]) != tuple(self.size):
+        if self.size is not None and images.shape[2:] != tuple(self.size):
             raise ValueError(
                 f"{type(self.net).__name__} takes images of {self.size[0]} x {self.size[1]} pixels; got "
                 f"{images.shape[2]} x {images.shape[3]} (load_image(path, size) sets the shorter side; crop the "

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-__all__ = ["load_image", "to_tensor"]
-
 LONGEST = 8  # times the shorter side that a resized image may be long
 
 

@@ -24,8 +24,8 @@ class _LayerReached(Exception):
 def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
     """Unwrap `DataParallel` and `DistributedDataParallel`, and remove ``module.`` from the layer's name."""
     inner = unwrapped(net)
-    if inner is not net and f"{layer}.".startswith("module.") and not hasattr(inner, "module"):
-        layer = layer[len("module.") :]
+    if inner is not net and not hasattr(inner, "module"):
+        layer = f"{layer}.".removeprefix("module.").removesuffix(".")
     return inner, layer
 
 
@@ -123,8 +123,8 @@ def vision_settings(
     if not isinstance(side, int):
         return tokens, size
     if tokens is None:
-        one = next(net.parameters())
-        output = layer_output(net, layer, one.new_zeros(1, net.config.num_channels, side, side))
+        weight = next(net.parameters())
+        output = layer_output(net, layer, weight.new_zeros(1, net.config.num_channels, side, side))
         tokens = prefix_tokens(output.shape) if isinstance(output, Tensor) else None
     fixed = "interpolate_pos_encoding" in signature(net.forward).parameters
     return tokens, size or ((side, side) if fixed else None)

@@ -14,8 +14,6 @@ from ..features import FeatureExtractor
 from ..layers import Pool
 from .network import Network, Weights, from_file, with_weights
 
-__all__ = ["EfficientNetLite0", "efficientnet_lite0", "vgg_small"]
-
 # One line per stage: number of blocks, kernel size, stride of the first block, expansion, channels.
 _STAGES = (
     (1, 3, 1, 1, 16),
@@ -288,8 +286,8 @@ def vgg_small_embedding(in_channels: int) -> nn.Sequential:
 
 
 def _block(inputs: int, outputs: int) -> nn.Module:
-    parts: list[nn.Module] = []
+    layers: list[nn.Module] = []
     for channels in (inputs, outputs):
         convolution = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)  # batch normalization adds a bias
-        parts += [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
-    return nn.Sequential(*parts, nn.MaxPool2d(2))
+        layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.MaxPool2d(2))

@@ -43,6 +43,18 @@ def _load(name: str, weights: Weights) -> nn.Module:
     return with_weights(weights, create, pretrained)
 
 
+_POOLINGS = {  # numbers of the layers at the end of a VGG's blocks
+    "vgg11": (2, 5, 10, 15, 20),
+    "vgg13": (4, 9, 14, 19, 24),
+    "vgg16": (4, 9, 16, 23, 30),
+    "vgg19": (4, 9, 18, 27, 36),
+    "vgg11_bn": (3, 7, 14, 21, 28),
+    "vgg13_bn": (6, 13, 20, 27, 34),
+    "vgg16_bn": (6, 13, 23, 33, 43),
+    "vgg19_bn": (6, 13, 26, 39, 52),
+}
+
+
 def _network(name: str, layer: str, numbers: Iterable[int], default: int, first: int = 0) -> Network:
     """Describe a network whose blocks, counted from `first`, are the layers of these numbers."""
     layers = {block: f"{layer}{number}" for block, number in enumerate(numbers, first)}
@@ -53,14 +65,7 @@ NETWORKS = {
     network.name: network
     for network in (
         LITE0,
-        _network("vgg11", "features.", (2, 5, 10, 15, 20), default=5, first=1),  # the max-poolings
-        _network("vgg13", "features.", (4, 9, 14, 19, 24), default=5, first=1),
-        _network("vgg16", "features.", (4, 9, 16, 23, 30), default=5, first=1),
-        _network("vgg19", "features.", (4, 9, 18, 27, 36), default=5, first=1),
-        _network("vgg11_bn", "features.", (3, 7, 14, 21, 28), default=5, first=1),
-        _network("vgg13_bn", "features.", (6, 13, 20, 27, 34), default=5, first=1),
-        _network("vgg16_bn", "features.", (6, 13, 23, 33, 43), default=5, first=1),
-        _network("vgg19_bn", "features.", (6, 13, 26, 39, 52), default=5, first=1),
+        *(_network(name, "features.", numbers, default=5, first=1) for name, numbers in _POOLINGS.items()),
         _network("resnet18", "layer", range(1, 5), default=4, first=1),
         _network("resnet50", "layer", range(1, 5), default=4, first=1),
         _network("alexnet", "features.", (1, 4, 7, 9, 11), default=5, first=1),  # the ReLUs of the convolutions

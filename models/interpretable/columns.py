@@ -33,15 +33,14 @@ class Coding(NamedTuple):
 
     def codes(self, column: pd.Series) -> np.ndarray:
         """Codes of a column, [n]; -1 for unknown values."""
-        places, found = pd.factorize(column)
+        positions, distinct = pd.factorize(column)
         if self.edges is None:
-            known = {value: code for code, value in enumerate(self.values)}
-            codes: Any = [known.get(level(value), -1) for value in found]
+            size, known = len(self.values), {value: code for code, value in enumerate(self.values)}
+            codes: Any = [known.get(level(value), -1) for value in distinct]
         else:
-            codes = np.searchsorted(self.edges, np.asarray(found, np.float64))
-        last = len(self.values if self.edges is None else self.edges) + (self.edges is not None)
-        # The place of a missing value is -1
-        return np.append(codes, last if self.missing else -1).astype(np.int64)[places]
+            size, codes = len(self.edges) + 1, np.searchsorted(self.edges, np.asarray(distinct, np.float64))
+        # The position of a missing value is -1
+        return np.append(codes, size if self.missing else -1).astype(np.int64)[positions]
 
 
 def fit_coding(
@@ -71,20 +70,20 @@ def fit_coding(
     if dtype.kind in "mM":
         raise ValueError(f"column {name!r} holds dates or durations; convert it to numbers, such as days")
     present = column.dropna()
-    edges, gaps, whole = None, [], False
+    edges, ends, gaps, whole = None, [], [], False
     if dtype.kind not in "fiu":
-        different = present.unique()
-        if plain_only and not all(isinstance(plain(value), PLAIN) for value in different):
-            kind = type(different[0]).__name__
+        categories = present.unique()
+        if plain_only and not all(isinstance(plain(value), PLAIN) for value in categories):
+            kind = type(categories[0]).__name__
             raise ValueError(f"column {name!r} holds objects of type {kind}; convert them by astype(str)")
-        values = sorted({*map(level, different)}, key=lambda level: (isinstance(level, str), level))
+        values = sorted({*map(level, categories)}, key=lambda level: (isinstance(level, str), level))
         if getattr(dtype, "ordered", False):
-            values = [one for one in map(level, dtype.categories) if one in values]
+            values.sort(key=[*map(level, dtype.categories)].index)
     else:
         numbers, counts = np.unique(present.to_numpy(getattr(dtype, "numpy_dtype", None)), return_counts=True)
         if not np.isfinite(numbers).all():
             raise ValueError(f"column {name!r} has a value that is not finite")
-        values, whole = numbers.tolist(), bool((numbers % 1 == 0).all())
+        values = numbers.tolist()
         if not isinstance(n_bins, int | np.integer):
             edges = [float(edge) for edge in n_bins]
         elif len(numbers) > n_bins:
@@ -92,10 +91,11 @@ def fit_coding(
             last = {int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, int(n_bins))}
             gaps = [(float(values[i]), float(values[i]), float(values[i + 1])) for i in sorted(last)]
             edges = [edge for edge, *_ in gaps]
-    missing, values = len(present) < len(column), values if edges is None else []
-    said = Column(position, name, whole=edges is not None and whole, gaps=tuple(gaps))
-    conditions = [Condition(said, (pair,)) for pair in pairwise([-inf, *edges, inf] if edges is not None else [])]
-    conditions += [Condition(said, values=(value,)) for value in [*values, *[None] * missing]]
+        if edges is not None:
+            values, ends, whole = [], [-inf, *edges, inf], bool((numbers % 1 == 0).all())
+    described, missing = Column(position, name, whole=whole, gaps=tuple(gaps)), len(present) < len(column)
+    conditions = [Condition(described, (pair,)) for pair in pairwise(ends)]
+    conditions += [Condition(described, values=(value,)) for value in [*values, *[None] * missing]]
     return Coding(edges, values, missing), conditions
 
 
@@ -123,10 +123,10 @@ def column_positions(table: Table, given: Any, argument: str) -> list[int]:
             known = "names" if table.names else "X has no names"
             needed = f"columns of X ({known}, or numbers below {table.width})"
             raise ValueError(f"{argument} needs {needed}, got {column!r}")
-    found = [keys.index(column) % table.width for column in given]
-    if not found or len(set(found)) < len(found):
+    positions = [keys.index(column) % table.width for column in given]
+    if not positions or len(set(positions)) < len(positions):
         raise ValueError(f"{argument} needs one or more distinct columns, got {given!r}")
-    return found
+    return positions
 
 
 def level(value: Any) -> Any:
@@ -177,14 +177,14 @@ def find_interest(table: Table, foi: Any, n_bins: Any) -> tuple[Interest, np.nda
         is neither a number of bins nor their increasing edges.
     """
     edges = np.atleast_1d(np.asarray(n_bins, dtype=float))
-    if not edges.size or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+    if not (edges.size and np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
         raise ValueError(f"foi_bins needs a number of bins or their increasing inner edges, got {n_bins!r}")
     if foi is None:
         return Interest([], [], np.zeros((1, 0), np.int64), ["any value"]), np.zeros(len(table), np.int64)
-    one = isinstance(foi, str | Integral) and not isinstance(foi, bool)
+    single = isinstance(foi, str | Integral) and not isinstance(foi, bool)
     several = isinstance(foi, list | tuple) or (np.ndim(foi) == 1 and all(isinstance(item, str) for item in foi))
     columns = []
-    if one or (several and len(foi) != len(table)):
+    if single or (several and len(foi) != len(table)):
         columns = column_positions(table, foi, "foi")
         given = [series_of(table, column) for column in columns]
     else:
@@ -196,7 +196,7 @@ def find_interest(table: Table, foi: Any, n_bins: Any) -> tuple[Interest, np.nda
     codes = [coding.codes(column) for coding, column in zip(codings, given, strict=True)]
     occurring, positions = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)
     values = [" and ".join(str(of[code]) for of, code in zip(conditions, row, strict=True)) for row in occurring]
-    return Interest(columns, [*codings], occurring, values), positions.reshape(-1).astype(np.int64)
+    return Interest(columns, [*codings], occurring, values), positions.reshape(-1)
 
 
 def _given(foi: Any, n: int) -> pd.Series:

@@ -63,7 +63,6 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         array or tensor [N]
             A tensor if X is one, otherwise an array.
         """
-        check_is_fitted(self, "labels_")
         table = self._read(X)
         _, nearest = self._metric.points(table).nearest(self._centers)
         return table.labels(nearest)
@@ -81,10 +80,9 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         -------
         float
         """
-        check_is_fitted(self, "labels_")
         far, _ = self._metric.points(self._read(X)).nearest(self._centers)
-        objective = getattr(self, "objective", "kcenter")
-        return -total(objective, far.double().square() if objective == "kmeans" else far.double())
+        far, objective = far.double(), getattr(self, "objective", "kcenter")
+        return -total(objective, far.square() if objective == "kmeans" else far)
 
     def __sklearn_tags__(self) -> Any:
         """Declare the accepted inputs to scikit-learn."""
@@ -95,6 +93,8 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
 
     @reads_tables
     def _read(self, X: Any, reset: bool = False) -> Table:
+        if not reset:
+            check_is_fitted(self, "labels_")
         return Table.of_estimator(
             self, X, reset, ensure_all_finite="allow-nan" if self.metric == "gower" else True
         )
@@ -131,11 +131,11 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
 
     def _publish(self, table: Table, labels: Tensor, centers: Tensor, indices: np.ndarray | None) -> None:
         """Set the attributes of a clustering with encoded centers, and with their rows of X if they are points."""
-        self.classes_, self.labels_ = np.arange(len(centers)), table.labels(labels)
-        self._centers = centers
-        if indices is not None:
-            self.center_indices_ = indices
-        self.cluster_centers_ = table.labels(centers) if indices is None else table.take(indices).data
+        self.classes_, self.labels_, self._centers = np.arange(len(centers)), table.labels(labels), centers
+        if indices is None:
+            self.cluster_centers_ = table.labels(centers)
+        else:
+            self.center_indices_, self.cluster_centers_ = indices, table.take(indices).data
 
 
 class KCenter(CenterClusterer):

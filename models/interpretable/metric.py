@@ -49,11 +49,11 @@ class EncodedPoints:
 
     def nearest(self, centers: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Distance to the nearest of the centers, or of those `allowed` [n, K], and its index, [n] each."""
-        found = []
-        for part in blocks(len(self), 16 * len(centers), self.rows.device):
-            far = self.between(self.rows[part], centers.to(self.rows))
-            found.append((far if allowed is None else far.masked_fill(~allowed[part], inf)).min(1))
-        far, nearest = map(torch.cat, zip(*found, strict=True))
+        least = []
+        for block in blocks(len(self), 16 * len(centers), self.rows.device):
+            far = self.between(self.rows[block], centers.to(self.rows))
+            least.append((far if allowed is None else far.masked_fill(~allowed[block], inf)).min(1))
+        far, nearest = map(torch.cat, zip(*least, strict=True))
         return far, nearest
 
     def outermost(self) -> int:
@@ -68,8 +68,8 @@ class EncodedPoints:
     def sort_key(self) -> Tensor:
         """A number for each point, [n], that defines an order: a random projection, or the sum of distances."""
         if self.in_matrix:
-            parts = blocks(len(self), 16 * len(self), self.rows.device)
-            return torch.cat([self.between(self.rows[part], self.rows).sum(1) for part in parts])
+            rows = (self.rows[block] for block in blocks(len(self), 16 * len(self), self.rows.device))
+            return torch.cat([self.between(block, self.rows).sum(1) for block in rows])
         weights = torch.randn(self.rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         return (self.rows.nan_to_num(nan=-1.5).double() * weights.to(self.rows.device)).sum(1)
 
@@ -103,7 +103,7 @@ class Metric:
             rows = torch.nn.functional.normalize(rows, eps=torch.finfo(rows.dtype).tiny)
             # Rows of zeros get a value of 1 in an additional column, which makes their distance to all others 1
             rows = torch.cat([rows, ~rows.any(1, keepdim=True)], dim=1)
-            return EncodedPoints(rows, lambda one, two: _norm(one, two).square() / 2)
+            return EncodedPoints(rows, lambda rows, others: _norm(rows, others).square() / 2)
         if self.name in NORMS:
             check_range(rows, (torch.finfo(rows.dtype).max / (8 * rows.shape[1])) ** 0.5, names=table.names)
             return EncodedPoints(rows, partial(_norm, p=NORMS[self.name]))
@@ -139,13 +139,13 @@ def fit_metric(table: Table, name: Any, params: dict[str, Any] | None, left_out:
     if name == "gower":
         frame = table.frame()
         codings = [
-            None if frame.dtypes.iloc[j].kind in "fiu" else fit_coding(frame.iloc[:, j], len(frame))[0]
-            for j in range(len(columns))
+            None if column.dtype.kind in "fiu" else fit_coding(column, len(frame))[0]
+            for _, column in frame.items()
         ]
         fitted = pd.DataFrame(_columns(frame, codings).T)
-        spreads = zip(codings, fitted.max() - fitted.min(), strict=True)
-        scale = [float(spread) if coding is None and spread > 0 else 1.0 for coding, spread in spreads]
-        return Metric(name, params, columns, scale, codings)
+        spreads = fitted.max() - fitted.min()
+        scale = spreads.where(pd.Series(codings).isna() & (spreads > 0), 1.0)
+        return Metric(name, params, columns, scale.tolist(), codings)
     if table.names and (texts := [*table.data.select_dtypes(exclude=["number", "bool"])]):
         raise ValueError(f'X has columns that are not numeric: {texts}; encode them, or use metric="gower"')
     if name in ("seuclidean", "mahalanobis"):  # otherwise scikit-learn would estimate V or VI in every call
@@ -182,10 +182,10 @@ def _by_sklearn(metric: Any, params: dict[str, Any], rows: Tensor, others: Tenso
     """Distances by a metric of scikit-learn, on the CPU."""
     if not len(rows):
         return rows.new_empty(0, len(others))
-    one, two = rows.cpu().numpy(), others.cpu().numpy()
+    arrays = [points.cpu().numpy() for points in (rows, others)]
     if metric in PAIRWISE_BOOLEAN_FUNCTIONS:
-        one, two = one != 0, two != 0
-    return torch.from_numpy(np.asarray(pairwise_distances(one, two, metric=metric, **params))).to(rows)
+        arrays = [array != 0 for array in arrays]
+    return torch.from_numpy(np.asarray(pairwise_distances(*arrays, metric=metric, **params))).to(rows)
 
 
 def _gower(gaps: bool, rows: Tensor, others: Tensor) -> Tensor:

@@ -101,12 +101,12 @@ def patterns(
         items += [conditions[code] for code in frequent]
         masks.append(codes[:, None] == frequent)
     has = np.concatenate(masks, axis=1)
-    found = [
+    rules = [
         (label, tuple(items[item] for item in pattern))
         for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns"))
         for pattern in _choose(has, positions == position, min_support, max_length)
     ]
-    return counted(found, table, labels, table.width if table.names is None else None)
+    return counted(rules, table, labels, table.width if table.names is None else None)
 
 
 def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[tuple[int, ...]]:
@@ -133,7 +133,7 @@ def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length:
         else:
             chosen.append(pattern)
             covered |= met
-    general = [one for one in chosen if not any(set(other) < set(one) for other in chosen)]
+    general = [pattern for pattern in chosen if not any(set(other) < set(pattern) for other in chosen)]
     return sorted(general, key=lambda pattern: (-members[:, pattern].all(1).sum(), pattern))
 
 
@@ -153,10 +153,10 @@ def frequent(members: np.ndarray, min_support: float, max_length: int) -> Iterat
     def extended(pattern: tuple[int, ...], rows: np.ndarray, items: np.ndarray) -> Iterator[Any]:
         """Extend a pattern by `items`, which come after its own; `rows` are the points that have it."""
         counts = rows.sum(0)
-        kept = np.flatnonzero(counts / len(members) >= min_support)  # no other item is in a longer pattern
-        rows, items = rows[:, kept], items[kept]
-        for at, (item, count) in enumerate(zip(items.tolist(), counts[kept].tolist(), strict=True)):
-            longer = (*pattern, item)
+        usual = np.flatnonzero(counts / len(members) >= min_support)  # no other item is in a longer pattern
+        rows, items = rows[:, usual], items[usual]
+        for at, count in enumerate(counts[usual].tolist()):
+            longer = (*pattern, int(items[at]))
             yield longer, count
             if len(longer) < max_length:
                 yield from extended(longer, rows[rows[:, at], at + 1 :], items[at + 1 :])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,12 +49,12 @@ class InterpretableProblem:
 
     def center(self, mask: Tensor) -> tuple[Tensor, int]:
         """Best center [1, m] of some points, and the index of the point that it is; for means, of any."""
-        own = mask.nonzero()[:, 0]
-        points = self.points.take(own)
+        members = mask.nonzero()[:, 0]
+        points = self.points.take(members)
         if self.objective == "kmeans":
-            return points.rows.mean(0, keepdim=True), int(own[0])
-        found = one_center(points) if self.objective == "kcenter" else medoid(points)
-        return points.rows[[found]], int(own[found])
+            return points.rows.mean(0, keepdim=True), int(members[0])
+        center = one_center(points) if self.objective == "kcenter" else medoid(points)
+        return points.rows[[center]], int(members[center])
 
     def centers(self, labels: Tensor) -> tuple[Tensor, list[int]]:
         """Best centers of the clusters 0, 1, ..., as encoded rows [K, m] and as indices of points."""
@@ -111,17 +112,17 @@ def medoid(points: EncodedPoints) -> int:
     The result is exact up to 2000 points. In larger sets, the 20 points with the smallest sums of distances to a
     sample of 200 points are tried. The sample is spread evenly over the distances from a central point.
     """
-    every = torch.arange(len(points), device=points.rows.device)
+
+    def summed(sample: Tensor) -> Tensor:  # one by one, as a column of distances may be long
+        distances: Any = sum(map(points.distances_to, sample.tolist()))
+        return distances
+
+    candidates = torch.arange(len(points), device=points.rows.device)
     if len(points) > EXACT:
-        spread, distances, none = (
-            slice(None, None, -(-len(points) // SAMPLE)),
-            points.distances_to,
-            torch.zeros(()),
-        )
-        central = int(sum(map(distances, every[spread].tolist()), none).argmin())
-        sample = distances(central).argsort()[spread]
-        every = sum(map(distances, sample.tolist()), none).argsort()[:CANDIDATES]
-    return int(every[points.distances_to(every).sum(0).argmin()])
+        spread = slice(None, None, -(-len(points) // SAMPLE))
+        central = int(summed(candidates[spread]).argmin())
+        candidates = summed(points.distances_to(central).argsort()[spread]).argsort()[:CANDIDATES]
+    return int(candidates[points.distances_to(candidates).sum(0).argmin()])
 
 
 def scores(counts: np.ndarray) -> np.ndarray:
@@ -159,11 +160,11 @@ def allot(most: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
     best after adding it. This is D'Hondt's method for seats in a parliament. It gives every cluster at least its
     proportional share rounded down, so only the remaining points are assigned one by one.
     """
-    own = np.asarray(most, dtype=np.int64)
-    given = n * own // own.sum()
-    for _ in range(n - int(given.sum())):
-        given[int(np.argmax(own / (own + given + 1)))] += 1
-    return given
+    majority = np.asarray(most, dtype=np.int64)
+    others = n * majority // majority.sum()
+    for _ in range(n - int(others.sum())):
+        others[np.argmax(majority / (majority + others + 1))] += 1
+    return others
 
 
 def beta_max(frequencies: Sequence[int] | np.ndarray, k: int) -> float:
@@ -182,5 +183,5 @@ def beta_max(frequencies: Sequence[int] | np.ndarray, k: int) -> float:
     top = np.sort(np.asarray(frequencies, dtype=np.int64))[::-1]
     if len(top) <= k:
         return 1.0
-    own = top[:k]
-    return float((own / (own + allot(own, int(top[k:].sum())))).min())
+    majority = top[:k]
+    return float((majority / (majority + allot(majority, int(top[k:].sum())))).min())

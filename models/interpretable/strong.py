@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 
 from .kcenter import CenterClusterer
 from .problem import beta_max
@@ -133,7 +132,6 @@ class StronglyInterpretable(CenterClusterer):
         array or tensor [N]
             A tensor if X is one, otherwise an array.
         """
-        check_is_fitted(self, "labels_")
         table = self._read(X)
         points, codes = self._metric.points(table), self._interest.read(table, foi)
         allowed = None

@@ -38,7 +38,7 @@ def farthest_first(
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
     """
     far = points.distances_to(first)
-    cover = Cover([first], torch.zeros(len(points), dtype=torch.int64, device=far.device), far)
+    cover = Cover([first], far.new_zeros(len(far), dtype=torch.int64), far)
     yield cover
     for position in range(1, k):
         if not cover.radius > 0:
@@ -76,12 +76,12 @@ def best_cover(points: EncodedPoints, codes: Tensor, k: int, starts: Starts) -> 
     a value's traversal never grows with its number of centers, it is optimal to give the next center to the value
     with the largest radius.
     """
-    rows = [(codes == value).nonzero()[:, 0] for value in range(int(codes.amax()) + 1)]
-    parts = [points.take(own) for own in rows]
+    groups = [(codes == value).nonzero()[:, 0] for value in range(int(codes.amax()) + 1)]
+    points_of = [points.take(rows) for rows in groups]
     runs = []
-    for firsts in zip(*map(starts.first_centers, parts), strict=True):
-        traversals = [farthest_first(part, k, first) for part, first in zip(parts, firsts, strict=True)]
-        covers = [next(traversal) for traversal in traversals]
+    for firsts in zip(*map(starts.first_centers, points_of), strict=True):
+        traversals = [farthest_first(group, k, first) for group, first in zip(points_of, firsts, strict=True)]
+        covers = [*map(next, traversals)]
         for _ in range(k - len(covers)):
             worst = max(range(len(covers)), key=lambda value: covers[value].radius)
             if not covers[worst].radius > 0:
@@ -91,7 +91,7 @@ def best_cover(points: EncodedPoints, codes: Tensor, k: int, starts: Starts) -> 
     covers = min(runs, key=lambda covers: max(cover.radius for cover in covers))
     centers: list[int] = []
     labels, distances = torch.empty_like(codes), covers[0].distances.new_empty(len(codes))
-    for own, cover in zip(rows, covers, strict=True):
-        labels[own], distances[own] = cover.labels + len(centers), cover.distances
-        centers += own[cover.centers].tolist()
+    for rows, cover in zip(groups, covers, strict=True):
+        labels[rows], distances[rows] = cover.labels + len(centers), cover.distances
+        centers += rows[cover.centers].tolist()
     return Cover(centers, labels, distances)

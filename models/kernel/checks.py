@@ -18,9 +18,8 @@ from neonxc.data.inputs import are_labels, as_labels, label_array
 def check_options(model: Any, labels: bool, group: Any) -> None:
     """Refuse parameters of a KernelKMeans that are invalid, or have no effect with or without given labels."""
     model._validate_params()
-    used = vars(model) | {"group": group}
-    for name in ("group", "batch_size", "weighted"):
-        if model.objective != "lme" and used[name] not in (None, False):
+    for name, value in {"group": group, "batch_size": model.batch_size, "weighted": model.weighted}.items():
+        if model.objective != "lme" and value not in (None, False):
             raise ValueError(f'{name} applies to objective="lme" alone, not to {model.objective!r}')
     if model.batch_size is not None and (group is not None or labels):
         where = "to a group: its fits are" if group is not None else "where labels are given: fits to them are"
@@ -31,27 +30,27 @@ def counted(
     model: Any, x: Tensor, weight: Tensor, labels: Any, ranks: Ranks
 ) -> tuple[Tensor, Tensor, Tensor | None, np.ndarray]:
     """Distinct points that count, their weights and given clusters, and the classes of all ranks."""
-    name, own = ("init", model.init) if labels is None else ("labels", labels)
-    kept, first, classes = weight > 0, None, np.arange(model.n_clusters)
-    if not isinstance(own, str):
+    name, given = ("init", model.init) if labels is None else ("labels", labels)
+    counts, first, classes = weight > 0, None, np.arange(model.n_clusters)
+    if not isinstance(given, str):
         with ranks.agreed():
-            values = label_array(own, name=name)
+            values = label_array(given, name=name)
             if ranks.alone or values.shape != (len(x),) or are_labels(values).any():
-                columns, classes, clustered = as_labels(values, len(x), x.device, name=name)
-                kept = kept & clustered
-                found = classes[columns[kept].cpu().numpy()]
+                positions, classes, clustered = as_labels(values, len(x), x.device, name=name)
+                counts = counts & clustered
+                values = classes[positions[counts].cpu().numpy()]
             else:  # only other ranks have points in clusters
-                kept, found = torch.zeros_like(kept), values[:0]
-        classes = common_classes(found, ranks, name=name)
+                counts, values = torch.zeros_like(counts), values[:0]
+        classes = common_classes(values, ranks, name=name)
         if not len(classes):
             raise ValueError(f"{name} has no point that counts in a cluster")
         if name == "init" and len(classes) != model.n_clusters:
             raise ValueError(f"init has {len(classes)} different labels, n_clusters is {model.n_clusters}")
-        first = torch.from_numpy(np.searchsorted(classes, found)).to(x.device)
-    k, n = len(classes), int(ranks.sum(kept.sum()))
+        first = torch.from_numpy(np.searchsorted(classes, values)).to(x.device)
+    k, n = len(classes), int(ranks.sum(counts.sum()))
     if n < k:
         raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
-    points, mass, first = merged(x[kept], weight[kept], first)
+    points, mass, first = merged(x[counts], weight[counts], first)
     distinct = merged(points, mass, None)
     different = len(torch.cat(ranks.gather(distinct[0][:k])).unique(dim=0))
     if different >= k:
@@ -72,11 +71,11 @@ def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> tuple[Tensor, Te
     The points come in the order of a random projection, so that draws do not depend on how often one was given.
     """
     direction = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    group = torch.zeros(len(x), dtype=torch.int64, device=x.device) if labels is None else labels
+    group = x.new_zeros(len(x), dtype=torch.int64) if labels is None else labels
     order = group.argsort(stable=True)
     order = order[(x.double() @ direction.to(x.device))[order].argsort(stable=True)]
     x, group = x[order], group[order]
-    new = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    new = x.new_ones(len(x), dtype=torch.bool)
     new[1:] = (x[1:] != x[:-1]).any(1) | (group[1:] != group[:-1])
     mass = weight.new_zeros(int(new.sum())).index_add_(0, new.cumsum(0) - 1, weight[order])
     return x[new], mass, None if labels is None else group[new]

@@ -124,33 +124,32 @@ def expectation(
 ) -> Statistics:
     """Assign points, unless `labels` are given, and sum the responsibilities of the supports."""
     mass, total = torch.zeros_like(supports.points[..., 0]), torch.zeros_like(supports.points)
-    own, far = torch.zeros(len(x), dtype=torch.int64, device=x.device), x.new_zeros(len(x))
+    assigned, far = x.new_zeros(len(x), dtype=torch.int64) if labels is None else labels, x.new_zeros(len(x))
     for rows in supports.parts(x, clusters=None if labels is None else 1):
         points = x[rows]
         if labels is None and mass.shape[1] == 1:  # the step of k-means
             centers = supports.points[:, 0]
-            least, own[rows] = torch.addmm(centers.square().sum(1), points, centers.T, alpha=-2).min(1)
+            least, assigned[rows] = torch.addmm(centers.square().sum(1), points, centers.T, alpha=-2).min(1)
             far[rows] = (least + points.square().sum(1)).clamp(min=0)
-            hits = x.new_zeros(len(points), len(mass)).scatter_(1, own[rows, None], weight[rows, None])
+            hits = x.new_zeros(len(points), len(mass)).scatter_(1, assigned[rows, None], weight[rows, None])
             mass += hits.sum(0)[:, None]
             total += (hits.T @ points)[:, None]
             continue
         if labels is None:
-            every = supports.logits(points)
-            own[rows] = supports.pooled(every).argmin(1)
-            logits = every[torch.arange(len(points), device=x.device), own[rows]]
+            logits = supports.logits(points)
+            assigned[rows] = supports.pooled(logits).argmin(1)
+            logits = logits.take_along_dim(assigned[rows, None, None], 1)[:, 0]
         else:  # distances to other clusters are not needed
-            own[rows] = labels[rows]
             logits = supports.own_logits(points, labels[rows])
         far[rows] = supports.pooled(logits).to(x)
         shares = supports.shares(logits).to(x) * weight[rows, None]
-        members = by_cluster(own[rows], len(mass))
+        members = by_cluster(assigned[rows], len(mass))
         mass += torch.stack([shares[cluster].sum(0) for cluster in members])
         total += torch.stack([shares[cluster].T @ points[cluster] for cluster in members])
     objective = (far * weight).sum(dtype=torch.float64)
-    sums = ranks.sum(torch.cat([mass.double().flatten(), total.double().flatten(), objective[None]]))
+    sums = ranks.sum(torch.cat([values.double().flatten() for values in (mass, total, objective)]))
     mass, total = sums[: mass.numel()].view_as(mass).to(x), sums[mass.numel() : -1].view_as(total).to(x)
-    return Statistics(mass, total, own, far, float(sums[-1]))
+    return Statistics(mass, total, assigned, far, float(sums[-1]))
 
 
 def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighted: bool, ranks: Ranks) -> Supports:
@@ -171,17 +170,17 @@ def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tens
     No point's distance depends on these supports, so the objective can't rise. The supports of a cluster with
     points stay in it; where weights are fitted, theirs is zero and they stay as they are.
     """
-    k, far = len(alive), statistics.far
+    far = statistics.far
     points, log_weights = supports.points.clone(), supports.log_weights.clone()
-    farthest = greatest(x, far, k, ranks)
+    farthest = greatest(x, far, len(alive), ranks)
     for cluster in (~alive).any(1).nonzero()[:, 0].tolist():
         if not bool(alive[cluster].any()):
             points[cluster] = farthest[cluster % len(farthest)]
             log_weights[cluster] = -math.log(log_weights.shape[1])
             continue
         places = (~alive[cluster] & log_weights[cluster].isfinite()).nonzero()[:, 0]
-        own = statistics.labels == cluster
-        seeds = greatest(x[own], far[own], log_weights.shape[1], ranks)
+        members = statistics.labels == cluster
+        seeds = greatest(x[members], far[members], log_weights.shape[1], ranks)
         points[cluster, places] = seeds[places % len(seeds)]
     return replace(supports, points=points, log_weights=log_weights)
 
@@ -230,15 +229,15 @@ def feature_kmeans(
         norms = squares.sqrt() if spherical else masses.sum(0)
         members = Members(x, labels, mass, gamma, norms, squares / norms.square())
         far = members.far(sums)
-        own = far.gather(1, labels[:, None])[:, 0]
-        history.append(float((own * mass).sum(dtype=torch.float64)))
+        cost = far.gather(1, labels[:, None])[:, 0]
+        history.append(float((cost * mass).sum(dtype=torch.float64)))
         if iteration == max_iter:
             break
         moved = far.argmin(1)
         for cluster in (torch.bincount(moved, minlength=k) == 0).nonzero()[:, 0].tolist():
-            moved[int(own.argmax())] = cluster  # an empty cluster starts again at the worst point
-            own[int(own.argmax())] = -math.inf
-        if bool((moved == labels).all()):
+            worst = cost.argmax()
+            moved[worst], cost[worst] = cluster, -math.inf  # an empty cluster starts again at the worst point
+        if torch.equal(moved, labels):
             break
         labels = moved
     return Fit(members, labels, history[-1], history)

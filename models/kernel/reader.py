@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -13,8 +16,7 @@ from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent
 from neonxc.common.registry import Values, pack_estimator, pack_fields, register, unpack_estimator
 from neonxc.common.warnings import warn
-from neonxc.head import Head, centroid_head
-from neonxc.head.detection import Preprocessing
+from neonxc.head import centroid_head
 from neonxc.network import NeuralizedClustering
 
 from .em import Members
@@ -30,26 +32,24 @@ def _(model: KernelKMeans) -> ClusterModel:
     points, groups, log_weights = inner.flat()
     # not support_vectors_: far from the origin float32 has no digits for them
     centers = (points.double() + model._shift.double()).cpu()
-    groups, log_weights = groups.cpu(), log_weights.double().cpu()
-
-    def head(chain: Preprocessing | None) -> Head:
-        return centroid_head(centers, groups, chain, gamma=model.gamma_, log_weights=log_weights)
-
-    some = torch.randperm(len(centers), generator=torch.Generator().manual_seed(0))[:COMPARED]
+    log_weights = log_weights.double().cpu()
+    head = partial(centroid_head, centers, groups.cpu(), gamma=model.gamma_, log_weights=log_weights)
+    sample = torch.randperm(len(centers), generator=torch.Generator().manual_seed(0))[:COMPARED]
+    network = ClusterModel(head, centers[sample], model.classes_, scale=model.gamma_)
     if model.objective != "feature":
-        return ClusterModel(head, centers[some], model.classes_, scale=model.gamma_)
+        return network
     # the soft minimum leaves out the lengths of the means (Prop. 4): how far do they decide alike?
     assert isinstance(inner, Members)
-    own = inner.distances(points[some.to(points.device)]).argmin(1).cpu()
-    agree = (NeuralizedClustering(head(None)).predict(centers[some]) == own).double()
-    mass = inner.mass.double().cpu()[some]  # a point stands for all that are equal to it
+    labels = inner.distances(points[sample.to(points.device)]).argmin(1).cpu()
+    agree = (NeuralizedClustering(head(None)).predict(centers[sample]) == labels).double()
+    mass = inner.mass.double().cpu()[sample]  # a point stands for all that are equal to it
     fidelity = float(agree @ mass / mass.sum())
     if fidelity < 0.95:
         warn(
             f"the network gives {percent(fidelity)} of the points their cluster: its soft minimum leaves out how "
             'long the means are, which decides here; objective="spherical" has means of one length',
         )
-    return ClusterModel(head, centers[some], model.classes_, fidelity=Fidelity(fidelity), scale=model.gamma_)
+    return replace(network, fidelity=Fidelity(fidelity))
 
 
 FITTED = ("n_features_in_", "feature_names_in_", "objective_", "history_", "classes_", "labels_")

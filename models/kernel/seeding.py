@@ -68,18 +68,18 @@ def _drawn(sample: Sample, chance: Tensor, number: int) -> Tensor:
         return _drawn(sample, sample.weight, number)
     ends = masses.cumsum(0)
     places = torch.rand(number, generator=sample.generator, device=x.device, dtype=torch.float64) * ends[-1]
-    own = torch.searchsorted(ends, places, right=True) == rank
-    inner = places[own] - (ends - masses)[rank]
+    here = torch.searchsorted(ends, places, right=True) == rank
+    inner = places[here] - (ends - masses)[rank]
     points = x.new_zeros(number, x.shape[1])
-    points[own] = x[torch.searchsorted(chance.double().cumsum(0), inner, right=True).clamp(max=len(x) - 1)]
+    points[here] = x[torch.searchsorted(chance.double().cumsum(0), inner, right=True).clamp(max=len(x) - 1)]
     return sample.ranks.sum(points)
 
 
 def _of_ranks(values: Tensor, ranks: Ranks) -> Tensor:
     """The values of all ranks, [ranks, ...]."""
-    every = values.new_zeros(ranks.size, *values.shape)
-    every[ranks.rank] = values
-    return ranks.sum(every)
+    table = values.new_zeros(ranks.size, *values.shape)
+    table[ranks.rank] = values
+    return ranks.sum(table)
 
 
 def seeded(sample: Sample, labels: Tensor, k: int, n_support: int, gamma: float | str) -> Supports:
@@ -89,15 +89,14 @@ def seeded(sample: Sample, labels: Tensor, k: int, n_support: int, gamma: float 
     """
     x, weight, ranks = sample.x, sample.weight, sample.ranks
     far, chance = torch.full_like(weight, torch.inf), weight
-    parts, tiny, own = [], torch.finfo(x.dtype).tiny, sample.own_stream()
+    seeds, tiny, generator = [], torch.finfo(x.dtype).tiny, sample.own_stream()
     for _ in range(n_support):
-        noise = torch.rand(len(x), generator=own, device=x.device, dtype=torch.float64)
+        noise = torch.rand(len(x), generator=generator, device=x.device, dtype=torch.float64)
         noise = -(-noise.clamp(min=1e-300).log()).log()  # Gumbel: the greatest of a cluster is a draw
-        chosen = _greatest(x, chance.clamp(min=tiny).log() + noise.to(x), labels, k, ranks)
-        parts.append(chosen)
-        far = torch.minimum(far, (x - chosen[labels]).square().sum(1))
+        seeds.append(_greatest(x, chance.clamp(min=tiny).log() + noise.to(x), labels, k, ranks))
+        far = torch.minimum(far, (x - seeds[-1][labels]).square().sum(1))
         chance = far * weight
-    start = uniform(torch.stack(parts, dim=1), math.inf)
+    start = uniform(torch.stack(seeds, dim=1), math.inf)
     supports = em(x, start, labels, weight, max_iter=10, ranks=ranks).model
     if isinstance(gamma, str):
         near = supports.pooled(supports.own_logits(x, labels))
@@ -135,8 +134,8 @@ def _greatest(x: Tensor, score: Tensor, labels: Tensor, k: int, ranks: Ranks) ->
     points = x.new_zeros(k, x.shape[1]).index_copy_(0, labels[hits], x[hits])
     if ranks.alone:
         return points
-    every = _of_ranks(torch.cat([most[:, None], points], 1), ranks)
-    return every[every[..., 0].argmax(0), torch.arange(k, device=x.device), 1:]
+    table = _of_ranks(torch.cat([most[:, None], points], 1), ranks)
+    return table[table[..., 0].argmax(0), torch.arange(k, device=x.device), 1:]
 
 
 def best_run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: bool) -> Fit:
@@ -144,8 +143,7 @@ def best_run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: b
 
     `labels` [n] are those to start from, or to keep where `fixed`.
     """
-    x, weight, generator = sample.x, sample.weight, sample.generator
-    gamma = model.gamma
+    x, weight, generator, gamma = sample.x, sample.weight, sample.generator, model.gamma
     if model.objective != "lme":  # for supports the median heuristic follows the start
         points = x[drawn(torch.ones_like(weight), SAMPLE, generator)]
         gamma = median_gamma(squared_distances(points, points)) if gamma == "median" else float(gamma)
@@ -153,16 +151,16 @@ def best_run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: b
     options: dict[str, Any] = {"weighted": model.weighted, "max_iter": model.max_iter, "tol": model.tol}
     runs = []
     for _ in range(model.n_init):
-        some, start = sample, labels
+        drawn_sample, start = sample, labels
         if start is None:
             if size < len(x):
-                some = replace(sample, x=x[drawn(weight, size, generator)], weight=weight.new_ones(size))
-            start = _start(model.init, k, some)
+                drawn_sample = replace(sample, x=x[drawn(weight, size, generator)], weight=weight.new_ones(size))
+            start = _start(model.init, k, drawn_sample)
         if model.objective != "lme":
             max_iter, spherical = 0 if fixed else model.max_iter, model.objective == "spherical"
             runs.append(feature_kmeans(x, start, k, gamma, weight, spherical, max_iter))
             continue
-        supports = seeded(some, start, k, model.n_support, gamma)
+        supports = seeded(drawn_sample, start, k, model.n_support, gamma)
         if model.batch_size is None:
             runs.append(em(x, supports, start if fixed else None, weight, ranks=sample.ranks, **options))
         else:

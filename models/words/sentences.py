@@ -21,7 +21,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
 
 from .transformer import EXTRA, Pooling, longest_text, rebuilt, recipe_of, taken_apart
-from .vectors import padded
+from .vectors import are_word_numbers, padded
 
 WORD = re.compile(r"\w+|[^\w\s]")
 TOKENS = 4096  # of a batch of texts of similar length
@@ -127,15 +127,14 @@ class SentenceEncoder(nn.Module):
         self.pooling = Pooling(pooling) if isinstance(pooling, str) else pooling
         self.max_tokens = max_tokens or longest_text(model, tokenizer)
         self.words: list[str] = []
-        self._word_number: dict[str, int] = {}
-        self._pieces: list[tuple[int, ...]] = []  # the tokens of every entry
-        self._word_of: list[int] = []  # its word; words with and without a space before them are two entries
-        self._entry: dict[tuple[tuple[int, ...], str], int] = {}
-        self._known = padded([()])
-        one = tokenizer("a", return_special_tokens_mask=True)
-        inside = one["special_tokens_mask"].index(0)
-        special = [id for id, flag in zip(one["input_ids"], one["special_tokens_mask"], strict=True) if flag]
-        self._before, self._after = special[:inside], special[inside:]
+        self._position: dict[str, int] = {}  # of every word in `words`
+        # Number of the tokens of a word; those with and without a space before them are two entries
+        self._entries: dict[tuple[tuple[int, ...], str], int] = {}
+        self._table = padded([()])
+        letter = tokenizer("a", return_special_tokens_mask=True)
+        ids, special = letter["input_ids"], letter["special_tokens_mask"]
+        first = special.index(0)
+        self._before, self._after = ids[:first], ids[first + special.count(0) :]
         mask = getattr(tokenizer, "mask_token_id", None)
         self.mask_word = None if mask is None else self._number((mask,), tokenizer.mask_token)
 
@@ -164,10 +163,10 @@ class SentenceEncoder(nn.Module):
         except ImportError as error:
             raise ImportError(EXTRA) from error
         try:
-            own = cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False)
+            modules = cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False)
         except (OSError, ValueError) as error:
             raise FileNotFoundError(f"{name} is neither a folder nor a model that can be loaded") from error
-        if own is not None:
+        if modules is not None:
             try:
                 from sentence_transformers import SentenceTransformer  # optional
             except ImportError as error:
@@ -194,10 +193,7 @@ class SentenceEncoder(nn.Module):
         -------
         list of list of str
         """
-        texts = as_texts(texts)
-        return [
-            [text[slice(*span)] for span in spans] for text, spans in zip(texts, self.spans(texts), strict=True)
-        ]
+        return [[word for _, word, _ in self._read(*text)] for text in self._tokenized(texts)]
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
@@ -210,7 +206,7 @@ class SentenceEncoder(nn.Module):
         -------
         list of list of (int, int)
         """
-        return [[span for _, span in self._read(text, one)] for text, one in self._tokenized(as_texts(texts))]
+        return [[span for *_, span in self._read(*text)] for text in self._tokenized(texts)]
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Convert texts to word numbers, the inputs of the network.
@@ -229,13 +225,13 @@ class SentenceEncoder(nn.Module):
         UserWarning
             Texts have more than `max_tokens` tokens, and are cut off.
         """
-        texts, found, cut = as_texts(texts), [], 0
-        for text, one in self._tokenized(texts):
-            cut += bool(one.overflowing)
-            found.append([self._number(ids, text[slice(*span)]) for ids, span in self._read(text, one)])
+        numbers, cut = [], 0
+        for text, encoding in self._tokenized(texts):
+            cut += bool(encoding.overflowing)
+            numbers.append([self._number(ids, word) for ids, word, _ in self._read(text, encoding)])
         if cut:
-            warn(f"{cut} of {len(texts)} texts have more than {self.max_tokens} tokens, and are cut off there")
-        return padded(found).to(self.device)
+            warn(f"{cut} of {len(numbers)} texts have more than {self.max_tokens} tokens, and are cut off there")
+        return padded(numbers).to(self.device)
 
     @torch.no_grad()
     def points(self, texts: Sequence[str]) -> Tensor:
@@ -265,17 +261,18 @@ class SentenceEncoder(nn.Module):
         ValueError
             The shape is wrong, or a number is not one of this encoder's words.
         """
-        ids, every = self._checked(ids), [*self.batches(ids)]
-        parts = []
-        for some in progress_bar(every, desc="texts", disable=len(every) < 50):
-            tokens = self.tokens(ids[some])
-            parts.append(self.embedding(self.inputs(tokens), tokens.mask))
-        return torch.cat(parts)[torch.cat(every).argsort()]
+        ids, batches = self._checked(ids), [*self.batches(ids)]
+        embeddings = []
+        for batch in progress_bar(batches, desc="texts", disable=len(batches) < 50):
+            tokens = self.tokens(ids[batch])
+            embeddings.append(self.embedding(self.inputs(tokens), tokens.mask))
+        return torch.cat(embeddings)[torch.cat(batches).argsort()]
 
     def inputs(self, tokens: Tensor | Tokens) -> Tensor:
         """Embeddings [N, T, e] of tokens or of their numbers, to which relevance is propagated."""
-        found: Tensor = self.model.get_input_embeddings()(tokens.ids if isinstance(tokens, Tokens) else tokens)
-        return found
+        ids = tokens.ids if isinstance(tokens, Tokens) else tokens
+        embeddings: Tensor = self.model.get_input_embeddings()(ids)
+        return embeddings
 
     def embedding(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """Sentence embeddings [N, d] of token embeddings [N, T, e]; `mask` [N, T] is False for padding."""
@@ -285,12 +282,10 @@ class SentenceEncoder(nn.Module):
 
     def batches(self, ids: Tensor) -> Iterator[Tensor]:
         """Yield positions of texts [N, W] of similar length, which are encoded together."""
-        lengths = self._lengths(self._checked(ids)).cpu()
-        order = lengths.argsort(stable=True)
-        first, ends = 0, (lengths[order] * torch.arange(1, len(order) + 1)).tolist()
-        longest = lengths[order].tolist()
+        sizes, order = self._lengths(self._checked(ids)).cpu().sort(stable=True)
+        first, lengths = 0, sizes.tolist()
         for last in range(1, len(order) + 1):
-            if last == len(order) or ends[last] - first * longest[last] > TOKENS:
+            if last == len(order) or (last + 1 - first) * lengths[last] > TOKENS:
                 yield order[first:last].to(ids.device)
                 first = last
 
@@ -302,66 +297,65 @@ class SentenceEncoder(nn.Module):
 
     def tokens(self, ids: Tensor) -> Tokens:
         """Token numbers of texts [N, W] of word numbers, with special tokens."""
-        n, table = len(ids), self._table(ids.device)
-        pieces = table[ids]
-        word = torch.arange(ids.shape[1], device=ids.device)[:, None].expand(pieces.shape[1:])
-        before, after = (torch.tensor(own, device=ids.device) for own in (self._before, self._after))
-        every = torch.cat([before.long().expand(n, -1), pieces.flatten(1), after.long().expand(n, -1)], 1)
-        word = torch.cat([torch.full_like(before, -1), word.flatten(), torch.full_like(after, -1)]).long()
-        order = (every < 0).long().argsort(dim=1, stable=True)  # tokens first, in their order
-        order = order[:, : min(self.max_tokens, int((every >= 0).sum(1).max()))]
-        found = every.gather(1, order)
-        return Tokens(found.clamp(min=0), found >= 0, word[order].masked_fill(found < 0, -1))
+        pieces = self._pieces(ids.device)[ids]
+        word = torch.arange(ids.shape[1], device=ids.device).repeat_interleave(pieces.shape[2])
+        word = F.pad(word, (len(self._before), len(self._after)), value=-1)
+        before, after = (ids.new_tensor(special).expand(len(ids), -1) for special in (self._before, self._after))
+        tokens = torch.cat([before, pieces.flatten(1), after], 1)
+        order = (tokens < 0).long().argsort(dim=1, stable=True)  # tokens first, in their order
+        order = order[:, : min(self.max_tokens, int((tokens >= 0).sum(1).max()))]
+        tokens = tokens.gather(1, order)
+        return Tokens(tokens.clamp(min=0), tokens >= 0, word[order].masked_fill(tokens < 0, -1))
 
     def word_of(self, ids: Tensor) -> Tensor:
         """Position in `words` of every word number, [N, W]; 0 where a text has ended."""
-        return torch.tensor(self._word_of, device=ids.device)[ids.long().clamp(min=0)]
+        positions = [self._position[word] for _, word in self._entries]
+        return torch.tensor(positions, device=ids.device)[ids.long().clamp(min=0)]
 
     def extra_repr(self) -> str:
         """Describe the options (for ``print``)."""
         return f"units={self.units!r}, normalize={self.normalize}, max_tokens={self.max_tokens}"
 
-    def _tokenized(self, texts: list[str]) -> Iterable[tuple[str, Any]]:
-        found = self.tokenizer(texts, truncation=True, max_length=self.max_tokens, return_special_tokens_mask=True)
-        return zip(texts, found.encodings, strict=True)
+    def _tokenized(self, texts: Iterable[str]) -> Iterable[tuple[str, Any]]:
+        texts, options = as_texts(texts), {"truncation": True, "return_special_tokens_mask": True}
+        return zip(texts, self.tokenizer(texts, max_length=self.max_tokens, **options).encodings, strict=True)
 
-    def _read(self, text: str, encoding: Any) -> Iterator[tuple[tuple[int, ...], tuple[int, int]]]:
-        """Yield the tokens of every word of a text, and its position."""
-        starts, found = [match.start() for match in WORD.finditer(text)], []
+    def _read(self, text: str, encoding: Any) -> Iterator[tuple[tuple[int, ...], str, tuple[int, int]]]:
+        """Yield the tokens of every word of a text, the word as it is written, and its position."""
+        starts, tokens = [match.start() for match in WORD.finditer(text)], []
         for number, (start, stop) in enumerate(encoding.offsets):
             if not encoding.special_tokens_mask[number]:
                 after = len(text) - len(text[start:].lstrip())  # blanks belong to the word after them
                 place = bisect_right(starts, after) if self.units == "words" else number
-                found.append((place, encoding.ids[number], after, start + len(text[start:stop].rstrip())))
-        for _, tokens in groupby(found, lambda token: token[0]):
-            _, ids, begins, ends = zip(*tokens, strict=True)
-            yield ids, (min(begins), max(min(begins), *ends))
+                tokens.append((place, encoding.ids[number], after, start + len(text[start:stop].rstrip())))
+        for _, word in groupby(tokens, lambda token: token[0]):
+            _, ids, begins, ends = zip(*word, strict=True)
+            start, stop = min(begins), max(min(begins), *ends)
+            yield ids, text[start:stop], (start, stop)
 
     def _number(self, ids: tuple[int, ...], text: str) -> int:
         """Number of a word, which is a new one if it has not been met."""
         word = text.strip().lower()
-        if (ids, word) not in self._entry:
-            self._entry[ids, word] = len(self._pieces)
-            self._pieces.append(ids)
-            self._word_of.append(self._word_number.setdefault(word, len(self.words)))
-            self.words += [word] * (len(self.words) < len(self._word_number))
-        return self._entry[ids, word]
+        if word not in self._position:
+            self._position[word] = len(self.words)
+            self.words.append(word)
+        return self._entries.setdefault((ids, word), len(self._entries))
 
-    def _table(self, device: torch.device) -> Tensor:
+    def _pieces(self, device: torch.device) -> Tensor:
         """Tokens of all entries and, last, of a missing word, [V + 1, P], padded by -1."""
-        if len(self._known) <= len(self._pieces) or self._known.device != device:
-            self._known = padded([*self._pieces, ()]).to(device)
-        return self._known
+        if len(self._table) <= len(self._entries) or self._table.device != device:
+            self._table = padded([*(ids for ids, _ in self._entries), ()]).to(device)
+        return self._table
 
     def _lengths(self, ids: Tensor) -> Tensor:
         """Number of tokens of texts [N, W], with special ones, [N]."""
-        lengths = (self._table(ids.device) >= 0).sum(1)
+        lengths = (self._pieces(ids.device) >= 0).sum(1)
         return lengths[ids].sum(1) + len(self._before) + len(self._after)
 
     def _checked(self, ids: Any) -> Tensor:
         """Word numbers as int64."""
-        known = len(self._pieces)
-        if not (isinstance(ids, Tensor) and ids.ndim == 2 and (ids == ids.long().clamp(-1, known - 1)).all()):
+        known = len(self._entries)
+        if not are_word_numbers(ids, known):
             raise ValueError(
                 f"ids needs a tensor [texts, words] of word numbers of this encoder, from -1 to {known - 1}, as "
                 "encode(texts) returns"

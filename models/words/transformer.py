@@ -48,17 +48,17 @@ def taken_apart(model: Any) -> tuple[Any, Any, nn.Module, bool, int]:
     """Transformer, tokenizer, pooling, normalization and longest text of a SentenceTransformer."""
     first, *rest = model.children()
     modes = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
-    names = [type(part).__name__ for part in (first, *rest)]
+    names = [type(module).__name__ for module in (first, *rest)]
     plain = re.fullmatch(r"Transformer Pooling( Dense)*( Normalize)?", " ".join(names))
     mode = getattr(rest[0], "pooling_mode", None) if plain else None
     mode = mode[0] if isinstance(mode, tuple | list) and len(mode) == 1 else mode
-    dense = [part for part in rest if type(part).__name__ == "Dense"]
-    if plain is None or mode not in modes or any(getattr(part, "use_residual", False) for part in dense):
+    dense = [module for module in rest if type(module).__name__ == "Dense"]
+    if plain is None or mode not in modes or any(getattr(module, "use_residual", False) for module in dense):
         raise ValueError(
             "model needs a Transformer, a Pooling of mean, cls or last token, Dense layers and Normalize, and has "
             f"{', '.join(names)}" + (f" with pooling {mode!r}" if plain else "")
         )
-    after = [layer for part in dense for layer in (part.linear, part.activation_function)]
+    after = [layer for module in dense for layer in (module.linear, module.activation_function)]
     length = first.max_seq_length or longest_text(first.auto_model, model.tokenizer)
     return first.auto_model, model.tokenizer, Pooling(modes[mode], *after), names[-1] == "Normalize", length
 

@@ -85,7 +85,7 @@ class WordVectors(nn.Module):
             raise ValueError(f"words needs distinct lower-case words of at least three letters, got {bad[:3]}")
         V, vectors = len(self.words), torch.asarray(vectors, copy=True)
         vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-        weights = torch.asarray([1.0] * V if weights is None else weights, copy=True).to(vectors)
+        weights = torch.asarray(torch.ones(V) if weights is None else weights, copy=True).to(vectors)
         if not vectors.shape[:-1] == weights.shape == (V,):
             raise ValueError(
                 f"{V} words need vectors [{V}, d] and weights [{V}], got {list(vectors.shape)} and "
@@ -230,14 +230,14 @@ class WordVectors(nn.Module):
             If no words are left, or a line does not have d finite numbers.
         """
         check_whole("max_words", max_words, optional=True)
-        out, wanted = stop_word_set(stop_words), None if keep is None else {word.lower() for word in keep}
-        found: dict[str, np.ndarray] = {}
+        excluded, wanted = stop_word_set(stop_words), None if keep is None else {word.lower() for word in keep}
+        vectors: dict[str, np.ndarray] = {}
         d = 0
         unpack: Any = gzip.open if str(path).endswith(".gz") else open
         with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 word, *cells = line.rstrip().split(" ")
-                if word in out or word in found or (wanted is not None and word not in wanted):
+                if word in excluded or word in vectors or (wanted is not None and word not in wanted):
                     continue
                 # A first line of sizes is no word; entries with capital letters never occur as words of a text
                 if word != word.lower() or not WORD.fullmatch(word):
@@ -246,15 +246,15 @@ class WordVectors(nn.Module):
                 if len(cells) > d:  # an entry of several words
                     continue
                 try:
-                    found[word] = np.array(cells, dtype=np.float32).reshape(d)
+                    vectors[word] = np.array(cells, dtype=np.float32).reshape(d)
                 except ValueError as error:
                     raise ValueError(f"{path}, line {number} needs a word and {d} numbers: {error}") from error
-                if len(found) == max_words:
+                if len(vectors) == max_words:
                     break
-        if not found:
+        if not vectors:
             raise ValueError(f"{path} has none of the words to keep")
-        vectors = torch.from_numpy(np.stack([*found.values()]))
-        return cls([*found], F.normalize(vectors) if unit_norm else vectors)
+        table = torch.from_numpy(np.stack([*vectors.values()]))
+        return cls([*vectors], F.normalize(table) if unit_norm else table)
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
@@ -346,9 +346,7 @@ class WordVectors(nn.Module):
             If the shape is wrong, an index is outside the vocabulary or a document has no known word.
         """
         checked = not torch.compiler.is_compiling()  # values can't be checked while the network is exported
-        if checked and not (
-            isinstance(ids, Tensor) and ids.ndim == 2 and (ids == ids.long().clamp(-1, len(self.words) - 1)).all()
-        ):
+        if checked and not are_word_numbers(ids, len(self.words)):
             raise ValueError(
                 "ids needs a tensor [documents, words] of integers from -1 to "
                 f"{len(self.words) - 1}, as encode(texts) returns"
@@ -365,14 +363,14 @@ class WordVectors(nn.Module):
     def encoded(self, texts: Sequence[str], bytes_per_letter: int = 64) -> Iterator[Tensor]:
         """Yield word indices of texts, block by block, padded to the longest text of a block."""
         texts = as_texts(texts)
-        found = [[self._index.get(word, -1) for word in text] for text in tokenize(texts)]
-        for n, row in enumerate(found):
+        ids = [[self._index.get(word, -1) for word in text] for text in tokenize(texts)]
+        for n, row in enumerate(ids):
             if max(row, default=-1) < 0:
                 raise ValueError(
                     f"text {n} has no word of the vocabulary: {texts[n][:50]!r}; covers(texts) finds such texts"
                 )
-        for block in blocks(len(found), bytes_per_letter * max(map(len, texts))):
-            yield padded(found[block]).to(self.vectors.device)
+        for block in blocks(len(ids), bytes_per_letter * max(map(len, texts))):
+            yield padded(ids[block]).to(self.vectors.device)
 
     def shares(self, ids: Tensor) -> Tensor:
         """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""
@@ -390,13 +388,18 @@ def tokenize(texts: Iterable[str]) -> list[list[str]]:
     return [[word.lower() for word in WORD.findall(text)] for text in as_texts(texts)]
 
 
+def are_word_numbers(ids: Any, n: int) -> bool:
+    """Whether a value is a tensor [N, T] of numbers of n words, or -1 for none."""
+    return isinstance(ids, Tensor) and ids.ndim == 2 and bool((ids == ids.long().clamp(-1, n - 1)).all())
+
+
 def padded(rows: Sequence[Sequence[int]]) -> Tensor:
     """Rows of different lengths as one tensor [N, T] of int64, with T >= 1 and -1 after the end of a row."""
     lengths = np.array([*map(len, rows)])
     inside = np.arange(lengths.max(initial=1)) < lengths[:, None]
-    found = np.full(inside.shape, -1)
-    found[inside] = [number for row in rows for number in row]
-    return torch.from_numpy(found)
+    table = np.full(inside.shape, -1)
+    table[inside] = [number for row in rows for number in row]
+    return torch.from_numpy(table)
 
 
 def stop_word_set(stop_words: Any) -> frozenset[str]:
@@ -430,8 +433,8 @@ def positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
     """
     words = counts.sum(axis=0).A1
     contexts = words**SMOOTHING
-    found = counts.tocoo()
-    information = np.log(found.data * contexts.sum() / (words[found.row] * contexts[found.col]))
-    found.data = information.clip(min=0)
-    found.eliminate_zeros()
-    return found.tocsr()
+    pairs = counts.tocoo()
+    information = np.log(pairs.data * contexts.sum() / (words[pairs.row] * contexts[pairs.col]))
+    pairs.data = information.clip(min=0)
+    pairs.eliminate_zeros()
+    return pairs.tocsr()

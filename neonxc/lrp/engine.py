@@ -7,7 +7,6 @@ keep their gradient; the results of all others are held constant, and may serve 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +63,7 @@ class LRP(Attribution):
     def __init__(self, module: nn.Module, composite: Composite | None = None) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"LRP needs an nn.Module, got {type(module).__name__}")
-        if not isinstance(composite, (Composite, type(None))):
+        if not isinstance(composite, Composite | None):
             raise TypeError(f"composite needs a neonxc.lrp.Composite, got {type(composite).__name__}")
         super().__init__(module)
         self.module = module
@@ -104,12 +103,15 @@ class LRP(Attribution):
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target) for x in only(inputs))
         _check_input(inputs, "inputs")
-        parts = []
-        for x, first in chunks(inputs, "LRP"):
-            recording = self._record(x, several=False)
-            wanted = part(target, "target", slice(first, first + len(x)), len(inputs))
-            parts.append(recording.propagate(select(recording.output, wanted)))
-        return torch.cat(parts)
+        size = at_once(network_bytes(inputs), inputs.device)
+        starts = range(0, max(1, len(inputs)), size)
+        relevance = []
+        for start in progress_bar(starts, desc="LRP", disable=len(starts) < 2):
+            rows = slice(start, start + size)
+            recording = self._record(inputs[rows], several=False)
+            targets = part(target, "target", rows, len(inputs))
+            relevance.append(recording.propagate(select(recording.output, targets)))
+        return torch.cat(relevance)
 
     def record(self, x: Tensor, several: bool = True) -> Recording:
         """Run the forward pass once, for any number of backward passes.
@@ -134,17 +136,14 @@ class LRP(Attribution):
         layers = LayerNames(self.composite, module, x.shape[-1] if x.ndim > 2 else None)
         with torch.inference_mode(False), _full_precision(x.device), torch.enable_grad():
             x = x.detach().to(compute_dtype(x.dtype), copy=True)
-            source = torch.where(
-                x.abs() < tiny_value(x.dtype), tiny_value(x.dtype), x
-            )  # relevance of a zero needs a multiplier
+            tiny = tiny_value(x.dtype)
+            source = x.masked_fill(x.abs() < tiny, tiny)  # relevance of a zero needs a multiplier
             leaf = source.detach().requires_grad_()
             before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
             tracer = Tracer(layers, leaf, several)
             with tracer:
                 output = module(leaf)
             output = tracer.finish(output)
-        if not isinstance(output, Tensor):
-            raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
         return Recording(source if tracer.tiny or tracer.shifted else x, output, _room(x, before), leaf, several)
 
 
@@ -242,13 +241,6 @@ def _full_precision(device: torch.device) -> Any:
     return torch.autocast(device.type, enabled=False)
 
 
-def chunks(x: Tensor, what: str) -> Iterator[tuple[Tensor, int]]:
-    """Parts of a batch that fit into memory, each with its first index; long runs show a progress bar."""
-    starts = range(0, max(1, len(x)), size := at_once(network_bytes(x), x.device))
-    for first in progress_bar(starts, desc=what, disable=len(starts) < 2):
-        yield x[first : first + size], first
-
-
 def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Check that a tuple of inputs, as captum passes them, holds a single tensor, and return it."""
     if len(inputs) != 1:
@@ -262,7 +254,7 @@ def select(output: Tensor, target: Any) -> Tensor:
     if target is None:
         if output[0].numel() != 1:
             raise ValueError(f"target is missing: the network's output has shape {list(output.shape)}")
-        return indicator + 1
+        return torch.ones_like(output)
     if output.ndim - 1 != (len(target) if isinstance(target, tuple) else 1):
         raise ValueError(f"target needs {output.ndim - 1} numbers for outputs {list(output.shape)}, got {target}")
     if isinstance(target, tuple):

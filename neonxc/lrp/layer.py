@@ -169,13 +169,6 @@ def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], zero_value: flo
     return result
 
 
-def halve_relevance(y: Tensor) -> Tensor:
-    """Halve the relevance that flows back from a product, so that each of its two factors gets half."""
-    if y.requires_grad:
-        y.register_hook(lambda m: m / 2)
-    return y
-
-
 def tiny_value(dtype: torch.dtype) -> float:
     """A value that replaces zeros which receive relevance, so that multipliers (relevance / value) are finite."""
     return float(torch.finfo(dtype).tiny ** 0.5)

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from traceback import walk_stack
+from types import FrameType
 
 import captum
 import torch
@@ -63,18 +64,16 @@ class LayerNames:
 
     def call_site(self) -> str:
         """The line of user code that called the current operation, and the innermost module, as text."""
-        frame: Any = sys._getframe(1)
         inside = ""
-        while frame is not None:
+        for frame, line in walk_stack(sys._getframe()):
             inside = inside or self._module(frame)
-            file, line = frame.f_code.co_filename, frame.f_lineno
+            file = frame.f_code.co_filename
             if not file.startswith(LIBRARY_FOLDERS):
                 code = linecache.getline(file, line).strip()
                 return f"at {file}:{line} in {frame.f_code.co_name}{inside}: {code}"
-            frame = frame.f_back
         return f"inside torch{inside}"
 
-    def _module(self, frame: Any) -> str:
+    def _module(self, frame: FrameType) -> str:
         module = frame.f_locals.get("self")
         name = self._names.get(id(module))
         return f" (module {name!r}, {type(module).__name__})" if name else ""

@@ -81,8 +81,10 @@ class AlphaBeta:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        part = _contributions(layer, x, y, m, min=0).mul_(self.alpha)
-        return part.sub_(_contributions(layer, x, y, m, max=0), alpha=self.beta) if self.beta else part
+        multiplier = _contributions(layer, x, y, m, min=0).mul_(self.alpha)
+        if not self.beta:
+            return multiplier
+        return multiplier.sub_(_contributions(layer, x, y, m, max=0), alpha=self.beta)
 
 
 def _contributions(layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, **limit: float) -> Tensor:
@@ -179,9 +181,9 @@ class ZBox:
     reaches_zeros: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        low, high = torch.as_tensor(self.low).cpu(), torch.as_tensor(self.high).cpu()
+        low, high = (torch.as_tensor(bound).cpu() for bound in (self.low, self.high))
         try:
-            ordered = bool((low < high).all()) and bool(torch.isfinite(high - low).all())
+            ordered = ((low < high) & (high - low).isfinite()).all()
         except RuntimeError:
             raise ValueError(
                 f"low and high need shapes that broadcast, got {list(low.shape)} and {list(high.shape)}"

@@ -103,8 +103,9 @@ class Tracer(TorchFunctionMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         func, args, kwargs = functional(func, args, kwargs)
-        given, depends, name = tensors((args, kwargs)), requiring_grad((args, kwargs)), function_name(func)
-        gate = next((found for value in given if (found := self.tensors[value].gate)), None)
+        given, name = tensors((args, kwargs)), function_name(func)
+        depends = requiring_grad(given)
+        gate = next(filter(None, (self.tensors[value].gate for value in given)), None)
         if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING:
             return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
         if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
@@ -136,10 +137,9 @@ class Tracer(TorchFunctionMode):
 
     def _takes_gates(self, operation: Operation | None, first: Any) -> bool:
         """Whether an operation uses gates only as factors or divisors of a value that is no gate."""
-        if operation is None or operation.accepts not in ("gates", "factors"):
+        if operation is None:
             return False
-        first_is_gate = isinstance(first, Tensor) and self.tensors[first].gate is not None
-        return operation.accepts == "factors" or not first_is_gate
+        return operation.accepts == "factors" or (operation.accepts == "gates" and not self.tensors[first].gate)
 
     def _in_float32(self, value: Any) -> Any:
         half = isinstance(value, Tensor) and value.dtype in HALF and not self.tensors.depends_on_input(value)
@@ -167,7 +167,7 @@ class Tracer(TorchFunctionMode):
     def as_gate(self, func: Any, args: Any, kwargs: Any, gate: Gate | None = None) -> Any:
         """Compute a value without a rule: detached, and registered as a gate if it depends on the input."""
         result = func(*args, **kwargs)
-        if not (tensors(result) if gate else requiring_grad(result)):
+        if not (gate or requiring_grad(result)):
             return result
         gate = gate or Gate(function_name(func), self.layers.call_site())
         result = tree_map(self._detached, result)
@@ -198,7 +198,7 @@ class Tracer(TorchFunctionMode):
         """Check the network's output, and return its current value."""
         output = self._current_argument(output)
         if not isinstance(output, Tensor):
-            return output
+            raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
         if gate := self.tensors[output].gate:
             raise self.unsupported(gate.name, gate.place)
         if (layer := self.tensors[output].layer) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn.modules.utils import _ntuple
 from torch.utils._pytree import tree_map
 
-from neonxc.lrp.layer import CustomBackward, LinearLayer, RecordedLayer, Scaling, halve_relevance, replace_zeros
+from neonxc.lrp.layer import CustomBackward, LinearLayer, RecordedLayer, Scaling, replace_zeros
 from neonxc.lrp.operations.passing import input_normalization
 from neonxc.lrp.table import arguments, check_eval, function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad, tensors
@@ -23,9 +24,7 @@ _FOLDED = "folded into the linear layer before it; the composite's rule if there
 
 _SCALINGS = "mul multiply __mul__ __rmul__"
 _MATRICES = "matmul __matmul__ __rmatmul__ mm bmm mv dot einsum inner tensordot"
-_NAMES = (  # keywords of operands
-    *("input", "a", "b", "mat2", "batch2", "other", "vec", "vec2", "tensor", "input1", "input2", "weight"),
-)
+_KEYWORDS = "input a b mat2 batch2 other vec vec2 tensor input1 input2 weight"  # of operands
 
 Apply = Callable[..., Tensor]
 Transpose = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -75,10 +74,7 @@ def _layer_with_bias(
     else:
         w, b = constants(input, weight, bias)
         layer = LinearLayer(w, _column(b, weight.ndim - 2), apply, transpose, channels)
-
-        def compute() -> Tensor:
-            return apply(input.detach(), w, b)
-
+        compute = partial(apply, input.detach(), w, b)
         y = linear_output(tracer, weight, layer, input, compute, scale_outputs, outputs)
     if separate_bias is None:
         return y
@@ -87,8 +83,9 @@ def _layer_with_bias(
 
 @operation("linear", _RULE, "gates")
 def _linear(tracer: Tracer, func: Apply, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    operands = input, weight, bias
-    return _layer_with_bias(tracer, func, operands, lambda m, w, x: m @ w, _scale_rows, outputs=-1, channels=-1)
+    return _layer_with_bias(
+        tracer, func, (input, weight, bias), lambda m, w, x: m @ w, _scale_rows, outputs=-1, channels=-1
+    )
 
 
 @operation("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _RULE, "gates")
@@ -96,9 +93,7 @@ def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     options = arguments(func, args, kwargs)
     operands = _, weight, _ = tuple(options.pop(name) for name in ("input", "weight", "bias"))
     n, groups, transposed = weight.ndim - 2, options["groups"], func.__name__.startswith("conv_transpose")
-
-    def apply(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-        return func(x, w, b, **options)
+    apply = partial(func, **options)
 
     def scale_columns(w: Tensor, scale: Tensor) -> Tensor:  # outputs are dimension 1 of each group's weight
         return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
@@ -131,11 +126,7 @@ def _batch_norm(
     check_eval(training or running_mean is None or running_var is None, "BatchNorm")
     owner = running_mean if weight is None else weight
     mean, var, w, b = constants(input, running_mean, running_var, weight, bias)
-    value = input.detach()
-
-    def compute() -> Tensor:
-        return F.batch_norm(value, mean, var, w, b, False, momentum, eps)
-
+    compute = partial(F.batch_norm, input.detach(), mean, var, w, b, False, momentum, eps)
     scale = torch.rsqrt(var + eps) * (1.0 if w is None else w)
     shift = (0.0 if b is None else b) - mean * scale
     n = input.ndim - 2
@@ -181,7 +172,7 @@ def _column(values: Tensor | None, n: int) -> Any:
 
 def _operands(args: Any, kwargs: Any) -> tuple[Any, ...]:
     """Operands by position; keyword operands are removed from `kwargs`."""
-    return (*args, *(kwargs.pop(name) for name in _NAMES if name in kwargs))
+    return (*args, *(kwargs.pop(name) for name in _KEYWORDS.split() if name in kwargs))
 
 
 @operation(
@@ -197,7 +188,9 @@ def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     if len(sources) > 2:
         return tracer.as_gate(func, args, kwargs)
     if len(sources) == 2:
-        return halve_relevance(func(*args, **kwargs))
+        y = func(*args, **kwargs)
+        y.register_hook(lambda m: m / 2)  # each of the two factors gets half of the relevance
+        return y
     table = tracer.tensors  # a weight of the network, or a value that was computed from one
     weight = next((t for t in tensors(args) if table[t].owner and not table.depends_on_input(t)), None)
     if name in _MATRICES.split() and weight is not None:
@@ -216,9 +209,8 @@ def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args
         return func(*tree_map(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
 
     (w,) = constants(x, weight)
-    return linear_output(
-        tracer, weight, LinearLayer(w, 0.0, apply, by_gradient(apply)), x, lambda: apply(x.detach(), w)
-    )
+    layer = LinearLayer(w, 0.0, apply, by_gradient(apply))
+    return linear_output(tracer, weight, layer, x, partial(apply, x.detach(), w))
 
 
 @operation("div divide true_divide __div__ __truediv__", "the divisor is held constant", "gates")
