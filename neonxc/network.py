@@ -220,7 +220,23 @@ class NeuralizedClustering(nn.Module):
 
     @torch.no_grad()
     def decided(self, X: Any, logits: bool = False) -> tuple[Table, np.ndarray, np.ndarray | None]:
-        """Read inputs, and compute the labels [N, ...] of their points and, if asked for, the logits of these."""
+        """Predict labels, and the logits of these.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or tensor [N, d], or what `features` or an encoding takes
+        logits : bool
+            Whether logits are wanted.
+
+        Returns
+        -------
+        table : Table
+            The inputs, as :attr:`inputs` read them.
+        labels : ndarray [N] (or [N, ...] for a feature map)
+            Labels of the points, -1 for noise.
+        logits : ndarray like `labels`, of float64, or None
+            The logits of these labels, which are the largest.
+        """
         table = self.inputs.read(X)
         labels, values = [], []
         for block in self.inputs.blocks(table.tensor):

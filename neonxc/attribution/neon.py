@@ -244,14 +244,10 @@ class NEON(Attribution):
             raise ValueError(
                 "residual needs a network without feature network: there every layer's bias has a share"
             )
-        return self.logits_and_sums(inputs, target, lambda logit, relevance: logit - relevance.sum(1))
-
-    def logits_and_sums(self, inputs: Any, target: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Any:
-        """Compute a function of the targets' logits [n] and relevance [n, d] for every row of a table."""
 
         def of_block(x: Tensor, question: Question) -> Tensor:
             each = answers(self.net.head, x, question, self.stiffness)
-            return torch.cat([function(answer.logit, answer.relevance()) for answer in each])
+            return torch.cat([answer.logit - answer.relevance().sum(1) for answer in each])
 
         table = self.net.inputs.read(inputs)
         return table.restore(self._in_blocks(table, of_block, target))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from neonxc.attribution.neon import NEON
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
+from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering
 
 
@@ -60,7 +60,8 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
     values = as_array(Table.read(relevance, name="relevance").aligned(table.names or net.inputs.names, table).data)
     if values.shape != (len(table.tensor), len(names)):
         raise ValueError(f"relevance needs shape {(len(table.tensor), len(names))}, got {values.shape}")
-    base = as_array(NEON(net).logits_and_sums(table, target, lambda logit, _: logit)) - values.sum(axis=1)
+    answers = net.inputs.answers(table, Question(net.positions(target)))
+    base = torch.cat([answer.logit for answer in answers]).cpu().numpy() - values.sum(axis=1)
     return Explanation(values, base_values=base, data=_data(X, table.tensor), feature_names=names)
 
 
