@@ -64,14 +64,14 @@ def timm_network(name: str, weights: Weights) -> Network:
             constants.HF_HUB_OFFLINE = before
 
     net: Any = with_weights(weights, create, pretrained)
-    blocks = list(getattr(net, "feature_info", []))
-    fine = [number for number, info in enumerate(blocks) if info["reduction"] <= COARSEST]
+    blocks = dict(enumerate(getattr(net, "feature_info", [])))
+    fine = [number for number, info in blocks.items() if info["reduction"] <= COARSEST]
     published, any_size = net.pretrained_cfg, getattr(net, "dynamic_img_size", False)
     return Network(
         name=PREFIX + bare,
         load=lambda _: net,
-        layers={number: info["module"] for number, info in enumerate(blocks)},
-        default=fine[-1] if fine else len(blocks) - 1,
+        layers={number: info["module"] for number, info in blocks.items()},
+        default=max(fine, default=len(blocks) - 1),
         mean=published["mean"],
         std=published["std"],
         size=(224, 224) if any_size else published["input_size"][1:],  # patches of 14, 16 and 32 pixels tile 224

@@ -85,10 +85,10 @@ def fit_coding(
             raise ValueError(f"column {name!r} has a value that is not finite")
         values = numbers.tolist()
         if not isinstance(n_bins, int | np.integer):
-            edges = [float(edge) for edge in n_bins]
+            edges = [*map(float, n_bins)]
         elif len(numbers) > n_bins:
             below = counts.cumsum()[:-1]
-            last = {int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, int(n_bins))}
+            last = {np.abs(below - i * counts.sum() / n_bins).argmin() for i in range(1, n_bins)}
             gaps = [(float(values[i]), float(values[i]), float(values[i + 1])) for i in sorted(last)]
             edges = [edge for edge, *_ in gaps]
         if edges is not None:

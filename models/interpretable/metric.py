@@ -126,7 +126,7 @@ def fit_metric(table: Table, name: Any, params: dict[str, Any] | None, left_out:
         far = table.tensor
         if (
             far.shape[0] != far.shape[1]
-            or bool((far < 0).any() | far.diagonal().any())
+            or ((far < 0).any() | far.diagonal().any())
             or not torch.allclose(far, far.T, rtol=1e-5, atol=1e-8 * float(far.amax()))
         ):
             needed = "a square, symmetric matrix of distances >= 0 with zeros on the diagonal"
@@ -195,6 +195,6 @@ def _gower(gaps: bool, rows: Tensor, others: Tensor) -> Tensor:
     to ranges of 1; codes of different categories differ by at least 1. Two rows without a common column have
     distance 1. `gaps` tells whether values of `rows` are missing (NaN).
     """
-    mean = torch.nanmean if gaps or bool(others.isnan().any()) else torch.mean
+    mean = torch.nanmean if gaps or others.isnan().any() else torch.mean
     far = [mean((rows - other).abs_().clamp_(max=1), 1) for other in others]
     return torch.stack(far, dim=1).nan_to_num_(nan=1.0)

@@ -98,7 +98,7 @@ def one_center(points: EncodedPoints) -> int:
         witnesses.add(witness)
         bound = torch.maximum(bound, points.distances_to(witness))
         candidate = int(bound.argmin())
-        if float(bound[candidate]) >= least:
+        if bound[candidate] >= least:
             break
         radius, witness = (v.item() for v in points.distances_to(candidate).max(0))  # type: ignore[assignment]
         if radius < least:
@@ -162,7 +162,7 @@ def allot(most: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
     """
     majority = np.asarray(most, dtype=np.int64)
     others = n * majority // majority.sum()
-    for _ in range(n - int(others.sum())):
+    for _ in range(n - others.sum()):
         others[np.argmax(majority / (majority + others + 1))] += 1
     return others
 

@@ -28,18 +28,18 @@ def _pack(obj: CenterClusterer) -> Values:
     values = pack_estimator(obj, FITTED)
     centers = obj.cluster_centers_
     if isinstance(centers, pd.DataFrame):
-        values["kinds"] = {name: str(kind) for name, kind in centers.dtypes.items()}
+        values["kinds"] = centers.dtypes.astype(str).to_dict()
         # JSON values; categories of other types become strings
-        centers = {name: [level(value) for value in column] for name, column in centers.items()}
+        centers = {name: [*map(level, column)] for name, column in centers.items()}
     return values | {"centers": centers}
 
 
 def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
     obj = unpack_estimator(cls, values, FITTED)
-    centers = values["centers"]
+    obj.cluster_centers_ = values["centers"]
     if "kinds" in values:
-        centers = pd.DataFrame(centers, index=obj.center_indices_).astype(values["kinds"])
-    obj.cluster_centers_ = centers
+        frame = pd.DataFrame(obj.cluster_centers_, index=obj.center_indices_)
+        obj.cluster_centers_ = frame.astype(values["kinds"])
     return obj
 
 

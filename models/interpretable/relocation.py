@@ -36,7 +36,7 @@ def to_nearest(problem: InterpretableProblem, labels: Tensor, far: Tensor) -> Te
     Values of interest are ignored.
     """
     new = far.argmin(1)
-    return new if int(torch.bincount(new, minlength=far.shape[1]).amin()) > 0 else labels
+    return new if torch.bincount(new, minlength=far.shape[1]).all() else labels
 
 
 def to_nearer(problem: InterpretableProblem, labels: Tensor, far: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def open_clusters(problem: InterpretableProblem, labels: Tensor) -> Tensor:
         may_go = (size > 1)[labels] & (stays[labels] | (majority[labels] != problem.codes))
         cost = own_costs(far, labels).masked_fill(~may_go, 0)
         worst = int(cost.argmax())
-        if not float(cost[worst]) > 0:
+        if not cost[worst] > 0:
             break
         labels = labels.clone()
         labels[worst] = k

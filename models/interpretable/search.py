@@ -179,7 +179,7 @@ def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tenso
     left : ndarray [K]
         Remaining capacities.
     """
-    targets = torch.full((len(far),), -1, dtype=torch.int64, device=far.device)
+    targets = far.new_full((len(far),), -1, dtype=torch.int64)
     left = left.copy()
     waiting = torch.arange(len(far), device=far.device)
     while len(waiting):
@@ -229,7 +229,7 @@ def _split_union(
     union = (labels == cluster) | (labels == other)
     pure = [union & (problem.codes == one) for one in (first, second)]
     rest = (union & ~pure[0] & ~pure[1]).nonzero()[:, 0]
-    quota = int(allot([int(mask.sum()) for mask in pure], len(rest))[0])
+    quota = allot([int(mask.sum()) for mask in pure], len(rest))[0]
     one, two = (_costs(problem, mask, rest) for mask in pure)
     rest = rest[(one - two).argsort(stable=True)]
     labels = torch.where(pure[0], cluster, torch.where(pure[1], other, labels))

@@ -110,7 +110,7 @@ def mini_batch_em(
 
 def drawn(weight: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """Draw indices [size] of points by weight, without replacement if all weights are equal."""
-    if bool((weight == weight[0]).all()):
+    if (weight == weight[0]).all():
         return torch.randperm(len(weight), generator=generator, device=weight.device)[:size]
     return torch.multinomial(weight, size, replacement=True, generator=generator)
 
@@ -161,7 +161,7 @@ def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighte
         of_cluster = mass.double().sum(1, keepdim=True)
         log_weights = torch.where(of_cluster > DEAD, (mass / of_cluster.clamp(min=DEAD)).log(), log_weights)
     supports = replace(supports, points=points, log_weights=log_weights)
-    return supports if bool(alive.all()) else _reseeded(x, supports, statistics, alive, ranks)
+    return supports if alive.all() else _reseeded(x, supports, statistics, alive, ranks)
 
 
 def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tensor, ranks: Ranks) -> Supports:
@@ -174,7 +174,7 @@ def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tens
     points, log_weights = supports.points.clone(), supports.log_weights.clone()
     farthest = greatest(x, far, len(alive), ranks)
     for cluster in (~alive).any(1).nonzero()[:, 0].tolist():
-        if not bool(alive[cluster].any()):
+        if not alive[cluster].any():
             points[cluster] = farthest[cluster % len(farthest)]
             log_weights[cluster] = -math.log(log_weights.shape[1])
             continue

@@ -181,11 +181,11 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             device=x.device.type,
         )
         x = x.to(common_type(len(x), x.dtype, ranks))
-        if not float(ranks.sum(weight.sum())) > 0:
+        if not ranks.sum(weight.sum()) > 0:
             raise ValueError("sample_weight is zero everywhere: some weights have to be > 0")
         points, mass, first, self.classes_ = counted(self, x, weight, labels, ranks)
         total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
-        unit = total / number  # only ratios of weights matter
+        unit = float(total / number)  # only ratios of weights matter
         mass = (mass / unit).to(points)
         # float32 distances are exact near the origin only
         self._shift = ranks.sum(mass @ points) / number.to(points)
@@ -196,8 +196,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         sample = Sample(points, mass, generator, ranks)
         fit = best_run(self, len(self.classes_), sample, first, fixed)
         self._model = fit.model
-        self.objective_ = fit.objective * float(unit)
-        self.history_ = [value * float(unit) for value in fit.history]
+        self.objective_ = fit.objective * unit
+        self.history_ = [value * unit for value in fit.history]
         self._publish(batch.is_tensor)
         with ranks.agreed():
             self.labels_ = batch.labels(self._predict(x))

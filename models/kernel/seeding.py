@@ -64,7 +64,7 @@ def _drawn(sample: Sample, chance: Tensor, number: int) -> Tensor:
     that a place belongs to tells the others which point is there.
     """
     x, rank, masses = sample.x, sample.ranks.rank, _of_ranks(chance.sum(dtype=torch.float64), sample.ranks)
-    if not bool(masses.sum() > 0):
+    if not masses.sum() > 0:
         return _drawn(sample, sample.weight, number)
     ends = masses.cumsum(0)
     places = torch.rand(number, generator=sample.generator, device=x.device, dtype=torch.float64) * ends[-1]

@@ -237,8 +237,8 @@ class SCAN(ClusterMixin, BaseEstimator):
     def _apply(self, X: Any, read: Callable[[Tensor], Tensor]) -> Any:
         check_is_fitted(self)
         weight, batches = self.cluster_head_.weight, read_batches(X, self.batch_size, self.image_shape_)
-        parts = (part for batch in batches for part in batch.split(self.batch_size))
-        result = torch.cat([read(self.embedding_(part.to(weight))) for part in parts])
+        images = (images for batch in batches for images in batch.split(self.batch_size))
+        result = torch.cat([read(self.embedding_(batch.to(weight))) for batch in images])
         if isinstance(X, Tensor):
             return result.to(X.device)
         return result.cpu() if is_loaded(X) else result.cpu().numpy()
@@ -252,7 +252,7 @@ class SCAN(ClusterMixin, BaseEstimator):
         for name in ("learning_rate", "temperature", "entropy_weight"):
             check_number(name, getattr(self, name))
         check_number("self_label_threshold", self.self_label_threshold, most=1)
-        if not self.learning_rate or not self.temperature:
+        if not (self.learning_rate and self.temperature):
             raise ValueError("learning_rate and temperature need a number > 0, got 0")
         if self.pretext not in ("simclr", None):
             raise ValueError(f'pretext needs "simclr" or None, got {self.pretext!r}')

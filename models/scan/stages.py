@@ -54,12 +54,12 @@ def heads_alone(run: Training) -> None:
     spread = spread.clamp(min=1e-6 * spread.max())
     features = (features - mean) / spread
 
-    epochs, rate = run.model.head_epochs, HEADS_FASTER * run.model.learning_rate
+    epochs = run.model.head_epochs
     run.minimize(
         "heads",
         epochs,
         run.heads,
-        rate,
+        HEADS_FASTER * run.model.learning_rate,
         lambda index: pair_loss(run, run.heads, features[run.pairs(index)]),
         HEADS_BATCH,
     )
@@ -165,9 +165,9 @@ def nearest(features: Tensor, k: int) -> Tensor:
     """Indices [n, k] of the k nearest other images by cosine similarity of features [n, d], the nearest first."""
     points = F.normalize(features, dim=1)
     rows = [*blocks(len(points), len(points) * points.element_size(), points.device)]
-    found = []
+    neighbours = []
     for row in progress_bar(rows, desc="SCAN: neighbours"):
         similarity = points[row] @ points.T
         similarity.diagonal(row.start).fill_(-torch.inf)
-        found.append(similarity.topk(k, dim=1).indices)
-    return torch.cat(found)
+        neighbours.append(similarity.topk(k, dim=1).indices)
+    return torch.cat(neighbours)

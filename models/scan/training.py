@@ -84,7 +84,7 @@ class Training(nn.Module):
     @property
     def best(self) -> nn.Linear:
         """The head with the lowest loss."""
-        return self.heads[int(self.losses.argmin())]
+        return self.heads[self.losses.argmin()]
 
     def run(self, stages: Sequence[Callable[[Training], None]]) -> None:
         """Run the stages that have not been completed."""
@@ -170,8 +170,8 @@ class Training(nn.Module):
     def embed(self) -> Tensor:
         """Features [n, d] of all images without augmentation; sets evaluation mode."""
         self.eval()
-        parts = self.images.split(self.model.batch_size)
-        return torch.cat([self.embedding(part.to(self.losses)) for part in parts])
+        batches = self.images.split(self.model.batch_size)
+        return torch.cat([self.embedding(batch.to(self.losses)) for batch in batches])
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if it exists. That of another training is a ValueError."""
@@ -179,19 +179,19 @@ class Training(nn.Module):
         if model.checkpoint is None:
             return
         weights = (model.backbone or nn.Identity()).state_dict()
-        settings = {name: plain_text(value) for name, value in model.get_params(deep=False).items()} | {
+        self.settings = {name: plain_text(value) for name, value in model.get_params(deep=False).items()} | {
             "backbone": f"{type(model.backbone).__name__} {hash_of(weights)}",
             "images": f"{list(self.images.shape)} {hash_of({'images': self.images})}",
         }
-        self.settings = settings
         if not self.path.exists():
             return
         _, plain, tensors = read(self.path, [KIND])
+        saved = plain.pop("settings")
         vars(self).update(plain)
         begun = (self.stage, self.epoch) > (3, 0)  # before self-labeling begins, its settings may change
         changed = [
-            f"{name} was {was} and is now {settings.get(name)}"
-            for name, was in sorted(self.settings.items() - settings.items())
+            f"{name} was {value} and is now {self.settings.get(name)}"
+            for name, value in sorted(saved.items() - self.settings.items())
             if name not in ("device", "checkpoint", "verbose") and (begun or not name.startswith("self_label"))
         ]
         if changed:
@@ -199,7 +199,6 @@ class Training(nn.Module):
                 f"{self.path} is a checkpoint of another training: {'; '.join(changed)}; pass another folder as "
                 "checkpoint, or delete the file"
             )
-        self.settings = settings
         self.moments: dict[int, Any] = defaultdict(dict)
         for name in self.load_state_dict(tensors, strict=False).unexpected_keys:
             number, moment = name.split(".")
@@ -210,7 +209,7 @@ class Training(nn.Module):
         if self.model.checkpoint is None:
             return
         plain = {name: getattr(self, name) for name in ("settings", "seed", "stage", "epoch", "history")}
-        flat = {f"{i}.{name}": tensor for i, some in moments.items() for name, tensor in some.items()}
+        flat = {f"{i}.{name}": tensor for i, state in moments.items() for name, tensor in state.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write(self.path, KIND, plain, self.state_dict() | flat)
 

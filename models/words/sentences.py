@@ -292,8 +292,8 @@ class SentenceEncoder(nn.Module):
     def bytes_per_text(self, ids: Tensor) -> int:
         """Memory that a forward pass under LRP takes for each of some texts [N, W], about."""
         config = self.model.config.get_text_config()
-        most = int(self._lengths(ids.long()).max()) if len(ids) else 1
-        return STATES * 4 * most * int(config.hidden_size) * int(config.num_hidden_layers)
+        longest = self._lengths(ids.long()).max() if len(ids) else 1
+        return int(STATES * 4 * longest * config.hidden_size * config.num_hidden_layers)
 
     def tokens(self, ids: Tensor) -> Tokens:
         """Token numbers of texts [N, W] of word numbers, with special tokens."""

@@ -93,7 +93,7 @@ class WordVectors(nn.Module):
             )
         fine = vectors.isfinite().all(dim=1) & weights.log().isfinite()
         if not fine.all():
-            word = self.words[int(fine.int().argmin())]
+            word = self.words[fine.int().argmin()]
             raise ValueError(f"{word!r} needs a finite vector and a finite, positive weight")
         self.register_buffer("vectors", vectors)
         self.register_buffer("weights", weights)

@@ -250,11 +250,11 @@ def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def select(output: Tensor, target: Any) -> Tensor:
     """Indicator, with the shape of `output`, of the entries that a `target` of captum selects."""
-    indicator = torch.zeros_like(output)
     if target is None:
         if output[0].numel() != 1:
             raise ValueError(f"target is missing: the network's output has shape {list(output.shape)}")
         return torch.ones_like(output)
+    indicator = torch.zeros_like(output)
     if output.ndim - 1 != (len(target) if isinstance(target, tuple) else 1):
         raise ValueError(f"target needs {output.ndim - 1} numbers for outputs {list(output.shape)}, got {target}")
     if isinstance(target, tuple):

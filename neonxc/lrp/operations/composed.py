@@ -149,4 +149,4 @@ def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)
-    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(mask, -math.inf)
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -math.inf)

@@ -148,12 +148,7 @@ def _batch_norm(
 
 def by_gradient(apply: Apply) -> Transpose:
     """Return the transpose of a linear function of x, computed by autograd."""
-
-    def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
-        result: Tensor = torch.func.vjp(lambda x: apply(x, w), x)[1](m)[0]
-        return result
-
-    return transpose
+    return lambda m, w, x: torch.func.vjp(lambda x: apply(x, w), x)[1](m)[0]
 
 
 def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
