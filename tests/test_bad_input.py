@@ -422,6 +422,13 @@ def test_unusable_targets(name, argument):
             NEON(network()).attribute(X, **{argument: value})
 
 
+def test_targets_and_competitors_of_different_lengths():
+    for lengths, message in [((40, 39), "competitor has 39"), ((39, 40), "target has 39"), ((2, 3), "target has 2")]:
+        target, competitor = (np.full(n, label) for label, n in enumerate(lengths))
+        with pytest.raises(ValueError, match=f"{message} entries for 40 inputs"):
+            NEON(network()).attribute(X, target, competitor)
+
+
 @pytest.mark.parametrize("make", [int, torch.tensor, lambda c: np.full(40, c)])
 def test_a_cluster_does_not_compete_with_itself(make):
     with pytest.raises(

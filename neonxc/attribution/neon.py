@@ -423,8 +423,10 @@ class NEON(Attribution):
         if isinstance(target, tuple):
             target, *place = target
         position, rival = self.net.positions(target), self.net.positions(competitor, "competitor")
-        if position is not None and rival is not None and bool((same := torch.as_tensor(position == rival)).any()):
-            label = np.broadcast_to(as_array(target), same.shape)[same.numpy()][0]
+        lengths = {np.shape(labels) for labels in (position, rival)} - {(), (1,)}
+        same = np.asarray(position) == np.asarray(rival) if len(lengths) < 2 else False  # the caller checks lengths
+        if position is not None and np.any(same):
+            label = np.broadcast_to(as_array(target), np.shape(same))[same][0]
             raise ValueError(f"target and competitor are both {label}; a cluster does not compete with itself")
         return Question((position, *place) if place else position, rival)
 

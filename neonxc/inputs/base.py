@@ -208,9 +208,9 @@ class Inputs(nn.Module, ABC):
         return blocks(len(x), network_bytes(x), x.device)
 
     def parts(self, X: Any) -> Iterator[Any]:
-        """Yield checked inputs, block by block."""
+        """Read inputs at once, and yield them block by block."""
         x = self.read(X).tensor
-        yield from (x[block] for block in self.blocks(x))
+        return (x[block] for block in self.blocks(x))
 
     def points(self, X: Any) -> Iterator[Tensor]:
         """Yield the points [n, d] of inputs, block by block."""
