@@ -423,7 +423,8 @@ def test_unusable_targets(name, argument):
 
 
 def test_targets_and_competitors_of_different_lengths():
-    for lengths, message in [((40, 39), "competitor has 39"), ((39, 40), "target has 39"), ((2, 3), "target has 2")]:
+    cases = {(40, 39): "competitor has 39", (39, 40): "target has 39", (2, 3): "target has 2"}
+    for lengths, message in cases.items():
         target, competitor = (np.full(n, label) for label, n in enumerate(lengths))
         with pytest.raises(ValueError, match=f"{message} entries for 40 inputs"):
             NEON(network()).attribute(X, target, competitor)

@@ -424,7 +424,7 @@ class NEON(Attribution):
             target, *place = target
         position, rival = self.net.positions(target), self.net.positions(competitor, "competitor")
         lengths = {np.shape(labels) for labels in (position, rival)} - {(), (1,)}
-        same = np.asarray(position) == np.asarray(rival) if len(lengths) < 2 else False  # the caller checks lengths
+        same = len(lengths) < 2 and np.asarray(position) == np.asarray(rival)  # the caller checks the lengths
         if position is not None and np.any(same):
             label = np.broadcast_to(as_array(target), np.shape(same))[same][0]
             raise ValueError(f"target and competitor are both {label}; a cluster does not compete with itself")
