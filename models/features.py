@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.common.modules import check_evaluating
+from neonxc.common.modules import check_evaluating, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 
-from .layers import Pool, arrange, check_pool, find_module, layer_output, unwrap, vision_settings
+from .layers import Pool, arrange, check_pool, find_module, layer_output, vision_settings
 
 
 class FeatureExtractor(nn.Module):
@@ -91,7 +91,9 @@ class FeatureExtractor(nn.Module):
         processor: Any = None,
     ) -> None:
         super().__init__()
-        net, layer = unwrap(net, layer)
+        wrapper, net = net, unwrapped(net)
+        if net is not wrapper and not hasattr(net, "module"):
+            layer = f"{layer}.".removeprefix("module.").removesuffix(".")
         find_module(net, layer)
         if getattr(net, "main_input_name", None) == "pixel_values":
             tokens, size = vision_settings(net, layer, tokens, size)

@@ -12,21 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import similar
-from neonxc.common.modules import unwrapped
 
 Pool = Literal["avg", "class"] | None
 
 
 class _LayerReached(Exception):
     """Stops the forward pass when the layer has been computed; holds an identifier of the call and the output."""
-
-
-def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
-    """Unwrap `DataParallel` and `DistributedDataParallel`, and remove ``module.`` from the layer's name."""
-    inner = unwrapped(net)
-    if inner is not net and not hasattr(inner, "module"):
-        layer = f"{layer}.".removeprefix("module.").removesuffix(".")
-    return inner, layer
 
 
 def find_module(net: nn.Module, layer: str) -> nn.Module:

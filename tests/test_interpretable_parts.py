@@ -272,7 +272,7 @@ def test_points_are_placed_where_there_is_room():
     far = torch.tensor([[1.0, 5, 9], [2, 3, 9], [0, 9, 9], [4, 5, 6], [torch.inf, torch.inf, torch.inf]])
     welcome = torch.zeros(5, 3, dtype=torch.bool)
     welcome[2, 0] = True
-    targets, left = assign_points(far, welcome, np.array([1.0, 1, np.inf]))
+    targets, left = assign_points(far, welcome, torch.tensor([1.0, 1, torch.inf]))
     assert targets.tolist() == [0, 1, 0, 2, -1]
     assert left.tolist() == [0, 0, np.inf]
 

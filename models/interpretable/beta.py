@@ -166,16 +166,16 @@ class BetaInterpretable(CenterClusterer):
         order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy()))).to(on_device.device)
         points, on_device = points.take(order), on_device[order]
         problem = InterpretableProblem(points, on_device, self.objective, self.n_clusters, float(self.beta))
-        found, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
+        best, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
         # Number the clusters
-        counts = problem.counts(found.labels)
-        _, first = np.unique(found.labels.cpu().numpy(), return_index=True)
-        ranks = np.lexsort((first, -counts.sum(1), counts.argmax(1)))
-        labels = torch.empty_like(found.labels)
-        labels[order] = torch.from_numpy(ranks.argsort()).to(labels.device)[found.labels]
-        counts = counts[ranks]
-        self.majority_, self.interpretabilities_ = counts.argmax(1), scores(counts)
-        self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), found.value
-        indices = None if self.objective == "kmeans" else order.cpu().numpy()[np.array(found.points)[ranks]]
-        self._publish(table, labels, found.rows[ranks.tolist()], indices)
+        counts = problem.counts(best.labels)
+        _, first = np.unique(best.labels.cpu().numpy(), return_index=True)
+        ranks = np.lexsort((first, -counts.sum(1).cpu(), counts.argmax(1).cpu()))
+        labels = torch.empty_like(best.labels)
+        labels[order] = torch.from_numpy(ranks.argsort()).to(labels.device)[best.labels]
+        counts = counts[ranks.tolist()]
+        self.majority_, self.interpretabilities_ = counts.argmax(1).cpu().numpy(), scores(counts).cpu().numpy()
+        self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), best.value
+        indices = None if self.objective == "kmeans" else order.cpu().numpy()[np.array(best.points)[ranks]]
+        self._publish(table, labels, best.rows[ranks.tolist()], indices)
         return self

@@ -89,9 +89,7 @@ class Metric:
         if self.name == "precomputed":
             far = table.tensor
             places = torch.arange(len(far), device=far.device)[:, None]
-            return EncodedPoints(
-                places, lambda rows, to: far.index_select(1, to[:, 0]).index_select(0, rows[:, 0]), in_matrix=True
-            )
+            return EncodedPoints(places, lambda rows, others: far[rows, others[:, 0]], in_matrix=True)
         table = _selected(table, self.columns)
         if self.name == "gower":
             columns = _columns(table.frame(), self.codings) / np.array(self.scale)[:, None]

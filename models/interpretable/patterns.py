@@ -88,7 +88,7 @@ def patterns(
     table.check_filled()
     positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
     positions = np.where(clustered, positions, -1)
-    chosen = list(range(table.width)) if columns is None else column_positions(table, columns, "columns")
+    chosen = range(table.width) if columns is None else column_positions(table, columns, "columns")
     # Values of columns that are frequent in a cluster, and the points that have them, [n, items]
     items, masks, sizes = [], [], np.bincount(positions[clustered])
     for column in chosen:

@@ -41,11 +41,10 @@ class InterpretableProblem:
     n_clusters: int = 1
     beta: float = 0.0
 
-    def counts(self, labels: Tensor) -> np.ndarray:
+    def counts(self, labels: Tensor) -> Tensor:
         """Number of points of each value in each cluster, [K, F]."""
         k, n_values = int(labels.amax()) + 1, int(self.codes.amax()) + 1
-        counts = torch.bincount(labels * n_values + self.codes, minlength=k * n_values)
-        return counts.view(k, n_values).cpu().numpy()
+        return torch.bincount(labels * n_values + self.codes, minlength=k * n_values).view(k, n_values)
 
     def center(self, mask: Tensor) -> tuple[Tensor, int]:
         """Best center [1, m] of some points, and the index of the point that it is; for means, of any."""
@@ -125,9 +124,9 @@ def medoid(points: EncodedPoints) -> int:
     return int(candidates[points.distances_to(candidates).sum(0).argmin()])
 
 
-def scores(counts: np.ndarray) -> np.ndarray:
+def scores(counts: Tensor) -> Tensor:
     """Interpretability of each cluster, [K]: the share of its most frequent value, from counts [K, F]."""
-    return counts.max(1) / counts.sum(1)
+    return counts.amax(1).double() / counts.sum(1)
 
 
 def max_size(m: int, beta: float) -> float:
@@ -143,12 +142,13 @@ def max_size(m: int, beta: float) -> float:
     return size
 
 
-def free_places(counts: np.ndarray, beta: float) -> np.ndarray:
+def free_places(counts: Tensor, beta: float) -> Tensor:
     """Number of points of other values that each cluster can still take, [K]; negative if some have to leave."""
-    return np.array([max_size(m, beta) for m in counts.max(1).tolist()]) - counts.sum(1)
+    sizes = [max_size(m, beta) for m in counts.amax(1).tolist()]
+    return counts.new_tensor(sizes, dtype=torch.float64) - counts.sum(1)
 
 
-def excess(counts: np.ndarray, beta: float) -> int:
+def excess(counts: Tensor, beta: float) -> int:
     """Total number of points that have to leave the clusters of counts [K, F] to reach beta."""
     return int(-free_places(counts, beta).clip(max=0).sum())
 

@@ -51,7 +51,7 @@ def to_nearer(problem: InterpretableProblem, labels: Tensor, far: Tensor) -> Ten
 
 def _counted(problem: InterpretableProblem, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Number of points of each cluster and of its majority value, and this value, [K] each."""
-    counts = torch.from_numpy(problem.counts(labels)).to(labels.device, torch.float64)
+    counts = problem.counts(labels).double()
     return counts.sum(1), counts.amax(1), counts.argmax(1)
 
 
@@ -90,13 +90,13 @@ def _move_round(problem: InterpretableProblem, labels: Tensor, far: Tensor) -> T
     """
     size, most, majority = _counted(problem, labels)
     slack = most - problem.beta * size + 1e-9
-    own, foreign = own_costs(far, labels), majority != problem.codes[:, None]
+    cost, foreign = own_costs(far, labels), majority != problem.codes[:, None]
     leaving = (1 - problem.beta) * (~own_costs(foreign, labels)).double()
     entering = problem.beta * foreign.double()
     free = (leaving <= slack[labels]) & (size[labels] > 1)
-    wanted = (far < own[:, None]) & (entering <= slack) & free[:, None]
+    wanted = (far < cost[:, None]) & (entering <= slack) & free[:, None]
     asking = wanted.any(1).nonzero()[:, 0]
-    asking = asking[own[asking].argsort(descending=True, stable=True)]
+    asking = asking[cost[asking].argsort(descending=True, stable=True)]
     source = labels[asking]
     target = far[asking].masked_fill(~wanted[asking], torch.inf).argmin(1)
     out, into = (torch.nn.functional.one_hot(clusters, far.shape[1]) for clusters in (source, target))

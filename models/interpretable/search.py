@@ -11,7 +11,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +27,7 @@ def solve(problem: InterpretableProblem, starts: Starts, max_iter: int) -> tuple
 
     Returns
     -------
-    found : Solution
+    best : Solution
     converged : bool
         Whether Algorithm 1 reached beta from at least one start.
     steps : int
@@ -39,8 +38,8 @@ def solve(problem: InterpretableProblem, starts: Starts, max_iter: int) -> tuple
         _, labels = labels.unique(return_inverse=True)
         return alternate(problem, open_clusters(problem, labels), to_nearer)
 
-    found = [finish(labels) for labels in constructions(problem, starts)]
-    certain, steps = len(found), 0
+    solutions = [finish(labels) for labels in constructions(problem, starts)]
+    certain, steps = len(solutions), 0
     kcenter = problem.objective == "kcenter"
     choose: Callable[[Tensor], Any] = torch.argmax
     if starts.init == "random" and not kcenter:
@@ -48,14 +47,14 @@ def solve(problem: InterpretableProblem, starts: Starts, max_iter: int) -> tuple
     for first in starts.first_centers(problem.points):
         for cover in reversed([*farthest_first(problem.points, problem.n_clusters, first, choose)]):
             # k + 1 points with pairwise distances of at least r are not covered by k centers with a radius < r / 2
-            if steps and kcenter and cover.radius / 2 >= min(one.value for one in found):
+            if steps and kcenter and cover.radius / 2 >= min(solution.value for solution in solutions):
                 continue
             labels = cover.labels if kcenter else alternate(problem, cover.labels, to_nearest).labels
             reached, taken = improve(problem, labels, max_iter)
             steps += taken
             if reached is not None:
-                found.append(finish(reached))
-    return min(found, key=attrgetter("value")), len(found) > certain, steps
+                solutions.append(finish(reached))
+    return min(solutions, key=attrgetter("value")), len(solutions) > certain, steps
 
 
 def improve(problem: InterpretableProblem, labels: Tensor, max_iter: int) -> tuple[Tensor | None, int]:
@@ -89,15 +88,14 @@ def constructions(problem: InterpretableProblem, starts: Starts) -> Iterator[Ten
     values go to clusters that can take them. If there are no more values than clusters, the strongly interpretable
     clustering is another one.
     """
-    frequencies = torch.bincount(problem.codes).cpu().numpy()
-    order = np.argsort(-frequencies, kind="stable")
-    ranks = torch.from_numpy(order.argsort()).to(problem.codes.device)[problem.codes]
+    frequencies, order = torch.bincount(problem.codes).sort(descending=True, stable=True)
+    ranks = order.argsort()[problem.codes]
     for k in range(1, min(problem.n_clusters, len(order)) + 1):
-        if beta_max(frequencies, k) >= problem.beta:
+        if beta_max(frequencies.tolist(), k) >= problem.beta:
             rest = (ranks >= k).nonzero()[:, 0]
             labels = ranks.index_fill(0, rest, -1)
             far = problem.costs(problem.centers(labels)[0], rest)
-            left = free_places(np.diag(frequencies[order[:k]]), problem.beta)
+            left = free_places(frequencies[:k].diag(), problem.beta)
             labels[rest], _ = assign_points(far, torch.zeros_like(far, dtype=torch.bool), left)
             yield labels
     if len(order) <= problem.n_clusters:
@@ -120,7 +118,7 @@ def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int)
     as it stays interpretable.
     """
     counts = problem.counts(labels)
-    majority, left = torch.from_numpy(counts.argmax(1)).to(labels.device), free_places(counts, problem.beta)
+    majority, left = counts.argmax(1), free_places(counts, problem.beta)
     inside, main = labels == cluster, problem.codes == majority[cluster]
     waiting = (inside & ~main).nonzero()[:, 0]
     waiting = waiting[_costs(problem, inside & main, waiting).argsort(descending=True, stable=True)]
@@ -128,7 +126,7 @@ def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int)
     labels, too_many = labels.clone(), int(-left[cluster])
     while too_many:
         welcome = majority == problem.codes[waiting][:, None]
-        chosen = (welcome | (torch.from_numpy(left).to(far.device) > 0)).any(1).nonzero()[:too_many, 0]
+        chosen = (welcome | (left > 0)).any(1).nonzero()[:too_many, 0]
         if not len(chosen):
             break
         targets, left = assign_points(far[chosen], welcome[chosen], left)
@@ -147,8 +145,8 @@ def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluste
     majority is boosted for the value.
     """
     counts = problem.counts(labels)
-    top = np.argsort(-counts.sum(0), kind="stable")[: problem.n_clusters]
-    for value in top[~np.isin(top, counts.argmax(1))].tolist():
+    top = counts.sum(0).argsort(descending=True, stable=True)[: problem.n_clusters]
+    for value in top[~torch.isin(top, counts.argmax(1))].tolist():
         other = _nearest_cluster(problem, labels, cluster, value)
         if other != cluster:
             new = torch.where((labels == other) & (problem.codes == value), cluster, labels)
@@ -157,7 +155,7 @@ def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluste
     return labels
 
 
-def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tensor, np.ndarray]:
+def assign_points(far: Tensor, welcome: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
     """Assign points to near clusters with limited capacities.
 
     In every round, each point requests the nearest cluster that is open to it. If a cluster gets too many
@@ -169,31 +167,30 @@ def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tenso
         Cost of every point in every cluster; infinite if the assignment is forbidden.
     welcome : Tensor [p, K] of bool
         Whether a cluster takes the point in any case.
-    left : ndarray [K]
+    left : Tensor [K]
         Number of other points that each cluster can take.
 
     Returns
     -------
     targets : Tensor [p]
         Cluster of every point; -1 if no cluster can take it.
-    left : ndarray [K]
+    left : Tensor [K]
         Remaining capacities.
     """
     targets = far.new_full((len(far),), -1, dtype=torch.int64)
-    left = left.copy()
+    left = left.clone()
     waiting = torch.arange(len(far), device=far.device)
     while len(waiting):
-        is_open = welcome[waiting] | (torch.from_numpy(left).to(far.device) > 0)
-        cost = far[waiting].masked_fill(~is_open, torch.inf)
-        some = cost.isfinite().any(1)
-        waiting, cost = waiting[some], cost[some]
+        cost = far[waiting].masked_fill(~(welcome[waiting] | (left > 0)), torch.inf)
+        assignable = cost.isfinite().any(1)
+        waiting, cost = waiting[assignable], cost[assignable]
         two = cost.topk(min(2, cost.shape[1]), dim=1, largest=False)
         asked = two.indices[:, 0]
         free = welcome[waiting].gather(1, asked[:, None])[:, 0]
         taken = free.clone()
         order = (two.values[:, -1] - two.values[:, 0]).argsort(descending=True, stable=True)
         for cluster in asked.unique().tolist():
-            others = order[(asked[order] == cluster) & ~free[order]][: int(min(left[cluster], len(far)))]
+            others = order[(asked[order] == cluster) & ~free[order]][: int(left[cluster].clamp(max=len(far)))]
             taken[others] = True
             left[cluster] -= len(others)
         targets[waiting[taken]] = asked[taken]
@@ -223,15 +220,15 @@ def _split_union(
     frequencies = problem.counts(labels)[[cluster, other]].sum(0)
     if value is not None:
         frequencies[value] = len(labels) + 1
-    first, second = np.argsort(-frequencies, kind="stable")[:2].tolist()
+    first, second = frequencies.argsort(descending=True, stable=True)[:2].tolist()
     if cluster == other or not frequencies[second]:
         return labels
     union = (labels == cluster) | (labels == other)
-    pure = [union & (problem.codes == one) for one in (first, second)]
+    pure = [union & (problem.codes == majority) for majority in (first, second)]
     rest = (union & ~pure[0] & ~pure[1]).nonzero()[:, 0]
     quota = allot([int(mask.sum()) for mask in pure], len(rest))[0]
-    one, two = (_costs(problem, mask, rest) for mask in pure)
-    rest = rest[(one - two).argsort(stable=True)]
+    costs = [_costs(problem, mask, rest) for mask in pure]
+    rest = rest[(costs[0] - costs[1]).argsort(stable=True)]
     labels = torch.where(pure[0], cluster, torch.where(pure[1], other, labels))
     labels[rest[:quota]], labels[rest[quota:]] = cluster, other
     return labels

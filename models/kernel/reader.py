@@ -52,17 +52,25 @@ def _(model: KernelKMeans) -> ClusterModel:
     return replace(network, fidelity=Fidelity(fidelity))
 
 
-FITTED = ("n_features_in_", "feature_names_in_", "objective_", "history_", "classes_", "labels_")
-INNER = ("_model", "_shift")
+FITTED = (
+    "n_features_in_",
+    "feature_names_in_",
+    "objective_",
+    "history_",
+    "classes_",
+    "labels_",
+    "_model",
+    "_shift",
+)
 
 
 def _pack(obj: KernelKMeans) -> Values:
-    return pack_estimator(obj, FITTED + INNER) | {"tensor": isinstance(obj.support_vectors_, Tensor)}
+    return pack_estimator(obj, FITTED) | {"tensor": isinstance(obj.support_vectors_, Tensor)}
 
 
 def _unpack(cls: type[KernelKMeans], values: Values) -> KernelKMeans:
     values["params"].pop("prune", None)  # a parameter of version 0.2.0
-    obj = unpack_estimator(cls, values, FITTED + INNER)
+    obj = unpack_estimator(cls, values, FITTED)
     obj._validate_params()
     check_number("gamma", obj._model.gamma)
     used = obj._distances(obj._shift[None].expand(1, obj.n_features_in_))  # what does not fit together shows now

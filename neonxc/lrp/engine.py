@@ -212,8 +212,7 @@ def _room(x: Tensor, before: int) -> int:
     if not x.is_cuda:
         return 1
     recorded = max(1, torch.cuda.memory_allocated(x.device) - before)
-    free = torch.cuda.mem_get_info(x.device)[0]
-    return max(1, free // (2 * recorded))
+    return max(1, torch.cuda.mem_get_info(x.device)[0] // (2 * recorded))
 
 
 def _check_input(x: Any, name: str) -> None:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable
 from traceback import walk_stack
-from types import FrameType
 
 import captum
 import torch
@@ -66,14 +65,11 @@ class LayerNames:
         """The line of user code that called the current operation, and the innermost module, as text."""
         inside = ""
         for frame, line in walk_stack(sys._getframe()):
-            inside = inside or self._module(frame)
+            module = frame.f_locals.get("self")
+            if name := self._names.get(id(module)):
+                inside = inside or f" (module {name!r}, {type(module).__name__})"
             file = frame.f_code.co_filename
             if not file.startswith(LIBRARY_FOLDERS):
                 code = linecache.getline(file, line).strip()
                 return f"at {file}:{line} in {frame.f_code.co_name}{inside}: {code}"
         return f"inside torch{inside}"
-
-    def _module(self, frame: FrameType) -> str:
-        module = frame.f_locals.get("self")
-        name = self._names.get(id(module))
-        return f" (module {name!r}, {type(module).__name__})" if name else ""

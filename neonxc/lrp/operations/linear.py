@@ -124,26 +124,25 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     check_eval(training or running_mean is None or running_var is None, "BatchNorm")
-    owner = running_mean if weight is None else weight
     mean, var, w, b = constants(input, running_mean, running_var, weight, bias)
     compute = partial(F.batch_norm, input.detach(), mean, var, w, b, False, momentum, eps)
     scale = torch.rsqrt(var + eps) * (1.0 if w is None else w)
-    shift = (0.0 if b is None else b) - mean * scale
     n = input.ndim - 2
+    shift = _column((0.0 if b is None else b) - mean * scale, n)
     before = tracer.tensors[input].layer
     if before is not None and before.scale_outputs is not None and before.outputs % input.ndim == 1:
         folded = replace(
             before.layer,
             weight=before.scale_outputs(before.layer.weight, scale),
-            bias=before.layer.bias * _column(scale, n) + _column(shift, n),
+            bias=before.layer.bias * _column(scale, n) + shift,
         )
         return _record(tracer, compute, replace(before, layer=folded, y=None, uses=0))
 
     def apply(x: Tensor, w: Tensor, _: Any = None) -> Tensor:
         return x * _column(w, n)
 
-    layer = LinearLayer(scale, _column(shift, n), apply, apply)
-    return linear_output(tracer, owner, layer, input, compute, torch.mul)
+    owner = running_mean if weight is None else weight
+    return linear_output(tracer, owner, LinearLayer(scale, shift, apply, apply), input, compute, torch.mul)
 
 
 def by_gradient(apply: Apply) -> Transpose:
