@@ -337,6 +337,21 @@ def test_locations_of_photos(photos):
         assert card.prototypes[0].heatmap
 
 
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
+def test_names_of_clusters_of_photos_locations_and_texts(photos):
+    names, texts = np.array(["x", "y"]), ["the sun and the moon", "salt the soup"] * 9
+    words = WordVectors.from_texts(texts, n_dimensions=3)
+    kinds = [
+        (photos, extractor(pool="avg"), np.arange(12) // 6),
+        (photos[[0, 7]], extractor(), np.arange(512) // 256),
+        (texts, words, np.arange(18) % 2),
+    ]
+    for X, features, labels in kinds:
+        found = neonxc.explain(X, labels=names[labels], features=features, fast=True).contents
+        assert [card.label for card in found.cards] == ["x", "y"]
+        assert all(item.heatmap or item.marks for card in found.cards for item in card.prototypes)
+
+
 def test_warnings_in_plain_words(wine):
     raw = neonxc.explain(KMeans(3, n_init=3, random_state=0).fit(wine), wine, fast=True).contents
     assert any("A single column has most of the relevance: proline" in warning.text for warning in raw.warnings)

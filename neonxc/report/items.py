@@ -58,7 +58,7 @@ def _photos(clustering: Clustering, found: list[Item]) -> list[Item]:
         return found
     index = np.array([item.row for item in found])
     x = Table.read(clustering.X).take(index).data
-    maps = NEON(clustering.whole).attribute(x, target=clustering.own[index].tolist())
+    maps = NEON(clustering.whole).attribute(x, target=clustering.labels[index])
     return [
         replace(item, picture=webp(photo), heatmap=webp(under_heatmap(photo, heatmap)))
         for item, photo, heatmap in zip(found, photos(clustering, x), _tensor(maps).sum(1), strict=True)
@@ -76,7 +76,7 @@ def whole_photos(clustering: Clustering, names: list[str] | None, most: int) -> 
         x = Table.read(clustering.X).take(index).data
         pictures: Any = []
         if len(index):
-            maps = _tensor(NEON(clustering.whole).heatmaps(x, [cluster]))[:, 0]
+            maps = _tensor(NEON(clustering.whole).heatmaps(x, [clustering.net.classes_[cluster]]))[:, 0]
             pictures = zip(index.tolist(), photos(clustering, x), maps, strict=True)
         found.append(
             [
@@ -116,7 +116,7 @@ def _texts(clustering: Clustering, found: list[Item]) -> list[Item]:
 def text_marks(clustering: Clustering, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
     """Return texts with their highlights: start, end and relevance, relative to the largest, from -1 to 1."""
     texts, net = [str(one) for one in Table.read(clustering.X).take(index).data], clustering.net
-    target = clustering.own[index].tolist()
+    target = clustering.labels[index]
     found = []
     if net.features is None:
         relevance = NEON(net).attribute(texts, target=target)
