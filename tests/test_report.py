@@ -213,7 +213,7 @@ def test_labels_may_come_first(wine, model):
     labels = model.predict(wine)
     for given in ((labels, wine, None), (wine, None, labels)):
         clustering = read(*given[:2], given[2], None, None, None)
-        assert clustering.own.tolist() == labels.tolist()
+        assert clustering.positions.tolist() == labels.tolist()
         assert clustering.whole.fidelity_ is not None  # a surrogate
 
 

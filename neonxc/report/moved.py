@@ -11,10 +11,10 @@ from neonxc.report.contents import Moved
 
 def since(clustering: Clustering, before: Any) -> tuple[str, list[Moved]]:
     """Describe the moves since an earlier version of the inputs: their number, and each of them."""
-    found = moves(clustering.whole, before, clustering.X)
+    result = moves(clustering.whole, before, clustering.X)
     clusters = clustering.net.classes_[: clustering.k].tolist()  # without noise
     positions = {label: position for position, label in enumerate(clusters)}
-    return found.headline, [_moved(move, positions) for move in found.moves]
+    return result.headline, [_moved(move, positions) for move in result.moves]
 
 
 def _moved(move: Move, positions: dict[Any, int]) -> Moved:
