@@ -184,6 +184,9 @@ def test_images_and_noise():
     assert found.table.loc[:, -1].sum() >= 12
     assert "0 → -1: 6 rows" in str(found)
     assert "why: the contrast rises by" in str(found)
+    report = neonxc.explain(noisy, far, before=X, fast=True)
+    assert {moved.new for moved in report.contents.moves} == {-1}
+    assert '<span class=chip data-k="-1" title=noise>' in report.html()
 
 
 def test_frame_picture_and_page(wine, tmp_path):

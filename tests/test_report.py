@@ -213,7 +213,7 @@ def test_labels_may_come_first(wine, model):
     labels = model.predict(wine)
     for given in ((labels, wine, None), (wine, None, labels)):
         clustering = read(*given[:2], given[2], None, None, None)
-        assert clustering.own.tolist() == labels.tolist()
+        assert clustering.positions.tolist() == labels.tolist()
         assert clustering.whole.fidelity_ is not None  # a surrogate
 
 
@@ -335,6 +335,21 @@ def test_locations_of_photos(photos):
     for card, size in zip(found.cards, np.bincount(model.labels_), strict=True):
         assert card.size == size
         assert card.prototypes[0].heatmap
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
+def test_names_of_clusters_of_photos_locations_and_texts(photos):
+    names, texts = np.array(["x", "y"]), ["the sun and the moon", "salt the soup"] * 9
+    words = WordVectors.from_texts(texts, n_dimensions=3)
+    kinds = [
+        (photos, extractor(pool="avg"), np.arange(12) // 6),
+        (photos[[0, 7]], extractor(), np.arange(512) // 256),
+        (texts, words, np.arange(18) % 2),
+    ]
+    for X, features, labels in kinds:
+        found = neonxc.explain(X, labels=names[labels], features=features, fast=True).contents
+        assert [card.label for card in found.cards] == ["x", "y"]
+        assert all(item.heatmap or item.marks for card in found.cards for item in card.prototypes)
 
 
 def test_warnings_in_plain_words(wine):

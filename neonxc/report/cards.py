@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +19,7 @@ from neonxc.report.items import items, whole_photos
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import typical
 from neonxc.report.tree import TreePart
+from neonxc.report.trust import agree
 
 MEMBERS = 4  # maximum number of prototypes, and of borderline cases
 
@@ -25,56 +27,53 @@ MEMBERS = 4  # maximum number of prototypes, and of borderline cases
 def cards(
     clustering: Clustering,
     relevance: Relevance,
-    table: pd.DataFrame,
-    names: list[str] | None,
     statements: list[list[Statement]],
-    titles: list[str],
+    names: list[str],
     colors: list[str],
-    tree: TreePart | None,
+    tree: TreePart,
 ) -> list[Card]:
     """Make one card per cluster, in the order of the network's outputs."""
-    found, most = [], clustering.shortened(MEMBERS)
-    photos, rules = None, {} if tree is None else _rules(clustering, tree)
-    if clustering.kind == "locations":
-        photos, names = whole_photos(clustering, names, MEMBERS), None
+    described, most, rules = [], clustering.shortened(MEMBERS), _rules(clustering, tree)
+    agreements = agree(clustering, tree)
     for cluster, label in enumerate(clustering.cluster_labels):
-        inside = np.flatnonzero(clustering.own[relevance.index] == cluster)
+        inside = np.flatnonzero(relevance.positions == cluster)
         order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
-        members = min(most, len(order) // 2) or len(order)
+        n_prototypes = min(most, len(order) // 2) or len(order)
+        if clustering.kind == "locations":  # show whole photos instead of single locations
+            prototypes, borderline = whole_photos(clustering, cluster, MEMBERS), []
+        else:
+            prototypes = items(clustering, relevance, order[:n_prototypes])
+            borderline = items(clustering, relevance, order[::-1][: min(most, len(order) - n_prototypes)])
         card = Card(
             label,
-            titles[cluster],
+            names[cluster],
             int(clustering.sizes[cluster]),
-            float(clustering.sizes[cluster] / max(clustering.sizes.sum(), 1)),
+            float(clustering.sizes[cluster] / clustering.sizes.sum()),
             colors[cluster],
             rules.get(clustering.net.classes_.tolist()[cluster], []),
             statements[cluster],
-            items(clustering, relevance, table, names, order[:members]),
-            items(clustering, relevance, table, names, order[::-1][: min(most, len(order) - members)]),
+            prototypes,
+            borderline,
         )
-        if photos is not None:  # show whole photos instead of single locations
-            card.prototypes, card.borderline = photos[cluster], []
         if len(inside):
+            members = np.flatnonzero(clustering.positions == cluster)
             card.nearest = int(np.bincount(relevance.rival[inside]).argmax())
-        if tree is not None:
-            mine = np.flatnonzero(clustering.own == cluster)
-            card.fidelity = float(1 - np.isin(mine, tree.mistaken).mean()) if len(mine) else None
-        found.append(card)
-    return found
+            card.fidelity = float(1 - np.isin(members, tree.mistaken).mean())
+        card.agreement = None if np.isnan(agreements[cluster]) else float(agreements[cluster])
+        described.append(card)
+    return described
 
 
 def _rules(clustering: Clustering, tree: TreePart) -> dict[Any, list[RuleText]]:
     """Rules of every label, by decreasing coverage."""
-    found: dict[Any, list[RuleText]] = {}
-    for rule in sorted(tree.tree.rules(feature_names=clustering.names), key=lambda rule: -_number(rule.coverage)):
-        texts = rule.text(), int(rule.samples), _number(rule.coverage), _number(rule.precision)
+    rules: dict[Any, list[RuleText]] = defaultdict(list)
+    for rule in tree.tree.rules(feature_names=clustering.names):
+        coverage, precision = np.nan_to_num([rule.coverage, rule.precision]).tolist()
         noisy = rule.counts.precision_with_noise if rule.counts.noise else None
-        found.setdefault(rule.label, []).append(RuleText(*texts, rule.leaves[0], noisy))
-    return found
-
-
-def _number(value: float) -> float:
-    return float(np.nan_to_num(value))
+        rules[rule.label].append(
+            RuleText(rule.text(), int(rule.samples), coverage, precision, rule.leaves[0], noisy)
+        )
+    return {label: sorted(texts, key=lambda rule: -rule.coverage) for label, texts in rules.items()}
 
 
 COLUMNS = 8  # maximum number of columns per pair
@@ -95,11 +94,11 @@ def pairs(clustering: Clustering, relevance: Relevance, trees: bool = True) -> t
     trees : bool
         Whether to grow a tree for every pair.
     """
-    there = np.flatnonzero(clustering.sizes).tolist()
-    found, notes, width = list(combinations(there, 2)), [], len(clustering.units)
+    clusters = np.flatnonzero(clustering.sizes).tolist()
+    compared, notes, width = list(combinations(clusters, 2)), [], len(clustering.units)
     slow = clustering.kind == "texts" and clustering.net.inputs.propagates
-    if len(there) > ALL or (slow and len(there) > RIVALS + 1):
-        found = _rivals(clustering, relevance)
+    if len(clusters) > ALL or (slow and len(clusters) > RIVALS + 1):
+        compared = _rivals(clustering, relevance)
         which = "Of clusters behind a sentence encoder" if slow else f"Of more than {ALL} clusters"
         notes.append(
             f"{which}, each is compared only with its {RIVALS} nearest rivals: the clusters that most "
@@ -107,37 +106,35 @@ def pairs(clustering: Clustering, relevance: Relevance, trees: bool = True) -> t
         )
     if trees and width > SEARCHED:
         notes.append(f"Trees test only the {SEARCHED} columns most relevant to the pair, of {width:,}.")
-    most = FEWEST if slow else max(FEWEST, MOST // max(1, 2 * len(found)))
-    place = {int(unit): i for i, unit in enumerate(relevance.shown)}
-    bar = progress_bar(found, desc="pairs of clusters")
-    return [_pair(clustering, a, b, most, place, trees) for a, b in bar], notes
+    most = FEWEST if slow else max(FEWEST, MOST // (2 * len(compared)))
+    bar = progress_bar(compared, desc="pairs of clusters")
+    return [_pair(clustering, pair, most, relevance.shown_positions, trees) for pair in bar], notes
 
 
 def _rivals(clustering: Clustering, relevance: Relevance) -> list[tuple[int, int]]:
     """Pairs of every cluster and its nearest rivals."""
-    ends = pd.DataFrame({"own": clustering.own[relevance.index], "rival": relevance.rival})
-    times = ends[(ends["own"] >= 0) & (clustering.sizes[ends["rival"]] > 0)].value_counts()
-    return sorted({(min(pair), max(pair)) for pair in times.groupby("own").head(RIVALS).index})
+    ends = pd.DataFrame({"cluster": relevance.positions, "rival": relevance.rival})
+    times = ends[(ends["cluster"] >= 0) & (clustering.sizes[ends["rival"]] > 0)].value_counts()
+    return sorted({(min(pair), max(pair)) for pair in times.groupby("cluster").head(RIVALS).index})
 
 
-def _pair(clustering: Clustering, a: int, b: int, most: int, place: dict[int, int], trees: bool) -> Pair:
-    members = [some_of(np.flatnonzero(clustering.own == cluster), most) for cluster in (a, b)]
-    rows = np.concatenate(members)
-    split = np.split(np.arange(len(rows)), [len(members[0])])
-    inputs = clustering.inputs(rows)
-    relevance = relevance_of_pair(clustering.net, inputs, split, (a, b))
+def _pair(clustering: Clustering, pair: tuple[int, int], most: int, shown: dict[int, int], trees: bool) -> Pair:
+    """Compare two clusters by at most `most` points of each, and by the columns that the report shows."""
+    members = [some_of(np.flatnonzero(clustering.positions == cluster), most) for cluster in pair]
+    inputs = clustering.inputs(np.concatenate(members))
+    places = np.split(np.arange(len(members[0]) + len(members[1])), [len(members[0])])
+    relevance = relevance_of_pair(clustering.net, inputs, places, pair)
     values = relevance.sum(axis=1).to_numpy()
     shares = values / max(np.abs(values).sum(), 1e-300)
-    order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][
-        : clustering.shortened(COLUMNS)
-    ]
-    sides = [clustering.values(own, np.array(order, dtype=np.int64)) for own in members]
-    signed = []
-    for i, unit in enumerate(order):
-        of_a, of_b = (typical(side.iloc[:, i], clustering.kind) for side in sides)
-        signed.append((place[unit], rounded([shares[unit]])[0], of_a, of_b))
+    order = [column for column in np.argsort(-np.abs(shares), kind="stable").tolist() if column in shown]
+    order = order[: clustering.shortened(COLUMNS)]
+    tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
+    columns = []
+    for i, column in enumerate(order):
+        of_a, of_b = (typical(table.iloc[:, i], clustering.kind) for table in tables)
+        columns.append((shown[column], rounded([shares[column]])[0], of_a, of_b))
     if not trees:
-        return Pair(a, b, signed)
-    found = contrasted(clustering.net, inputs, split, (a, b), ENOUGH, relevance)
-    rules = [(a if rule.label == found.a else b, rule.text()) for rule in found.rules]
-    return Pair(a, b, signed, rules, rounded([found.accuracy])[0])
+        return Pair(*pair, columns)
+    contrast = contrasted(clustering.net, inputs, places, pair, ENOUGH, relevance)
+    rules = [(pair[0] if rule.label == contrast.a else pair[1], rule.text()) for rule in contrast.rules]
+    return Pair(*pair, columns, rules, rounded([contrast.accuracy])[0])

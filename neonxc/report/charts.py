@@ -1,51 +1,43 @@
-"""Bars, distributions and curves as inline SVG, coloured by the style sheet, and numbers as they are printed."""
+"""Bars, distributions and curves as inline SVG, coloured by the style sheet, and numbers as they are printed.
+
+All texts in an SVG are escaped where they are inserted.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from neonxc.common.numbers import percent, text
 from neonxc.report.contents import Column, Curve, Statement
 
 WIDTH, HEIGHT = 120, 32  # size of the plot of a distribution, in pixels
-SHOWN = 10  # maximum number of categories in a distribution
 
 
 def bar(value: float, least: float, most: float) -> Markup:
     """Draw a bar from 0 to `value`, on a scale from `least` (<= 0) to `most` (>= 0)."""
     value = value if isfinite(value) else 0.0
-    span = (most - least) or 1.0
+    span, kind = (most - least) or 1.0, "for" if value >= 0 else "against"
     zero, end = -least / span * 100, (value - least) / span * 100
     return Markup(
-        '<svg class=bar aria-hidden=true><rect class={} x="{:.0f}%" width="{:.0f}%"/>'
-        '<line x1="{:.0f}%" x2="{:.0f}%" y2="100%"/></svg>'
-    ).format("for" if value >= 0 else "against", min(zero, end), abs(end - zero), zero, zero)
+        f'<svg class=bar aria-hidden=true><rect class={kind} x="{min(zero, end):.0f}%" '
+        f'width="{abs(end - zero):.0f}%"/><line x1="{zero:.0f}%" x2="{zero:.0f}%" y2="100%"/></svg>'
+    )
 
 
 def distribution(statement: Statement) -> Markup:
     """Draw the distributions inside (filled) and outside (outlined) a cluster, as histograms or bars."""
-    inside, outside = statement.inside, statement.outside
-    if not inside or not outside:
+    if not statement.inside or not statement.outside:
         return Markup("")
-    top = max(*inside, *outside, 1e-12)
-    if len(statement.bins) == len(inside) + 1:
-        places = _edges(statement.bins)
-        shapes = _histogram(places, [x / top for x in inside], [x / top for x in outside])
-    else:
-        kept = sorted(sorted(range(len(inside)), key=lambda at: -(inside[at] + outside[at]))[:SHOWN])
-        shapes = _categories(
-            [(statement.bins[at], inside[at], outside[at], inside[at] / top, outside[at] / top) for at in kept]
-        )
+    draw = _histogram if len(statement.bins) == len(statement.inside) + 1 else _categories
+    shapes = draw(statement, max(*statement.inside, *statement.outside, 1e-12))
     return Markup(
-        '<svg class="distribution" viewBox="0 -1 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
-        "{}</svg>"
-    ).format(WIDTH, HEIGHT + 2, summary(statement), shapes)
+        f'<svg class="distribution" viewBox="0 -1 {WIDTH} {HEIGHT + 2}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(summary(statement))}">{shapes}</svg>'
+    )
 
 
 def summary(statement: Statement) -> str:
@@ -54,92 +46,75 @@ def summary(statement: Statement) -> str:
     return f"typically {inside} inside the cluster, {outside} outside" if inside or outside else "distribution"
 
 
-def _edges(bins: Sequence[float]) -> list[float]:
-    span = (bins[-1] - bins[0]) or 1.0
-    return [(edge - bins[0]) / span * WIDTH for edge in bins]
-
-
-def _histogram(places: list[float], inside: list[float], outside: list[float]) -> Markup:
-    drawn = []
-    for kind, heights in (("in", inside), ("out", outside)):
+def _histogram(statement: Statement, top: float) -> str:
+    first, *_, last = statement.bins
+    edges = [(edge - first) / ((last - first) or 1.0) * WIDTH for edge in statement.bins]
+    paths = ""
+    for kind, shares in (("in", statement.inside), ("out", statement.outside)):
         steps = "".join(
-            f"V{HEIGHT * (1 - height):.0f}H{right:.0f}"
-            for height, (_, right) in zip(heights, pairwise(places), strict=True)
+            f"V{HEIGHT * (1 - share / top):.0f}H{right:.0f}"
+            for share, right in zip(shares, edges[1:], strict=True)
         )
-        drawn.append(Markup('<path class="{}" d="M0 {}{}V{}"/>').format(kind, HEIGHT, steps, HEIGHT))
-    return Markup("").join(drawn)
+        paths += f'<path class="{kind}" d="M0 {HEIGHT}{steps}V{HEIGHT}"/>'
+    return paths
 
 
-def _categories(rows: list[tuple[str, float, float, float, float]]) -> Markup:
-    wide = WIDTH / max(len(rows), 3)
-    rect = Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>')
-    return Markup("").join(
-        Markup("<g><title>{}: {} inside, {} outside</title>{}{}</g>").format(
-            name,
-            share(inside),
-            share(outside),
-            rect.format("in", at * wide + 1, HEIGHT * (1 - high), wide / 2 - 2, HEIGHT * high),
-            rect.format("out", (at + 0.5) * wide - 1, HEIGHT * (1 - low), wide / 2 - 2, HEIGHT * low),
-        )
-        for at, (name, inside, outside, high, low) in enumerate(rows)
-    )
+def _categories(statement: Statement, top: float) -> str:
+    wide, groups = WIDTH / max(len(statement.bins), 3), ""
+
+    def rect(kind: str, x: float, share: float) -> str:
+        y, height = HEIGHT * (1 - share / top), HEIGHT * share / top
+        return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide / 2 - 2:.1f}" height="{height:.1f}"/>'
+
+    rows = zip(statement.bins, statement.inside, statement.outside, strict=True)
+    for i, (name, inside, outside) in enumerate(rows):
+        title = f"<title>{escape(name)}: {share(inside)} inside, {share(outside)} outside</title>"
+        bars = rect("in", i * wide + 1, inside) + rect("out", (i + 0.5) * wide - 1, outside)
+        groups += f"<g>{title}{bars}</g>"
+    return groups
 
 
 PLOT_WIDTH, PLOT_HEIGHT = 460, 250
 LEFT, RIGHT, TOP, BOTTOM = 40, 308, 12, 214  # edges of the plot area; the names are right of it
 STEP = 38  # vertical distance between two names
 
-Place = Callable[[float, float], tuple[float, float]]
-
 
 def curves(lines: Sequence[Curve], x_label: str, y_label: str, shares: bool) -> Markup:
     """Draw curves, on axes from 0 to 100% for shares and otherwise from the smallest to the largest value."""
     (x0, x1), (y0, y1) = ((0.0, 1.0), (0.0, 1.0)) if shares else (_span(lines, "x"), _span(lines, "y"))
+    printed = share if shares else number
 
-    def place(x: float, y: float) -> tuple[float, float]:
-        return LEFT + (x - x0) / (x1 - x0) * (RIGHT - LEFT), TOP + (y1 - y) / (y1 - y0) * (BOTTOM - TOP)
+    def across(x: float) -> float:
+        return LEFT + (x - x0) / (x1 - x0) * (RIGHT - LEFT)
 
-    ticks = [(x0 + part * (x1 - x0), y0 + part * (y1 - y0)) for part in (0.0, 0.5, 1.0)]
-    heights = _apart([place(line.x[-1], line.y[-1])[1] for line in lines])
-    drawn = [_tick(x, y, place, share if shares else number) for x, y in ticks]
-    drawn += [_line(line, at, height, place) for at, (line, height) in enumerate(zip(lines, heights, strict=True))]
+    def down(y: float) -> float:
+        return TOP + (y1 - y) / (y1 - y0) * (BOTTOM - TOP)
+
+    drawn = ""
+    for part in (0.0, 0.5, 1.0):
+        x, y = x0 + part * (x1 - x0), y0 + part * (y1 - y0)
+        drawn += (
+            f'<line class=grid x1="{LEFT}" x2="{RIGHT}" y1="{down(y):.1f}" y2="{down(y):.1f}"/>'
+            f'<text x="{LEFT - 6}" y="{down(y) + 4:.1f}" text-anchor=end>{printed(y)}</text>'
+            f'<text x="{across(x):.1f}" y="{BOTTOM + 18}" text-anchor=middle>{printed(x)}</text>'
+        )
+    heights = _apart([down(line.y[-1]) for line in lines])
+    for i, (line, height) in enumerate(zip(lines, heights, strict=True)):
+        points = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in zip(line.x, line.y, strict=True))
+        name = line.name if len(line.name) <= 16 else line.name[:15] + "…"
+        drawn += (  # with a legend: a line sample, the name (in full as a tooltip) and the text below it
+            f'<g class="curve n{i % 6}"><polyline points="{points}"/><path d="M{RIGHT + 10} {height:.1f}h18"/>'
+            f'<text class=name x="{RIGHT + 34}" y="{height + 4:.1f}">{escape(name)}'
+            f"<title>{escape(line.name)}</title></text>"
+            f'<text x="{RIGHT + 34}" y="{height + 19:.1f}">{escape(line.text)}</text></g>'
+        )
     summary = "; ".join(f"{line.name} {line.text}".strip() for line in lines)
     return Markup(
-        '<svg class=curves viewBox="0 0 {} {}" role=img aria-label="{} against {}: {}">'
-        '<text x="{}" y="{}" text-anchor=middle>{}</text>{}</svg>'
-    ).format(
-        PLOT_WIDTH,
-        PLOT_HEIGHT,
-        y_label,
-        x_label,
-        summary,
-        (LEFT + RIGHT) / 2,
-        PLOT_HEIGHT - 2,
-        x_label,
-        Markup("").join(drawn),
+        f'<svg class=curves viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" role=img '
+        f'aria-label="{escape(f"{y_label} against {x_label}: {summary}")}">'
+        f'<text x="{(LEFT + RIGHT) / 2}" y="{PLOT_HEIGHT - 2}" text-anchor=middle>{escape(x_label)}</text>'
+        f"{drawn}</svg>"
     )
-
-
-def _tick(x: float, y: float, place: Place, printed: Callable[[float], str]) -> Markup:
-    across, down = place(x, y)
-    level = Markup(
-        '<line class=grid x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
-        '<text x="{}" y="{:.1f}" text-anchor=end>{}</text>'
-    ).format(LEFT, RIGHT, down, down, LEFT - 6, down + 4, printed(y))
-    return level + Markup('<text x="{:.1f}" y="{}" text-anchor=middle>{}</text>').format(
-        across, BOTTOM + 18, printed(x)
-    )
-
-
-def _line(line: Curve, at: int, height: float, place: Place) -> Markup:
-    """Draw a curve with its legend: a line sample, the name (in full as a tooltip) and the text below it."""
-    way = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in zip(line.x, line.y, strict=True))
-    name = line.name if len(line.name) <= 16 else line.name[:15] + "…"
-    key, text = RIGHT + 10, RIGHT + 34
-    return Markup(
-        '<g class="curve n{}"><polyline points="{}"/><path d="M{} {:.1f}h18"/>'
-        '<text class=name x="{}" y="{:.1f}">{}<title>{}</title></text><text x="{}" y="{:.1f}">{}</text></g>'
-    ).format(at % 6, way, key, height, text, height + 4, name, line.name, text, height + 19, line.text)
 
 
 def _span(lines: Sequence[Curve], axis: str) -> tuple[float, float]:
@@ -148,14 +123,14 @@ def _span(lines: Sequence[Curve], axis: str) -> tuple[float, float]:
     return (least, most) if most > least else (least - 0.5, most + 0.5)
 
 
-def _apart(places: list[float]) -> list[float]:
+def _apart(heights: list[float]) -> list[float]:
     """Move the heights of names until neighbours are at least STEP apart and none is below the plot area."""
-    order = sorted(range(len(places)), key=lambda at: places[at])
-    moved, above, below = list(places), float("-inf"), BOTTOM - 8.0 + STEP
-    for at in order:
-        above = moved[at] = max(places[at], above + STEP)
-    for at in reversed(order):
-        below = moved[at] = min(moved[at], below - STEP)
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    moved, above, below = list(heights), float("-inf"), BOTTOM - 8.0 + STEP
+    for i in order:
+        above = moved[i] = max(heights[i], above + STEP)
+    for i in reversed(order):
+        below = moved[i] = min(moved[i], below - STEP)
     return moved
 
 
@@ -163,7 +138,7 @@ def number(value: Any) -> str:
     """Format a number for the page, with a minus sign; keep other values."""
     if not isinstance(value, int | float):
         return "" if value is None else str(value)
-    return text(value).replace("-", "−") if math.isfinite(value) else "–"
+    return text(value).replace("-", "−") if isfinite(value) else "–"
 
 
 def share(value: float | None) -> str:
@@ -185,4 +160,4 @@ def standardised(column: Column, value: Any) -> str | None:
         scaled = (float(printed) - column.mean) / column.spread
     except ValueError:
         return None
-    return f"{scaled:+.2f}".replace("-", "−") if math.isfinite(scaled) else None
+    return f"{scaled:+.2f}".replace("-", "−") if isfinite(scaled) else None

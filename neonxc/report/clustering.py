@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -49,12 +49,12 @@ class Clustering:
         Fitted preprocessing steps of the clusterer, or steps fitted for a table with given labels.
     own_features : bool
         Whether the clusterer contains a feature network.
-    own : ndarray [n] of int
+    positions : ndarray [n] of int
         Position of the cluster of every point; -1 for noise.
-    cluster_labels : list of str
-        Labels of the clusters.
-    cluster_names : mapping
+    cluster_names : dict
         Names of clusters given by the user, by label.
+    row_names : list of str or None
+        Names of the inputs; None if they only have row numbers.
     notes : list of str
         Remarks on how the data were prepared.
     """
@@ -67,47 +67,66 @@ class Clustering:
     model: Any
     preparation: Any
     own_features: bool
-    own: np.ndarray
-    cluster_labels: list[str]
-    cluster_names: Mapping[Any, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    positions: np.ndarray
+    cluster_names: dict[str, str]
+    row_names: list[str] | None
+    notes: list[str]
 
     @property
     def n(self) -> int:
         """Number of points."""
-        return len(self.own)
+        return len(self.positions)
 
     @property
     def k(self) -> int:
         """Number of clusters."""
-        return len(self.cluster_labels)
+        return self.net.n_clusters
+
+    @property
+    def cluster_labels(self) -> list[str]:
+        """Labels of the clusters, without noise."""
+        return [str(label) for label in self.net.classes_[: self.k].tolist()]
 
     @property
     def units(self) -> list[str]:
         """Names of the columns, channels or terms."""
         return self.net.inputs.units
 
+    @property
+    def point_names(self) -> list[str] | None:
+        """Names of the points; None for locations of photos, which share the name of their photo."""
+        return None if self.kind == "locations" else self.row_names
+
     def shortened(self, usual: int) -> int:
         """Halve the number of items shown per cluster or pair if there are many clusters."""
         return usual if self.k <= MANY else max(1, usual // 2)
 
     @cached_property
+    def clustered(self) -> np.ndarray:
+        """Sorted indices of the points that are not noise."""
+        return np.flatnonzero(self.positions >= 0)
+
+    @cached_property
     def sizes(self) -> np.ndarray:
         """Number of points of each cluster, [k]."""
-        return np.bincount(self.own[self.own >= 0], minlength=self.k)
+        return np.bincount(self.positions[self.clustered], minlength=self.k)
 
     @cached_property
     def sample(self) -> np.ndarray:
         """Sorted indices of a stratified sample of the points, for which relevance is computed."""
-        return stratified(self.own, min(LARGEST, max(1000, ENTRIES // len(self.units))))
+        return stratified(self.positions, min(LARGEST, max(1000, ENTRIES // len(self.units))))
+
+    def clustered_sample(self, most: int, least: int = 50) -> np.ndarray:
+        """Sorted indices of a stratified sample of the points that are not noise."""
+        return self.clustered[stratified(self.positions[self.clustered], most, least)]
 
     @cached_property
     def labels(self) -> np.ndarray:
         """Label of every point, [n]."""
-        found = self.net.classes_[self.own]
-        if (self.own < 0).any():
-            found[self.own < 0] = NOISE
-        return found
+        labels, noise = self.net.classes_[self.positions], self.positions < 0
+        if noise.any():
+            labels[noise] = NOISE
+        return labels
 
     def inputs(self, index: np.ndarray) -> Any:
         """Select points."""
@@ -131,7 +150,7 @@ class Clustering:
         given = GivenLabels(self.labels[index]).fit(index)
         return given if self.preparation is None else make_pipeline(self.preparation, given)
 
-    def clustered(self, index: np.ndarray) -> Any:
+    def clusterer_inputs(self, index: np.ndarray) -> Any:
         """Return the selected points in the form that the clusterer takes."""
         points = self.inputs(index)
         if self.net.features is not None:
@@ -141,24 +160,19 @@ class Clustering:
     def space(self, index: np.ndarray) -> Any:
         """Return the selected points after preprocessing, [m, p]: an array or a sparse matrix."""
         if self.preparation is None:
-            found = self.columns(index)
+            space = self.columns(index)
         else:
-            found = self.preparation.transform(self.clustered(index))
-        return found if Table.read(found).is_sparse else np.asarray(found, dtype=np.float64)
+            space = self.preparation.transform(self.clusterer_inputs(index))
+        return space if Table.read(space).is_sparse else np.asarray(space, dtype=np.float64)
 
 
-def stratified(own: np.ndarray, most: int, least: int = 50, seed: int = 0) -> np.ndarray:
+def stratified(clusters: np.ndarray, most: int, least: int = 50) -> np.ndarray:
     """Draw a sorted, stratified sample of about `most` rows, with `least` rows per cluster if possible."""
-    if len(own) <= most:
-        return np.arange(len(own))
-    draw = np.random.default_rng(seed)
-    share = most / len(own)
-    found = []
-    for label in np.unique(own):
-        members = np.flatnonzero(own == label)
-        wanted = min(len(members), max(round(share * len(members)), least))
-        found.append(draw.permutation(members)[:wanted])
-    return np.sort(np.concatenate(found))
+    if len(clusters) <= most:
+        return np.arange(len(clusters))
+    draw, share = np.random.default_rng(0), most / len(clusters)
+    members = [draw.permutation(np.flatnonzero(clusters == cluster)) for cluster in np.unique(clusters)]
+    return np.sort(np.concatenate([rows[: max(round(share * len(rows)), least)] for rows in members]))
 
 
 def read(
@@ -168,6 +182,7 @@ def read(
     features: nn.Module | None,
     names: Sequence[str] | None,
     cluster_names: Mapping[Any, str] | None,
+    row_names: Sequence[str] | None = None,
 ) -> Clustering:
     """Convert the arguments of :func:`neonxc.explain` to a clustering."""
     if labels is not None and X is None:
@@ -182,28 +197,32 @@ def read(
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     names = getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
+    preparation, notes = None, list[str]()
     if labels is not None and features is None and is_table(X):
-        made = prepare(Table.read(X).frame())
-        X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
+        prepared = prepare(Table.read(X).frame())
+        X, preparation, notes = prepared.frame, prepared.pipeline.fit(prepared.frame), prepared.notes
         net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
-    elif labels is not None:
-        preparation, notes = None, []
-        net = neuralize(labels=labels, X=X, features=features)
+    elif isinstance(model, NeuralizedClustering):
+        net = model
     else:
-        preparation, notes = _steps(model), []
-        net = model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features)
-    if names is not None and Table.read(X).is_sparse:
+        net = neuralize(model, X, features, labels=labels)
+        preparation = model[:-1] if isinstance(model, Pipeline) and len(model) > 1 else None
+    table = Table.read(X)
+    if names is not None and table.is_sparse:
         net.feature_names_ = names
     kind = _kind(net, X)
     if kind == "table" and _is_known_alone(model):
         preparation = _scaler(X)
     points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
-    unknown = set(map(str, cluster_names or {})) - set(map(str, net.classes_.tolist()))
-    if unknown:
+    named = {str(label): name for label, name in (cluster_names or {}).items()}
+    if unknown := named.keys() - {*map(str, net.classes_.tolist())}:
         raise ValueError(f"cluster_names has {sorted(unknown)}, but the labels are {net.classes_.tolist()}")
-    own = _own(net, X, labels if labels is not None else _remembered(model, net))
-    if len(np.unique(own[own >= 0])) < 2:
+    positions = _positions(net, X, model, labels)
+    if len(np.unique(positions[positions >= 0])) < 2:
         raise ValueError("X has points of a single cluster; explain needs at least two clusters")
+    if row_names is not None and len(row_names) != len(table):
+        raise ValueError(f"row_names needs one name per input, got {len(row_names)}")
+    index = table.index if row_names is None else row_names
     return Clustering(
         kind,
         X,
@@ -213,9 +232,9 @@ def read(
         None if isinstance(model, NeuralizedClustering) else model,
         preparation,
         features is None and net.features is not None,
-        own,
-        [str(label) for label in net.classes_[: net.n_clusters].tolist()],
-        dict(cluster_names or {}),
+        positions,
+        named,
+        None if index is None or isinstance(index, pd.RangeIndex) else [*map(str, index)],
         notes,
     )
 
@@ -231,8 +250,8 @@ def _scaler(X: Any) -> Any:
     """Fit preprocessing steps that bring the columns to a common scale."""
     table = Table.read(X)
     if table.names is not None:
-        made = prepare(X)
-        return made.pipeline.fit(made.frame)
+        prepared = prepare(X)
+        return prepared.pipeline.fit(prepared.frame)
     return StandardScaler(with_mean=not table.is_sparse).fit(table.for_sklearn)
 
 
@@ -270,12 +289,6 @@ def with_names(X: Any, names: Sequence[str] | None) -> Any:
     return table.frame(names).set_axis(names, axis=1)
 
 
-def _steps(model: Any) -> Any:
-    if not isinstance(model, Pipeline) or len(model.steps) < 2:
-        return None
-    return model[:-1]
-
-
 def _kind(net: NeuralizedClustering, X: Any) -> Kind:
     if net.inputs.absent == "word" or is_texts(X):
         return "texts"
@@ -286,17 +299,11 @@ def _kind(net: NeuralizedClustering, X: Any) -> Kind:
     return "images" if first.ndim == 2 else "locations"
 
 
-def _remembered(model: Any, net: NeuralizedClustering) -> Any:
-    """Return the labels of a clusterer that is replaced by a surrogate model."""
-    final = model[-1] if isinstance(model, Pipeline) else model
-    return getattr(final, "labels_", None) if net.fidelity_ is not None else None
-
-
-def _own(net: NeuralizedClustering, X: Any, labels: Any) -> np.ndarray:
+def _positions(net: NeuralizedClustering, X: Any, model: Any, labels: Any) -> np.ndarray:
     """Position of the cluster of every point, [n]; -1 for noise."""
+    if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
+        labels = getattr(model[-1] if isinstance(model, Pipeline) else model, "labels_", None)
     if labels is None:
         labels = as_array(net.predict(X)).reshape(-1)
-    position, classes, there = as_labels(labels, len(labels), torch.device("cpu"))
-    at = {label: i for i, label in enumerate(net.classes_.tolist())}
-    place = np.array([at[label] for label in classes.tolist()])
-    return np.where(there.numpy(), place[position.numpy()], -1)
+    columns, classes, clustered = as_labels(labels, len(labels), torch.device("cpu"))
+    return torch.where(clustered, net.positions(classes)[columns], -1).numpy()

@@ -383,6 +383,12 @@ class Reproduce:
     code: list[tuple[str, str, str]]
 
 
+def rows_shown(cards: list[Card], disagreements: list[Item]) -> set[int]:
+    """Row numbers of the points that the page shows in tables, as photos or as texts."""
+    groups = [disagreements, *(card.prototypes + card.borderline for card in cards)]
+    return {item.row for items in groups for item in items}
+
+
 @dataclass
 class Contents:
     """Contents of a report.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from torch import nn
 
 from neonxc.common.arguments import check_columns
@@ -18,7 +17,6 @@ from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import as_pandas
-from neonxc.data.table import Table
 from neonxc.report.cards import cards, pairs
 from neonxc.report.clustering import Clustering, is_table, read, with_names
 from neonxc.report.clusters import of_data
@@ -29,10 +27,10 @@ from neonxc.report.points import Projection, points, searched
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.report import Report
 from neonxc.report.reproduce import reproduce
-from neonxc.report.statements import cluster_names as named
+from neonxc.report.statements import cluster_names as titles_of
 from neonxc.report.statements import columns_of, statements
 from neonxc.report.tree import grow, nodes
-from neonxc.report.trust import agree, flip, refit, second_opinion
+from neonxc.report.trust import flip, refit, second_opinion
 from neonxc.report.verdict import cautions, description, figures, verdict
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
@@ -153,12 +151,14 @@ def explain(
 
             file = isinstance(model_or_labels, str | PathLike)
             table = with_names(read_table(model_or_labels) if file else model_or_labels, names)
-            prepared, made = of_data(table, clusters, Path(model_or_labels).name if file else "the table")
-            model_or_labels, X, names = made.model, prepared.frame, None
-            title, notes = title or made.what, [*prepared.notes, *made.notes, *notes]
+            prepared, clusters_of_table = of_data(
+                table, clusters, Path(model_or_labels).name if file else "the table"
+            )
+            model_or_labels, X, names = clusters_of_table.model, prepared.frame, None
+            title, notes = title or clusters_of_table.what, [*prepared.notes, *clusters_of_table.notes, *notes]
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
-        clustering = read(model_or_labels, X, labels, features, names, cluster_names)
+        clustering = read(model_or_labels, X, labels, features, names, cluster_names, row_names)
         moved: tuple[str, list[Moved]] = "", []
         if before is not None:
             step("moves")
@@ -167,55 +167,43 @@ def explain(
         relevance = measure(clustering)
         step("tree")
         tree = grow(clustering)
-        flipping, refits, opinion = None, None, list[str]()
+        flipping, refits, trust = None, None, Trust(cost=tree.curves)
         if not fast:
-            opinion = second_opinion(clustering, relevance)
+            trust.notes = second_opinion(clustering, relevance)
             step("pixel-flipping")
             flipping = flip(clustering)
+            trust.flipping = flipping.curves
             step("refits")
-            refits = refit(clustering)
+            if (refits := refit(clustering)) is not None:
+                trust.seeds = refits.seeds
         step("clusters")
-        table, given = clustering.values(relevance.index, relevance.shown), _row_names(clustering.X, row_names)
-        rows = None if clustering.kind == "locations" else given  # the points are locations, several per photo
-        units = [clustering.units[i] for i in relevance.shown]
-        found_statements = [statements(clustering, relevance, table, units, k) for k in range(clustering.k)]
-        readable = clustering.kind in ("table", "texts")  # names of channels say nothing
-        sources = found_statements if readable else [[]] * clustering.k
-        titles = named(sources, clustering.cluster_labels, dict(clustering.cluster_names))
         palette = colors(clustering.k)
-        found = cards(clustering, relevance, table, given, found_statements, titles, palette, tree)
+        sentences = [statements(clustering, relevance, cluster) for cluster in range(clustering.k)]
+        titles = titles_of(clustering, sentences)
+        described = cards(clustering, relevance, sentences, titles, palette, tree)
         doubtful = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
-        disagreements = items(clustering, relevance, table, rows, doubtful)
-        for card, value in zip(found, agree(clustering, tree).tolist(), strict=True):
-            card.agreement = None if np.isnan(value) else value
+        trust.disagreements = items(clustering, relevance, doubtful)
         step("pairs")
-        against, pair_notes = pairs(clustering, relevance, trees=not fast)
+        compared, pair_notes = pairs(clustering, relevance, trees=not fast)
         step("map")
-        sample = points(clustering, relevance, table, rows, found, disagreements, tree.leaf, projection)
-    trust = Trust(
-        [] if flipping is None else flipping.curves,
-        tree.curves,
-        [] if refits is None else refits.seeds,
-        disagreements,
-        opinion,
-    )
-    warnings = cautions(clustering, tree, relevance, table, refits, titles)
-    told = {warning.text for warning in warnings}
+        sample = points(clustering, relevance, described, trust.disagreements, tree, projection)
+    warnings = list(cautions(clustering, tree, relevance, refits, titles))
+    warned = {warning.text for warning in warnings}
+    remarks = [*notes, *_notes(clustering, relevance, len(sample.rows))]
     contents = Contents(
         title=title or f"{clustering.k} clusters",
         kind=clustering.kind,
         what=description(clustering),
         n=clustering.n,
         k=clustering.k,
-        noise=int((clustering.own < 0).sum()),
+        noise=clustering.n - len(clustering.clustered),
         verdict=verdict(clustering, tree, flipping),
-        figures=figures(clustering, tree, flipping, refits),
+        figures=list(figures(clustering, tree, flipping, refits)),
         warnings=warnings,
-        notes=[note for note in (*notes, *_notes(clustering, relevance, len(sample.rows))) if note not in told]
-        + [LEFT_OUT] * fast,
-        columns=columns_of(table, units),
-        cards=found,
-        pairs=against,
+        notes=[note for note in remarks if note not in warned] + [LEFT_OUT] * fast,
+        columns=columns_of(relevance.table),
+        cards=described,
+        pairs=compared,
         tree=nodes(tree, clustering),
         points=sample,
         trust=trust,
@@ -237,28 +225,17 @@ def _is_data(given: Any, X: Any, labels: Any, features: Any) -> bool:
     return isinstance(given, str | PathLike) or (len(getattr(given, "shape", ())) == 2 and is_table(given))
 
 
-def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
-    """Return the given names of the inputs, or the index of a data frame if it is not just the row numbers."""
-    if given is not None:
-        if len(given) != len(Table.read(X)):
-            raise ValueError(f"row_names needs one name per input, got {len(given)}")
-        return [str(name) for name in given]
-    index = Table.read(X).index
-    return None if index is None or isinstance(index, pd.RangeIndex) else [str(name) for name in index]
-
-
-def _notes(clustering: Clustering, relevance: Relevance, mapped: int) -> list[str]:
-    found = list(clustering.notes)
+def _notes(clustering: Clustering, relevance: Relevance, mapped: int) -> Iterator[str]:
+    yield from clustering.notes
     if len(relevance.index) < clustering.n:
-        found.append(
+        yield (
             f"Relevance and distributions are computed on a stratified sample of {text(len(relevance.index))} "
             "points."
         )
     if len(relevance.shown) < len(clustering.units):
-        found.append(
+        yield (
             f"The {len(relevance.shown)} most relevant of {text(len(clustering.units))} columns are shown, and "
             "only they are changed to move points to other clusters."
         )
     if 0 < (most := searched(clustering, relevance)) < mapped:
-        found.append(f"The smallest change to another cluster is computed for {most} points of the map.")
-    return found
+        yield f"The smallest change to another cluster is computed for {most} points of the map."

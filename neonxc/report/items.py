@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib import colormaps
+from matplotlib.colors import to_rgb
 from PIL import Image
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from neonxc.attribution.highlighting import highlights
 from neonxc.attribution.neon import NEON
 from neonxc.common.colours import NOISE
 from neonxc.common.numbers import percent, rounded, text
+from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
 from neonxc.plot.documents import least_marked
 from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed
@@ -31,128 +31,111 @@ SIDE = 224  # longer side of a photo in pixels
 CHARACTERS = 600  # maximum number of characters shown of a text
 
 
-def items(
-    clustering: Clustering, relevance: Relevance, table: pd.DataFrame, names: list[str] | None, places: np.ndarray
-) -> list[Item]:
+def items(clustering: Clustering, relevance: Relevance, points: np.ndarray) -> list[Item]:
     """Describe points of the sample, given their positions in the sample."""
-    found = []
-    for place in places.tolist():
-        row, logit = int(relevance.index[place]), float(relevance.logit[place])
-        name = str(row) if names is None else names[row]
-        found.append(Item(row, name, rounded([logit])[0], int(relevance.rival[place])))
-    if clustering.kind == "table":
-        return [replace(item, values=_values(relevance, table, p)) for item, p in zip(found, places, strict=True)]
-    if clustering.kind == "images":
-        return _photos(clustering, found)
-    return _texts(clustering, found) if clustering.kind == "texts" else found
-
-
-def _values(relevance: Relevance, table: pd.DataFrame, place: int) -> list[tuple[int, str, float]]:
-    share = relevance.values[place] / max(abs(relevance.logit[place]), 1e-300)
-    order = np.argsort(-np.abs(share), kind="stable")[:VALUES]
-    return [(int(i), text(table.iat[place, i]), rounded([share[i]])[0]) for i in order]
-
-
-def _photos(clustering: Clustering, found: list[Item]) -> list[Item]:
-    if not found:
-        return found
-    index = np.array([item.row for item in found])
-    x = Table.read(clustering.X).take(index).data
-    maps = NEON(clustering.whole).attribute(x, target=clustering.own[index].tolist())
-    return [
-        replace(item, picture=webp(photo), heatmap=webp(under_heatmap(photo, heatmap)))
-        for item, photo, heatmap in zip(found, photos(clustering, x), _tensor(maps).sum(1), strict=True)
+    names, rows = clustering.point_names, relevance.index[points].tolist()
+    logits, rivals = rounded(relevance.logit[points]), relevance.rival[points].tolist()
+    described = [
+        Item(row, str(row) if names is None else names[row], logit, rival)
+        for row, logit, rival in zip(rows, logits, rivals, strict=True)
     ]
+    if clustering.kind == "table":
+        for item, point in zip(described, points, strict=True):
+            item.values = _values(relevance, point)
+    elif clustering.kind == "images" and described:
+        _add_photos(clustering, described)
+    elif clustering.kind == "texts" and described:
+        _add_texts(clustering, described)
+    return described
 
 
-def whole_photos(clustering: Clustering, names: list[str] | None, most: int) -> list[list[Item]]:
-    """Return, for each cluster of locations, the photos with the largest share of it, with its heatmap."""
-    own = torch.from_numpy(clustering.own.reshape(len(clustering.X), -1))
-    share = torch.stack([(own == cluster).double().mean(1) for cluster in range(clustering.k)])
-    found: list[list[Item]] = []
-    for cluster, row in enumerate(share):
-        index = row.topk(min(most, len(row))).indices
-        index = index[row[index] > 0].numpy()
-        x = Table.read(clustering.X).take(index).data
-        pictures: Any = []
-        if len(index):
-            maps = _tensor(NEON(clustering.whole).heatmaps(x, [cluster]))[:, 0]
-            pictures = zip(index.tolist(), photos(clustering, x), maps, strict=True)
-        found.append(
-            [
-                Item(
-                    place * own.shape[1] + int((own[place] == cluster).byte().argmax()),  # one of its locations
-                    f"{place if names is None else names[place]}: {percent(float(row[place]))} of its locations",
-                    0.0,
-                    -1,
-                    picture=webp(photo),
-                    heatmap=webp(under_heatmap(photo, heatmap)),
-                )
-                for place, photo, heatmap in pictures
-            ]
+def _values(relevance: Relevance, point: int) -> list[tuple[int, str, float]]:
+    shares = relevance.shares[point]
+    order = np.argsort(-np.abs(shares), kind="stable")[:VALUES].tolist()
+    return [(column, text(relevance.table.iat[point, column]), rounded([shares[column]])[0]) for column in order]
+
+
+def _add_photos(clustering: Clustering, described: list[Item]) -> None:
+    rows = [item.row for item in described]
+    x = _images(clustering, rows)
+    maps = NEON(clustering.whole).attribute(x, target=clustering.labels[rows]).sum(1)
+    for item, photo, heatmap in zip(described, photos(clustering, x), maps, strict=True):
+        item.picture, item.heatmap = webp(photo), webp(under_heatmap(photo, heatmap))
+
+
+def whole_photos(clustering: Clustering, cluster: int, most: int) -> list[Item]:
+    """Return the photos with the largest share of a cluster of locations, with its heatmap."""
+    names, inside = clustering.row_names, clustering.positions.reshape(len(clustering.X), -1) == cluster
+    shares = torch.from_numpy(inside).double().mean(1)
+    largest = shares.topk(min(most, len(shares))).indices
+    rows = largest[shares[largest] > 0].tolist()
+    if not rows:
+        return []
+    x = _images(clustering, rows)
+    maps = NEON(clustering.whole).heatmaps(x, [clustering.net.classes_[cluster]])[:, 0]
+    return [
+        Item(
+            row * inside.shape[1] + int(inside[row].argmax()),  # one of its locations
+            f"{row if names is None else names[row]}: {percent(float(shares[row]))} of its locations",
+            0.0,
+            -1,
+            picture=webp(photo),
+            heatmap=webp(under_heatmap(photo, heatmap)),
         )
-    return found
+        for row, photo, heatmap in zip(rows, photos(clustering, x), maps, strict=True)
+    ]
 
 
 def regions(clustering: Clustering, colors: list[str]) -> tuple[str, str]:
     """Return the first photo, and the photo overlaid with the colours of its clusters."""
-    first = Table.read(clustering.X).take([0]).data
-    photo = photos(clustering, first)[0]
-    shape = np.shape(clustering.whole.predict(first))[1:]
-    own = torch.from_numpy(clustering.own[: int(np.prod(shape))].reshape(shape))
-    rgb = torch.tensor([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in [*colors, NOISE]])
-    painted = F.interpolate(rgb[own].permute(2, 0, 1)[None], photo.shape[1:], mode="nearest")[0]
+    x = _images(clustering, [0])
+    photo, shape = photos(clustering, x)[0], np.shape(clustering.whole.predict(x))[1:]
+    positions = torch.from_numpy(clustering.positions.reshape(len(clustering.X), *shape)[0])
+    rgb = torch.tensor([to_rgb(color) for color in [*colors, NOISE]])
+    painted = F.interpolate(rgb[positions].permute(2, 0, 1)[None], photo.shape[1:], mode="nearest")[0]
     return webp(photo), webp(0.3 * torch.from_numpy(pale(photo)).permute(2, 0, 1).float() + 0.7 * painted)
 
 
-def _texts(clustering: Clustering, found: list[Item]) -> list[Item]:
-    index = np.array([item.row for item in found])
-    if not len(index):
-        return found
-    marked = text_marks(clustering, index)
-    return [replace(item, text=words, marks=marks) for item, (words, marks) in zip(found, marked, strict=True)]
-
-
-def text_marks(clustering: Clustering, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
-    """Return texts with their highlights: start, end and relevance, relative to the largest, from -1 to 1."""
-    texts, net = [str(one) for one in Table.read(clustering.X).take(index).data], clustering.net
-    target = clustering.own[index].tolist()
-    found = []
+def _add_texts(clustering: Clustering, described: list[Item]) -> None:
+    """Add texts with their highlights, whose relevance is relative to the largest, from -1 to 1."""
+    rows, net = [item.row for item in described], clustering.net
+    texts = [str(given) for given in Table.read(clustering.X).take(rows).data]
+    relevance = NEON(net).attribute(texts, target=clustering.labels[rows])
     if net.features is None:
-        relevance = NEON(net).attribute(texts, target=target)
         try:
-            marked = highlights(net, texts, relevance)
+            highlighted = highlights(net, texts, relevance)
         except ValueError:  # of terms that have no places, such as n-grams of characters, nothing is marked
-            marked = [[] for _ in texts]
+            highlighted = [[] for _ in texts]
     else:
         words: Any = net.features
-        relevance = NEON(net).attribute(words.encode(texts), target=target).tolist()
-        spans = words.spans(texts)
-        marked = [
-            [(*span, value) for span, value in zip(*pair, strict=False)]
-            for pair in zip(spans, relevance, strict=True)
+        highlighted = [
+            [(*span, value) for span, value in zip(spans, values, strict=False)]
+            for spans, values in zip(words.spans(texts), relevance.tolist(), strict=True)
         ]
-    for one, marks in zip(texts, marked, strict=True):
+    for item, whole, marks in zip(described, texts, highlighted, strict=True):
         shown = [mark for mark in marks if mark[1] <= CHARACTERS]
         sizes = [abs(value) for *_, value in shown]
-        most, least = max(sizes, default=0) or 1.0, least_marked(sizes)
-        kept = [(start, end, rounded([value / most])[0]) for start, end, value in shown if abs(value) >= least]
-        found.append((one[:CHARACTERS], kept))
-    return found
+        most, least = max(sizes, default=0), least_marked(sizes)
+        item.text = whole[:CHARACTERS]
+        item.marks = [
+            (start, end, rounded([value / most])[0]) for start, end, value in shown if abs(value) >= least
+        ]
 
 
-def photos(clustering: Clustering, x: Any) -> Tensor:
+def _images(clustering: Clustering, rows: list[int]) -> Tensor:
+    return torch.as_tensor(as_array(Table.read(clustering.X).take(rows).data))
+
+
+def photos(clustering: Clustering, x: Tensor) -> Tensor:
     """Convert the inputs of a feature network to photos [N, 3, H, W] with values from 0 to 1."""
-    images = _tensor(x).float()
+    images = x.float()
     features: Any = clustering.whole.features
     if hasattr(features, "deprocess"):
         images = features.deprocess(images)
     if images.shape[1] == 1:
         images = images.expand(-1, 3, -1, -1)
-    if not (images.amin() >= 0 and images.amax() <= 1):
-        low, high = images.amin(), images.amax()
-        images = (images - low) / (high - low).clamp(min=1e-12)
-    return images
+    low, high = images.aminmax()
+    return images if low >= 0 and high <= 1 else (images - low) / (high - low).clamp(min=1e-12)
 
 
 def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:
@@ -164,22 +147,12 @@ def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:
     return torch.lerp(torch.from_numpy(pale(photo)).permute(2, 0, 1), colors, opacity.double()).float()
 
 
-def webp(photo: Tensor, side: int = SIDE, quality: int = 72) -> str:
+def webp(photo: Tensor) -> str:
     """Encode a photo [3, H, W] with values from 0 to 1 as a data URI."""
-    scale = side / max(photo.shape[1:])
+    scale = SIDE / max(photo.shape[1:])
     if scale < 1:
         size = [max(1, round(length * scale)) for length in photo.shape[1:]]
         photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
-    pixels = (photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
-    return data_uri(Image.fromarray(pixels), quality)
-
-
-def data_uri(picture: Image.Image, quality: int = 72) -> str:
-    """Encode a picture as WebP in a data URI."""
-    buffer = BytesIO()
-    picture.save(buffer, "WEBP", quality=quality, method=6)
+    pixels, buffer = (photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8), BytesIO()
+    Image.fromarray(pixels).save(buffer, "WEBP", quality=72, method=6)
     return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _tensor(values: Any) -> Tensor:
-    return values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))

@@ -11,16 +11,17 @@ from neonxc.report.contents import Moved
 
 def since(clustering: Clustering, before: Any) -> tuple[str, list[Moved]]:
     """Describe the moves since an earlier version of the inputs: their number, and each of them."""
-    found = moves(clustering.whole, before, clustering.X)
-    place = {label: k for k, label in enumerate(clustering.net.classes_.tolist())}
-    return found.headline, [_moved(move, place.get(move.old, -1), place.get(move.new, -1)) for move in found.moves]
+    result = moves(clustering.whole, before, clustering.X)
+    clusters = clustering.net.classes_[: clustering.k].tolist()  # without noise
+    positions = {label: position for position, label in enumerate(clusters)}
+    return result.headline, [_moved(move, positions) for move in result.moves]
 
 
-def _moved(move: Move, old: int, new: int) -> Moved:
+def _moved(move: Move, positions: dict[Any, int]) -> Moved:
+    old, new = (positions.get(label, -1) for label in (move.old, move.new))
     columns = [(name, share, move.step(name)) for name, share in move.named.items()]
     rows = len(move.ids), int(move.usual.sum()), move.share
-    found = Moved(old, new, *rows, columns, typical=[*map(str, move.typical.index)])
-    if move.rule is not None and move.rule.held_out is not None:
-        found.rule, measured = move.rule.text(), move.rule.held_out
-        found.precision, found.coverage = measured.precision, measured.coverage
-    return found
+    moved = Moved(old, new, *rows, columns, typical=[*map(str, move.typical.index)])
+    if move.rule is not None and (held_out := move.rule.held_out) is not None:
+        moved.rule, moved.precision, moved.coverage = move.rule.text(), held_out.precision, held_out.coverage
+    return moved

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,9 +18,8 @@ from markupsafe import Markup, escape
 
 from neonxc.common import colours
 from neonxc.common.numbers import as_printed
-from neonxc.report import charts
-from neonxc.report.charts import curves
-from neonxc.report.contents import Card, Column, Contents, Item, Pair, PointMap
+from neonxc.report.charts import bar, curves, distribution, number, share, signed, standardised
+from neonxc.report.contents import Column, Contents, Item, Pair, PointMap, rows_shown
 from neonxc.report.tree import outline
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
@@ -71,10 +71,12 @@ def render(contents: Contents) -> str:
     >>> "<h1 dir=auto>Wine &amp; co</h1>" in render(contents)
     True
     """
-    tints = [card.color if _is_color(card.color) else colours.NOISE for card in contents.cards]
-    tags = [_tag(card.label) for card in contents.cards]
+    tints = [
+        card.color if re.fullmatch("#[0-9a-fA-F]{6}", card.color) else colours.NOISE for card in contents.cards
+    ]
+    tags = [card.label if len(card.label) <= 6 else card.label[:5] + "…" for card in contents.cards]  # fit chips
     data = page_data(contents, tags, tints)
-    script, style = _file("report.js"), _file("report.css")
+    shown, script, style = set(data["points"]["rows"]), _file("report.js"), _file("report.css")
     page = _template()(
         c=contents,
         tags=tags,
@@ -84,7 +86,7 @@ def render(contents: Contents) -> str:
         style=Markup(style),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=Markup(as_json(data)),
-        places=_places(contents, data["points"]["rows"]),
+        places={row: i for i, row in enumerate(contents.points.rows) if row in shown},
         tree=outline(contents.tree),
         near=_near(contents),
         open_cards=OPEN_CARDS,
@@ -124,11 +126,11 @@ def _template() -> Callable[..., str]:
         loader=FileSystemLoader(HERE),
     )
     environment.filters |= {
-        "number": charts.number,
-        "share": charts.share,
-        "signed": charts.signed,
-        "bar": charts.bar,
-        "distribution": charts.distribution,
+        "number": number,
+        "share": share,
+        "signed": signed,
+        "bar": bar,
+        "distribution": distribution,
         "curves": curves,
         "picture": _picture,
         "highlighted": _highlighted,
@@ -147,15 +149,6 @@ def _printable(value: Any) -> Any:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\ufffd", value) if type(value) is str else value
 
 
-def _is_color(color: str) -> bool:
-    return re.fullmatch("#[0-9a-fA-F]{6}", color) is not None
-
-
-def _tag(label: str) -> str:
-    """Shorten a label so that it fits into a chip."""
-    return label if len(label) <= 6 else label[:5] + "…"
-
-
 def _picture(source: str | None) -> str:
     """Return the data URI of a picture or an SVG, whose scripts do not run in an image; drop anything else."""
     source = source or ""
@@ -168,8 +161,8 @@ def _value(columns: list[Column]) -> Callable[[int, Any], str]:
     """Return a function that writes a value together with its standardised value, which the script can show."""
 
     def value(column: int, printed: Any) -> str:
-        raw = escape(_printable("missing" if printed is None else charts.number(printed)))
-        scaled = charts.standardised(columns[column], printed)
+        raw = escape(_printable("missing" if printed is None else number(printed)))
+        scaled = standardised(columns[column], printed)
         if scaled is None:
             return Markup("<bdi class=cut>{}</bdi>").format(raw) if len(raw) > LONG else raw
         return Markup('<data value="{}">{}</data>').format(scaled, raw.replace("-", "−"))
@@ -177,18 +170,12 @@ def _value(columns: list[Column]) -> Callable[[int, Any], str]:
     return value
 
 
-def _places(contents: Contents, shown: list[int]) -> dict[int, int]:
-    """Map row numbers to positions among the points, for the points that the page contains."""
-    wanted = set(shown)
-    return {row: at for at, row in enumerate(contents.points.rows) if row in wanted}
-
-
 def _used(items: list[Item]) -> list[int]:
     """Return the columns that are relevant to at least one item, by decreasing total relevance."""
-    total: dict[int, float] = {}
+    total: dict[int, float] = defaultdict(float)
     for item in items:
         for column, _, relevance in item.values:
-            total[column] = total.get(column, 0.0) + abs(relevance)
+            total[column] += abs(relevance)
     return sorted(total, key=lambda column: -total[column])
 
 
@@ -203,10 +190,10 @@ def _highlighted(item: Item) -> list[tuple[str, float]]:
 
 def _near(contents: Contents) -> list[Pair]:
     """Return all pairs if there are few, else those where one cluster is the nearest of the other."""
-    cards: list[Card] = contents.cards
-    if len(contents.pairs) <= OPEN_CARDS:
-        return contents.pairs
-    return [pair for pair in contents.pairs if cards[pair.a].nearest == pair.b or cards[pair.b].nearest == pair.a]
+    cards, pairs = contents.cards, contents.pairs
+    if len(pairs) <= OPEN_CARDS:
+        return pairs
+    return [pair for pair in pairs if cards[pair.a].nearest == pair.b or cards[pair.b].nearest == pair.a]
 
 
 MOST, STRONGEST = 4_000, 10  # maximum number of points, and of columns per point, which keep the page small
@@ -219,16 +206,15 @@ def page_data(contents: Contents, tags: list[str], colors: list[str]) -> dict[st
     For each point, the most relevant columns are listed one after the other as column, relevance in thousandths of
     the logit, and value. A text value is replaced by a list with its position in ``words``.
     """
+    clusters = zip(tags, contents.cards, colors, strict=True)
     return {
-        "clusters": [
-            [tag, card.name, color] for tag, card, color in zip(tags, contents.cards, colors, strict=True)
-        ],
-        "columns": [[one.name, one.mean, one.spread, one.unit] for one in contents.columns],
+        "clusters": [[tag, card.name, color] for tag, card, color in clusters],
+        "columns": [[column.name, column.mean, column.spread, column.unit] for column in contents.columns],
         "pairs": [
             [
                 pair.a,
                 pair.b,
-                [[at, round(share, 3), *typical] for at, share, *typical in pair.relevance],
+                [[column, round(share, 3), *typical] for column, share, *typical in pair.relevance],
                 pair.rules,
                 pair.accuracy,
             ]
@@ -244,47 +230,47 @@ def as_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _points(points: PointMap, kept: list[int]) -> dict[str, Any]:
+def _points(points: PointMap, sample: list[int]) -> dict[str, Any]:
     words: dict[str, int] = {}
 
-    def value(printed: Any) -> Any:
-        one = _as_number(printed)
-        return [words.setdefault(one, len(words))] if isinstance(one, str) else one
+    def packed(printed: Any) -> Any:
+        value = _as_number(printed)
+        return [words.setdefault(value, len(words))] if isinstance(value, str) else value
 
-    def known(j: int, at: int) -> Any:
-        return value(points.values[j][at]) if points.values else None
+    def value(column: int, i: int) -> Any:
+        return packed(points.values[column][i]) if points.values else None
 
-    def change(at: int) -> list[Any] | None:
-        one = points.changes[at]
-        if one is None:
+    def change(i: int) -> list[Any] | None:
+        found = points.changes[i]
+        if found is None:
             return None
-        return [one.cluster, as_printed(one.distance), [[j, known(j, at), value(new)] for j, new in one.values]]
+        values = [[column, value(column, i), packed(after)] for column, after in found.values]
+        return [found.cluster, as_printed(found.distance), values]
 
-    def strongest(at: int) -> list[Any]:
-        shares = [round(1000 * column[at]) if math.isfinite(column[at]) else 0 for column in points.relevance]
-        order = sorted((j for j, share in enumerate(shares) if share), key=lambda j: -abs(shares[j]))
-        return [part for j in order[:STRONGEST] for part in (j, shares[j], known(j, at))]
+    def strongest(i: int) -> list[Any]:
+        shares = [round(1000 * column[i]) if math.isfinite(column[i]) else 0 for column in points.relevance]
+        relevant = [column for column, thousandths in enumerate(shares) if thousandths]
+        order = sorted(relevant, key=lambda column: -abs(shares[column]))
+        return [part for column in order[:STRONGEST] for part in (column, shares[column], value(column, i))]
 
-    whole = ("rows", "x", "y", "cluster", "rival", "leaf")
+    plain = ("rows", "x", "y", "cluster", "rival", "leaf")
     return {
-        **{name: [getattr(points, name)[at] for at in kept] for name in whole},
-        "names": points.names and [points.names[at] for at in kept],
-        "logit": [as_printed(points.logit[at]) for at in kept],
-        "strongest": [strongest(at) for at in kept],
-        "changes": [change(at) for at in kept],
+        **{name: [getattr(points, name)[i] for i in sample] for name in plain},
+        "names": points.names and [points.names[i] for i in sample],
+        "logit": [as_printed(points.logit[i]) for i in sample],
+        "strongest": [strongest(i) for i in sample],
+        "changes": [change(i) for i in sample],
         "words": list(words),
     }
 
 
 def _shown_points(contents: Contents) -> list[int]:
     """Select about MOST evenly spaced points, plus those that appear in tables and pictures of the page."""
-    n = len(contents.points.rows)
+    n, wanted = len(contents.points.rows), rows_shown(contents.cards, contents.trust.disagreements)
     if n <= MOST:
         return list(range(n))
-    items = [item for card in contents.cards for item in (*card.prototypes, *card.borderline)]
-    rows = {item.row for item in (*items, *contents.trust.disagreements)}
-    shown = {at for at, row in enumerate(contents.points.rows) if row in rows}
-    return sorted(shown | {at * n // MOST for at in range(MOST)})
+    shown = {i for i, row in enumerate(contents.points.rows) if row in wanted}
+    return sorted(shown | {i * n // MOST for i in range(MOST)})
 
 
 def _as_number(value: Any) -> Any:
@@ -298,5 +284,5 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return None if not math.isfinite(value) else int(value) if value.is_integer() else value
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, list | tuple) else value

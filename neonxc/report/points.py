@@ -16,9 +16,10 @@ from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.find import is_curved
 from neonxc.data.table import Table
 from neonxc.report.clustering import Clustering, stratified
-from neonxc.report.contents import Card, Change, Item, PointMap
+from neonxc.report.contents import Card, Change, Item, PointMap, rows_shown
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import is_category, printed
+from neonxc.report.tree import TreePart
 
 Projection = Literal["pca", "tsne", "umap"]
 MOST = 5000  # maximum number of points on the map
@@ -33,61 +34,58 @@ WORK = 600_000  # maximum product of points, clusters and columns for counterfac
 def points(
     clustering: Clustering,
     relevance: Relevance,
-    table: pd.DataFrame,
-    names: list[str] | None,
     cards: list[Card],
-    others: list[Item],
-    leaf: np.ndarray | None,
+    disagreements: list[Item],
+    tree: TreePart,
     projection: Projection,
 ) -> PointMap:
-    """Take a stratified sample of the points, which includes `others` and those on the cards."""
-    own = clustering.own[relevance.index]
+    """Take a stratified sample of the points, which includes those on the cards and the `disagreements`."""
     most = max(500, min(MOST, VALUES // (len(relevance.shown) + 6)))
-    shown = {item.row for card in cards for item in [*card.prototypes, *card.borderline]}
-    shown |= {item.row for item in others}
-    needed = np.flatnonzero(np.isin(relevance.index, list(shown)))
-    places = np.union1d(stratified(own, most - min(most // 2, len(needed)), LEAST), needed)
-    index = relevance.index[places]
-    space = clustering.space(index)
-    flat, axes = _projected(space, projection)
-    x, y = (_scaled(flat[:, i]) for i in (0, 1))
-    share = relevance.values[places] / np.maximum(np.abs(relevance.logit[places]), 1e-300)[:, None]
+    needed = np.flatnonzero(np.isin(relevance.index, list(rows_shown(cards, disagreements))))
+    spread = stratified(relevance.positions, most - min(most // 2, len(needed)), LEAST)
+    sample = np.union1d(spread, needed)
+    index, positions, names = relevance.index[sample], relevance.positions[sample], clustering.point_names
+    plane, axes = _projected(clustering.space(index), projection)
+    low, extent = plane.min(0), np.ptp(plane, 0)
+    x, up = np.round(1000 * (plane - low) / np.where(extent > 0, extent, 1)).astype(int).T
+    y = 1000 - up
     return PointMap(
         index.tolist(),
-        None if names is None else [names[row] for row in index.tolist()],
+        names and [names[row] for row in index.tolist()],
         x.tolist(),
-        (1000 - y).tolist(),
-        own[places].tolist(),
-        relevance.rival[places].tolist(),
-        [-1] * len(index) if leaf is None else leaf[index].tolist(),
-        rounded(relevance.logit[places]),
-        [printed(table.iloc[places, i]) for i in range(table.shape[1])],
-        [rounded(column, 2) for column in share.T],
+        y.tolist(),
+        positions.tolist(),
+        relevance.rival[sample].tolist(),
+        tree.leaf[index].tolist(),
+        rounded(relevance.logit[sample]),
+        [printed(values) for _, values in relevance.table.iloc[sample].items()],
+        [rounded(shares, 2) for shares in relevance.shares[sample].T],
         _changes(clustering, relevance, index),
         axes,
-        _picture(x, 1000 - y, own[places], cards),
+        _picture(x, y, positions, cards),
     )
 
 
 def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
     """Project points into the plane; return them with the name of the projection."""
+    table = Table.read(space)
     if projection == "tsne":
         from sklearn.manifold import TSNE  # takes long
 
-        perplexity = min(30.0, max(1.0, (space.shape[0] - 1) / 3))
-        return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(_dense(space)), "t-SNE"
+        perplexity = min(30.0, max(1.0, (len(table) - 1) / 3))
+        return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(table.dense()), "t-SNE"
     if projection == "umap":
         try:
             from umap import UMAP
         except ImportError:
             raise ImportError('projection="umap" needs umap-learn: pip install "neonxc[umap]"') from None
         return UMAP(random_state=0).fit_transform(space), "UMAP"
-    if space.shape[1] < 2:
-        return np.column_stack([_dense(space)[:, 0], np.zeros(space.shape[0])]), "the values of the only column"
-    model = TruncatedSVD(2, random_state=0) if Table.read(space).is_sparse else PCA(2, random_state=0)
-    flat = model.fit_transform(space) * _signs(model.components_)
+    if table.width < 2:
+        return np.pad(table.dense(), ((0, 0), (0, 1))), "the values of the only column"
+    model = TruncatedSVD(2, random_state=0) if table.is_sparse else PCA(2, random_state=0)
+    plane = model.fit_transform(space) * _signs(model.components_)
     first, second = np.nan_to_num(model.explained_variance_ratio_)
-    return flat, f"{type(model).__name__}: {percent(first)} and {percent(second)} of the variance"
+    return plane, f"{type(model).__name__}: {percent(first)} and {percent(second)} of the variance"
 
 
 def _signs(components: np.ndarray) -> np.ndarray:
@@ -100,25 +98,12 @@ def _signs(components: np.ndarray) -> np.ndarray:
     return np.where(np.take_along_axis(components, largest[:, None], axis=1)[:, 0] < 0, -1, 1)
 
 
-def _dense(space: Any) -> np.ndarray:
-    return Table.read(space).dense()
-
-
-def _scaled(values: np.ndarray) -> np.ndarray:
-    """Scale values to integers from 0 to 1000."""
-    low, high = values.min(), values.max()
-    return np.round(1000 * (values - low) / (high - low if high > low else 1)).astype(int)
-
-
-def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -> str:
+def _picture(x: np.ndarray, y: np.ndarray, positions: np.ndarray, cards: list[Card]) -> str:
     """Draw the map as SVG, with one path of dots per cluster."""
     paths = []
-    for cluster in np.unique(own).tolist():
+    for cluster, dots in pd.Series([f"M{a} {b}h0" for a, b in zip(x, y, strict=True)]).groupby(positions):
         color = cards[cluster].color if cluster >= 0 else NOISE
-        dots = "".join(
-            f"M{a} {b}h0" for a, b in zip(x[own == cluster].tolist(), y[own == cluster].tolist(), strict=True)
-        )
-        paths.append(f'<path stroke="{color}" d="{dots}"/>')
+        paths.append(f'<path stroke="{color}" d="{"".join(dots)}"/>')
     frame = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -10 1020 1020">'
     return f'{frame}<g fill="none" stroke-width="9" stroke-linecap="round">{"".join(paths)}</g></svg>'
 
@@ -144,29 +129,28 @@ def _changes(clustering: Clustering, relevance: Relevance, index: np.ndarray) ->
     At most CHANGED of the shown columns change, or any number of columns where the search takes long.
     """
     changes: list[Change | None] = [None] * len(index)
-    places = some_of(np.arange(len(index)), searched(clustering, relevance))
-    if not len(places):
+    sample = some_of(np.arange(len(index)), searched(clustering, relevance))
+    if not len(sample):
         return changes
     d = len(clustering.units)
-    x = Table.read(clustering.columns(index[places])).frame(clustering.units)
-    numbers = [name for name in x.columns if not is_category(x[name])]
-    ends = [(float(x[name].min()), float(x[name].max())) for name in numbers]
-    found = counterfactual(
+    before = Table.read(clustering.columns(index[sample])).frame(clustering.units)
+    numbers = {i: values for i, (_, values) in enumerate(before.items()) if not is_category(values)}
+    nearest = counterfactual(
         clustering.net,
-        clustering.inputs(index[places]),
+        clustering.inputs(index[sample]),
         columns=None if _is_slow(clustering) else min(CHANGED, d),
         fixed=np.setdiff1d(np.arange(d), relevance.shown).tolist(),
-        integer=_keys(clustering, [name for name in numbers if x[name].dtype.kind in "iu"]),
-        bounds=dict(zip(_keys(clustering, numbers), ends, strict=True)),
+        integer=[i for i, values in numbers.items() if values.dtype.kind in "iu"],
+        bounds={i: (values.min(), values.max()) for i, values in numbers.items()},
     )
-    after = Table.read(found.points).frame(list(x.columns))
-    moved = ~((after.to_numpy() == x.to_numpy()) | (after.isna().to_numpy() & x.isna().to_numpy()))
-    short = _shortest_texts(clustering, x, after, moved, np.asarray(found.target))
-    place = {int(unit): i for i, unit in enumerate(relevance.shown)}
-    position = {label: i for i, label in enumerate(clustering.net.classes_.tolist())}
-    for i in np.flatnonzero(found.found).tolist():
-        values = [(place[unit], short[i][unit]) for unit in np.flatnonzero(moved[i]).tolist()]
-        changes[places[i]] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
+    after = Table.read(nearest.points).frame(list(before.columns))
+    old, new = before.to_numpy(), after.to_numpy()
+    moved = (old != new) & (pd.notna(old) | pd.notna(new))
+    texts = _shortest_texts(clustering, before, after, moved, nearest.target)
+    targets = clustering.net.positions(nearest.target).tolist()
+    for i in np.flatnonzero(nearest.found).tolist():
+        values = [(relevance.shown_positions[column], text) for column, text in texts[i].items()]
+        changes[sample[i]] = Change(targets[i], rounded([nearest.distance[i]])[0], values)
     return changes
 
 
@@ -174,36 +158,24 @@ def _shortest_texts(
     clustering: Clustering, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray, target: np.ndarray
 ) -> list[dict[int, str]]:
     """Print changed values by column, with as few digits as still move the point to the target cluster."""
-    found: list[dict[int, str]] = [{} for _ in range(len(after))]
+    texts: list[dict[int, str]] = [{} for _ in range(len(after))]
     unsettled = np.arange(len(after))
     for digits in DIGITS:
-        tried = after.iloc[unsettled].copy()
-        written: list[dict[int, str]] = []
-        for place, row in enumerate(unsettled.tolist()):
-            written.append({})
-            for unit in np.flatnonzero(moved[row]).tolist():
-                value = after.iat[row, unit]
-                if isinstance(value, float) and np.isfinite(value):
-                    value = _beyond(value, before.iat[row, unit], digits)
-                    tried.iat[place, unit] = value
-                written[-1][unit] = text(value, digits)
-        given = tried if clustering.names is None else tried.to_numpy()
-        there = np.asarray(clustering.net.predict(given)) == target[unsettled]
-        for place, row in enumerate(unsettled.tolist()):
-            if there[place] or digits == DIGITS[-1]:
-                found[row] = written[place]
-        unsettled = unsettled[~there]
         if not len(unsettled):
             break
-    return found
+        rounded_points = after.iloc[unsettled].copy()
+        for i, row in enumerate(unsettled.tolist()):
+            for column in np.flatnonzero(moved[row]).tolist():
+                value = after.iat[row, column]
+                if isinstance(value, float) and np.isfinite(value):
+                    value = rounded_points.iat[i, column] = _beyond(value, before.iat[row, column], digits)
+                texts[row][column] = text(value, digits)
+        given = rounded_points if clustering.names is None else rounded_points.to_numpy()
+        unsettled = unsettled[np.asarray(clustering.net.predict(given)) != target[unsettled]]
+    return texts
 
 
 def _beyond(value: float, before: float, digits: int) -> float:
     """Round a changed value to significant digits, away from the old value, so that boundaries stay crossed."""
     rounding = ROUND_CEILING if value > before else ROUND_FLOOR
     return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(value))
-
-
-def _keys(clustering: Clustering, names: list[str]) -> list[Any]:
-    """Return columns by name, or by position if the network has no column names."""
-    return names if clustering.names is None else [clustering.units.index(name) for name in names]

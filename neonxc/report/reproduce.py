@@ -16,7 +16,7 @@ PACKAGES = ("neonxc", "torch", "scikit-learn", "numpy", "pandas")
 READABLE = 30  # maximum number of rules printed as one text; the cards show all rules
 
 
-def reproduce(clustering: Clustering, tree: TreePart | None) -> Reproduce:
+def reproduce(clustering: Clustering, tree: TreePart) -> Reproduce:
     """Collect versions, parameters of the clusterer, and code for the report and the rules."""
     versions = [("Python", platform.python_version())]
     for name in PACKAGES:
@@ -24,21 +24,20 @@ def reproduce(clustering: Clustering, tree: TreePart | None) -> Reproduce:
             versions.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:  # run from a source tree without installation
             versions.append((name, "unknown"))
-    code = [("Create this report", "python", _again(clustering))]
-    if tree is not None:
-        rules = tree.tree.rules(feature_names=clustering.names)
-        code.append(("Rules as SQL", "sql", rules.to_sql("my_table").case))
-        code.append(("Rules in Python", "python", rules.to_python()))
-        if len(rules) <= READABLE:
-            code.append(("Rules as text", "text", str(rules)))
-    return Reproduce(versions, _parameters(clustering, tree), code)
-
-
-def _parameters(clustering: Clustering, tree: TreePart | None) -> list[tuple[str, str]]:
-    found = [("clusterer", one_line(clustering.model)), ("beta", f"{clustering.whole.beta:.6g}")]
-    if tree is not None:
-        found.append(("tree", f"{type(tree.explainer).__name__} with {tree.tree.n_leaves} leaves"))
-    return found
+    parameters = [
+        ("clusterer", one_line(clustering.model)),
+        ("beta", f"{clustering.whole.beta:.6g}"),
+        ("tree", f"{type(tree.explainer).__name__} with {tree.tree.n_leaves} leaves"),
+    ]
+    rules = tree.tree.rules(feature_names=clustering.names)
+    code = [
+        ("Create this report", "python", _again(clustering)),
+        ("Rules as SQL", "sql", rules.to_sql("my_table").case),
+        ("Rules in Python", "python", rules.to_python()),
+    ]
+    if len(rules) <= READABLE:
+        code.append(("Rules as text", "text", str(rules)))
+    return Reproduce(versions, parameters, code)
 
 
 def one_line(model: Any) -> str:
@@ -49,6 +48,6 @@ def one_line(model: Any) -> str:
 def _again(clustering: Clustering) -> str:
     given = "X, labels=labels" if clustering.model is None else "model, X"
     features = ", features" if clustering.kind in ("images", "locations") else ""
-    names = json.dumps({str(label): name for label, name in clustering.cluster_names.items()}, ensure_ascii=False)
-    extra = f", cluster_names={names}" if clustering.cluster_names else ""
+    names = clustering.cluster_names
+    extra = f", cluster_names={json.dumps(names, ensure_ascii=False)}" if names else ""
     return f'import neonxc\n\nreport = neonxc.explain({given}{features}{extra})\nreport.save("report.html")\n'

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from neonxc.attribution.effects import cohens_d, cramers_v
-from neonxc.attribution.summary import typical_category
 from neonxc.common.numbers import as_printed, percent, rounded, text
 from neonxc.data.inputs import is_missing
 from neonxc.report.clustering import Clustering
@@ -22,48 +23,54 @@ WORTH = 0.1  # minimum relevance, relative to the strongest statement, for a pla
 CLEAR = 1.5  # minimum ratio of larger to smaller values, compared pairwise with other points, for "high"
 CATEGORIES = 8  # maximum number of categories in a distribution
 
+Distribution = tuple[str, list[Any], list[float], list[float], str, str, str]
+"""What a :class:`Statement` says about the values of its column, in the order of its attributes."""
 
-def columns_of(table: pd.DataFrame, names: list[str]) -> list[Column]:
+
+def columns_of(table: pd.DataFrame) -> list[Column]:
     """Describe the columns of `table`."""
-    return [_column(table.iloc[:, i], name) for i, name in enumerate(names)]
+    return [_column(values) for _, values in table.items()]
 
 
-def statements(
-    clustering: Clustering, relevance: Relevance, table: pd.DataFrame, names: list[str], cluster: int
-) -> list[Statement]:
+def _column(values: pd.Series) -> Column:
+    if is_category(values):
+        return Column(values.name, "category")
+    numbers = _known(values)
+    mean, spread = rounded([numbers.mean(), numbers.std() or 1.0], 6)
+    return Column(values.name, "number", mean, spread)
+
+
+def statements(clustering: Clustering, relevance: Relevance, cluster: int) -> list[Statement]:
     """Make statements from the most relevant columns of a cluster, sorted by decreasing relevance."""
-    inside = clustering.own[relevance.index] == cluster
+    inside = relevance.positions == cluster
     if not inside.any():
         return []
-    logit = max(float(relevance.logit[inside].mean()), 1e-300)
-    share = relevance.values[inside].mean(0) / logit
-    order = np.argsort(-np.abs(share), kind="stable")[: clustering.shortened(STATEMENTS)]
-    found = []
-    for column in sorted(order.tolist(), key=lambda column: -share[column]):
-        value = rounded([share[column]])[0]
-        statement = _statement(column, value, table.iloc[:, column], names[column], inside)
+    shares = relevance.values[inside].mean(0) / max(float(relevance.logit[inside].mean()), 1e-300)
+    order = np.argsort(-np.abs(shares), kind="stable")[: clustering.shortened(STATEMENTS)]
+    described = []
+    for column in sorted(order.tolist(), key=lambda column: -shares[column]):
+        values = relevance.table.iloc[:, column]
+        describe = _of_categories if is_category(values) else _of_numbers
+        statement = Statement(column, rounded([shares[column]])[0], *describe(values, inside))
         if clustering.kind == "texts":
-            occurs = table.iloc[:, column].to_numpy() > 0
-            statement.text = _of_term(occurs, names[column], inside)
-            own, every = (np.array([part.mean(), 1 - part.mean()]) for part in (occurs[inside], occurs))
-            statement.effect = _v(own, every, inside)
-        found.append(statement)
-    return found
+            statement.text, statement.effect = _of_term(values, inside)
+        described.append(statement)
+    return described
 
 
-def _of_term(occurs: np.ndarray, name: str, inside: np.ndarray) -> str:
-    """Write the term, preceded by "no" if it is rarer inside the cluster than outside."""
-    return name if occurs[inside].mean() >= occurs[~inside].mean() else f"{ABSENT}{name}"
+def _of_term(values: pd.Series, inside: np.ndarray) -> tuple[str, str]:
+    """Write a term, preceded by "no" if it is rarer inside the cluster than outside, and its effect size."""
+    occurs = values.to_numpy() > 0
+    within, without, overall = occurs[inside].mean(), occurs[~inside].mean(), occurs.mean()
+    name = values.name if within >= without else f"{ABSENT}{values.name}"
+    return name, _v(np.array([within, 1 - within]), np.array([overall, 1 - overall]), inside)
 
 
 def typical(values: pd.Series, kind: str) -> str:
     """The median of numbers, the most frequent category, or the share of texts that have a term."""
     if kind == "texts":
         return f"in {percent(float((values.to_numpy() > 0).mean()))}"
-    if is_category(values):
-        return text(values.mode(dropna=False).iloc[0], separators=False)
-    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    return text(float(np.median(numbers[np.isfinite(numbers)])) if np.isfinite(numbers).any() else None)
+    return text(values.mode(dropna=False).iloc[0], separators=False) if is_category(values) else _median(values)
 
 
 def is_category(values: pd.Series) -> bool:
@@ -71,106 +78,93 @@ def is_category(values: pd.Series) -> bool:
     return values.dtype == bool or not pd.api.types.is_numeric_dtype(values)
 
 
-def _column(values: pd.Series, name: str) -> Column:
-    if is_category(values):
-        return Column(name, "category")
-    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    mean, spread = np.nanmean(numbers), np.nanstd(numbers)
-    return Column(name, "number", rounded([mean], 6)[0], rounded([spread or 1.0], 6)[0])
+def _known(values: pd.Series) -> np.ndarray:
+    """The numbers of a column that are not missing."""
+    return values.dropna().to_numpy(dtype=np.float64)
 
 
-def _statement(column: int, share: float, values: pd.Series, name: str, inside: np.ndarray) -> Statement:
-    if is_category(values):
-        return _of_categories(column, share, values, name, inside)
-    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    there = np.isfinite(numbers)
-    own, others = numbers[inside & there], numbers[~inside & there]
-    low, high = np.percentile(numbers[there], [0.5, 99.5])
+def _median(values: pd.Series) -> str:
+    numbers = _known(values)
+    return text(float(np.median(numbers)) if len(numbers) else None)
+
+
+def _of_numbers(values: pd.Series, inside: np.ndarray) -> Distribution:
+    members, others = _known(values[inside]), _known(values[~inside])
+    low, high = np.percentile(_known(values), [0.5, 99.5])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
-    of_own, of_others = (_shares(np.histogram(part.clip(low, edges[-1]), edges)[0]) for part in (own, others))
-    middle, outside = (float(np.median(part)) if len(part) else float("nan") for part in (own, others))
-    absent = not len(own) or there[inside].mean() < 0.5
-    words = f"{name} is missing" if absent else f"{_level(own, others)} {name}"
-    typical = text(middle), text(outside), _effect(own, others)
-    return Statement(column, share, words, rounded(edges, 4), of_own, of_others, *typical)
+    within, without = (
+        rounded(np.histogram(side.clip(low, edges[-1]), edges)[0] / max(len(side), 1))
+        for side in (members, others)
+    )
+    absent = len(members) < 0.5 * inside.sum()
+    words = f"{values.name} is missing" if absent else f"{_level(members, others)} {values.name}"
+    medians = _median(values[inside]), _median(values[~inside])
+    return words, rounded(edges, 4), within, without, *medians, _effect(members, others)
 
 
-def _effect(own: np.ndarray, others: np.ndarray) -> str:
+def _effect(members: np.ndarray, others: np.ndarray) -> str:
     """Cohen's d of the values in a cluster against the others; "" if there are none."""
-    if not (len(own) and len(others)):
+    if not (len(members) and len(others)):
         return ""
-    found = ([len(part), part.mean(), len(part) * part.var()] for part in (own, others))
-    counts, means, squares = np.array([*found]).T[:, :, None]
-    return f"d = {text(float(cohens_d(counts, means, squares)[0, 0]), 2)}"
+    moments = np.array([[len(side), side.mean(), len(side) * side.var()] for side in (members, others)])
+    return f"d = {text(float(cohens_d(*moments.T[:, :, None])[0, 0]), 2)}"
 
 
-def _v(own: np.ndarray, every: np.ndarray, inside: np.ndarray) -> str:
+def _v(within: np.ndarray, overall: np.ndarray, inside: np.ndarray) -> str:
     """Cramér's V of the shares of categories in a cluster and in all points."""
-    v = float(cramers_v(own, every, inside.sum(), len(inside)))
-    return "" if np.isnan(v) else f"V = {text(v, 2)}"
+    return f"V = {text(float(cramers_v(within, overall, inside.sum(), len(inside))), 2)}"
 
 
-def _level(own: np.ndarray, others: np.ndarray) -> str:
+def _level(members: np.ndarray, others: np.ndarray) -> str:
     """Return "high" or "low" if the cluster's values are clearly more often larger or smaller than others."""
     if not len(others):
         return "typical"
     ordered = np.sort(others)
-    below = np.searchsorted(ordered, own, "left").mean()
-    up_to = np.searchsorted(ordered, own, "right").mean()
-    if below > CLEAR * (len(others) - up_to) and below > 0:
+    below = np.searchsorted(ordered, members, "left").mean()
+    above = len(others) - np.searchsorted(ordered, members, "right").mean()
+    if below > CLEAR * above and below > 0:
         return "high"
-    return "low" if len(others) - up_to > CLEAR * below else "medium"
+    return "low" if above > CLEAR * below else "medium"
 
 
-def _of_categories(column: int, share: float, values: pd.Series, name: str, inside: np.ndarray) -> Statement:
-    words = np.array([text(value, separators=False) for value in values.tolist()], dtype=object)
-    frequent = pd.Series(words).value_counts()
-    kept = list(frequent.index[:CATEGORIES])
-    own = pd.Series(words[inside]).value_counts(normalize=True)
-    others = pd.Series(words[~inside]).value_counts(normalize=True)
-    there = own.index
-    at = typical_category(own.to_numpy(), others.reindex(there).fillna(0).to_numpy()) if len(own) else None
-    if at is not None and there[at] not in kept:
-        kept[-1] = there[at]
-    of_own, of_others = (rounded(part.reindex(kept).fillna(0)) for part in (own, others))
-    middle, outside = (str(part.index[0]) if len(part) else "" for part in (own, others))
-    description = name if at is None else f"{name} is {there[at]}"
-    every = pd.Series(words).value_counts(normalize=True)
-    effect = _v(own.reindex(every.index).fillna(0).to_numpy(), every.to_numpy(), inside)
-    return Statement(column, share, description, kept, of_own, of_others, middle, outside, effect)
+def _of_categories(values: pd.Series, inside: np.ndarray) -> Distribution:
+    words = pd.Series([text(value, separators=False) for value in values.tolist()], dtype=object)
+    within, without, overall = (
+        part.value_counts(normalize=True) for part in (words[inside], words[~inside], words)
+    )
+    characteristic = (within - without.reindex(within.index, fill_value=0)).idxmax()
+    shown = list(overall.index[:CATEGORIES])
+    if characteristic not in shown:
+        shown[-1] = characteristic
+    shares = rounded(within.reindex(shown, fill_value=0)), rounded(without.reindex(shown, fill_value=0))
+    effect = _v(within.reindex(overall.index, fill_value=0).to_numpy(), overall.to_numpy(), inside)
+    return f"{values.name} is {characteristic}", shown, *shares, within.index[0], without.index[0], effect
 
 
-def _shares(counts: np.ndarray) -> list[float]:
-    return rounded(counts / max(counts.sum(), 1))
-
-
-def cluster_names(found: list[list[Statement]], labels: list[str], given: dict[Any, str]) -> list[str]:
+def cluster_names(clustering: Clustering, statements: list[list[Statement]]) -> list[str]:
     """Name clusters: as given, or by the two strongest statements, or by three if two do not distinguish them."""
-    named = {str(label): name for label, name in given.items()}
+    readable = clustering.kind in ("table", "texts")  # names of channels say nothing
     for length in (2, 3):
-        names = [_name(statements, length) for statements in found]
+        names = [_name(of_cluster, length) if readable else "" for of_cluster in statements]
         if len(set(names)) == len(names):
             break
-    for i, label in enumerate(labels):
-        if label in named:
-            names[i] = named[label]
-        elif not names[i]:
-            names[i] = f"cluster {label}"
+    labels, given = clustering.cluster_labels, clustering.cluster_names
+    names = [given.get(label, name or f"cluster {label}") for label, name in zip(labels, names, strict=True)]
     return [
         name if names.count(name) == 1 else f"{name} ({label})" for name, label in zip(names, labels, strict=True)
     ]
 
 
 def _name(statements: list[Statement], length: int) -> str:
-    most = max((statement.relevance for statement in statements), default=0.0)
-    texts = [one.text for one in statements if one.relevance > 0 and one.relevance >= WORTH * most]
-    texts.sort(key=lambda text: text.startswith(ABSENT))  # absent terms come last
-    return ", ".join(texts[:length])
+    texts = [
+        statement.text
+        for statement in statements  # by decreasing relevance
+        if statement.relevance > 0 and statement.relevance >= WORTH * statements[0].relevance
+    ]
+    return ", ".join(sorted(texts, key=lambda text: text.startswith(ABSENT))[:length])  # absent terms come last
 
 
 def printed(values: pd.Series) -> list[Any]:
     """Return the values of a column for the page: numbers as they are printed, categories as text."""
-    if is_category(values):
-        return [None if is_missing(value) else text(value, separators=False) for value in values.tolist()]
-    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    return [None if not np.isfinite(value) else as_printed(value) for value in numbers]
+    convert: Callable[[Any], Any] = partial(text, separators=False) if is_category(values) else as_printed
+    return [None if is_missing(value) else convert(value) for value in values.tolist()]

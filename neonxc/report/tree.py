@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -58,115 +59,103 @@ class TreePart:
 
 
 @dataclass
-class Tried:
-    """A tree grown on four fifths of the points; `every` tells whether every cluster has a leaf."""
+class Candidate:
+    """A tree grown on four fifths of the points; `complete` tells whether every cluster has a leaf."""
 
     name: str
     size: int
     leaves: int
     held_out: float
     price: float
-    every: bool
+    complete: bool
 
 
 def grow(clustering: Clustering) -> TreePart:
     """Grow the smallest of several trees whose fidelity is close to that of the best."""
     from neonxc.trees.rules import with_noise  # depends on this package
 
-    clustered = np.flatnonzero(clustering.own >= 0)
-    index = clustered if len(clustered) <= SAMPLE else np.intersect1d(clustering.sample, clustered)
-    unseen = len(index) >= FEWEST
-    train, test = _train_test(clustering, index) if unseen else (index, index)
-    tried = _tried(clustering, train, test)
-    best = max(one.held_out for one in tried)
+    clustered = clustering.clustered
+    train = test = clustered if len(clustered) <= SAMPLE else np.intersect1d(clustering.sample, clustered)
+    unseen = len(train) >= FEWEST
+    if unseen:
+        positions = clustering.positions[train]
+        stratify = None if 1 in np.bincount(positions) else positions  # a single point can't be in both parts
+        train, test = train_test_split(train, test_size=0.2, random_state=0, stratify=stratify)
+    candidates = _candidates(clustering, train, test)
+    best = max(candidate.held_out for candidate in candidates)
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
-    good = [one for one in tried if one.held_out >= enough]
-    chosen = next((one for one in good if one.every), good[0])  # prefers trees with a rule for every cluster
+    good = [candidate for candidate in candidates if candidate.held_out >= enough]
+    chosen = next((candidate for candidate in good if candidate.complete), good[0])
     (fitted,) = _fitted(clustering, chosen.name, [chosen.size], clustered)
     if len(clustered) < clustering.n:
-        fitted.tree_ = with_noise(fitted.tree_, clustering.columns(np.flatnonzero(clustering.own < 0)))
-    own, labels = np.asarray(fitted.labels_), clustering.labels[clustered]
+        fitted.tree_ = with_noise(fitted.tree_, clustering.columns(np.flatnonzero(clustering.positions < 0)))
+    predicted, labels = np.asarray(fitted.labels_), clustering.labels[clustered]
     leaf = np.full(clustering.n, -1)
-    columns = clustering.columns(clustered)
-    leaf[clustered] = fitted.tree_.apply(columns)
-    space = clustering.space(clustered)
-    price = cost_ratio(space, own, labels)
-    return TreePart(fitted, clustered[own != labels], chosen.held_out, unseen, price, _curves(tried), leaf)
+    leaf[clustered] = fitted.tree_.apply(clustering.columns(clustered))
+    price = cost_ratio(clustering.space(clustered), predicted, labels)
+    mistaken = clustered[predicted != labels]
+    return TreePart(fitted, mistaken, chosen.held_out, unseen, price, _curves(candidates), leaf)
 
 
-def _tried(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> list[Tried]:
+def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> list[Candidate]:
     """Grow trees of several kinds and sizes, and sort them by their size."""
-    k = len(np.unique(clustering.own[train]))
+    k = len(np.unique(clustering.positions[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
-    kinds = ["CART"] if clustering.kind == "texts" else ["ExShallow", "CART"]
     columns, labels, space = clustering.columns(test), clustering.labels[test], clustering.space(train)
-    found = []
-    for kind in kinds:
+    candidates = []
+    for kind in ["CART"] if clustering.kind == "texts" else ["ExShallow", "CART"]:
         grown = zip(sizes, _fitted(clustering, kind, sizes, train), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
-            right = float((np.asarray(fitted.predict(columns)) == labels).mean())
+            fidelity = float((np.asarray(fitted.predict(columns)) == labels).mean())
             price = cost_ratio(space, np.asarray(fitted.labels_), clustering.labels[train])
             tree = fitted.tree_
-            every = len(tree.label[tree.leaves].unique()) == k
-            found.append(Tried(kind, size, tree.n_leaves, right, price, every))
-    return sorted(found, key=lambda one: one.size)
+            complete = len(tree.label[tree.leaves].unique()) == k
+            candidates.append(Candidate(kind, size, tree.n_leaves, fidelity, price, complete))
+    return sorted(candidates, key=lambda candidate: candidate.size)
 
 
 def _fitted(clustering: Clustering, kind: str, sizes: list[int], index: np.ndarray) -> Iterator[Any]:
     """Fit trees of one kind and of several numbers of leaves to the selected points."""
     from neonxc.trees import CART, ExShallow  # depends on this package
 
-    k, columns = len(np.unique(clustering.own[index])), clustering.columns(index)
+    k, columns = len(np.unique(clustering.positions[index])), clustering.columns(index)
     sizes = [max(size, k) for size in sizes]
     if kind == "CART":  # does not use the costs
         return CART(k, max_bins=BINS)._grown_to(sizes, columns, clustering.labels[index])
     return ExShallow(k, reference=clustering.reference(index), max_bins=BINS)._grown_to(sizes, columns)
 
 
-def _train_test(clustering: Clustering, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split points into four fifths and one fifth, stratified if every cluster has at least two points."""
-    few = np.bincount(clustering.own[index], minlength=clustering.k) < 2
-    return train_test_split(
-        index,
-        test_size=0.2,
-        random_state=0,
-        stratify=None if few[clustering.own[index]].any() else clustering.own[index],
-    )
-
-
-def _curves(tried: list[Tried]) -> list[Curve]:
-    found = []
-    for name in dict.fromkeys(one.name for one in tried):
-        points = sorted({one.leaves: one.price for one in tried if one.name == name}.items())
-        found.append(Curve(name, [float(leaves) for leaves, _ in points], [float(ratio) for _, ratio in points]))
-    return found
+def _curves(candidates: list[Candidate]) -> list[Curve]:
+    prices: dict[str, dict[float, float]] = defaultdict(dict)  # by kind of tree and number of leaves
+    for candidate in candidates:
+        prices[candidate.name][float(candidate.leaves)] = float(candidate.price)
+    curves = []
+    for name, points in prices.items():
+        leaves = sorted(points)
+        curves.append(Curve(name, leaves, [points[number] for number in leaves]))
+    return curves
 
 
 def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
     """Convert the nodes of the tree for the page."""
     from neonxc.trees.rules import node_words  # depends on this package
 
-    tree = part.tree
-    position = {label: i for i, label in enumerate(clustering.net.classes_.tolist())}
-    of_class = [position[label] for label in tree.classes.tolist()]
-    parents, left, right = (column.tolist() for column in (tree.parents, tree.left, tree.right))
-    words = node_words(tree, clustering.names, None, None)
-    counts = np.zeros((tree.n_nodes, clustering.k))
-    np.add.at(counts, (part.leaf[part.leaf >= 0], clustering.own[part.leaf >= 0]), 1)
+    tree, clustered = part.tree, clustering.clustered
+    counts = np.zeros((tree.n_nodes, clustering.k), dtype=int)
+    np.add.at(counts, (part.leaf[clustered], clustering.positions[clustered]), 1)
     for node in range(tree.n_nodes - 1, 0, -1):  # children come after their parents
-        counts[parents[node]] += counts[node]
-    found = []
-    for node in range(tree.n_nodes):
-        leaf = left[node] < 0
-        cluster = of_class[int(tree.label[node])] if leaf else int(counts[node].argmax())
-        samples = int(counts[node].sum())
-        mistakes = samples - int(counts[node, cluster]) if leaf else int(tree.mistakes[node])
+        counts[tree.parents[node]] += counts[node]
+    of_leaf = clustering.net.positions(tree.classes)[tree.label].numpy()
+    clusters = np.where((tree.left < 0).numpy(), of_leaf, counts.argmax(1)).tolist()
+    tree_nodes = []
+    words = node_words(tree, clustering.names, None, None)
+    for text, parent, cluster in zip(words, tree.parents.tolist(), clusters, strict=True):
         # Ask "is it a?" rather than "is it not a?", so that no answer is a double negation
-        asks_left = leaf or not words[node].sides[0].negated
-        yes, no = (left[node], right[node])[:: 1 if asks_left else -1]
-        text = "" if leaf else words[node].branches[not asks_left]
-        found.append(TreeNode(parents[node], yes, no, text, cluster, samples, mistakes))
-    return found
+        order = -1 if text.sides and text.sides[0].negated else 1
+        left, right = text.children[::order] or (-1, -1)
+        question = text.branches[::order][0] if text.branches else ""
+        tree_nodes.append(TreeNode(parent, left, right, question, cluster, int(text.samples), int(text.mistakes)))
+    return tree_nodes
 
 
 OPEN_NODES = 16  # the largest nodes are unfolded at first, all others folded
@@ -205,15 +194,8 @@ def outline(tree: list[TreeNode]) -> list[Row]:
         ends[tree[at].parent] = max(ends[tree[at].parent], ends[at])
     inner = [at for at, node in enumerate(tree) if node.left >= 0]
     unfolded = set(sorted(inner, key=lambda at: -tree[at].samples)[:OPEN_NODES])
-    closing = [0] * len(tree)
+    closing, answers = [0] * len(tree), [""] * len(tree)
     for at in inner:
         closing[ends[at] - 1] += 1
-    return [
-        Row(at, ends[at], node, _answer(tree, at), at in unfolded, closing[at]) for at, node in enumerate(tree)
-    ]
-
-
-def _answer(tree: list[TreeNode], at: int) -> str:
-    if tree[at].parent < 0:
-        return ""
-    return "yes" if tree[tree[at].parent].left == at else "no"
+        answers[tree[at].left], answers[tree[at].right] = "yes", "no"
+    return [Row(at, ends[at], node, answers[at], at in unfolded, closing[at]) for at, node in enumerate(tree)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.stats import spearmanr
 from sklearn.metrics import silhouette_score
@@ -56,35 +57,31 @@ class FlippingPart:
 
 def flip(clustering: Clustering) -> FlippingPart:
     """Compare NEON with other fast methods by pixel-flipping on a sample."""
-    clustered = np.flatnonzero(clustering.own >= 0)
-    sample = clustered[stratified(clustering.own[clustered], FLIPPED, least=1)]
-    base = clustered[stratified(clustering.own[clustered], BACKGROUND, least=5)]
-    x, background = (clustering.net.batch(_dense(clustering.inputs(rows))).tensor for rows in (sample, base))
-    others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
-    if clustering.net.inputs.absent == "word":
-        imputer: Imputer = default_imputer(clustering.net.inputs, background)
+    net, sample = clustering.net, clustering.clustered_sample(FLIPPED, 1)
+    x, background = (
+        net.batch(Table.read(clustering.inputs(rows)).dense()).tensor  # imputed columns are not sparse
+        for rows in (sample, clustering.clustered_sample(BACKGROUND, 5))
+    )
+    compared: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
+    if net.inputs.absent == "word":
+        imputer: Imputer = default_imputer(net.inputs, background)
     else:  # words have no gradients
         imputer = KDEImputer(background)
-        others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
-    target, steps = torch.from_numpy(clustering.own[sample]).to(x.device), min(STEPS, x.shape[1])
-    groups = groups_of(clustering.net, None, x)
-    found = {}
-    for name, method in progress_bar(others.items(), desc="methods"):
-        relevance = method(clustering.net, x, target)
-        found[name] = flipped(clustering.net, x, relevance, imputer, 3, groups, target, "insert", "most", steps, 0)
+        compared |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
+    target, steps = torch.from_numpy(clustering.positions[sample]).to(x.device), min(STEPS, x.shape[1])
+    groups = groups_of(net, None, x)
+    results = {
+        name: flipped(net, x, method(net, x, target), imputer, 3, groups, target, "insert", "most", steps, 0)
+        for name, method in progress_bar(compared.items(), desc="methods")
+    }
     curves = [
-        Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
-        for name, one in found.items()
+        Curve(name, rounded([0, *result.known]), rounded([0, *result.curve]), f"AUC {result.auc:.1f}")
+        for name, result in results.items()
     ]
-    auc = {name: one.auc for name, one in found.items()}
-    rival = max((name for name in auc if name != "NEON"), key=lambda name: auc[name])
-    _, error = mean_error(found[rival].auc_per_input - found["NEON"].auc_per_input)
-    return FlippingPart(auc["NEON"], auc[rival], rival, error, curves)
-
-
-def _dense(points: Any) -> Any:
-    """Convert a sparse matrix to an array: imputed columns are not sparse."""
-    return Table.read(points).dense()
+    neon = results.pop("NEON")
+    rival, best = max(results.items(), key=lambda result: result[1].auc)
+    _, error = mean_error(best.auc_per_input - neon.auc_per_input)
+    return FlippingPart(neon.auc, best.auc, rival, error, curves)
 
 
 @dataclass
@@ -95,44 +92,45 @@ class RefitPart:
     ----------
     seeds : list of float
         Adjusted Rand index between the clustering and each refit, on the points of the refit.
-    kept : ndarray [k]
+    overlaps : ndarray [k]
         Largest Jaccard index of each cluster with a cluster of a refit, averaged over the refits, 0 to 1;
         NaN if no refit has a point of it.
     """
 
     seeds: list[float]
-    kept: np.ndarray
+    overlaps: np.ndarray
+
+    @property
+    def stability(self) -> float:
+        """Mean adjusted Rand index."""
+        return float(np.mean(self.seeds))
 
 
 def refit(clustering: Clustering) -> RefitPart | None:
     """Refit the clustering on random halves of the points; None if it cannot be refitted."""
-    model, own = clustering.model, clustering.own
+    model, positions = clustering.model, clustering.positions
     if clustering.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
-    again = refits(model, clustering.clustered, stratified(own, REFITTED), clustering.k)
-    found = list(progress_bar(again, desc="refits"))
-    kept = [_overlap(own[rows], labels, clustering.k) for rows, labels in found]
-    return RefitPart(rand_indices(own, found), np.ma.masked_invalid(kept).mean(0).filled(np.nan))
+    halves = refits(model, clustering.clusterer_inputs, stratified(positions, REFITTED), clustering.k)
+    refitted = list(progress_bar(halves, desc="refits"))
+    overlaps = pd.concat([_overlaps(positions[rows], labels) for rows, labels in refitted], axis=1).mean(axis=1)
+    return RefitPart(rand_indices(positions, refitted), overlaps.reindex(range(clustering.k)).to_numpy())
+
+
+def _overlaps(positions: np.ndarray, labels: np.ndarray) -> pd.Series:
+    """Largest Jaccard index of each cluster with a cluster of other labels."""
+    both = pd.crosstab(positions, labels)
+    either = both.sum(axis=1).to_numpy()[:, None] + both.sum().to_numpy() - both
+    return (both / either).max(axis=1)
 
 
 def silhouette(clustering: Clustering) -> float | None:
     """Mean silhouette of a sample of the points after preprocessing; None if every cluster has a single point."""
-    clustered = np.flatnonzero(clustering.own >= 0)
-    rows = clustered[stratified(clustering.own[clustered], SAMPLE)]
-    if len(rows) <= len(np.unique(clustering.own[rows])):
+    rows = clustering.clustered_sample(SAMPLE)
+    positions = clustering.positions[rows]
+    if len(rows) <= len(np.unique(positions)):
         return None
-    return float(silhouette_score(clustering.space(rows), clustering.own[rows]))
-
-
-def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
-    """Largest Jaccard index of each cluster with a cluster of other labels, [k]."""
-    found = np.full(k, np.nan)
-    for cluster in np.unique(own[own >= 0]).tolist():
-        inside = own == cluster
-        values, counts = np.unique(labels[inside], return_counts=True)
-        sizes = np.array([(labels == value).sum() for value in values])
-        found[cluster] = float((counts / (sizes + inside.sum() - counts)).max())
-    return found
+    return float(silhouette_score(clustering.space(rows), positions))
 
 
 def second_opinion(clustering: Clustering, relevance: Relevance) -> list[str]:
@@ -140,13 +138,14 @@ def second_opinion(clustering: Clustering, relevance: Relevance) -> list[str]:
     shown = len(relevance.shown) == len(clustering.units)  # others would take long
     if clustering.kind != "table" or not shown or Table.read(clustering.X).is_sparse:
         return []
-    own, some = clustering.own[relevance.index], clustering.inputs(relevance.index)
-    clusters = np.unique(own[own >= 0])
-    means = np.stack([relevance.values[own == cluster].mean(0) for cluster in clusters])
-    shares = permuted(clustering.net, some)[clusters]
+    clusters = np.unique(relevance.positions[relevance.positions >= 0])
+    means = np.stack([relevance.values[relevance.positions == cluster].mean(0) for cluster in clusters])
+    shares = permuted(clustering.net, clustering.inputs(relevance.index))[clusters]
     first = int((means.argmax(1) == shares.argmax(1)).sum())
-    found = [spearmanr(*pair).statistic for pair in zip(means, shares, strict=True) if np.ptp(pair[1]) > 0]
-    ranks = f"; its rank correlation with the relevance is {np.mean(found):.2f} on average" if found else ""
+    correlations = [spearmanr(*pair).statistic for pair in zip(means, shares, strict=True) if np.ptp(pair[1]) > 0]
+    ranks = ""
+    if correlations:
+        ranks = f"; its rank correlation with the relevance is {np.mean(correlations):.2f} on average"
     return [
         "A second opinion, how many points leave their cluster if a column is permuted, names the same first "
         f"column for {first} of {len(clusters)} clusters{ranks}."
@@ -155,6 +154,6 @@ def second_opinion(clustering: Clustering, relevance: Relevance) -> list[str]:
 
 def agree(clustering: Clustering, tree: TreePart) -> np.ndarray:
     """Rank correlation of tree and network over the columns, [k]."""
-    index = clustering.sample[clustering.own[clustering.sample] >= 0]
-    index = index[stratified(clustering.own[index], COMPARED, least=20)]
+    index = np.intersect1d(clustering.sample, clustering.clustered)
+    index = index[stratified(clustering.positions[index], COMPARED, least=20)]
     return agreement(clustering.net, tree.explainer, clustering.inputs(index)).correlation[: clustering.k]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -51,171 +52,135 @@ def _how(model: Any) -> str:
 
 def figures(
     clustering: Clustering, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
-) -> list[Figure]:
-    """Collect the key figures of the verdict."""
-    found = [
-        Figure(
-            "fidelity",
-            "tree fidelity",
-            tree.held_out,
-            percent(tree.held_out),
-            f"Share of points that a tree with {tree.tree.n_leaves} leaves assigns to their own cluster, on "
-            + (
-                "held-out points."
-                if tree.unseen
-                else "the training points, because there are too few to hold out."
-            ),
-        ),
-        Figure(
-            "price",
-            "cost of the tree",
-            tree.price,
-            f"× {tree.price:.2f}",
-            "Sum of squared distances to the cluster means of the tree, divided by that of the clustering. 1 "
-            "means no loss. Smaller values are possible if the clustering does not minimise this sum.",
-        ),
-    ]
+) -> Iterator[Figure]:
+    """Yield the key figures of the verdict."""
+    if (held_out := clustering.whole.fidelity_held_out_) is not None:
+        yield Figure(
+            "surrogate",
+            "surrogate fidelity",
+            held_out,
+            percent(held_out),
+            "Only the labels of the clustering are known, so a kernel k-means surrogate is explained instead. "
+            "Share of held-out points to which the surrogate gives their own label.",
+        )
+    if (stable := clustering.whole.stability_) is not None:
+        yield Figure(
+            "surrogate_stability",
+            "surrogate stability",
+            stable,
+            percent(stable),
+            "One minus the relative change of the attributions when the surrogate is fitted without 5% of the "
+            "points, averaged over three fits.",
+        )
+    tested = "held-out points" if tree.unseen else "the training points, because there are too few to hold out"
+    yield Figure(
+        "fidelity",
+        "tree fidelity",
+        tree.held_out,
+        percent(tree.held_out),
+        f"Share of points that a tree with {tree.tree.n_leaves} leaves assigns to their own cluster, on {tested}.",
+    )
+    yield Figure(
+        "price",
+        "cost of the tree",
+        tree.price,
+        f"× {tree.price:.2f}",
+        "Sum of squared distances to the cluster means of the tree, divided by that of the clustering. 1 "
+        "means no loss. Smaller values are possible if the clustering does not minimise this sum.",
+    )
     if flipping is not None:
-        found.append(
-            Figure(
-                "auc",
-                "attribution AUC",
-                flipping.auc,
-                f"{flipping.auc:.1f}",
-                "Area under the pixel-flipping curve, at most 100: it is large if points return to their cluster "
-                "soon when columns are revealed in the order of their relevance. The best of the other methods, "
-                f"{flipping.rival}, reaches {flipping.best:.1f}.",
-            )
-        )
-    held_out = clustering.whole.fidelity_held_out_
-    if held_out is not None:
-        found.insert(
-            0,
-            Figure(
-                "surrogate",
-                "surrogate fidelity",
-                held_out,
-                percent(held_out),
-                "Only the labels of the clustering are known, so a kernel k-means surrogate is explained instead. "
-                "Share of held-out points to which the surrogate gives their own label.",
-            ),
-        )
-    stable = clustering.whole.stability_
-    if stable is not None:
-        found.insert(
-            0 if held_out is None else 1,
-            Figure(
-                "surrogate_stability",
-                "surrogate stability",
-                stable,
-                percent(stable),
-                "One minus the relative change of the attributions when the surrogate is fitted without 5% of the "
-                "points, averaged over three fits.",
-            ),
+        yield Figure(
+            "auc",
+            "attribution AUC",
+            flipping.auc,
+            f"{flipping.auc:.1f}",
+            "Area under the pixel-flipping curve, at most 100: it is large if points return to their cluster "
+            "soon when columns are revealed in the order of their relevance. The best of the other methods, "
+            f"{flipping.rival}, reaches {flipping.best:.1f}.",
         )
     if refits is not None:
-        mean = float(np.mean(refits.seeds))
-        text = (
+        yield Figure(
+            "stability",
+            "stability",
+            refits.stability,
+            f"{refits.stability:.2f}",
             "Adjusted Rand index between the clustering and refits on random halves of the points with other "
-            "seeds, averaged over five refits: 1 if all refits find the same clusters, 0 at chance level."
+            "seeds, averaged over five refits: 1 if all refits find the same clusters, 0 at chance level.",
         )
-        found.append(Figure("stability", "stability", mean, f"{mean:.2f}", text))
-    apart = silhouette(clustering)
-    if apart is not None:
-        text = (
+    if (separation := silhouette(clustering)) is not None:
+        yield Figure(
+            "silhouette",
+            "silhouette",
+            separation,
+            f"{separation:.2f}",
             "Compares the distance of a point to its own cluster with that to the nearest other cluster, in the "
-            "space of the clustering, averaged over the points: 1 if all clusters are far apart, 0 if they touch."
+            "space of the clustering, averaged over the points: 1 if all clusters are far apart, 0 if they touch.",
         )
-        found.append(Figure("silhouette", "silhouette", apart, f"{apart:.2f}", text))
-    return found
 
 
 def verdict(clustering: Clustering, tree: TreePart, flipping: FlippingPart | None) -> str:
     """Summarise the result in one or two sentences."""
     leaves = tree.tree.n_leaves
-    rules = f"{leaves} rules" if leaves > 1 else "one rule"
-    assign = "assign" if leaves > 1 else "assigns"
-    right = f"{rules} {assign} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster"
-    right = f"{right[0].upper()}{right[1:]}."
+    rules = f"{leaves} rules assign" if leaves > 1 else "One rule assigns"
+    fidelity = f"{rules} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster."
     if flipping is None:
-        return right
+        return fidelity
     areas = f"{flipping.rival} has an AUC of {flipping.best:.1f}, NEON {flipping.auc:.1f}"
     better = flipping.rival if flipping.best - flipping.auc > flipping.error else "no method"
     return (
-        f"{right} According to pixel-flipping, {better} ranks the columns clearly better than NEON, which is used "
-        f"here: {areas} (standard error of the difference: {flipping.error:.1f})."
+        f"{fidelity} According to pixel-flipping, {better} ranks the columns clearly better than NEON, which is "
+        f"used here: {areas} (standard error of the difference: {flipping.error:.1f})."
     )
 
 
 def cautions(
-    clustering: Clustering,
-    tree: TreePart,
-    relevance: Relevance,
-    table: pd.DataFrame,
-    refits: RefitPart | None,
-    titles: list[str],
-) -> list[Caution]:
-    """Collect warnings about the results."""
-    found = []
-    held_out = clustering.whole.fidelity_held_out_
+    clustering: Clustering, tree: TreePart, relevance: Relevance, refits: RefitPart | None, names: list[str]
+) -> Iterator[Caution]:
+    """Yield warnings about the results."""
+
+    def listed(clusters: list[int]) -> str:
+        *first, last = (names[cluster] for cluster in clusters)
+        return f"{', '.join(first)} and {last}" if first else last
+
+    held_out, clusters = clustering.whole.fidelity_held_out_, range(clustering.k)
     if held_out is not None and held_out < FAITHFUL:
-        found.append(
-            Caution(
-                f"The surrogate assigns {percent(1 - held_out)} of the held-out points to another cluster than "
-                "their label: the attributions explain a clustering that differs from yours to this extent."
-            )
+        yield Caution(
+            f"The surrogate assigns {percent(1 - held_out)} of the held-out points to another cluster than "
+            "their label: the attributions explain a clustering that differs from yours to this extent."
         )
     if held_out is not None and (lost := _lost(clustering)):
-        names = _listed([titles[k] for k in lost])
-        found.append(Caution(f"The surrogate assigns many points of {names} to other clusters.", lost))
+        yield Caution(f"The surrogate assigns many points of {listed(lost)} to other clusters.", lost)
     total = np.abs(relevance.values).mean(0)
     own_tree = isinstance(clustering.net.head.competition, Path)  # trees use few columns by design
     if not own_tree and total.sum() > 0 and total.max() / total.sum() >= ALONE and len(total) > 1:
-        name = clustering.units[relevance.shown[int(total.argmax())]]
-        found.append(
-            Caution(
-                f"A single column has most of the relevance: {name}. Check whether its scale differs from others."
-            )
+        yield Caution(
+            f"A single column has most of the relevance: {relevance.table.columns[total.argmax()]}. Check whether "
+            "its scale differs from others."
         )
     if clustering.kind == "table":
-        found += [Caution(note) for note in on_suspects(table.loc[:, total > 0])]
-    noise = int((clustering.own < 0).sum())
+        yield from map(Caution, on_suspects(relevance.table.loc[:, total > 0]))
+    noise = clustering.n - len(clustering.clustered)
     if noise > MUCH * clustering.n:
-        found.append(
-            Caution(f"{percent(noise / clustering.n)} of the points are noise, which key figures leave out.")
-        )
+        yield Caution(f"{percent(noise / clustering.n)} of the points are noise, which key figures leave out.")
     if tree.held_out < FAITHFUL:
-        found.append(
-            Caution(
-                f"The rules assign {percent(1 - tree.held_out)} of the {_tested(tree)} to another cluster. A tree "
-                "with more leaves would be harder to read; see the cost against the number of leaves."
-            )
+        yield Caution(
+            f"The rules assign {percent(1 - tree.held_out)} of the {_tested(tree)} to another cluster. A tree "
+            "with more leaves would be harder to read; see the cost against the number of leaves."
         )
     if without := _without_rules(clustering, tree):
-        found.append(Caution(f"No rule leads to {_listed([titles[k] for k in without])}.", without))
+        yield Caution(f"No rule leads to {listed(without)}.", without)
     if refits is not None:
-        mean = float(np.mean(refits.seeds))
-        weak = [k for k in range(clustering.k) if refits.kept[k] < KEPT]
-        if mean < STABLE:
-            found.append(
-                Caution(
-                    "The clusters are unstable: refits on halves of the points reach a mean adjusted Rand index "
-                    f"of only {mean:.2f}.",
-                    weak,
-                )
+        weak = [cluster for cluster in clusters if refits.overlaps[cluster] < KEPT]
+        if refits.stability < STABLE:
+            yield Caution(
+                "The clusters are unstable: refits on halves of the points reach a mean adjusted Rand index "
+                f"of only {refits.stability:.2f}.",
+                weak,
             )
         elif weak:
-            found.append(
-                Caution(
-                    f"Refits on halves do not reproduce some clusters: {_listed([titles[k] for k in weak])}.", weak
-                )
-            )
-    small = [k for k in range(clustering.k) if 0 < clustering.sizes[k] < SMALL]
-    if small:
-        found.append(
-            Caution(f"Some clusters have fewer than {SMALL} points; statements about them are uncertain.", small)
-        )
-    return found
+            yield Caution(f"Refits on halves do not reproduce some clusters: {listed(weak)}.", weak)
+    if small := [cluster for cluster in clusters if 0 < clustering.sizes[cluster] < SMALL]:
+        yield Caution(f"Some clusters have fewer than {SMALL} points; statements about them are uncertain.", small)
 
 
 def _tested(tree: TreePart) -> str:
@@ -225,21 +190,13 @@ def _tested(tree: TreePart) -> str:
 def _lost(clustering: Clustering) -> list[int]:
     """Find clusters of which the surrogate assigns many points to other clusters."""
     index = clustering.sample
-    labels = as_array(clustering.net.predict(clustering.inputs(index)))
-    own = clustering.own[index]
-    return [
-        k
-        for k in range(clustering.k)
-        if (own == k).any() and float((labels[own == k] == clustering.net.classes_[k]).mean()) < LOST
-    ]
+    kept = as_array(clustering.net.predict(clustering.inputs(index))) == clustering.labels[index]
+    shares = pd.Series(kept).groupby(clustering.positions[index]).mean()
+    return [cluster for cluster in shares.index[shares < LOST].tolist() if cluster >= 0]
 
 
 def _without_rules(clustering: Clustering, tree: TreePart) -> list[int]:
     """Find clusters that have points but no leaf in the tree."""
-    covered = set(tree.tree.classes[tree.tree.label[tree.tree.leaves].numpy()].tolist())
-    labels = clustering.net.classes_.tolist()
-    return [k for k in range(clustering.k) if clustering.sizes[k] and labels[k] not in covered]
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    leaves = tree.tree.label[tree.tree.leaves].numpy()
+    covered = clustering.net.positions(tree.tree.classes[leaves]).numpy()
+    return np.setdiff1d(np.flatnonzero(clustering.sizes), covered).tolist()
