@@ -28,7 +28,7 @@ MOST_NODES = 8
 """Number of nodes that the branch and bound solves; its result is a local minimum in any case."""
 
 Contrasts = Callable[[Tensor, Tensor], Tensor]
-"""Computes the contrasts [m, L] of some nodes [m] after changes [m, d]."""
+"""Computes the contrasts [m, L] of some nodes [m] after changes [m, d]: positive inside their pieces."""
 
 
 class Curved:
@@ -51,29 +51,24 @@ class Curved:
 
         def solve(nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
             def contrasts(u: Tensor, rows: Tensor) -> Tensor:
-                return self.contrasts(task, nodes.point[rows], nodes.piece[rows], u)
+                y = task.x[nodes.point[rows]] + u * task.spread
+                return self.pieces.contrasts(compared(self.head, y), nodes.piece[rows])
 
             known = self._known_points(task, nodes)
             return _least(contrasts, known, nodes.low, nodes.high, margin[nodes.point, None])
 
         point, piece = task.wanted[:, self.pieces.cluster].nonzero(as_tuple=True)
         bound = torch.zeros_like(task.x[point, 0])  # curved pieces have none, so all of them are tried
-        found = search(task, point, piece, bound, solve, self.room, MOST_NODES, False)
-        return found._replace(exact=torch.zeros_like(found.exact))
-
-    def contrasts(self, task: Task, point: Tensor, piece: Tensor, u: Tensor) -> Tensor:
-        """Contrasts [m, L] of points after changes [m, d]: positive inside their pieces."""
-        y = task.x[point] + u * task.spread
-        return self.pieces.contrasts(compared(self.head, y), piece)
+        nearest = search(task, point, piece, bound, solve, self.room, MOST_NODES, False)
+        return nearest._replace(exact=torch.zeros_like(nearest.exact))
 
     def _known_points(self, task: Task, nodes: Nodes) -> Tensor:
         """Changes [m, k, d] to the nearest known points of the target, clamped to the box; else zeros."""
-        here = task.x[nodes.point]
-        unit = torch.where(task.fixed, torch.inf, task.spread)
-        distance = torch.cdist(here / unit, self.known / unit)
+        x, unit = task.x[nodes.point], torch.where(task.fixed, torch.inf, task.spread)
+        distance = torch.cdist(x / unit, self.known / unit)
         distance = distance.masked_fill(self.cluster != self.pieces.cluster[nodes.piece][:, None], torch.inf)
         least, which = distance.topk(min(KNOWN, len(self.known)), dim=1, largest=False)
-        way = (self.known[which] - here[:, None]) / task.spread
+        way = (self.known[which] - x[:, None]) / task.spread
         return torch.where(least.isfinite()[:, :, None], way, 0.0).clamp(nodes.low[:, None], nodes.high[:, None])
 
 
@@ -84,32 +79,31 @@ def _least(
 
     Returns also whether there are any, and whether the descents that led to them converged.
     """
-    every, starts = torch.arange(len(known), device=known.device), known.unbind(dim=1)
+    nodes, starts = torch.arange(len(known), device=known.device), known.unbind(dim=1)
 
     def inside(u: Tensor, rows: Tensor) -> Tensor:
         return contrasts(u, rows).amin(dim=1) >= 0
 
     best = inner = torch.zeros_like(low)
     for start in reversed(starts):
-        inner = torch.where(inside(start, every)[:, None], start, inner)
-    least = torch.full_like(low[:, 0], torch.inf)
-    sure, possible = torch.zeros_like(every, dtype=torch.bool), (low <= high).all(dim=1)
+        inner = torch.where(inside(start, nodes)[:, None], start, inner)
+    least, possible = torch.full_like(low[:, 0], torch.inf), (low <= high).all(dim=1)
+    sure = torch.zeros_like(possible)
     for count, start in enumerate((best, inner, *starts)):
-        live = every[possible & (least.isinf() | (count < 2))]  # known points where there is no solution so far
+        live = nodes[possible & (least.isinf() | (count < 2))]  # known points where there is no solution so far
         if not len(live):
             continue
         u, converged = _descend(contrasts, start.clamp(low, high), live, low, high, margin)
-        out = live[~inside(u[live], live) & inside(inner[live], live)]
-        way, near, far = inner[out] - u[out], torch.zeros_like(margin[out]), torch.ones_like(margin[out])
-        for _ in range(50 * bool(len(out))):  # bisection towards the inner point, until the result is inside
-            middle = (near + far) / 2
-            there = inside(u[out] + middle * way, out)[:, None]
-            near, far = torch.where(there, near, middle), torch.where(there, middle, far)
-        u[out] += far * way
+        outside = live[~inside(u[live], live) & inside(inner[live], live)]
+        way, share = inner[outside] - u[outside], torch.ones_like(margin[outside])
+        for power in range(1, 51 * bool(len(outside))):  # bisection: the least share of the way that leads inside
+            closer = share - 0.5**power
+            share = torch.where(inside(u[outside] + closer * way, outside)[:, None], closer, share)
+        u[outside] += share * way
         length = torch.linalg.vector_norm(u, dim=1)
-        won = live[inside(u[live], live) & (length < least)[live]]
+        better = live[inside(u[live], live) & (length < least)[live]]
         best, least, sure = (
-            old.index_copy(0, won, new[won]) for old, new in ((best, u), (least, length), (sure, converged))
+            old.index_copy(0, better, new[better]) for old, new in ((best, u), (least, length), (sure, converged))
         )
     return best, least.isfinite(), sure
 
@@ -153,16 +147,15 @@ def _step(
     def nearest(back: Tensor, limits: Tensor) -> tuple[Tensor, ...]:
         """The step to the solution that is nearest to ``here - back``."""
         shifted = limits + torch.einsum("nhd,nd->nh", normals, back)
-        end, found, multipliers = shortest(normals, shifted, low - here + back, high - here + back)
-        return end - back, found[:, None], multipliers
+        end, solvable, multipliers = shortest(normals, shifted, low - here + back, high - here + back)
+        return end - back, solvable[:, None], multipliers
 
     step, solvable, multipliers = nearest(here / curvature, limits)
     if not bool(solvable.all()):  # only the most violated half-space
         worst, which = limits.min(dim=1, keepdim=True)
-        other, found, _ = nearest(
-            torch.zeros_like(here), torch.full_like(limits, torch.inf).scatter(1, which, worst)
-        )
-        step = torch.where(solvable, step, other * found)
+        alone = torch.full_like(limits, torch.inf).scatter(1, which, worst)
+        towards, exists, _ = nearest(torch.zeros_like(here), alone)
+        step = torch.where(solvable, step, towards * exists)
     slope = torch.where(length > 0, length, 1.0)
     multipliers = curvature * multipliers / slope * solvable
     penalty = torch.maximum(penalty, 2 * multipliers)
@@ -194,11 +187,10 @@ def _linearized(contrasts: Contrasts, u: Tensor, rows: Tensor) -> tuple[Tensor, 
     """The contrasts [m, L] and their gradients [m, L, d]: the least ones; the others are infinite."""
     with torch.enable_grad():
         leaf = u.clone().requires_grad_()
-        found = contrasts(leaf, rows)
-        least, which = found.topk(min(LINEARIZED, found.shape[1]), dim=1, largest=False)
+        h = contrasts(leaf, rows)
+        least, which = h.topk(min(LINEARIZED, h.shape[1]), dim=1, largest=False)
         sums = least.masked_fill(least.isinf(), 0.0).sum(dim=0)
-        each = torch.eye(len(sums)).to(sums)
-        (some,) = torch.autograd.grad(sums, leaf, each, is_grads_batched=True)
-    slopes = some.new_zeros(*found.shape, u.shape[1])
-    slopes.scatter_(1, which[:, :, None].expand(-1, -1, u.shape[1]), some.transpose(0, 1))
-    return torch.full_like(slopes[:, :, 0], torch.inf).scatter(1, which, least.detach()), slopes
+        (gradients,) = torch.autograd.grad(sums, leaf, torch.eye(len(sums)).to(sums), is_grads_batched=True)
+    slopes = u.new_zeros(*h.shape, u.shape[1])
+    slopes.scatter_(1, which[:, :, None].expand(-1, -1, u.shape[1]), gradients.transpose(0, 1))
+    return torch.full_like(h, torch.inf).scatter(1, which, least.detach()), slopes

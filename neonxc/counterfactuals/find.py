@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -120,10 +121,10 @@ def counterfactual(
     """
     check_network(net, "counterfactual")
     table = net.batch(x)
-    space = net.inputs.space(table)
-    given, device = table.tensor, table.tensor.device
-    own, logits = _decided(net, given)
-    goal, wanted = _targets(net, target, logits, own)
+    space, given = net.inputs.space(table), table.tensor
+    device = given.device
+    cluster, logits = _decided(net, given)
+    goal, wanted = _targets(net, target, logits, cluster)
     ends, limits = bounds_of(bounds, space)
     low, high = ends.to(device)
     if columns is not None:
@@ -149,22 +150,21 @@ def counterfactual(
     def reached(after: Tensor) -> Tensor:
         return _decided(net, net.batch(written(after)).tensor)[0]
 
-    found = _nearest(net, task, own, outside, reached)
-    after = found.points.to(given.dtype)
-    points = written(after)
-    goal = torch.where(found.found, reached(found.points), goal)
+    nearest = _nearest(net, task, cluster, outside, reached)
+    found, after, points = nearest.found.cpu().numpy(), nearest.points.to(given.dtype), written(nearest.points)
+    labels = net.decided(points)[1]
     return Counterfactual(
         points,
         space.changes(after),
-        net.predict(points),
-        torch.where(found.found, task.distance(found.points), torch.inf).cpu().numpy(),
-        found.found.cpu().numpy(),
-        bool(found.exact.all()),
-        found.converged.cpu().numpy(),
-        net.classes_[goal.cpu().numpy()],
-        net.classes_[own.cpu().numpy()],
+        table.labels(labels),
+        torch.where(nearest.found, task.distance(nearest.points), torch.inf).cpu().numpy(),
+        found,
+        bool(nearest.exact.all()),
+        nearest.converged.cpu().numpy(),
+        np.where(found, labels, net.classes_[goal.cpu().numpy()]),
+        net.classes_[cluster.cpu().numpy()],
         (space.raw(given), space.raw(after)),
-        ((found.points - task.x) / task.spread).cpu().numpy(),
+        ((nearest.points - task.x) / task.spread).cpu().numpy(),
         space.encoded_names,
     )
 
@@ -184,22 +184,22 @@ def region_of(net: NeuralizedClustering) -> Region:
 
 
 def _nearest(
-    net: NeuralizedClustering, task: Task, own: Tensor, outside: Tensor, reached: Callable[[Tensor], Tensor]
+    net: NeuralizedClustering, task: Task, cluster: Tensor, outside: Tensor, reached: Callable[[Tensor], Tensor]
 ) -> Found:
     """Find the nearest points that the network confirms in the dtype of the given ones, growing the margin.
 
     Parameters
     ----------
-    own : Tensor [n]
-        Columns of the points' clusters.
+    cluster : Tensor [n]
+        Positions of the points' clusters.
     outside : Tensor [n] of bool
         Points outside the bounds, for which nothing is found.
     reached : callable
-        Computes the columns [n] of the clusters of changed points [n, d], after they are rounded and decoded.
+        Computes the positions [n] of the clusters of changed points [n, d], after they are rounded and decoded.
     """
     region = region_of(net)
     whole = ((task.x == task.x.round()) | ~task.integer).all(dim=1)
-    settled = task.wanted.gather(1, own[:, None])[:, 0] & whole & ~outside
+    settled = task.wanted.gather(1, cluster[:, None])[:, 0] & whole & ~outside
     result = Found(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
     remaining = (~settled & ~outside).nonzero()[:, 0]
     size = 4 * torch.finfo(task.dtype).eps * (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
@@ -207,39 +207,39 @@ def _nearest(
     for attempt in range(TRIES):
         if not len(remaining):
             break
-        blocks = remaining.split(max(1, region.room))  # as many points at once as fit into memory
+        blocks = remaining.split(region.room)  # as many points at once as fit into memory
         parts = [region.nearest(task.take(rows), margin[rows]) for rows in blocks]
-        found = Found(*map(torch.cat, zip(*parts, strict=True)))
-        after = result.points.index_copy(0, remaining, found.points)
-        right = found.found & task.wanted.gather(1, reached(after)[:, None])[remaining, 0]
-        won = remaining[right]
-        result.points[won] = after[won].to(task.dtype).double()
-        result.found[won] = True
-        result.exact[remaining] = found.exact & (right | (~found.found & (attempt == 0)))
-        result.converged[remaining] = found.converged & right
-        remaining = remaining[found.found & ~right]
+        nearest = Found(*map(torch.cat, zip(*parts, strict=True)))
+        after = result.points.index_copy(0, remaining, nearest.points)
+        confirmed = nearest.found & task.wanted.gather(1, reached(after)[:, None])[remaining, 0]
+        rows = remaining[confirmed]
+        result.points[rows] = after[rows].to(task.dtype).double()
+        result.found[remaining] = confirmed
+        result.exact[remaining] = nearest.exact & (confirmed | (~nearest.found & (attempt == 0)))
+        result.converged[remaining] = nearest.converged & confirmed
+        remaining = remaining[nearest.found & ~confirmed]
         margin = (margin * GROWTH).clamp(min=size)
     return result
 
 
 def _decided(net: NeuralizedClustering, x: Tensor) -> tuple[Tensor, Tensor]:
     """The position [n] of each point's cluster, and the logits [n, K]."""
-    each = [*answers(net.head, x)]
-    return torch.cat([answer.assigned for answer in each]), torch.cat([answer.logits for answer in each])
+    decisions = [*answers(net.head, x)]
+    return torch.cat([answer.assigned for answer in decisions]), torch.cat([answer.logits for answer in decisions])
 
 
-def _targets(net: NeuralizedClustering, target: Any, logits: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+def _targets(net: NeuralizedClustering, target: Any, logits: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:
     """The positions [n] of the target labels, by default the runner-up, and the mask [n, K] of targets.
 
     By default, these are all other clusters if the network is a tree, where the logits of runners-up are equal.
     """
     n, K = logits.shape
     if target is None:
-        other = own[:, None] != torch.arange(K, device=own.device)
+        other = cluster[:, None] != torch.arange(K, device=cluster.device)
         goal = torch.where(other, logits, -torch.inf).argmax(dim=1)
         return goal, other if isinstance(net.head.competition, Path) else one_hot(goal, K).bool()
     labels = as_array(target)
     if labels.shape not in ((), (1,), (n,)):
         raise ValueError(f"target needs one label or one per point ({n}), got shape {list(labels.shape)}")
-    goal = torch.as_tensor(net.positions(labels), device=own.device).expand(n)
+    goal = torch.as_tensor(net.positions(labels), device=cluster.device).expand(n)
     return goal, one_hot(goal, K).bool()

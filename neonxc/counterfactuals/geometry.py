@@ -41,13 +41,15 @@ class Pieces:
     def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
         """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
         signs = self.signs[piece].to(values)
-        found = signs * values if self.own is None else values - values.gather(1, self.own[piece][:, None])
-        return torch.where(signs == 0, torch.inf, found)
+        if self.own is not None:
+            values = values - values.gather(1, self.own[piece][:, None])
+        return torch.where(signs == 0, torch.inf, signs * values)
 
     def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
         """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d]."""
-        signs = self.signs[piece].to(slopes)[:, :, None]
-        return signs * (slopes if self.own is None else slopes - slopes[self.own[piece]][:, None])
+        if self.own is not None:
+            slopes = slopes - slopes[self.own[piece]][:, None]
+        return self.signs[piece].to(slopes)[:, :, None] * slopes
 
 
 def pieces_of(head: Head) -> Pieces:
@@ -89,15 +91,15 @@ def _of_edges(grouping: UnionOfIntervals, pieces: Pieces) -> Pieces:
     for interval, test in enumerate(grouping.tests.tolist()):
         inside[test].append((grouping.intervals == interval).nonzero()[:, 0].tolist())
     outside = [list(product(*edges)) for edges in inside]  # beyond one edge of every interval
-    ways = {1: inside, -1: outside, 0: [[()]] * grouping.n_groups}
-    found: list[tuple[Tensor, Tensor]] = []
+    sides = {1: inside, -1: outside}
+    split: list[tuple[Tensor, Tensor]] = []
     for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
-        choices = [ways[sign][test] for test, sign in enumerate(signs.tolist())]
-        if len(found) + prod(map(len, choices)) > MOST_PIECES:
+        choices = [sides[sign][test] for test, sign in enumerate(signs.tolist()) if sign]
+        if len(split) + prod(map(len, choices)) > MOST_PIECES:
             raise ValueError(f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces")
-        for way in product(*choices):
-            edges = [*chain(*way)]
+        for choice in product(*choices):
+            edges = [*chain(*choice)]
             row = torch.zeros_like(grouping.groups, dtype=torch.int8)
             row[edges] = signs[grouping.groups[edges]]
-            found.append((cluster, row))
-    return Pieces(*map(torch.stack, zip(*found, strict=True)))
+            split.append((cluster, row))
+    return Pieces(*map(torch.stack, zip(*split, strict=True)))

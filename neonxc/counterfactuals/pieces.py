@@ -43,8 +43,8 @@ class Polyhedra:
         def solve(nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
             contrasts = self.pieces.contrasts(values[nodes.point], nodes.piece)
             edges = half_spaces(contrasts, self.pieces.slopes(slopes, nodes.piece), margin[nodes.point])
-            u, found, _ = shortest(*edges, nodes.low, nodes.high)
-            return u, found, found
+            u, solvable, _ = shortest(*edges, nodes.low, nodes.high)
+            return u, solvable, solvable
 
         bound = torch.zeros_like(margin)
         if len(point) != len(bound):  # several pieces per point
@@ -55,10 +55,11 @@ class Polyhedra:
     def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:
         """The distance [m] from the farthest half-space, if no more columns may change than allowed."""
         lengths = []
-        for part in torch.arange(len(self.pieces.cluster), device=piece.device).split(self.room):
-            square = self.pieces.slopes(slopes, part).square().masked_fill(task.fixed, 0.0)
-            few = square if task.most is None else square.topk(min(task.most, square.shape[2]), dim=2).values
-            lengths.append(few.sum(dim=2).sqrt())
+        for block in torch.arange(len(self.pieces.cluster), device=piece.device).split(self.room):
+            square = self.pieces.slopes(slopes, block).square().masked_fill(task.fixed, 0.0)
+            if task.most is not None:
+                square = square.topk(min(task.most, square.shape[2]), dim=2).values
+            lengths.append(square.sum(dim=2).sqrt())
         length, rows = torch.cat(lengths), self.room * slopes.shape[1]
         far = [
             (-self.pieces.contrasts(values[i], p) / length[p]).nan_to_num(0.0, torch.inf).amax(dim=1)
@@ -71,7 +72,7 @@ def half_spaces(contrasts: Tensor, slopes: Tensor, margin: Tensor) -> tuple[Tens
     """Half-spaces ``normals u <= limits`` where contrasts [n, M] with gradients [n, M, d] exceed a margin [n]."""
     length = torch.linalg.vector_norm(slopes, dim=2)
     flat = length == 0
-    length = torch.where(flat, 1.0, length)
+    length = length.masked_fill(flat, 1.0)
     limits = contrasts / length - margin[:, None]
     limits = torch.where(flat, torch.where(contrasts >= 0, torch.inf, -1.0), limits)
     return -slopes / length[:, :, None], limits
@@ -98,14 +99,14 @@ class Boxes:
         points, feasible = task.x.clone(), (task.low <= task.high).all()
         for cluster, allowed in self.leaves:
             rows = task.wanted[:, cluster].nonzero()[:, 0]
-            part, y = task.take(rows), start[rows]
+            subset, y = task.take(rows), start[rows]
             for column, intervals in allowed.items():
-                y[:, column] = _nearest_value(part, column, intervals, margin[rows, None])
-            same = y == part.x
-            possible = feasible & (same | ~task.fixed).all(dim=1)
+                y[:, column] = _nearest_value(subset, column, intervals, margin[rows, None])
+            changed = y != subset.x
+            possible = feasible & ~(changed & task.fixed).any(dim=1)
             if task.most is not None:
-                possible &= (~same).sum(dim=1) <= task.most
-            distance = torch.where(possible, part.distance(y), torch.inf)
+                possible &= changed.sum(dim=1) <= task.most
+            distance = torch.where(possible, subset.distance(y), torch.inf)
             better = distance < best[rows]
             best[rows[better]], points[rows[better]] = distance[better], y[better]
         reached = best.isfinite()
@@ -139,20 +140,18 @@ def _leaves(head: Head, edges: tuple[Tensor, Tensor, Tensor]) -> list[tuple[int,
     """The cluster of each leaf that is not empty, and the intervals that its path allows for tested columns."""
     assert isinstance(head.competition, Path)
     columns, *halves = (part.tolist() for part in edges)
-    every = list(range(len(columns)))
-    n_tests, interval_of, test_of = len(every), every, every
-    if isinstance(head.grouping, UnionOfIntervals):
-        n_tests, interval_of = head.grouping.n_groups, head.grouping.intervals.tolist()
-        test_of = head.grouping.tests.tolist()
-    intervals = [EVERYTHING] * len(test_of)
-    for edge, sign, interval in zip(*halves, interval_of, strict=True):
+    alone = head.groups  # without a grouping every edge is an interval, and every interval a test
+    grouping = head.grouping or UnionOfIntervals(alone, alone, len(alone))
+    assert isinstance(grouping, UnionOfIntervals)
+    intervals = [EVERYTHING] * len(grouping.tests)
+    for edge, sign, interval in zip(*halves, grouping.intervals.tolist(), strict=True):
         half = (-inf, edge) if sign > 0 else (edge, inf)
         intervals[interval] = intersection(intervals[interval], (half,))
-    column_of = {test_of[interval]: column for column, interval in zip(columns, interval_of, strict=True)}
-    inside = [
-        union(pair for i, t in enumerate(test_of) if t == test for pair in intervals[i]) for test in range(n_tests)
-    ]
-    found = []
+    column_of = dict(zip(grouping.groups.tolist(), columns, strict=True))
+    inside: list[Intervals] = [()] * grouping.n_groups
+    for test, pairs in zip(grouping.tests.tolist(), intervals, strict=True):
+        inside[test] = union(inside[test] + pairs)
+    leaves = []
     for cluster, signs in zip(head.competition.leaves.tolist(), head.competition.signs.tolist(), strict=True):
         allowed: dict[int, Intervals] = {}
         for test, sign in enumerate(signs):
@@ -161,5 +160,5 @@ def _leaves(head: Head, edges: tuple[Tensor, Tensor, Tensor]) -> list[tuple[int,
                 side = inside[test] if sign > 0 else complement(inside[test])
                 allowed[column] = intersection(allowed.get(column, EVERYTHING), side)
         if all(allowed.values()):
-            found.append((cluster, allowed))
-    return found
+            leaves.append((cluster, allowed))
+    return leaves

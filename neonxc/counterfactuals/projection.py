@@ -25,7 +25,7 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     -------
     u : Tensor [n, d]
         The solutions.
-    found : Tensor [n] of bool
+    solvable : Tensor [n] of bool
         False if the constraints have no solution.
     multipliers : Tensor [n, H]
         Lagrange multipliers of the half-spaces, not negative.
@@ -39,26 +39,26 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     """
     n, H, d = normals.shape
     low, high = low.expand(n, d), high.expand(n, d)
-    multipliers, found = _first(normals, limits, low, high)
+    multipliers, solvable = _first(normals, limits, low, high)
     goal = -torch.einsum("nhd,nh->nd", normals, multipliers)
     answer = goal.clamp(low, high)
     beyond = torch.cat([low - goal, goal - high], dim=1).clamp(min=0) * (low < high).repeat(1, 2)
     # constraints: the half-spaces, the lower bounds, the upper bounds; those with a positive multiplier are active
     weight = torch.cat([multipliers, beyond], dim=1)
-    nothing = torch.full((n,), -1, device=low.device)
     rows = torch.arange(n, device=low.device)
-    state = [rows, normals, torch.cat([limits, -low, high], dim=1), answer, weight, nothing, low.new_zeros(n)]
-    state, answer = _take(state, found), answer.clone()
+    constraints = normals, torch.cat([limits, -low, high], dim=1)
+    state = [rows, *constraints, answer, weight, torch.full_like(rows, -1), low.new_zeros(n)]
+    state, answer = _take(state, solvable), answer.clone()
     for _ in range(10 * (H + d) + 100):
         if not len(state[0]):
             break
         state, feasible, solved = _step(*state)
         row = state[0]
-        found[row[~feasible]] = False
+        solvable[row[~feasible]] = False
         answer[row[solved]], multipliers[row[solved]] = state[3][solved], state[4][solved, :H]
         state = _take(state, feasible & ~solved)
-    found[state[0]] = False
-    return answer, found, multipliers
+    solvable[state[0]] = False
+    return answer, solvable, multipliers
 
 
 def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,7 +67,6 @@ def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[
     The solution for a multiplier t is ``clamp(t way)`` with way = -normal, so that its way along the normal grows
     piecewise linearly in t, from t = 0 with slopes that change where a column leaves one bound or reaches another.
     """
-    found, multipliers = (low <= high).all(dim=1), torch.zeros_like(limits)
     start = torch.zeros_like(low).clamp(low, high)
     excess, worst = (torch.einsum("nhd,nd->nh", normals, start) - limits).max(dim=1, keepdim=True)
     way = -normals.gather(1, worst[:, :, None].expand(-1, -1, low.shape[1]))[:, 0]
@@ -80,10 +79,11 @@ def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[
     slope = torch.where(slope > ROUNDING, slope, 0.0)
     gained = (slope[:, :-1] * t.diff(dim=1)).nan_to_num(0.0, posinf=torch.inf).cumsum(dim=1)
     gained = torch.cat([torch.zeros_like(excess), gained], dim=1)
-    found &= ((excess - gained[:, -1:]) <= ROUNDING * (1 + excess.abs()))[:, 0]
+    solvable = (low <= high).all(dim=1) & (excess - gained[:, -1:] <= ROUNDING * (1 + excess.abs()))[:, 0]
     at = ((gained < excess).sum(dim=1, keepdim=True) - 1).clamp(min=0)
     best = t.gather(1, at) + (excess - gained.gather(1, at)) / slope.gather(1, at)
-    return multipliers.scatter(1, worst, torch.where((excess > 0) & best.isfinite(), best, 0.0)), found
+    best = torch.where((excess > 0) & best.isfinite(), best, 0.0)
+    return torch.zeros_like(limits).scatter(1, worst, best), solvable
 
 
 def _take(state: list[Tensor], subset: Tensor) -> list[Tensor]:
@@ -104,7 +104,7 @@ def _step(
     gained : Tensor [n]
         Its multiplier so far.
     """
-    H, d, every = *normals.shape[1:], torch.arange(len(u), device=u.device)
+    H, d, rows = *normals.shape[1:], torch.arange(len(u), device=u.device)
     active = weight > 0
     half, below, above = active.split([H, d, d], dim=1)
     low, high = -limits[:, H : H + d], limits[:, H + d :]
@@ -115,7 +115,7 @@ def _step(
     entering = torch.where(entering < 0, which, entering)
     unit = torch.zeros_like(weight).scatter(1, entering[:, None], 1.0)
     rest = unit[:, H + d :] - unit[:, H : H + d]
-    rest = torch.where((entering < H)[:, None], normals[every, entering.clamp(max=H - 1)], rest)
+    rest = torch.where((entering < H)[:, None], normals[rows, entering.clamp(max=H - 1)], rest)
     change = _change(normals, half, rest, free.to(u))
     rest = rest - torch.einsum("nhd,nh->nd", normals, change)
     change = torch.cat([change, -rest, rest], dim=1)
@@ -124,19 +124,19 @@ def _step(
     rest = rest * free
     length = rest.square().sum(dim=1)
     independent = length > ROUNDING
-    full = torch.where(independent, beyond[every, entering].clamp(min=0) / length, torch.inf)
-    t = torch.minimum(full, least)
-    feasible = t.isfinite() | solved
-    t = torch.where(t.isfinite() & ~solved, t, 0.0)
+    full = torch.where(independent, beyond[rows, entering].clamp(min=0) / length, torch.inf)
+    t = torch.minimum(full, least).masked_fill(solved, 0.0)
+    feasible = t.isfinite()
+    t = torch.where(feasible, t, 0.0)
     u = u - (t * independent)[:, None] * rest
     weight = (weight - t[:, None] * change).clamp(min=0) * active
     gained = gained + t
     drops, enters = (full > least) & ~solved, (full <= least) & ~solved
-    weight[every[drops], leaving[drops]] = 0.0
-    weight[every[enters], entering[enters]] = gained[enters]
+    weight[rows[drops], leaving[drops]] = 0.0
+    weight[rows[enters], entering[enters]] = gained[enters]
     _, below, above = (weight > 0).split([H, d, d], dim=1)
     u = torch.where(below, low, torch.where(above, high, u))
-    entering, gained = torch.where(drops, entering, -1), torch.where(drops, gained, 0.0)
+    entering, gained = entering.masked_fill(~drops, -1), gained.masked_fill(~drops, 0.0)
     return [row, normals, limits, u, weight, entering, gained], feasible, solved
 
 

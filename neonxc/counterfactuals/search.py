@@ -119,10 +119,9 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
     low, high = nodes.low, nodes.high
     if task.most is not None:
         size = u.abs().masked_fill(nodes.chosen, torch.inf)
-        keep = torch.zeros_like(nodes.chosen).scatter(
-            1, size.topk(min(task.most, u.shape[1]), dim=1).indices, True
-        )
-        low, high = torch.where(keep, low, 0.0), torch.where(keep, high, 0.0)
+        largest = size.topk(min(task.most, u.shape[1]), dim=1).indices
+        others = torch.ones_like(nodes.chosen).scatter(1, largest, False)
+        low, high = low.masked_fill(others, 0.0), high.masked_fill(others, 0.0)
     x, movable = task.x[nodes.point], task.integer & (low < high)
     value = x + u * task.spread
 
@@ -133,8 +132,8 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
     tried = at(value.round())
     if bool(movable.any()):  # rounded away from x, points are more likely to reach the target
         tried = tried.and_also(at(torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor())))
-    found, feasible, converged = solve(tried)
-    return tried.take(feasible), found[feasible], converged[feasible]
+    changes, feasible, converged = solve(tried)
+    return tried.take(feasible), changes[feasible], converged[feasible]
 
 
 def _bound(task: Task, nodes: Nodes, u: Tensor) -> Tensor:
@@ -167,15 +166,14 @@ def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
     changed = (u.abs() > UNCHANGED) & ~nodes.chosen
     count = (changed | nodes.chosen).sum(dim=1, keepdim=True)
     many = torch.zeros_like(count, dtype=torch.bool) if task.most is None else count > task.most
-    most, at = torch.where(many, u.abs() * changed, uneven).max(dim=1, keepdim=True)
-    below = ((value.floor() - x) / task.spread).gather(1, at)
-    above = below + 1 / task.spread[at]
-    chosen = nodes.chosen.scatter(1, at, many | nodes.chosen.gather(1, at))
-    low = nodes.low.scatter(1, at, torch.where(many, nodes.low.gather(1, at), above))
-    upper = _no_more(task, nodes._replace(low=low, chosen=chosen))
-    low = nodes.low.scatter(1, at, torch.where(many, 0.0, nodes.low.gather(1, at)))
-    lower = nodes._replace(low=low, high=nodes.high.scatter(1, at, torch.where(many, 0.0, below)))
-    split = (many | (most > UNCHANGED))[:, 0]
+    largest, column = torch.where(many, u.abs() * changed, uneven).max(dim=1, keepdim=True)
+    here = torch.zeros_like(changed).scatter(1, column, True)
+    below = (value.floor() - x) / task.spread
+    above = torch.where(here & ~many, below + 1 / task.spread, nodes.low)
+    upper = _no_more(task, nodes._replace(low=above, chosen=nodes.chosen | (here & many)))
+    high = torch.where(here, below.masked_fill(many, 0.0), nodes.high)
+    lower = nodes._replace(low=nodes.low.masked_fill(here & many, 0.0), high=high)
+    split = (many | (largest > UNCHANGED))[:, 0]
     return lower.take(split).and_also(upper.take(split))
 
 

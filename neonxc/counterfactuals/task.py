@@ -12,10 +12,9 @@ from torch import Tensor
 
 from neonxc.common.arguments import similar
 from neonxc.data.inputs import as_array, spreads
+from neonxc.data.preparation import listed
 from neonxc.inputs.space import Space
 from neonxc.network import NeuralizedClustering
-
-SOME = 20  # number of column names in a message
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,16 @@ def position(column: Any, names: Sequence[str], name: str) -> int:
         return list(names).index(column)
     if isinstance(column, (int, np.integer)) and not isinstance(column, bool) and 0 <= column < len(names):
         return int(column)
-    some = ", ".join(map(repr, names[:SOME])) + (f" and {len(names) - SOME} more" if len(names) > SOME else "")
-    raise ValueError(f"{name} has an unknown column {column!r}{similar([column], names)}; columns are {some}")
+    columns = listed([*map(repr, names)])
+    raise ValueError(f"{name} has an unknown column {column!r}{similar([column], names)}; columns are {columns}")
 
 
 def mask(value: Any, space: Space, name: str) -> Tensor:
     """Return the mask [D] of the head's columns that a user's argument, one or several columns, selects."""
-    result = torch.zeros_like(space.still)
+    selected = torch.zeros_like(space.still)
     for column in [value] if isinstance(value, (str, int, np.integer)) else value:
-        result[space.places(position(column, space.names, name), name)] = True
-    return result
+        selected[space.places(position(column, space.names, name), name)] = True
+    return selected
 
 
 def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, dict[int, tuple[float, float]]]:
@@ -109,7 +108,7 @@ def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, dict[int, tuple[float,
         Unknown columns, or values that are no ordered pairs of numbers.
     """
     ends = -np.inf, np.inf
-    result = [[space.apply(place, end) for end in ends] for place in range(len(space.still))]
+    encoded = dict.fromkeys(range(len(space.still)), ends)
     if bounds is not None and not isinstance(bounds, Mapping):
         raise ValueError(f"bounds needs a dict of columns to (low, high), got {type(bounds).__name__}")
     given: dict[int, tuple[float, float]] = {}
@@ -125,9 +124,9 @@ def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, dict[int, tuple[float,
                 f"bounds of column {space.names[at]!r} need a pair (low, high) of numbers with low <= high, "
                 f"got {pair!r}"
             )
-        result[place] = [space.apply(place, end) for end in (low, high)]
-        given[at] = low, high
-    return torch.tensor(result, dtype=torch.float64).T, given
+        encoded[place] = given[at] = low, high
+    values = [[space.apply(place, end) for end in pair] for place, pair in encoded.items()]
+    return torch.tensor(values, dtype=torch.float64).T, given
 
 
 def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
@@ -138,15 +137,15 @@ def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
     ValueError
         Another number of values than columns, or values that are not positive and finite.
     """
-    D = net.head.n_features
     if spread is None:
         return net.head.detection.units() if net.spread_ is None else torch.as_tensor(net.spread_)
     if np.ndim(spread) == 2:
         return spreads(net.batch(spread).tensor)
     try:
-        found = as_array(spread).astype(np.float64)
+        units = as_array(spread).astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"spread needs one number per column, or data, got {spread!r}") from None
-    if found.shape != (D,) or not (np.isfinite(found) & (found > 0)).all():
+    D = net.head.n_features
+    if units.shape != (D,) or not ((units > 0) & (units < np.inf)).all():
         raise ValueError(f"spread needs a number > 0 for each of {D} columns, or data, got {spread!r}")
-    return torch.as_tensor(found)
+    return torch.from_numpy(units)
