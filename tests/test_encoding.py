@@ -117,10 +117,10 @@ def dense(Z):
 def folded(model, X, other):
     """What the folded steps make of another table: `model` was fitted to X."""
     steps = [("step", model)]
-    encoding, chain = encoding_and_map(fold(steps, X.shape[1]), steps, Table(X), list(X.columns))
+    encoding, preprocessing = encoding_and_map(fold(steps, X.shape[1]), steps, Table(X), list(X.columns))
     x = torch.as_tensor(other.to_numpy(dtype=float)) if encoding is None else encoding.encode(other)
-    z = x * chain.weight if chain.diagonal else x @ chain.weight.T
-    return (z + chain.bias).numpy()
+    z = x * preprocessing.weight if preprocessing.diagonal else x @ preprocessing.weight.T
+    return (z + preprocessing.bias).numpy()
 
 
 def check_as_transformed(model, X, other):

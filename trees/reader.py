@@ -36,8 +36,8 @@ def _model(tree: ThresholdTree, points: Tensor | None) -> ClusterModel:
             "explaining a tree needs at least 2 clusters with a leaf: with one there is no competitor"
         )
 
-    def head(chain: Preprocessing | None) -> Head:
-        detection, grouping = _tests(tree, chain)
+    def head(preprocessing: Preprocessing | None) -> Head:
+        detection, grouping = _tests(tree, preprocessing)
         return Head(detection, grouping, Path(_children(tree), leaves))
 
     return ClusterModel(head, points, tree.classes[used.numpy()], encoding=tree.encoding)
@@ -50,7 +50,7 @@ def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(number[tree.left[inner]], number[tree.right[inner]], strict=True)]
 
 
-def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection, UnionOfIntervals | None]:
+def _tests(tree: ThresholdTree, preprocessing: Preprocessing | None) -> tuple[Detection, UnionOfIntervals | None]:
     """Return a neuron for every finite bound of the tests, and the grouping of neurons into tests."""
     nodes = (tree.feature >= 0).nonzero()[:, 0].tolist()
     edges, sides, columns, interval_of, test_of = [], [], [], [], []
@@ -67,25 +67,27 @@ def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection,
     edge, sign = torch.tensor(edges, dtype=torch.float64), torch.tensor(sides)
     spread = torch.ones(tree.n_columns, dtype=torch.float64) if tree.spread is None else tree.spread
     detection: Detection
-    if chain is None:
+    if preprocessing is None:
         detection = EdgeDetection(
             column=column, edge=edge, sign=sign, spread=spread[column], columns=tree.n_columns
         )
     else:
-        detection = _behind(chain, column, edge, sign.double() / spread[column])
+        detection = _behind(preprocessing, column, edge, sign.double() / spread[column])
     if [test_of[interval] for interval in interval_of] == list(range(len(nodes))):
         return detection, None  # every test has a single bound
     intervals, tests = (torch.tensor(numbers, dtype=torch.int64) for numbers in (interval_of, test_of))
     return detection, UnionOfIntervals(intervals, tests, len(nodes))
 
 
-def _behind(chain: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:
+def _behind(preprocessing: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:
     """Return neurons ``slope (edge - z_column)``, each relative to its zero nearest to the data mean."""
-    middle = torch.zeros_like(chain.bias)
-    if chain.norm is None:
-        middle = chain.bias + mapped(chain.weight, chain.center)
+    middle = torch.zeros_like(preprocessing.bias)
+    if preprocessing.norm is None:
+        middle = preprocessing.bias + mapped(preprocessing.weight, preprocessing.center)
     one_of = torch.nn.functional.one_hot(column, len(middle)).double()
-    directions = chain.pullback(one_of)
-    steepest = directions * chain.scale.square()
-    distance = (edge - chain.offset[column] - middle[column]) / (directions * steepest).sum(1)
-    return LinearDetection(slope[:, None] * directions, distance[:, None] * steepest, **chain.frame(middle))
+    directions = preprocessing.pullback(one_of)
+    steepest = directions * preprocessing.scale.square()
+    distance = (edge - preprocessing.offset[column] - middle[column]) / (directions * steepest).sum(1)
+    return LinearDetection(
+        slope[:, None] * directions, distance[:, None] * steepest, **preprocessing.frame(middle)
+    )

@@ -168,7 +168,7 @@ def _(model: BisectingKMeans) -> ClusterModel:
     if (left == right).all(dim=1).any():
         raise SameCenters("a split of the hierarchy has identical centers on both sides")
     points = torch.as_tensor(model.cluster_centers_, dtype=torch.float64)
-    return ClusterModel(lambda chain: bisecting_head(children, left, right, chain), points)
+    return ClusterModel(lambda preprocessing: bisecting_head(children, left, right, preprocessing), points)
 
 
 @read.register(np.ndarray)
@@ -193,7 +193,9 @@ def nearest_centroid(centers: Any, groups: Any = None, classes: np.ndarray | Non
     check_range(points, (torch.finfo(points.dtype).max / (16 * points.shape[1])) ** 0.5, name="centers")
     group = None if groups is None else torch.as_tensor(groups)
     _check_distinct(points, "clusters {} and {} have identical centers", group)
-    return ClusterModel(lambda chain: centroid_head(points, group, chain), points, classes, softens=True)
+    return ClusterModel(
+        lambda preprocessing: centroid_head(points, group, preprocessing), points, classes, softens=True
+    )
 
 
 def _check_distinct(points: Tensor, message: str, owners: Tensor | None = None) -> None:
@@ -221,7 +223,9 @@ def density(points: Any, labels: np.ndarray, radius: float) -> ClusterModel:
     classes, groups = np.unique(labels, return_inverse=True)
     core = torch.from_numpy(np.array(Table.read(points).dense(), np.float64))
     group = torch.from_numpy(groups)
-    return ClusterModel(lambda chain: density_head(core, group, radius, chain), core, np.append(classes, NOISE))
+    return ClusterModel(
+        lambda preprocessing: density_head(core, group, radius, preprocessing), core, np.append(classes, NOISE)
+    )
 
 
 def reads_exactly(model: Any) -> bool:
@@ -259,30 +263,32 @@ def _(model: Any) -> ClusterModel:
     least = torch.as_tensor(-np.diag(model._estimate_weighted_log_prob(model.means_)))
     least -= least.mean()
 
-    def head(chain: Preprocessing | None) -> Head:
-        chain = chain or Preprocessing.identity(means.shape[1])
+    def head(preprocessing: Preprocessing | None) -> Head:
+        preprocessing = preprocessing or Preprocessing.identity(means.shape[1])
         if not tied:
-            return _own(means, roots, least, chain)
+            return _mixture_head(means, roots, least, preprocessing)
         # with one covariance, the nearest center after whitening
-        white = chain.then(roots.T, torch.zeros_like(means[0]))
+        white = preprocessing.then(roots.T, torch.zeros_like(means[0]))
         return Head(heads.centroid_neurons(means @ roots, white, factor=0.5, offsets=least))
 
     return ClusterModel(head, means, scale=1.0)
 
 
-def _own(means: Tensor, roots: Tensor, least: Tensor, chain: Preprocessing) -> Head:
+def _mixture_head(means: Tensor, roots: Tensor, least: Tensor, preprocessing: Preprocessing) -> Head:
     """Head of components with a covariance each, whose values at their means are `least` [K]."""
-    if chain.norm is not None:
+    if preprocessing.norm is not None:
         raise ValueError("a Normalizer before a Gaussian mixture can't be folded; fit the mixture without it")
-    at = torch.stack([chain.point(mean) for mean in means])
-    if not chain.diagonal:  # the shares of the determinant belong to the mixture's columns and not to the raw ones
+    at = torch.stack([preprocessing.point(mean) for mean in means])
+    if (
+        not preprocessing.diagonal
+    ):  # the shares of the determinant belong to the mixture's columns and not to the raw ones
         full = torch.diag_embed(roots) if roots.ndim == 2 else roots
-        roots, shares = chain.weight.T @ full, torch.zeros_like(at)
+        roots, shares = preprocessing.weight.T @ full, torch.zeros_like(at)
     elif roots.ndim == 2:
-        roots, shares = roots * chain.weight, -roots.log()
+        roots, shares = roots * preprocessing.weight, -roots.log()
     else:  # with L = U S V', log P = 2 U log(S) U', even if rounding gives P a negative eigenvalue
         U, S, _ = torch.linalg.svd(roots)
-        roots, shares = roots * chain.weight[:, None], -torch.einsum("kij,kj->ki", U.square(), S.log())
+        roots, shares = roots * preprocessing.weight[:, None], -torch.einsum("kij,kj->ki", U.square(), S.log())
     return Head(QuadraticDetection(means=at, roots=roots, shares=shares, offsets=least - shares.sum(1)))
 
 
@@ -296,7 +302,7 @@ def _(model: nn.Linear) -> ClusterModel:
         if (value := getattr(model, name)) is not None:
             check_finite(value.detach(), name=f"the {name} of the linear layer")
             values[name] = value.detach().to(torch.float64, copy=True)  # as the layer may be trained further
-    return ClusterModel(lambda chain: linear_head(**values), None, scale=1.0)
+    return ClusterModel(lambda preprocessing: linear_head(**values), None, scale=1.0)
 
 
 @read.register

@@ -62,13 +62,19 @@ def fit_surrogate(X: Table, labels: Any, given: Given) -> ClusterModel:
         radius = radius.clamp(min=float(far.amin() - 1e-3 * far.abs().amax())).cpu()
     centers = supports.flat()[0].cpu() + shift.cpu()
     return ClusterModel(
-        lambda chain: _head(supports, shift.cpu(), chain), centers, classes, None, fidelity, radius, supports.gamma
+        lambda preprocessing: _head(supports, shift.cpu(), preprocessing),
+        centers,
+        classes,
+        None,
+        fidelity,
+        radius,
+        supports.gamma,
     )
 
 
-def _head(supports: Supports, shift: Tensor | float, chain: Preprocessing | None) -> Head:
+def _head(supports: Supports, shift: Tensor | float, preprocessing: Preprocessing | None) -> Head:
     points, groups, log_weights = (part.cpu() for part in supports.flat())
-    return centroid_head(points + shift, groups, chain, gamma=supports.gamma, log_weights=log_weights)
+    return centroid_head(points + shift, groups, preprocessing, gamma=supports.gamma, log_weights=log_weights)
 
 
 def _hashed(x: Tensor, labels: Tensor) -> Tensor:

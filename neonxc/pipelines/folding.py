@@ -70,13 +70,13 @@ def encoding_and_map(
     ValueError
         Invalid points, or a step fills a column with a string that no later step encodes.
     """
-    d, encoding, chain = len(folding.encoding.columns), None, folding.map
+    d, encoding, preprocessing = len(folding.encoding.columns), None, folding.map
     whole = folding.plain
     if whole and table is not None and table.names is not None and table.width == d:
         # columns that the pipeline drops may hold texts or missing values
         whole = not table.select(sorted({*range(d)} - {*folding.used})).is_mixed
     if not whole:
-        encoding, chain = folding.split(tuple(names or folding.encoding.columns))
+        encoding, preprocessing = folding.split(tuple(names or folding.encoding.columns))
     width = d if encoding is None else encoding.width
     if table is None:
         center, scale = remembered(first_step(steps) if encoding is None else None, width)
@@ -85,7 +85,7 @@ def encoding_and_map(
     else:
         Table.read(table, width)
         center, scale = moments(table.rows(table.device))
-    return encoding, replace(chain, center=center.cpu(), scale=scale.cpu())
+    return encoding, replace(preprocessing, center=center.cpu(), scale=scale.cpu())
 
 
 def first_step(steps: list[tuple[str, Any]]) -> Any:
@@ -186,7 +186,7 @@ class Folding:
 
     def split(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
         """Return the encoding as far as it is used, of columns with these names, and the map behind it."""
-        used, chain = self.used, self.map
+        used, preprocessing = self.used, self.map
         encoding = replace(self.encoding.of(used), columns=columns)
         for part in encoding.parts:
             if isinstance(part, Number) and isinstance(part.fill, str):
@@ -196,9 +196,9 @@ class Folding:
                 )
         known = {i: values for i, values in encoding.known.items() if i in encoding.owner}
         if len(used) < self.encoding.width:
-            norm = chain.norm and replace(chain.norm, weight=chain.norm.weight[:, used])
-            chain = replace(chain, weight=chain.weight[:, used], norm=norm)
-        return replace(encoding, known=known), chain
+            norm = preprocessing.norm and replace(preprocessing.norm, weight=preprocessing.norm.weight[:, used])
+            preprocessing = replace(preprocessing, weight=preprocessing.weight[:, used], norm=norm)
+        return replace(encoding, known=known), preprocessing
 
     def _source(self, column: int) -> Scaled | None:
         """The scaled part that a column is; None if it mixes several parts."""
