@@ -265,7 +265,7 @@ def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, Neura
 
 def _are_labels(model: Any, X: Any) -> bool:
     """Whether the first argument contains one label per input."""
-    if X is None or isinstance(model, type) or hasattr(model, "fit") or isinstance(model, nn.Module):
+    if X is None or hasattr(model, "fit") or isinstance(model, nn.Module):
         return False
     return np.ndim(model) == 1 and len(model) == len(Table.read(X))
 

@@ -64,19 +64,19 @@ def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> 
     """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
     n, different = points.shape[0], Table.read(_rounded(points)).distinct()
     if different < clusters:
-        got = f"got {n}" if different == n else f"only {different} of the {n} are different"
-        got = f"all {n} are the same" if different == 1 < n else got
-        if names and 1 < different < n:
+        got = f"only {different} of the {n} are different"
+        if different == n:
+            got = f"got {n}"
+        elif different == 1:
+            got = f"all {n} are the same"
+        elif names:
             got += f" ({', '.join(_alike(points, names)[:NAMED])} are the same)"
         ask = f"; ask for at most {different} clusters (--clusters)" if different > 1 else ""
         raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}{ask}")
     random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
     starts = progress_bar(range(10), desc="k-means")
-    best = min(
-        (KMeans(clusters, n_init=1, random_state=random).fit(points) for _ in starts),
-        key=lambda model: model.inertia_,
-    )
-    return best.set_params(n_init=10, random_state=0)
+    models = [KMeans(clusters, n_init=1, random_state=random).fit(points) for _ in starts]
+    return min(models, key=lambda model: model.inertia_).set_params(n_init=10, random_state=0)
 
 
 def _rounded(points: Any) -> Any:
@@ -89,9 +89,8 @@ def _rounded(points: Any) -> Any:
 def _alike(points: Any, names: Sequence[str]) -> list[str]:
     """Names of points that are the same, as many as there are."""
     _, group = np.unique(_rounded(points), axis=0, return_inverse=True)
-    return [
-        name for name, own in zip(names, group.ravel() == np.bincount(group.ravel()).argmax(), strict=True) if own
-    ]
+    largest = group.ravel() == np.bincount(group.ravel()).argmax()
+    return [names[point] for point in np.flatnonzero(largest).tolist()]
 
 
 def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
@@ -122,17 +121,17 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
         values = values.astype(np.int64)
     if values.dtype.kind not in "iu":
         values = np.where(missing, None, values.astype(str).astype(object))
-    found = Clusters(make_pipeline(prepared.pipeline, GivenLabels(values)), values, "", given=True)
-    k, n = found.k, len(values)
+    clustered, n = are_labels(values), len(values)
+    k = len({*values[clustered].tolist()})
     if k < 2 or k == n:
         raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {n} rows")
-    prepared.pipeline.fit(prepared.frame)
-    found.model[-1].fit(prepared.frame)
     notes = []
-    if noise := n - len(found.clustered):
+    if noise := int((~clustered).sum()):
         why = f"{missing.sum()} of them have no label" if missing.any() else "their label is -1"
         notes.append(f"{noise} of {n} rows are noise and in no cluster: {why}")
-    return replace(found, what=f"{k} clusters of {name} by {labels.name}, {n} rows", notes=notes)
+    frame = prepared.frame
+    model = make_pipeline(prepared.pipeline.fit(frame), GivenLabels(values).fit(frame))
+    return Clusters(model, values, f"{k} clusters of {name} by {labels.name}, {n} rows", True, notes)
 
 
 def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple[Clusters, Choice | None]:
@@ -158,8 +157,8 @@ def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple
         choice = choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    found = by_kmeans(prepared, choice.k, name)
-    return replace(found, notes=[f"The number of clusters was chosen by a comparison: {choice.reason}"]), choice
+    notes = [f"The number of clusters was chosen by a comparison: {choice.reason}"]
+    return replace(by_kmeans(prepared, choice.k, name), notes=notes), choice
 
 
 def of_data(data: Any, clusters: Any, name: str) -> tuple[Preparation, Clusters]:

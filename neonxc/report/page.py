@@ -181,11 +181,11 @@ def _used(items: list[Item]) -> list[int]:
 
 def _highlighted(item: Item) -> list[tuple[str, float]]:
     """Split a text into pieces with their relevance, which is 0 outside the highlights."""
-    pieces, at, text = [], 0, item.text or ""
+    pieces, done, text = [], 0, item.text or ""
     for start, end, relevance in sorted(item.marks):
-        pieces += [(text[at:start], 0.0), (text[max(at, start) : end], max(-1.0, min(1.0, relevance)))]
-        at = max(at, end)
-    return [piece for piece in [*pieces, (text[at:], 0.0)] if piece[0]]
+        pieces += [(text[done:start], 0.0), (text[max(done, start) : end], max(-1.0, min(1.0, relevance)))]
+        done = max(done, end)
+    return [piece for piece in [*pieces, (text[done:], 0.0)] if piece[0]]
 
 
 def _near(contents: Contents) -> list[Pair]:
@@ -241,17 +241,17 @@ def _points(points: PointMap, sample: list[int]) -> dict[str, Any]:
         return packed(points.values[column][i]) if points.values else None
 
     def change(i: int) -> list[Any] | None:
-        found = points.changes[i]
-        if found is None:
+        nearest = points.changes[i]
+        if nearest is None:
             return None
-        values = [[column, value(column, i), packed(after)] for column, after in found.values]
-        return [found.cluster, as_printed(found.distance), values]
+        values = [[column, value(column, i), packed(after)] for column, after in nearest.values]
+        return [nearest.cluster, as_printed(nearest.distance), values]
 
     def strongest(i: int) -> list[Any]:
         shares = [round(1000 * column[i]) if math.isfinite(column[i]) else 0 for column in points.relevance]
         relevant = [column for column, thousandths in enumerate(shares) if thousandths]
         order = sorted(relevant, key=lambda column: -abs(shares[column]))
-        return [part for column in order[:STRONGEST] for part in (column, shares[column], value(column, i))]
+        return [entry for column in order[:STRONGEST] for entry in (column, shares[column], value(column, i))]
 
     plain = ("rows", "x", "y", "cluster", "rival", "leaf")
     return {

@@ -67,10 +67,10 @@ def measure(clustering: Clustering) -> Relevance:
         relevance.append(net.inputs.of_units(x, answer).cpu().double())
         logits.append(answer.logits[:, : clustering.k].cpu().double())
     values, logit = torch.cat(relevance).numpy(), torch.cat(logits)
-    own = logit.gather(1, target[:, None])[:, 0].numpy()
+    of_target = logit.gather(1, target[:, None])[:, 0].numpy()
     rival = logit.scatter(1, target[:, None], -torch.inf).argmax(1).numpy()
     shown = _shown(values, positions)
-    return Relevance(index, positions, values[:, shown], own, rival, shown, clustering.values(index, shown))
+    return Relevance(index, positions, values[:, shown], of_target, rival, shown, clustering.values(index, shown))
 
 
 def _shown(values: np.ndarray, positions: np.ndarray) -> np.ndarray:

@@ -89,27 +89,32 @@ class Report:
                     "precision": None if rule is None else rule.precision,
                     "fidelity": card.fidelity,
                     "agreement": card.agreement,
-                    "speaks for it": ", ".join(one.text for one in card.statements if one.relevance > 0),
+                    "speaks for it": ", ".join(
+                        statement.text for statement in card.statements if statement.relevance > 0
+                    ),
                     "prototypes": [item.row for item in card.prototypes],
                 }
             )
         return pd.DataFrame(rows).set_index("cluster")
 
     def __str__(self) -> str:
-        found = self.contents
-        lines = [found.title, found.verdict, ""]
-        lines += [f"{figure.label}: {figure.text}" for figure in found.figures]
-        for warning in found.warnings:
-            about = ", ".join(found.cards[k].label for k in warning.clusters)
-            lines.append(f"! {warning.text}" + (f" [{about}]" if about else ""))
-        for card in found.cards:
+        contents = self.contents
+        lines = [contents.title, contents.verdict, ""]
+        lines += [f"{figure.label}: {figure.text}" for figure in contents.figures]
+        for warning in contents.warnings:
+            labels = ", ".join(contents.cards[cluster].label for cluster in warning.clusters)
+            lines.append(f"! {warning.text}" + (f" [{labels}]" if labels else ""))
+        for card in contents.cards:
             lines += ["", f"cluster {card.label}: {card.name} ({text(card.size)}, {percent(card.share)})"]
             lines += [
                 f"    {rule.text} (coverage {percent(rule.coverage)}, precision {percent(rule.precision)}"
                 + (")" if rule.with_noise is None else f", with noise {percent(rule.with_noise)})")
                 for rule in card.rules[:2]
             ]
-            signed = [f"{one.text} {percent(one.relevance, signed=True)}" for one in card.statements[:5]]
+            signed = [
+                f"{statement.text} {percent(statement.relevance, signed=True)}"
+                for statement in card.statements[:5]
+            ]
             lines.append("    " + ", ".join(signed))
         return "\n".join(lines)
 

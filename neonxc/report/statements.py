@@ -130,7 +130,7 @@ def _level(members: np.ndarray, others: np.ndarray) -> str:
 def _of_categories(values: pd.Series, inside: np.ndarray) -> Distribution:
     words = pd.Series([text(value, separators=False) for value in values.tolist()], dtype=object)
     within, without, overall = (
-        part.value_counts(normalize=True) for part in (words[inside], words[~inside], words)
+        group.value_counts(normalize=True) for group in (words[inside], words[~inside], words)
     )
     characteristic = (within - without.reindex(within.index, fill_value=0)).idxmax()
     shown = list(overall.index[:CATEGORIES])

@@ -190,8 +190,8 @@ def _tested(tree: TreePart) -> str:
 def _lost(clustering: Clustering) -> list[int]:
     """Find clusters of which the surrogate assigns many points to other clusters."""
     index = clustering.sample
-    kept = as_array(clustering.net.predict(clustering.inputs(index))) == clustering.labels[index]
-    shares = pd.Series(kept).groupby(clustering.positions[index]).mean()
+    agrees = as_array(clustering.net.predict(clustering.inputs(index))) == clustering.labels[index]
+    shares = pd.Series(agrees).groupby(clustering.positions[index]).mean()
     return [cluster for cluster in shares.index[shares < LOST].tolist() if cluster >= 0]
 
 
