@@ -164,16 +164,16 @@ def render_rules(
     <BLANKLINE>
     total: 4 samples, 0 mistakes, agreement 100%, cost ratio 1
     """
-    found = _rules_of(rules)
+    rules = _rules_of(rules)
     if format not in ("text", "markdown", "html"):
         raise ValueError(f"format must be one of ['text', 'markdown', 'html'], got {format!r}")
-    numbers = printed_bounds(chain.from_iterable(rule.conditions for rule in found.rules), precision)
+    numbers = printed_bounds(chain.from_iterable(rule.conditions for rule in rules.rules), precision)
     escape = _escape_markdown if format == "markdown" else str
 
     def conditions(rule: Rule) -> list[str]:
         return rule.condition_texts(lambda condition: condition.render(numbers[condition.column], escape))
 
-    return _as_text(found, conditions) if format == "text" else _filled(format, found, conditions)
+    return _as_text(rules, conditions) if format == "text" else _filled(format, rules, conditions)
 
 
 def _rules_of(given: Any) -> RuleSet:
@@ -274,7 +274,7 @@ def _filled(format: str, rules: RuleSet, conditions: Conditions) -> str:
     titles = ["samples", *["mistakes"] * rules.divide, "coverage", "precision"]
 
     def figures(rule: Rule) -> Iterator[str]:
-        for measured in (rule.counts, rule.held_out)[: 1 + held_out]:
+        for measured in filter(None, (rule.counts, rule.held_out if held_out else None)):
             mistakes = [text(measured.mistakes)] * rules.divide
             yield from (text(measured.samples), *mistakes, percent(measured.coverage), precision(measured))
 

@@ -21,13 +21,14 @@ def frame(rules: RuleSet) -> pd.DataFrame:
     """Return rules as a table; see :meth:`Rules.to_frame`."""
     none = Counts(0, 0, 1, 1)
     held_out = None if rules.held_out_totals is None else none
-    described = [(rule, rule.text()) for rule in chain(*rules.clusters.values())]
-    described += [(Rule(label, name, (), none, held_out), None) for label, name in rules.without_rule]
+    described = [*chain(*rules.clusters.values())]
+    described += [Rule(label, name, (), none, held_out) for label, name in rules.without_rule]
     measures = ["samples", *["mistakes"] * rules.divide, "support", "coverage", "precision"]
-    if any(counts.noise for rule, _ in described for counts in (rule.counts, rule.held_out or none)):
+    if any(counts.noise for rule in described for counts in (rule.counts, rule.held_out or none)):
         measures.append("precision_with_noise")
     rows = []
-    for rule, text in described:
+    for rule in described:
+        text = rule.text() if rule.label in rules.clusters else None
         row = {"cluster": rule.label, "name": rule.name, "rule": text}
         for prefix, counts in (("", rule.counts), ("held_out_", rule.held_out)):
             if counts is not None:
