@@ -21,8 +21,8 @@ MOST_PIECES = 1 << 14  # limits the combinations of interval tests, which grow e
 class Pieces:
     """P pieces of the input space, bounded by values ``a_1 ... a_M``: a head's neurons, or the values of clusters.
 
-    A point is in piece p if ``signs_pm a_m >= 0`` for all m with a sign; with `own`, if ``a_m - a_own >= 0``. If
-    the values are linear in the raw columns, the pieces are polyhedra.
+    A point is in piece p if ``signs_pm a_m >= 0`` for all m with a sign; with `reference`, if
+    ``a_m >= a_reference``. If the values are linear in the raw columns, the pieces are polyhedra.
 
     Attributes
     ----------
@@ -30,25 +30,25 @@ class Pieces:
         Column of the cluster that each piece belongs to.
     signs : Tensor [P, M]
         1 or -1, or 0 for values that do not bound the piece.
-    own : Tensor [P] of int64, or None
+    reference : Tensor [P] of int64, or None
         The value that the others are compared with; their signs are then 1.
     """
 
     cluster: Tensor
     signs: Tensor
-    own: Tensor | None = None
+    reference: Tensor | None = None
 
     def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
         """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
         signs = self.signs[piece].to(values)
-        if self.own is not None:
-            values = values - values.gather(1, self.own[piece][:, None])
+        if self.reference is not None:
+            values = values - values.gather(1, self.reference[piece][:, None])
         return torch.where(signs == 0, torch.inf, signs * values)
 
     def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
         """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d]."""
-        if self.own is not None:
-            slopes = slopes - slopes[self.own[piece]][:, None]
+        if self.reference is not None:
+            slopes = slopes - slopes[self.reference[piece]][:, None]
         return self.signs[piece].to(slopes)[:, :, None] * slopes
 
 
@@ -59,8 +59,8 @@ def pieces_of(head: Head) -> Pieces:
         return _of_edges(head.grouping, leaves) if isinstance(head.grouping, UnionOfIntervals) else leaves
     groups = head.groups.unique() if mixes(head) else head.groups
     # one piece per value, where it is the least of all
-    own = torch.arange(len(groups), device=groups.device)
-    return Pieces(groups, (groups != groups[:, None]).to(torch.int8), own)
+    reference = torch.arange(len(groups), device=groups.device)
+    return Pieces(groups, (groups != groups[:, None]).to(torch.int8), reference)
 
 
 def compared(head: Head, x: Tensor) -> Tensor:

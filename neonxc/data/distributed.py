@@ -39,13 +39,13 @@ def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
         On all ranks: the dtypes differ, or no rank has rows.
     """
     texts = ranks.texts(str(dtype) if n else "")
-    found = {text: texts.index(text) for text in texts if text}
-    if not found:
+    ranks_of = {text: texts.index(text) for text in texts if text}
+    if not ranks_of:
         raise ValueError("X is empty: no rank of the group has rows")
-    if len(found) > 1:
-        places = ", ".join(f"{text} on rank {rank}" for text, rank in found.items())
+    if len(ranks_of) > 1:
+        places = ", ".join(f"{text} on rank {rank}" for text, rank in ranks_of.items())
         raise ValueError(f"the dtype of X differs between processes: {places}")
-    return getattr(torch, next(iter(found)).removeprefix("torch."))
+    return getattr(torch, next(iter(ranks_of)).removeprefix("torch."))
 
 
 def of_all_ranks(function: Callable[..., tuple[Tensor, torch.dtype]], X: Any, option: str, group: Any) -> Tensor:
@@ -76,12 +76,12 @@ def of_all_ranks(function: Callable[..., tuple[Tensor, torch.dtype]], X: Any, op
     return ranks.sum(sums)
 
 
-def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:
+def common_classes(labels: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:
     """Return the distinct labels of all ranks, sorted.
 
     Parameters
     ----------
-    own : ndarray
+    labels : ndarray
         Labels of this rank.
     ranks : Ranks
     name : str
@@ -95,16 +95,16 @@ def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np
         On all ranks: labels are neither numbers nor strings.
     """
     if ranks.alone:
-        return np.unique(own)
+        return np.unique(labels)
     with ranks.agreed():
-        own = np.unique(own)
-        if own.dtype.kind not in "biufUO":
-            raise TypeError(f"{name} in a group needs numbers or names, got the dtype {own.dtype}")
-        text = json.dumps([own.dtype.str, own.tolist()])
-    every = [np.array(values, kind) for kind, values in map(json.loads, ranks.texts(text)) if values]
-    if len({isinstance(value, str) for array in every for value in array.tolist()}) > 1:
+        classes = np.unique(labels)
+        if classes.dtype.kind not in "biufUO":
+            raise TypeError(f"{name} in a group needs numbers or names, got the dtype {classes.dtype}")
+        text = json.dumps([classes.dtype.str, classes.tolist()])
+    of_ranks = [np.array(values, kind) for kind, values in map(json.loads, ranks.texts(text)) if values]
+    if len({isinstance(value, str) for values in of_ranks for value in values.tolist()}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
-    return np.unique(np.concatenate(every)) if every else own
+    return np.unique(np.concatenate(of_ranks)) if of_ranks else classes
 
 
 def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:

@@ -117,25 +117,24 @@ def read_table(
     name, data = _read(path)
     source, separator = _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, data)
     check_columns(name, [*ignore, *(needed or ())], source.columns)
-    cells = {column: _stripped(own) for column, own in source.items() if column not in ignore}
-    if not cells:
+    columns = {column: _stripped(cells) for column, cells in source.items() if column not in ignore}
+    if not columns:
         raise ValueError(f"{name} has no column left")
     commas = [DECIMAL_COMMAS, THOUSANDS_COMMAS]
     if separator == ",":  # 1,234 is ambiguous; CSV files with commas use decimal points
         commas.reverse()
-    notations = {column: _notation(own, commas) for column, own in cells.items()}
+    notations = {column: _notation(cells, commas) for column, cells in columns.items()}
     if DECIMAL_COMMAS in notations.values():  # else 1.234 is a decimal number
-        notations = {
-            column: notations[column] or _notation(own, [THOUSANDS_POINTS]) for column, own in cells.items()
-        }
+        for column, cells in columns.items():
+            notations[column] = notations[column] or _notation(cells, [THOUSANDS_POINTS])
     values, examples = {}, defaultdict[str, list[str]](list)
-    for column, own in cells.items():
+    for column, cells in columns.items():
         notation = notations[column]
-        values[column] = _converted(name, own, notation, needed is None or column in needed)
+        values[column] = _converted(name, cells, notation, needed is None or column in needed)
         if notation:
-            row = own.str.contains(notation.sign, regex=False, na=False).argmax()
-            examples[notation.what].append(f"{column} ({own.iloc[row]} is {values[column].iloc[row]:.15g})")
-    notes = [f"{what} were understood in {', '.join(some)}" for what, some in examples.items()]
+            row = cells.str.contains(notation.sign, regex=False, na=False).argmax()
+            examples[notation.what].append(f"{column} ({cells.iloc[row]} is {values[column].iloc[row]:.15g})")
+    notes = [f"{what} were understood in {', '.join(of_notation)}" for what, of_notation in examples.items()]
     first = next(iter(values))
     unnamed = first == f"{UNNAMED}0" and first not in (needed or ()) and len(values) > 1
     if unnamed and values[first].dtype.kind == "i" and values[first].is_unique:
@@ -237,18 +236,18 @@ def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:
     reader = csv.reader(StringIO(f"{text}\n{END}"), delimiter=separator, skipinitialspace=True)
     try:
         rows = ((reader.line_num, row) for row in reader)
-        records = dict(one for one in rows if len(one[1]) > 1 or any(map(str.strip, one[1])))
+        records = {line: row for line, row in rows if len(row) > 1 or any(map(str.strip, row))}
         if records.popitem()[1] != [END]:
             raise csv.Error("the file ends inside a quote")
     except csv.Error as error:
         raise ValueError(f"{name} can't be read as a table: {error}; is a quote never closed?") from None
     first, *others = map(len, records.values())
     usual = first + 1 if first > 1 and {*others} == {first + 1} else first  # R writes no cell above names of rows
-    for line, width in list(zip(records, [first, *others], strict=True))[1:]:
+    for line, width in zip([*records][1:], others, strict=True):
         if width != usual:
             hint = "; remove what is above the header" if mode(others) != first else ""
-            found = f"line {line} has {width} cells, the first line has {first}"
-            raise ValueError(f"{name} can't be read as a table: {found}{hint}")
+            widths = f"line {line} has {width} cells, the first line has {first}"
+            raise ValueError(f"{name} can't be read as a table: {widths}{hint}")
     return records
 
 
@@ -280,18 +279,18 @@ def _notation(cells: pd.Series, notations: Iterable[Notation]) -> Notation | Non
     if cells.dtype.kind in TYPED:
         return None
     for notation in notations:
-        needed = cells.str.contains(notation.sign, regex=False, na=False).any()
-        if needed and cells.dropna().str.fullmatch(notation.pattern, case=False).all():
+        has_sign = cells.str.contains(notation.sign, regex=False, na=False).any()
+        if has_sign and cells.dropna().str.fullmatch(notation.pattern, case=False).all():
             return notation
     return None
 
 
 def _converted(name: str, cells: pd.Series, notation: Notation | None, needed: bool) -> pd.Series:
     """Return the values of a stripped column; a mistake in a needed column of numbers is an error."""
-    values, kind = cells, cells.dtype.kind
-    if kind in "bmM":
+    values = cells
+    if cells.dtype.kind in "bmM":
         return cells
-    if kind not in TYPED:
+    if cells.dtype.kind not in TYPED:
         lower = cells.str.lower()
         if lower.isin(["true", "false"]).all():
             return (lower == "true").astype(bool)
@@ -300,13 +299,11 @@ def _converted(name: str, cells: pd.Series, notation: Notation | None, needed: b
         values = pd.to_numeric(values, errors="coerce")
     values = values.astype(np.result_type(values.dtype, np.int64))
     filled = cells.notna()
-    if values[filled].isna().mean() > 1 - MOSTLY:
-        return cells
     mistakes = filled & ~np.isfinite(values)
+    if values[filled].isna().mean() > 1 - MOSTLY or (mistakes.any() and not needed):
+        return cells
     if not mistakes.any():
         return values
-    if not needed:
-        return cells
     row = mistakes.argmax()
     cell = str(cells.iloc[row])
     what = "a finite number" if _is_number(cell) else "a number, as the others are"

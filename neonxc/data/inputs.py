@@ -106,8 +106,9 @@ def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
     ValueError
         Another number of weights, or weights that are negative or not finite.
     """
-    if sample_weight is None or isinstance(sample_weight, Number):
-        sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
+    sample_weight = 1.0 if sample_weight is None else sample_weight
+    if isinstance(sample_weight, Number):
+        sample_weight = np.full(n, sample_weight)
     weight = check_array(
         as_array(sample_weight),
         dtype=np.float64,
@@ -192,7 +193,7 @@ def check_range(x: Any, most: float, *, name: str = "X", names: Sequence[str] | 
 def _refuse(x: Any, values: Tensor, bad: Tensor, text: str, names: Sequence[str] | None) -> None:
     """Raise a ValueError with the first bad value and its place, if there is one."""
     for entry in bad.nonzero()[:1].tolist():
-        row, *rest = entry if x is values else [int(every[entry]) for every in x.places()]
+        row, *rest = entry if x is values else [int(positions[entry]) for positions in x.places()]
         place = f"at index {entry}"
         if len(rest) == 1:
             place = f"in row {row}, column {rest[0] if names is None else repr(names[rest[0]])}"

@@ -123,7 +123,7 @@ def prepare(
     read, frame = frame.attrs.get("notes", []), frame.drop(columns=[*ignore])
     useless = {name: why for name, values in frame.items() if (why := _useless(values, name in keep))}
     notes = [
-        _said([name for name in useless if useless[name] == why], why) for why in dict.fromkeys(useless.values())
+        _note([name for name in useless if useless[name] == why], why) for why in dict.fromkeys(useless.values())
     ]
     # Boolean values are categories, because rules and databases cannot compare them with numbers
     frame = frame.drop(columns=[*useless])
@@ -158,36 +158,35 @@ def _is_number(values: pd.Series) -> bool:
     return values.dtype.kind in "iuf"
 
 
-def _useless(values: pd.Series, kept: bool = False) -> str | None:
+def _useless(values: pd.Series, keep: bool = False) -> str | None:
     """Return the reason why a column is useless for clustering, or None if it is useful."""
-    there, number = values.dropna(), _is_number(values)
-    if not len(there):
+    present, number, kind = values.dropna(), _is_number(values), values.dtype.kind
+    if not len(present):
         return "no values"
     if values.nunique(dropna=number) < 2:
         return "one value"
-    kind = there.dtype.kind
     is_text = kind not in "iufbmM"
-    if kind in "mM" or (is_text and there.drop_duplicates().astype(str).str.fullmatch(DATE, case=False).all()):
+    if kind in "mM" or (is_text and present.drop_duplicates().astype(str).str.fullmatch(DATE, case=False).all()):
         return "dates"
-    if kept or kind == "b":
+    if keep or kind == "b":
         return None
     if number:  # whole numbers from 0 or 1, or different ones with a name such as "id"
-        named = there.is_unique and any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))
-        counted = there.iloc[0] in (0, 1) and (there == np.arange(len(there)) + there.iloc[0]).all()
-        return "identifier" if len(there) == len(values) and _whole(there) and (named or counted) else None
-    often = there.value_counts()
-    if len(often) == len(there):
+        named = present.is_unique and any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))
+        counted = present.iloc[0] in (0, 1) and (present == np.arange(len(present)) + present.iloc[0]).all()
+        return "identifier" if len(present) == len(values) and _whole(present) and (named or counted) else None
+    often = present.value_counts()
+    if len(often) == len(present):
         return "identifier"
-    different = len(often) > max(FEW_VALUES, len(there) / 2) or often.iloc[0] < RARE * len(values)
+    different = len(often) > max(FEW_VALUES, len(present) / 2) or often.iloc[0] < RARE * len(values)
     return "different text" if different else None
 
 
-def _whole(there: pd.Series) -> bool:
+def _whole(present: pd.Series) -> bool:
     """Whether a column holds whole numbers, and enough of them to tell what they are."""
-    return _is_number(there) and len(there) >= FEW_ROWS and bool((there == there.round()).all())
+    return _is_number(present) and len(present) >= FEW_ROWS and bool((present == present.round()).all())
 
 
-def _said(names: list[str], why: str) -> str:
+def _note(names: list[str], why: str) -> str:
     one, several, rest = REASONS[why]
     return f"{listed(names)} {one if len(names) == 1 else several} {rest}"
 
@@ -217,17 +216,17 @@ def on_suspects(frame: pd.DataFrame) -> list[str]:
     """Point out columns that may number or weight the rows instead of describing them."""
     names = [name for name in frame.columns if _identifies(frame[name]) or _weights(name, frame)]
     drop = f"X.drop(columns={names[:NAMES]}) or {' '.join(f'--ignore {name}' for name in names[:NAMES])}"
-    return [_said(names, "suspects") + drop] if names else []
+    return [_note(names, "suspects") + drop] if names else []
 
 
 def _identifies(values: pd.Series) -> bool:
     """Whether a column is called an identifier, or its integers are distinct, and sorted or nearly consecutive."""
-    there = values.dropna()
-    if not _whole(there):
+    present = values.dropna()
+    if not _whole(present):
         return _useless(values) == "identifier"
-    ordered = there.is_monotonic_increasing or there.is_monotonic_decreasing
-    close = there.max() - there.min() < 1.5 * len(there)
-    return IDENTIFIER.search(str(values.name)) is not None or (there.is_unique and bool(ordered or close))
+    ordered = present.is_monotonic_increasing or present.is_monotonic_decreasing
+    close = present.max() - present.min() < 1.5 * len(present)
+    return IDENTIFIER.search(str(values.name)) is not None or (present.is_unique and bool(ordered or close))
 
 
 def _weights(name: str, frame: pd.DataFrame) -> bool:

@@ -47,8 +47,8 @@ class SparseRows:
         return int(self.matrix.shape[0])
 
     def __getitem__(self, rows: slice) -> Any:
-        part = SparseRows(self.matrix[rows], self.device)
-        return part if self.whole else part.dense()
+        block = SparseRows(self.matrix[rows], self.device)
+        return block if self.whole else block.dense()
 
     @property
     def bytes_per_row(self) -> int:
@@ -83,22 +83,22 @@ class SparseRows:
         if weight.ndim == 1 and not bool(bias.any()):
             scaled = self.matrix.astype(np.float64).multiply(weight.detach().double().cpu().numpy()).tocsr()
             return torch.from_numpy(norm(scaled, ORDERS[kind], axis=1)).to(self.device)
-        weight, bias, parts = weight.double(), bias.double(), []
+        weight, bias, norms = weight.double(), bias.double(), []
         for block in blocks(len(self), 32 * max(weight.shape[0], 1), self.device):
-            part = SparseRows(self.matrix[block], self.device)
-            z = part.dense().double() * weight if weight.ndim == 1 else part @ weight.T
-            parts.append(torch.linalg.vector_norm(z + bias, ORDERS[kind], dim=1))
-        return torch.cat(parts)
+            x = SparseRows(self.matrix[block], self.device)
+            z = x.dense().double() * weight if weight.ndim == 1 else x @ weight.T
+            norms.append(torch.linalg.vector_norm(z + bias, ORDERS[kind], dim=1))
+        return torch.cat(norms)
 
 
 def canonical(matrix: Any, form: str = "csr") -> Any:
     """Convert a sparse matrix to CSR or CSC with sorted indices, without duplicates and explicit zeros."""
-    result = matrix.asformat(form)
-    if not result.has_canonical_format or not result.data.all():
-        result = result.copy() if result is matrix else result
-        result.sum_duplicates()
-        result.eliminate_zeros()
-    return result
+    converted = matrix.asformat(form)
+    if not converted.has_canonical_format or not converted.data.all():
+        converted = converted.copy() if converted is matrix else converted
+        converted.sum_duplicates()
+        converted.eliminate_zeros()
+    return converted
 
 
 def dense(x: Any) -> Tensor:

@@ -111,9 +111,9 @@ class Table:
 
     def holding(self, values: Any, **changes: Any) -> Table:
         """Return the same points with other values in :attr:`tensor`, and with other attributes."""
-        made = copy(self)
-        made.__dict__.update(tensor=values, **changes)
-        return made
+        table = copy(self)
+        table.__dict__.update(tensor=values, **changes)
+        return table
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -225,8 +225,8 @@ class Table:
         if X.dtype.kind not in "fiub":
             raise ValueError(f"{self.name} needs real numbers, got sparse rows of {X.dtype}")
         self.check_filled()
-        kept = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-        rows = SparseRows(canonical(X).astype(kept, copy=False), device, whole)
+        dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+        rows = SparseRows(canonical(X).astype(dtype, copy=False), device, whole)
         check_finite(rows, name=self.name)
         return rows
 
@@ -261,8 +261,8 @@ class Table:
 
     def column(self, position: int) -> Any:
         """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
-        one = self.select([position])
-        return one.dense()[:, 0] if self.names is None else one.data.iloc[:, 0]
+        column = self.select([position])
+        return column.dense()[:, 0] if self.names is None else column.data.iloc[:, 0]
 
     @cached_property
     def _csc(self) -> Any:
@@ -342,8 +342,8 @@ class Table:
         array = result.cpu().numpy()
         if self.columns is None or array.shape != (len(self), len(self.columns)):
             return array
-        made = type(self.data) if self.names else pd.DataFrame
-        frame = made(array, index=self.index, columns=self.columns)
+        kind_of_frame = type(self.data) if self.names else pd.DataFrame
+        frame = kind_of_frame(array, index=self.index, columns=self.columns)
         return frame if self.library == "pandas" else given_back(frame, self.library)
 
     def labels(self, values: np.ndarray | Tensor) -> Any:

@@ -62,12 +62,12 @@ class Encoding:
     @cached_property
     def names(self) -> list[str]:
         """Names of the encoded columns, such as ``age`` or ``workclass_Private``."""
-        own = [(self.columns[part.column], part) for part in self.parts]
+        named = [(self.columns[part.column], part) for part in self.parts]
         return [
             f"{name}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
             if isinstance(part, Indicator)
             else name
-            for name, part in own
+            for name, part in named
         ]
 
     def of(self, positions: Sequence[int]) -> Encoding:
@@ -104,30 +104,30 @@ class Encoding:
                 )
         numbers = cache(lambda column: self.numbers(frame, column, name))
         codes = cache(lambda column: self._codes(frame, column, name))
-        result = np.empty((len(frame), self.width))
+        encoded = np.empty((len(frame), self.width))
         for i, part in enumerate(self.parts):
             if isinstance(part, Number):
-                result[:, i] = self._number(part, numbers(part.column), name)
+                encoded[:, i] = self._number(part, numbers(part.column), name)
             else:
-                result[:, i] = self._looked_up(part, *codes(part.column), name)
-        return torch.from_numpy(result)
+                encoded[:, i] = self._looked_up(part, *codes(part.column), name)
+        return torch.from_numpy(encoded)
 
     def collected(self, relevance: Tensor) -> Tensor:
         """Sum the relevance [N, D] of the encoded columns by table column, [N, d]."""
-        result = relevance.new_zeros(len(relevance), len(self.columns))
-        return result.index_add_(1, self.owner.to(relevance.device), relevance)
+        total = relevance.new_zeros(len(relevance), len(self.columns))
+        return total.index_add_(1, self.owner.to(relevance.device), relevance)
 
     def numbers(self, frame: pd.DataFrame, column: int, name: str = "X") -> np.ndarray:
         """A column of a table in float64, NaN where a value is missing."""
-        given = frame.iloc[:, column]
+        cells, place = frame.iloc[:, column], f"in column {self.columns[column]!r}"
         try:
-            values = given.to_numpy(dtype=np.float64, na_value=np.nan)
+            values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
         except (TypeError, ValueError):
-            bad = given[given.notna() & pd.to_numeric(given, errors="coerce").isna()]
-            place = f"{name} needs numbers in column {self.columns[column]!r}"
-            raise ValueError(f"{place}, got {bad.iloc[0]!r}" if len(bad) else place) from None
+            bad = cells[cells.notna() & pd.to_numeric(cells, errors="coerce").isna()]
+            got = f", got {bad.iloc[0]!r}" if len(bad) else ""
+            raise ValueError(f"{name} needs numbers {place}{got}") from None
         if np.isinf(values).any():
-            raise ValueError(f"{name} has a value that is not finite in column {self.columns[column]!r}: inf")
+            raise ValueError(f"{name} has a value that is not finite {place}: inf")
         return values
 
     def _number(self, part: Number, values: np.ndarray, name: str) -> np.ndarray:
@@ -140,38 +140,35 @@ class Encoding:
                     "clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
                 )
             values = np.where(missing, part.fill, values)
-        made = part.apply(values)
-        if part.functions and not (finite := np.isfinite(made)).all():
+        numbers: np.ndarray = part.apply(values)
+        if part.functions and not (finite := np.isfinite(numbers)).all():
             raise ValueError(
                 f"{name} has the value {values[~finite][0]:g} in column {self.columns[part.column]!r}, whose "
                 f"{' and '.join(part.functions)} is no finite number"
             )
-        return np.asarray(made)
+        return numbers
 
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> tuple[np.ndarray, dict[Any, int]]:
         """Codes of a column's values, and the code of each distinct value; that of missing ones is the last."""
-        codes, found = pd.factorize(frame.iloc[:, column])
-        place = {plain(value): code for code, value in enumerate([*found, None])}
-        codes[codes < 0] = place[None]
-        allowed = self.known.get(column, tuple(place))
-        unknown = np.isin(codes, [place[value] for value in place.keys() - {*allowed}])
+        codes, categories = pd.factorize(frame.iloc[:, column])
+        code_of = {plain(value): code for code, value in enumerate([*categories, None])}
+        codes[codes < 0] = code_of[None]
+        known = self.known.get(column, tuple(code_of))
+        unknown = np.isin(codes, [code_of[value] for value in code_of.keys() - {*known}])
         if unknown.any():
             raise ValueError(
-                f"{name} has the value {[*place][codes[unknown.argmax()]]!r} in {self._place(column, unknown)}; "
-                f"the known values are {[*allowed]}"
+                f"{name} has the value {[*code_of][codes[unknown.argmax()]]!r} in {self._place(column, unknown)}; "
+                f"the known values are {[*known]}"
             )
-        return codes, place
+        return codes, code_of
 
-    def _looked_up(self, part: Code, codes: np.ndarray, place: dict[Any, int], name: str) -> np.ndarray:
+    def _looked_up(self, part: Code, codes: np.ndarray, code_of: dict[Any, int], name: str) -> np.ndarray:
         """The encoded column of a categorical part, from the codes of its values."""
-        table = np.full(len(place), part.other)
-        for value, number in part.numbers.items():
-            if value in place:
-                table[place[value]] = number
-        found: np.ndarray = table[codes]
-        if (unknown := np.isnan(found)).any():
+        table = part.numbers
+        numbers: np.ndarray = np.array([table.get(value, part.other) for value in code_of])[codes]
+        if (unknown := np.isnan(numbers)).any():
             raise ValueError(f"{name} has an unknown value in {self._place(part.column, unknown)}")
-        return found
+        return numbers
 
     def _place(self, column: int, bad: np.ndarray) -> str:
         """The place of the first bad value of a column."""

@@ -71,11 +71,11 @@ def encoding_and_map(
         Invalid points, or a step fills a column with a string that no later step encodes.
     """
     d, encoding, preprocessing = len(folding.encoding.columns), None, folding.map
-    whole = folding.plain
-    if whole and table is not None and table.names is not None and table.width == d:
+    is_plain = folding.plain
+    if is_plain and table is not None and table.names is not None and table.width == d:
         # columns that the pipeline drops may hold texts or missing values
-        whole = not table.select(sorted({*range(d)} - {*folding.used})).is_mixed
-    if not whole:
+        is_plain = not table.select(sorted({*range(d)} - {*folding.used})).is_mixed
+    if not is_plain:
         encoding, preprocessing = folding.split(tuple(names or folding.encoding.columns))
     width = d if encoding is None else encoding.width
     if table is None:
@@ -106,26 +106,26 @@ class Folding:
     @property
     def plain(self) -> bool:
         """Whether the encoding is that of no step: the columns of the table as numbers."""
-        own = self.encoding
-        return not own.known and own.parts == tuple(map(Number, range(len(own.columns))))
+        encoding = self.encoding
+        return not encoding.known and encoding.parts == tuple(map(Number, range(len(encoding.columns))))
 
     @property
     def used(self) -> list[int]:
         """Indices of the encoded columns that the map depends on."""
-        weights = [one.weight for one in (self.map, self.map.norm) if one is not None]
+        weights = [affine.weight for affine in (self.map, self.map.norm) if affine is not None]
         if any(weight.ndim == 1 for weight in weights):
             return [*range(len(self.encoding.parts))]
         return list(torch.cat(weights).any(0).nonzero()[:, 0].tolist())
 
     def select(self, columns: Sequence[int]) -> Folding:
         """Return some of the columns."""
-        map_, weight, encoding = self.map, self.map.weight, self.encoding
-        if map_.diagonal and map_.norm is None:
+        weight, encoding = self.map.weight, self.encoding
+        if self.map.diagonal and self.map.norm is None:
             encoding = encoding.of(columns)
         else:
             weight = _full(weight)
-        weight, bias, offset = (values[columns] for values in (weight, map_.bias, map_.offset))
-        return Folding(encoding, replace(map_, weight=weight, bias=bias, offset=offset))
+        weight, bias, offset = (values[columns] for values in (weight, self.map.bias, self.map.offset))
+        return Folding(encoding, replace(self.map, weight=weight, bias=bias, offset=offset))
 
     def concatenated(self, blocks: Sequence[Folding]) -> Folding:
         """Concatenate the columns of foldings, each of which was made from some columns of this one."""
@@ -134,14 +134,13 @@ class Folding:
             for column, values in block.encoding.known.items():
                 _restrict(known, column, values)
         weights = [block.map.weight for block in blocks]
-        weight = (
-            torch.cat(weights) if all(w.ndim == 1 for w in weights) else torch.block_diag(*map(_full, weights))
-        )
+        diagonal = all(weight.ndim == 1 for weight in weights)
+        weight = torch.cat(weights) if diagonal else torch.block_diag(*map(_full, weights))
         parts = tuple(part for block in blocks for part in block.encoding.parts)
         place = {part: i for i, part in enumerate(self.encoding.parts)}
         if place.keys() >= {*parts}:  # no block has encoded its columns
-            one = torch.eye(self.encoding.width, dtype=torch.float64)
-            weight, parts = _full(weight) @ one[[place[part] for part in parts]], self.encoding.parts
+            identity = torch.eye(self.encoding.width, dtype=torch.float64)
+            weight, parts = _full(weight) @ identity[[place[part] for part in parts]], self.encoding.parts
         bias, offset = (torch.cat([getattr(block.map, name) for block in blocks]) for name in ("bias", "offset"))
         alone = frozenset().union(*(block.encoding.nan_alone for block in blocks))
         encoding = replace(self.encoding, parts=parts, known=known, nan_alone=alone)
@@ -175,13 +174,11 @@ class Folding:
                     alone.add(source.part.column)
         parts = tuple(column.part for column in columns.values())
         scaling = torch.tensor([column[1:] for column in columns.values()], dtype=torch.float64).view(-1, 2)
-        made = Folding(
-            replace(self.encoding, parts=parts, known=known, nan_alone=frozenset(alone)),
-            Preprocessing.identity(len(parts)).then(*scaling.T),
-        )
+        encoding = replace(self.encoding, parts=parts, known=known, nan_alone=frozenset(alone))
+        single = Folding(encoding, Preprocessing.identity(len(parts)).then(*scaling.T))
         if not mixed:
-            return made
-        both = self.concatenated([made, self.select([*mixed.values()])])
+            return single
+        both = self.concatenated([single, self.select([*mixed.values()])])
         return both.select(np.argsort([*columns, *mixed]).tolist())
 
     def split(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
@@ -202,10 +199,11 @@ class Folding:
 
     def _source(self, column: int) -> Scaled | None:
         """The scaled part that a column is; None if it mixes several parts."""
-        weight, shift = self.map.weight[column], float(self.map.bias[column])
-        found = [column] if self.map.diagonal else weight.nonzero()[:, 0].tolist()
-        slope = weight if self.map.diagonal else weight[found[:1]].sum()
-        return Scaled(self.encoding.parts[found[0]], float(slope), shift) if len(found) == 1 else None
+        weight = self.map.weight[column]
+        parts = [column] if self.map.diagonal else weight.nonzero()[:, 0].tolist()
+        if len(parts) != 1:
+            return None
+        return Scaled(self.encoding.parts[parts[0]], float(weight.sum()), float(self.map.bias[column]))
 
 
 def _restrict(known: dict[int, tuple[Any, ...]], column: int, values: tuple[Any, ...] | None) -> None:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from neonxc.data.inputs import is_missing, plain
+
 INVERSES: dict[str, Callable[[Any], Any]] = {
     "log": np.exp,
     "log1p": np.expm1,
@@ -74,8 +76,8 @@ class Number:
 
     def number(self, value: Any) -> float:
         """The number of a value; NaN for a missing one that is not filled."""
-        found = self.fill if value is None or value != value else value
-        return np.nan if found is None else self.apply(found)
+        filled = self.fill if is_missing(value) else value
+        return np.nan if filled is None else self.apply(filled)
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Code:
 
     def number(self, value: Any) -> float:
         """The number of a value; NaN where there is none."""
-        return self.numbers.get(None if value is None or value != value else value, self.other)
+        return self.numbers.get(plain(value), self.other)
 
 
 @dataclass(frozen=True)
@@ -153,15 +155,14 @@ def composed(part: Part, column: Scaled) -> Scaled:
             return column
         if isinstance(source, Number):
             fill = fill if as_it_is else (fill - column.shift) / column.slope
-            made = replace(source, fill=source.undo(fill))
-            if source.functions and not np.isclose(made.number(None), fill, rtol=1e-9, atol=1e-12):
-                taken = " and ".join(source.functions)
-                raise ValueError(f"it fills with {fill:g}, which is no value of {taken} before it")
-            return column._replace(part=made)
+            filled = replace(source, fill=source.undo(fill))
+            if source.functions and not np.isclose(filled.number(None), fill, rtol=1e-9, atol=1e-12):
+                functions = " and ".join(source.functions)
+                raise ValueError(f"it fills with {fill:g}, which is no value of {functions} before it")
+            return column._replace(part=filled)
     if not isinstance(source, Number):
         *codes, other = (part.number(column.at(number)) for number in (*source.numbers.values(), source.other))
-        unknown = None if np.isnan(other) else other
-        return Scaled(Code(source.column, tuple(source.numbers), unknown, tuple(codes)))
+        return Scaled(Code(source.column, tuple(source.numbers), None if np.isnan(other) else other, tuple(codes)))
     if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
         return Scaled(Indicator(source.column, (None,) * source.has_gaps))
     if not as_it_is:
@@ -173,8 +174,8 @@ def composed(part: Part, column: Scaled) -> Scaled:
     if source.fill is not None and None in part.values:
         raise ValueError("it has a category for missing values, but a SimpleImputer before it fills them")
     if source.fill is not None and source.fill in part.values:
-        filled = part.codes and (*part.codes, part.numbers[source.fill])
-        part = replace(part, values=(*part.values, None), codes=filled)
+        with_fill = part.codes and (*part.codes, part.numbers[source.fill])
+        part = replace(part, values=(*part.values, None), codes=with_fill)
     return Scaled(replace(part, column=source.column))
 
 
@@ -182,7 +183,7 @@ def composed_known(values: tuple[Any, ...], column: Scaled) -> tuple[Any, ...] |
     """The values of the scaled part's own column that are mapped to one of some values; None: all are."""
     source = column.part
     if isinstance(source, Number):
-        return values if source.fill is None or source.fill not in values else (*values, None)
+        return values + (None,) * (source.fill is not None and source.fill in values)
     if column.at(source.other) in values:
         return None
     return tuple(value for value, number in source.numbers.items() if column.at(number) in values)

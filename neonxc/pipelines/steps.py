@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -90,21 +91,21 @@ def encoded(step: Any) -> Encoding | None:
         case SimpleImputer():
             return _imputer(step)
         case OneHotEncoder() | OrdinalEncoder():
-            found, made = list(_categories(step)), _one_hot if isinstance(step, OneHotEncoder) else _ordinal
-            parts = tuple(part for i, (values, rare) in enumerate(found) for part in made(step, i, values, rare))
-            known = {i: values for i, (values, _) in enumerate(found) if step.handle_unknown == "error"}
-            return Encoding((), parts, known)
+            categories = dict(enumerate(_categories(step)))
+            parts_of = _one_hot if isinstance(step, OneHotEncoder) else _ordinal
+            parts = chain(*(parts_of(step, i, *of_column) for i, of_column in categories.items()))
+            known = {i: values for i, (values, _) in categories.items() if step.handle_unknown == "error"}
+            return Encoding((), tuple(parts), known)
     return None
 
 
 def _function(step: FunctionTransformer) -> Encoding:
     name = next((name for name, function in FUNCTIONS.items() if function is step.func), None)
     if name is None or step.kw_args:
-        what = getattr(step.func, "__name__", step.func)
-        what = f"{what} with kw_args {step.kw_args}" if step.kw_args else what
+        arguments = f" with kw_args {step.kw_args}" if step.kw_args else ""
         raise ValueError(
-            f"FunctionTransformer of {what} can't be folded; supported are func=None and the increasing functions "
-            f"{NAMED} without kw_args"
+            f"FunctionTransformer of {getattr(step.func, '__name__', step.func)}{arguments} can't be folded; "
+            f"supported are func=None and the increasing functions {NAMED} without kw_args"
         )
     return Encoding((), tuple(Number(i, functions=(name,)) for i in range(step.n_features_in_)))
 
@@ -151,8 +152,8 @@ def _ordinal(step: OrdinalEncoder, i: int, values: tuple[Any, ...], rare: tuple[
 def _categories(step: OneHotEncoder | OrdinalEncoder) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Yield the categories of each column, and the infrequent ones, which are encoded as one."""
     infrequent = getattr(step, "infrequent_categories_", [None] * len(step.categories_))
-    for i, found in enumerate(zip(step.categories_, infrequent, strict=True)):
-        values, rare = (tuple(map(category, () if some is None else some)) for some in found)
+    for i, both in enumerate(zip(step.categories_, infrequent, strict=True)):
+        values, rare = (tuple(map(category, () if listed is None else listed)) for listed in both)
         if len(set(values)) < len(values):
             raise ValueError(f"its column {i} has both None and NaN as categories; use one of them")
         yield values, rare

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from neonxc.data.inputs import plain
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rendering import no_rule, precision
 from neonxc.rules.rule import Rule, RuleSet
@@ -41,15 +42,20 @@ def expression(condition: Condition, x: str, language: Language, literal: Callab
         templates = language.none_of if condition.negated else language.one_of
         template = templates[min(len(listed), 2)][len(listed) < len(condition.values)]
         return template.format(x=x, values=", ".join(listed))
-    parts = [
+    texts = [
         language.intervals[isfinite(low)][isfinite(high)].format(
             x=x, low=literal(float(low)), high=literal(float(high))
         )
         for low, high in condition.intervals
     ]
-    parts += [language.missing.format(x=x)] * condition.missing
-    text = language.either.join(parts) or language.never.format(x=x)
-    return f"({text})" if len(parts) > 1 else text
+    texts += [language.missing.format(x=x)] * condition.missing
+    text = language.either.join(texts) or language.never.format(x=x)
+    return f"({text})" if len(texts) > 1 else text
+
+
+def any_of(texts: list[str], either: str) -> str:
+    """Join the texts of a cluster's rules by an "or"; several ones are put in parentheses."""
+    return either.join(map("({})".format, texts)) if len(texts) > 1 else texts[0]
 
 
 FUNCTION = '''\
@@ -85,17 +91,15 @@ KINDS = {
 
 def _language(number: str, category: str) -> Language:
     """Return how Python writes conditions; `number` and `category` test for a missing value."""
-    several = (
-        ("{x} in [{values}]", f"({{x}} in [{{values}}] or {category})"),
-        ("{x} not in [{values}]", f"({{x}} not in [{{values}}] and not {category})"),
-    )
+    one_of = "{x} in [{values}]", f"({{x}} in [{{values}}] or {category})"
+    none_of = "{x} not in [{values}]", f"({{x}} not in [{{values}}] and not {category})"
     return Language(
         number,
         "{x} in []",
         " or ",
         (("{x} == {x}", "{x} <= {high}"), ("{x} > {low}", "{low} < {x} <= {high}")),
-        (("{x} in []", category), several[0], several[0]),
-        (("{x} not in []", f"not {category}"), several[1], several[1]),
+        (("{x} in []", category), one_of, one_of),
+        (("{x} not in []", f"not {category}"), none_of, none_of),
     )
 
 
@@ -106,15 +110,11 @@ def queries(rules: RuleSet) -> dict[Any, str]:
     """Write a pandas query expression for each cluster; see :meth:`Rules.to_query`."""
     _check_names([column.key for column in rules.columns])
 
-    def written(condition: Condition) -> str:
-        return expression(condition, f"`{condition.column.key}`", PANDAS, _escaped)
+    def query(rule: Rule) -> str:
+        tests = [expression(test, f"`{test.column.key}`", PANDAS, _escaped) for test in rule.conditions]
+        return " and ".join(tests) or ALWAYS
 
-    found = {}
-    for label, own in rules.clusters.items():
-        several = len(own) > 1
-        texts = [" and ".join(map(written, rule.conditions)) or ALWAYS for rule in own]
-        found[label] = " or ".join(f"({text})" if several else text for text in texts)
-    return found
+    return {label: any_of([*map(query, of_label)], " or ") for label, of_label in rules.clusters.items()}
 
 
 def _check_names(keys: Sequence[Any]) -> None:
@@ -122,13 +122,13 @@ def _check_names(keys: Sequence[Any]) -> None:
 
     How pandas reads a name depends on its version, so every name is tried on a small table.
     """
-    rows = np.eye(len(keys) + 1, len(keys))
+    table = pd.DataFrame(np.eye(len(keys) + 1, len(keys)), columns=keys)
     for i, key in enumerate(keys):
-        read: Any = None
+        rows: Any = None
         if isinstance(key, str) and key.isprintable() and "`" not in key:
             with suppress(Exception):  # pandas raises errors of many kinds
-                read = pd.DataFrame(rows, columns=keys).query(f"`{key}` > 0.5", engine="python").index.tolist()
-        if read != [i]:
+                rows = table.query(f"`{key}` > 0.5", engine="python").index.tolist()
+        if rows != [i]:
             raise ValueError(
                 f"DataFrame.query cannot quote the name of column {key!r}; rename it to a string without "
                 "backticks and line breaks that pandas takes neither for a constant nor for another column"
@@ -140,7 +140,7 @@ def _escaped(value: Any) -> str:
     if not isinstance(value, str):
         return repr(value)
     hidden = r"[\\'\"`#\x00-\x1f\x7f-\x9f\u2028\u2029]"
-    return "'" + re.sub(hidden, lambda found: f"\\u{ord(found[0]):04x}", value) + "'"
+    return "'" + re.sub(hidden, lambda sign: f"\\u{ord(sign[0]):04x}", value) + "'"
 
 
 def function(rules: RuleSet, name: str) -> str:
@@ -150,22 +150,19 @@ def function(rules: RuleSet, name: str) -> str:
     used = {_use(condition) for rule in rules.rules for condition in rule.conditions}
     uses = [(column, kind) for column in rules.columns for kind in KINDS if (column, kind) in used]
     variables = {use: f"x{i}" for i, use in enumerate(uses)}
-    columns = [f"    {name} = {kind}({_read(column)})\n" for (column, kind), name in variables.items()]
 
     def test(rule: Rule) -> str:
-        tests = [expression(one, variables[_use(one)], PYTHON) for one in rule.conditions]
-        label = rule.label.item() if isinstance(rule.label, np.generic) else rule.label
-        return f"    if {' and '.join(tests) or 'True'}:\n        return {label!r}\n"
+        tests = [expression(test, variables[_use(test)], PYTHON) for test in rule.conditions]
+        return f"    if {' and '.join(tests) or 'True'}:\n        return {plain(rule.label)!r}\n"
 
-    kinds = {kind for _, kind in uses}
     helpers = VALUE * any(_may_be_number(column) for column, _ in uses)
-    helpers += "".join(helper for kind, helper in KINDS.items() if kind in kinds)
+    helpers += "".join(helper for kind, helper in KINDS.items() if any(use[1] == kind for use in uses))
     named = any(isinstance(column.key, str) for column in rules.columns)
     return FUNCTION.format(
         name=name,
         keys="names of columns" if named else "positions of columns",
         helpers=helpers + "\n" * bool(helpers),
-        columns="".join(columns),
+        columns="".join(f"    {x} = {kind}({_read(column)})\n" for (column, kind), x in variables.items()),
         tests="".join(map(test, rules.rules)),
     )
 
@@ -212,25 +209,23 @@ class Dialect(NamedTuple):
     false: str = "FALSE"
 
 
-def _doubled(text: str, opening: str, closing: str | None = None) -> str:
-    closing = closing or opening
+def _doubled(text: str, opening: str, closing: str) -> str:
     return opening + text.replace(closing, 2 * closing) + closing
 
 
 def _backslashed(text: str, quote: str) -> str:
-    for plain, written in (("\\", "\\\\"), (quote, "\\" + quote), ("\n", "\\n"), ("\r", "\\r")):
-        text = text.replace(plain, written)
+    text = text.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("\n", "\\n").replace("\r", "\\r")
     return quote + text + quote
 
 
-ANSI = Dialect(lambda name: _doubled(name, '"'), lambda text: _doubled(text, "'"))
-BACKTICKS = Dialect(lambda name: _doubled(name, "`"), lambda text: _backslashed(text, "'"))
+ANSI = Dialect(lambda name: _doubled(name, '"', '"'), lambda text: _doubled(text, "'", "'"))
+BACKTICKS = Dialect(lambda name: _doubled(name, "`", "`"), lambda text: _backslashed(text, "'"))
 DIALECTS = {
     **dict.fromkeys(("ansi", "duckdb", "postgres", "sqlite", "trino"), ANSI),
     **dict.fromkeys(("mysql", "spark", "databricks"), BACKTICKS),
     "snowflake": Dialect(ANSI.name, BACKTICKS.string),
-    "bigquery": Dialect(lambda name: _backslashed(name, "`"), lambda text: _backslashed(text, "'")),
-    "tsql": Dialect(lambda name: _doubled(name, "[", "]"), lambda text: "N" + _doubled(text, "'"), "1", "0"),
+    "bigquery": Dialect(lambda name: _backslashed(name, "`"), BACKTICKS.string),
+    "tsql": Dialect(lambda name: _doubled(name, "[", "]"), lambda text: f"N{ANSI.string(text)}", "1", "0"),
 }
 
 EXPRESSIONS = Language(
@@ -257,23 +252,19 @@ EXPRESSIONS = Language(
 def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
     """Write rules as SQL; see :meth:`Rules.to_sql`."""
     words, source = _dialect(table, dialect)
-    whens = [
-        f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules.rules
-    ]
+    whens = [f"  WHEN {_conjunction(rule, words)} THEN {_literal(rule.label, words)}" for rule in rules.rules]
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
     selects = {}
     statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
-    for label, own in rules.clusters.items():
-        several = len(own) > 1
-        expressions = [_conjunction(rule.conditions, words) for rule in own]
-        where = "\n   OR ".join(f"({one})" if several else one for one in expressions)
+    for label, of_label in rules.clusters.items():
+        where = any_of([_conjunction(rule, words) for rule in of_label], "\n   OR ")
         selects[label] = f"SELECT *\nFROM {source}\nWHERE {where}"
         counts = rules.totals.get(label)
         shares = f": precision {precision(counts)}" if counts is not None and counts.noise else ""
-        statements.append(f"-- {_comment(own[0].name)}{shares}\n{selects[label]};")
+        statements.append(f"-- {_comment(of_label[0].name)}{shares}\n{selects[label]};")
     absent = "".join(f"-- {_comment(name)}: {what}\n" for name, what in no_rule(rules))
-    equal = [name for name, own in DIALECTS.items() if own == words]
-    script = SQL(f"-- SQL for {', '.join(equal)}\n" + absent + "\n\n".join(statements) + "\n")
+    equal = [name for name, other in DIALECTS.items() if other == words]
+    script = SQL(f"-- SQL for {', '.join(equal)}\n{absent}" + "\n\n".join(statements) + "\n")
     script.case, script.selects, script.dialects = case, selects, equal
     return script
 
@@ -281,7 +272,7 @@ def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
 def counting(rules: RuleSet, table: str | Sequence[str], dialect: str) -> str:
     """Write the SELECT statement of one row, with the number of rows that meet each rule."""
     words, source = _dialect(table, dialect)
-    counts = (f"COUNT(CASE WHEN {_conjunction(rule.conditions, words)} THEN 1 END)" for rule in rules.rules)
+    counts = (f"COUNT(CASE WHEN {_conjunction(rule, words)} THEN 1 END)" for rule in rules.rules)
     return f"SELECT {', '.join(counts)} FROM {source}"
 
 
@@ -292,16 +283,16 @@ def _dialect(table: str | Sequence[str], dialect: str) -> tuple[Dialect, str]:
     if not table or not all(isinstance(part, str) and part for part in table):
         raise ValueError(f"table must be the name of a table, or the parts of a qualified name, got {table!r}")
     words = DIALECTS[dialect]
-    return words, ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
+    return words, ".".join(map(words.name, [table] if isinstance(table, str) else table))
 
 
 def _comment(name: str) -> str:
     return one_line(name).rstrip("\\")  # Spark continues a comment that ends with a backslash
 
 
-def _conjunction(conditions: Sequence[Condition], words: Dialect) -> str:
+def _conjunction(rule: Rule, words: Dialect) -> str:
     literal = partial(_literal, words=words)
-    tests = [expression(one, words.name(str(one.column.key)), EXPRESSIONS, literal) for one in conditions]
+    tests = [expression(test, words.name(str(test.column.key)), EXPRESSIONS, literal) for test in rule.conditions]
     return " AND ".join(tests) or "1 = 1"
 
 
@@ -312,13 +303,14 @@ def _literal(value: Any, words: Dialect) -> str:
     which makes them double-precision literals: databases do not round these, but they may round a decimal
     literal to the precision of the column that it is compared with.
     """
-    if isinstance(value, bool | np.bool_):
+    value = plain(value)
+    if isinstance(value, bool):
         return words.true if value else words.false
-    if isinstance(value, int | np.integer):
-        return str(int(value))
-    if isinstance(value, float | np.floating):
-        number = float(value) + 0.0  # not -0.0
-        if abs(number) < 2**24 and float(np.float32(number)) == number and (256 * number).is_integer():
-            return repr(number).removesuffix(".0")
-        return repr(number) if "e" in repr(number) else f"{number!r}e0"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        number = repr(value + 0.0)  # not -0.0
+        if abs(value) < 2**24 and np.float32(value) == value and (256 * value).is_integer():
+            return number.removesuffix(".0")
+        return number if "e" in number else f"{number}e0"
     return words.string(str(value))

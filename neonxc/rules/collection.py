@@ -16,7 +16,7 @@ from neonxc.data.inputs import are_labels, as_array, as_weights, is_missing, lab
 from neonxc.rules.code import SQL, counting, function, queries, sql
 from neonxc.rules.condition import Condition
 from neonxc.rules.rendering import render_rules
-from neonxc.rules.rule import Points, Rule, RuleSet, counts_of, overall, subset
+from neonxc.rules.rule import Counts, Points, Rule, RuleSet, counts_of, overall, subset
 from neonxc.rules.tabular import fields_of, frame, to_dict
 
 
@@ -76,9 +76,8 @@ class Rules(RuleSet, Sequence[Rule]):
     @overload
     def __getitem__(self, index: slice) -> Rules: ...
     def __getitem__(self, index: int | slice) -> Rule | Rules:
-        return (
-            self.rules[index] if not isinstance(index, slice) else replace(self, **subset(self, self.rules[index]))
-        )
+        selected = self.rules[index]
+        return selected if isinstance(selected, Rule) else replace(self, **subset(self, selected))
 
     def __str__(self) -> str:
         return self.to_text()
@@ -117,8 +116,7 @@ class Rules(RuleSet, Sequence[Rule]):
             which[as_array(points.matches(self.rules[i].conditions))] = i
         if (which == len(labels)).any() or any(isinstance(label, str) for label in labels):
             return np.array([*labels, None], dtype=object)[which]
-        found = np.array(labels)[which]
-        return points.table.labels(found)
+        return points.table.labels(np.array(labels)[which])
 
     def measure(self, X: Any, labels: Any, sample_weight: Any = None) -> Rules:
         """Measure every rule on other points, such as held-out data.
@@ -144,20 +142,18 @@ class Rules(RuleSet, Sequence[Rule]):
             If labels or weights do not have one value per point, if no label has a rule, or if X does not fit the
             rules.
         """
-        points, own = self._points(X), label_array(labels)
-        if own.dtype == object:  # pandas.NA can be compared with nothing
-            own = np.array([None if is_missing(label) else label for label in own], dtype=object)
+        points, labels = self._points(X), label_array(labels)
+        if labels.dtype == object:  # pandas.NA can be compared with nothing
+            labels = np.array([None if is_missing(label) else label for label in labels], dtype=object)
         n = len(points)
-        if own.shape != (n,):
-            raise ValueError(f"labels needs shape ({n},), one value per point, got {own.shape}")
+        if labels.shape != (n,):
+            raise ValueError(f"labels needs shape ({n},), one value per point, got {labels.shape}")
         weight = as_weights(sample_weight, n, torch.device("cpu")).numpy()
-        if n and self.rules and not np.isin(own, list(self.clusters)).any():
-            raise ValueError(
-                f"labels contains none of the labels of the rules, {list(self.clusters)}, got {own.tolist()[0]!r}"
-            )
-        masks = (as_array(points.matches(rule.conditions)) for rule in self.rules)
-        held_out, totals = counts_of([rule.label for rule in self.rules], masks, own, weight)
-        rules = tuple(replace(rule, held_out=one) for rule, one in zip(self.rules, held_out, strict=True))
+        if n and self.rules and not np.isin(labels, list(self.clusters)).any():
+            known, other = list(self.clusters), labels.tolist()[0]
+            raise ValueError(f"labels contains none of the labels of the rules, {known}, got {other!r}")
+        held_out, totals = counts_of(self.rules, points, labels, weight)
+        rules = tuple(replace(rule, held_out=counts) for rule, counts in zip(self.rules, held_out, strict=True))
         return replace(self, rules=rules, held_out_totals={label: totals[label] for label in self.clusters})
 
     def to_text(self, precision: int | None = None) -> str:
@@ -277,8 +273,8 @@ class Rules(RuleSet, Sequence[Rule]):
         fit = [round(rule.counts.samples + rule.counts.noise) for rule in self.rules]
         checked = pd.DataFrame({"rule": texts, "fit": fit, "found": found})
         if len(wrong := checked[checked["fit"] != checked["found"]]):
-            told = "; ".join(f"{rule}: {fit} rows at fit, {found} now" for rule, fit, found in wrong.to_numpy())
-            raise ValueError(f"the rules find other rows in source than at fit: {told}")
+            rows = "; ".join(f"{rule}: {fit} rows at fit, {found} now" for rule, fit, found in wrong.to_numpy())
+            raise ValueError(f"the rules find other rows in source than at fit: {rows}")
         return checked
 
     def to_query(self) -> dict[Any, str]:
@@ -341,17 +337,17 @@ class Rules(RuleSet, Sequence[Rule]):
 
 
 def counted(
-    found: Sequence[tuple[Any, tuple[Condition, ...]]], X: Any, labels: Any, n_features: int | None = None
+    patterns: Sequence[tuple[Any, tuple[Condition, ...]]], X: Any, labels: Any, n_features: int | None = None
 ) -> Rules:
     """Build rules, which may overlap, from labels and conditions; points [N] and their labels are counted."""
-    points, own = Points(X, None), label_array(labels)
-    masks = (as_array(points.matches(conditions)) for _, conditions in found)
-    counts, totals = counts_of([label for label, _ in found], masks, own, np.ones(len(points)))
-    rules = tuple(
-        Rule(label, label if isinstance(label, str) else f"cluster {label}", tests, one, n_features=n_features)
-        for (label, tests), one in zip(found, counts, strict=True)
-    )
-    return Rules(rules, totals, divide=False, n_noise=int((~are_labels(own)).sum()))
+    points, labels, none = Points(X, None), label_array(labels), Counts(0, 0)
+    rules = [
+        Rule(label, label if isinstance(label, str) else f"cluster {label}", tests, none, n_features=n_features)
+        for label, tests in patterns
+    ]
+    counts, totals = counts_of(rules, points, labels, np.ones(len(points)))
+    rules = [replace(rule, counts=of_rule) for rule, of_rule in zip(rules, counts, strict=True)]
+    return Rules(tuple(rules), totals, divide=False, n_noise=int((~are_labels(labels)).sum()))
 
 
 register(Rules, lambda rules: {"rules": rules.to_dict()}, lambda cls, values: cls.from_dict(values["rules"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, compress
 from math import inf, isfinite
 from typing import Any
 
@@ -66,12 +66,12 @@ class Column:
         dict
             Text of each finite bound.
         """
-        wanted = sorted({bound for bound in bounds if isfinite(bound)})
-        gaps = {bound: (below, above) for bound, below, above in self.gaps}
-        if precision is not None or not gaps.keys() >= set(wanted):
-            return readable(wanted, 4 if precision is None else precision)
+        finite = sorted({bound for bound in bounds if isfinite(bound)})
+        gaps = {bound: gap for bound, *gap in self.gaps}
+        if precision is not None or not gaps.keys() >= set(finite):
+            return readable(finite, 4 if precision is None else precision)
         texts = {}
-        for before, bound, after in zip([-inf, *wanted], wanted, [*wanted[1:], inf], strict=False):
+        for before, bound, after in zip([-inf, *finite], finite, [*finite[1:], inf], strict=False):
             below, above = gaps[bound]
             if before >= below:  # several bounds lie in this gap: keep their texts in order
                 below = bound
@@ -203,10 +203,10 @@ class Condition:
             return texts + ["missing"] * self.missing
         if not self.values:
             return [f"{'any' if self.negated else 'no'} value of {name}"]
-        *most, last = [escape(_category(value)) for value in self.values]
+        *most, last = categories = [escape(_category(value)) for value in self.values]
         if self.negated:
-            return [f"{name} is {'none of ' if most else 'not '}{', '.join([*most, last])}"]
-        return [f"{name} is {', '.join(most)}{' or ' if most else ''}{last}"]
+            return [f"{name} is {'none of' if most else 'not'} {', '.join(categories)}"]
+        return [f"{name} is {' or '.join(filter(None, [', '.join(most), last]))}"]
 
     def matches(self, values: Any) -> Any:
         """Test which values of the column meet the condition.
@@ -223,8 +223,8 @@ class Condition:
         if self.values is not None:
             categories = set(self.values)
             return np.array([(plain(value) in categories) ^ self.negated for value in values], dtype=bool)
-        met = contains(self.intervals, values)
-        return met | ~contains(EVERYTHING, values) if self.missing else met
+        inside = contains(self.intervals, values)
+        return inside | ~contains(EVERYTHING, values) if self.missing else inside
 
     def intersect(self, other: Condition) -> Condition:
         """Combine two conditions on the same column into one that requires both.
@@ -239,15 +239,14 @@ class Condition:
         Condition
         """
         if self.values is None or other.values is None:
-            met = intersection(self.intervals, other.intervals)
-            return replace(self, intervals=met, missing=self.missing and other.missing)
+            intervals = intersection(self.intervals, other.intervals)
+            return replace(self, intervals=intervals, missing=self.missing and other.missing)
         if self.negated and other.negated:
             return replace(self, values=tuple(dict.fromkeys(self.values + other.values)))
-        one, two = (other, self) if self.negated else (self, other)  # `one` lists the allowed categories
-        allowed = one.values or ()
-        return replace(
-            one, values=tuple(value for value in allowed if (value in (two.values or ())) ^ two.negated)
-        )
+        if self.negated:
+            return other.intersect(self)
+        allowed = other.matches(self.values).tolist()
+        return replace(self, values=tuple(compress(self.values, allowed)))
 
 
 def printed_bounds(conditions: Iterable[Condition], precision: int | None = None) -> dict[Column, Numbers]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import chain
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from neonxc.common.numbers import percent, text
-from neonxc.rules.condition import Column, printed_bounds
+from neonxc.rules.condition import printed_bounds
 from neonxc.rules.rule import Counts, Rule, RuleSet, overall, summed
-from neonxc.rules.wording import Numbers, counts
+from neonxc.rules.wording import counts
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
+Conditions = Callable[[Rule], list[str]]
+"""Writes the conditions of a rule."""
 PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
 WIDTH = 72  # maximum number of characters in a line of a printed rule
 HTML = """\
@@ -162,15 +164,16 @@ def render_rules(
     <BLANKLINE>
     total: 4 samples, 0 mistakes, agreement 100%, cost ratio 1
     """
-    found = _rules_of(rules)
+    rules = _rules_of(rules)
     if format not in ("text", "markdown", "html"):
         raise ValueError(f"format must be one of ['text', 'markdown', 'html'], got {format!r}")
-    numbers = printed_bounds(chain.from_iterable(rule.conditions for rule in found.rules), precision)
-    if format == "text":
-        return _as_text(found, numbers)
-    if format == "html":
-        return _filled(HTML, found, numbers, autoescape=True)
-    return _filled(MARKDOWN, found, numbers, _escape_markdown).strip()
+    numbers = printed_bounds(chain.from_iterable(rule.conditions for rule in rules.rules), precision)
+    escape = _escape_markdown if format == "markdown" else str
+
+    def conditions(rule: Rule) -> list[str]:
+        return rule.condition_texts(lambda condition: condition.render(numbers[condition.column], escape))
+
+    return _as_text(rules, conditions) if format == "text" else _filled(format, rules, conditions)
 
 
 def _rules_of(given: Any) -> RuleSet:
@@ -192,19 +195,20 @@ def _rules_of(given: Any) -> RuleSet:
     )
 
 
-def _as_text(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
+def _as_text(rules: RuleSet, conditions: Conditions) -> str:
     blocks = []
-    for label, own in rules.clusters.items():
+    for label, of_label in rules.clusters.items():
         measures, *held_out = _of_cluster(rules, label)
-        lines = [f"{own[0].name}: {measures}", *(f"    held out: {one}" for one in held_out)]
-        bodies = [_wrapped(_condition_texts(rule, numbers) or ["always"]) for rule in own]
-        width = max(len(line) for body in bodies for line in body)
-        amounts = [text(rule.samples) for rule in own]
-        for rule, body, amount in zip(own, bodies, amounts, strict=True):
-            lines += [("    " if rule is own[0] else "or  ") + body[0], *("    " + line for line in body[1:])]
-            if len(own) > 1:  # a single rule has the same measures as its cluster
-                indent = " " * (max(map(len, amounts)) - len(amount))
-                lines[-len(body)] = f"{lines[-len(body)]:{width + 7}}{indent}{_in_short(rule, rules.divide)}"
+        lines = [f"{of_label[0].name}: {measures}", *map("    held out: {}".format, held_out)]
+        bodies = [_wrapped(conditions(rule) or ["always"]) for rule in of_label]
+        width = 7 + max(map(len, chain(*bodies)))
+        amounts = [text(rule.samples) for rule in of_label]
+        for rule, (first, *others), amount in zip(of_label, bodies, amounts, strict=True):
+            first = ("    " if rule is of_label[0] else "or  ") + first
+            if len(of_label) > 1:  # a single rule has the same measures as its cluster
+                indent = max(map(len, amounts)) - len(amount)
+                first = f"{first:{width + indent}}{_in_short(rule, rules.divide)}"
+            lines += [first, *map("    {}".format, others)]
         blocks.append("\n".join(lines))
     blocks += [f"{name}: {what}" for name, what in no_rule(rules)]
     blocks.append("\n    ".join(_overall(rules)))
@@ -232,8 +236,8 @@ def _overall(rules: RuleSet) -> list[str]:
 def _words(rules: RuleSet) -> list[tuple[str, str]]:
     """Definitions of those measures that occur in the output."""
     total = " ".join(_overall(rules))
-    some = bool(rules.rules)
-    used = {"coverage": some, "precision": some, "mistakes": some and rules.divide}
+    has_rules = bool(rules.rules)
+    used = {"coverage": has_rules, "precision": has_rules, "mistakes": has_rules and rules.divide}
     return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
@@ -264,43 +268,32 @@ def _escape_markdown(name: str) -> str:
     return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would start a list
 
 
-def _filled(
-    template: str,
-    rules: RuleSet,
-    numbers: Mapping[Column, Numbers],
-    escape: Callable[[str], str] = str,
-    autoescape: bool = False,
-) -> str:
-    """Fill in a template; `escape` is applied to names in markdown, `autoescape` to all texts in HTML."""
+def _filled(format: str, rules: RuleSet, conditions: Conditions) -> str:
+    """Fill in the template of a format."""
     held_out = rules.held_out_totals is not None
     titles = ["samples", *["mistakes"] * rules.divide, "coverage", "precision"]
-    return _compiled(template, autoescape).render(
-        clusters=rules.clusters.values(),
-        titles=titles + [f"held-out {title}" for title in titles if held_out],
-        overall=[line.partition(": ")[::2] for line in _overall(rules)],
-        words=_words(rules),
-        without=no_rule(rules),
-        escape=escape,
-        conditions=lambda rule: _condition_texts(rule, numbers, escape),
-        total=lambda rule: _of_cluster(rules, rule.label),
-        in_short=lambda rule: _in_short(rule, rules.divide),
-        figures=lambda rule: [
-            figure
-            for one in (rule.counts, rule.held_out)[: 1 + held_out]
-            for figure in (
-                text(one.samples),
-                *[text(one.mistakes)] * rules.divide,
-                percent(one.coverage),
-                precision(one),
-            )
-        ],
+
+    def figures(rule: Rule) -> Iterator[str]:
+        for measured in filter(None, (rule.counts, rule.held_out if held_out else None)):
+            mistakes = [text(measured.mistakes)] * rules.divide
+            yield from (text(measured.samples), *mistakes, percent(measured.coverage), precision(measured))
+
+    return (
+        _compiled(format)
+        .render(
+            clusters=rules.clusters.values(),
+            titles=titles + [f"held-out {title}" for title in titles if held_out],
+            overall=[line.partition(": ")[::2] for line in _overall(rules)],
+            words=_words(rules),
+            without=no_rule(rules),
+            escape=_escape_markdown,
+            conditions=conditions,
+            total=lambda rule: _of_cluster(rules, rule.label),
+            in_short=lambda rule: _in_short(rule, rules.divide),
+            figures=figures,
+        )
+        .strip()
     )
-
-
-def _condition_texts(
-    rule: Rule, numbers: Mapping[Column, Numbers], escape: Callable[[str], str] = str
-) -> list[str]:
-    return rule.condition_texts(lambda condition: condition.render(numbers[condition.column], escape))
 
 
 def _of_cluster(rules: RuleSet, label: Any) -> list[str]:
@@ -310,31 +303,31 @@ def _of_cluster(rules: RuleSet, label: Any) -> list[str]:
     """
     texts = []
     for totals in filter(None, (rules.totals, rules.held_out_totals)):
-        one = totals[label]
-        amount, *mistakes = counts(one.samples, one.mistakes if rules.divide else None).split(", ")
-        share = "" if isnan(one.support) else f" ({percent(one.support)})"
-        known = ", ".join([amount + share, *mistakes, *_shares(one)])
-        texts.append("several patterns, which may overlap" if isnan(one.samples) else known)
+        total = totals[label]
+        amount, *mistakes = counts(total.samples, total.mistakes if rules.divide else None).split(", ")
+        share = "" if isnan(total.support) else f" ({percent(total.support)})"
+        measures = ", ".join([amount + share, *mistakes, *_shares(total)])
+        texts.append("several patterns, which may overlap" if isnan(total.samples) else measures)
     return texts
 
 
 def _in_short(rule: Rule, divide: bool) -> str:
     """Measures of one of several rules, without the precision, which follows from the mistakes."""
     amounts = counts(rule.samples, rule.mistakes if divide else None)
-    held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
     shares = _shares(rule.counts, implied=divide and not rule.counts.noise)
-    return "; ".join([", ".join([amounts, *shares]), *held_out])
+    held_out = "" if rule.held_out is None else f"; held out: {', '.join(_shares(rule.held_out))}"
+    return ", ".join([amounts, *shares]) + held_out
 
 
-def _shares(one: Counts, implied: bool = False) -> list[str]:
-    coverage = [] if isnan(one.coverage) else [f"coverage {percent(one.coverage)}"]
-    return coverage if implied or isnan(one.precision) else [*coverage, f"precision {precision(one)}"]
+def _shares(measured: Counts, implied: bool = False) -> list[str]:
+    shares = [] if isnan(measured.coverage) else [f"coverage {percent(measured.coverage)}"]
+    return shares if implied or isnan(measured.precision) else [*shares, f"precision {precision(measured)}"]
 
 
-def precision(one: Counts) -> str:
+def precision(measured: Counts) -> str:
     """Write the precision, and that of all points if there is noise among them: ``99% (65% with noise)``."""
-    more = f" ({percent(one.precision_with_noise)} with noise)" if one.noise else ""
-    return percent(one.precision) + more
+    more = f" ({percent(measured.precision_with_noise)} with noise)" if measured.noise else ""
+    return percent(measured.precision) + more
 
 
 def no_rule(rules: RuleSet) -> list[tuple[str, str]]:
@@ -343,7 +336,9 @@ def no_rule(rules: RuleSet) -> list[tuple[str, str]]:
 
 
 @cache
-def _compiled(template: str, autoescape: bool) -> Template:
+def _compiled(format: str) -> Template:
     from jinja2 import Environment  # imported only when it is needed
 
-    return Environment(autoescape=autoescape, trim_blocks=True, lstrip_blocks=True).from_string(template)
+    html = format == "html"
+    environment = Environment(autoescape=html, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(HTML if html else MARKDOWN)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
+from itertools import chain
 from math import nan
 from operator import add
 from typing import Any
@@ -70,8 +71,8 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """Add up the counts of two rules of a cluster that no point meets both."""
-        noise, samples = self.noise + other.noise, self.samples + other.samples
-        return Counts(samples, self.mistakes + other.mistakes, self.of_cluster, self.total, noise)
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ("samples", "mistakes", "noise")}
+        return replace(self, **sums)
 
     def __str__(self) -> str:
         return counts(self.samples, self.mistakes)
@@ -99,7 +100,7 @@ class Points:
     def __init__(self, X: Any, n_features: int | None) -> None:
         table = Table.read(X)
         self.table = Table.read(table, n_features if table.names is None else None)
-        self._read: dict[tuple[Any, bool], Any] = {}
+        self._columns: dict[tuple[Any, bool], Any] = {}
 
     def __len__(self) -> int:
         return len(self.table)
@@ -116,19 +117,20 @@ class Points:
         return mask if self.table.device.type == "cpu" else torch.from_numpy(mask).to(self.table.device)
 
     def _matches(self, condition: Condition) -> Any:
-        column, numeric = condition.column, condition.values is None
-        if (column.key, numeric) not in self._read:
-            self._read[column.key, numeric] = (self._as_numbers if numeric else self._as_categories)(column)
-        if numeric:
-            return condition.matches(self._read[column.key, numeric])
-        codes, categories = self._read[column.key, numeric]
+        key = condition.column.key, condition.values is None
+        if key not in self._columns:
+            read = self._as_numbers if condition.values is None else self._as_categories
+            self._columns[key] = read(condition.column)
+        if condition.values is None:
+            return condition.matches(self._columns[key])
+        codes, categories = self._columns[key]
         return self._on_device(condition.matches(categories).take(codes))
 
     def _as_categories(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         """Return the codes of a column, and its categories; the last, None, is for missing values of code -1."""
         values = self._column(column)
-        codes, found = pd.factorize(as_array(values) if self.table.is_tensor else values)
-        return codes, np.array([*found.tolist(), None], dtype=object)
+        codes, categories = pd.factorize(as_array(values) if self.table.is_tensor else values)
+        return codes, np.array([*categories.tolist(), None], dtype=object)
 
     def _as_numbers(self, column: Column) -> Any:
         """Return a numeric column in float64, NaN for missing values; contiguous, because it is read often."""
@@ -237,7 +239,7 @@ class Rule:
         list of str
         """
         several = len(self.conditions) > 1
-        return [f"({render(one)})" if several and _has_or(one) else render(one) for one in self.conditions]
+        return [f"({render(test)})" if several and _has_or(test) else render(test) for test in self.conditions]
 
     def matches(self, X: Any) -> Any:
         """Test which points meet all conditions.
@@ -280,79 +282,78 @@ class RuleSet:
     @cached_property
     def clusters(self) -> dict[Any, list[Rule]]:
         """Rules of each label, in the order of `totals`, which is that of the clustering."""
-        own = {rule.label for rule in self.rules}
-        labels = [label for label in self.totals if label in own] + sorted(own - self.totals.keys())
+        of_rules = {rule.label for rule in self.rules}
+        labels = [label for label in self.totals if label in of_rules] + sorted(of_rules - self.totals.keys())
         return {label: [rule for rule in self.rules if rule.label == label] for label in labels}
 
     @property
     def columns(self) -> list[Column]:
         """Columns that the rules use, sorted by position and key."""
-        found = {condition.column for rule in self.rules for condition in rule.conditions}
-        return sorted(found, key=lambda column: (column.position, str(column.key)))
+        columns = {condition.column for rule in self.rules for condition in rule.conditions}
+        return sorted(columns, key=lambda column: (column.position, str(column.key)))
 
 
 def counts_of(
-    of_rules: Iterable[Any], masks: Iterable[np.ndarray], labels: np.ndarray, weight: np.ndarray
+    rules: Iterable[Rule], points: Points, labels: np.ndarray, weight: np.ndarray
 ) -> tuple[list[Counts], dict[Any, Counts]]:
     """Count the points that meet each rule, and for each label those that meet at least one of its rules.
 
-    Given are the labels of the rules, masks [N] of the points that meet them, and the points' labels and weights.
+    Given are the points, and their labels and weights [N].
     """
-    noise = ~are_labels(labels)
-    clusters: dict[Any, np.ndarray] = {}
+    clustered = are_labels(labels)
+    in_cluster = cache(lambda label: labels == label)
     together: dict[Any, np.ndarray] = {}
 
     def counted(label: Any, met: np.ndarray) -> Counts:
-        own, known = clusters[label], met & ~noise
-        masks = (known, known & ~own, own, ~noise, met & noise)
+        known, cluster = met & clustered, in_cluster(label)
+        masks = (known, known & ~cluster, cluster, clustered, met & ~clustered)
         return Counts(*(float(weight[mask].sum()) for mask in masks))
 
     counts = []
-    for label, met in zip(of_rules, masks, strict=True):
-        if label not in clusters:
-            clusters[label] = labels == label
-        together[label] = together.get(label, False) | met
-        counts.append(counted(label, met))
-    return counts, {label: counted(label, mask) for label, mask in together.items()}
+    for rule in rules:
+        met = as_array(points.matches(rule.conditions))
+        together[rule.label] = together.get(rule.label, False) | met
+        counts.append(counted(rule.label, met))
+    return counts, {label: counted(label, met) for label, met in together.items()}
 
 
 def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
     """Add up the counts of the rules of each label, provided that no point meets two rules."""
-    together: dict[Any, Counts] = {}
-    for label, new in counts:
-        together[label] = together[label] + new if label in together else new
-    return together
+    totals: dict[Any, Counts] = {}
+    for label, of_rule in counts:
+        totals[label] = totals[label] + of_rule if label in totals else of_rule
+    return totals
 
 
 def overall(rules: RuleSet, held_out: bool = False) -> Counts | None:
     """Add up the counts of all rules; None for patterns, which may overlap, or if a rule has no counts."""
-    counts = [rule.held_out if held_out else rule.counts for rule in rules.rules]
-    known = [one for one in counts if one is not None]
-    if not rules.divide or not known or len(known) < len(counts):
+    counts: list[Any] = [rule.held_out if held_out else rule.counts for rule in rules.rules]
+    if not rules.divide or not counts or None in counts:
         return None
-    return replace(reduce(add, known), of_cluster=nan)
+    return replace(reduce(add, counts), of_cluster=nan)
 
 
-def subset(rules: RuleSet, kept: tuple[Rule, ...]) -> dict[str, Any]:
-    """Return the fields of rules that change if only those in `kept` remain."""
-    if len(kept) == len(rules.rules):
-        return {"rules": kept}
-    now = RuleSet(kept, rules.totals).clusters
+def subset(rules: RuleSet, remaining: tuple[Rule, ...]) -> dict[str, Any]:
+    """Return the fields of rules that change if only some remain."""
+    if len(remaining) == len(rules.rules):
+        return {"rules": remaining}
+    clusters = RuleSet(remaining, rules.totals).clusters
 
-    def totals(old: Mapping[Any, Counts], measured: str) -> dict[Any, Counts]:
-        new = {label: reduce(add, (getattr(rule, measured) for rule in own)) for label, own in now.items()}
-        for label, own in now.items():
-            if len(own) == len(rules.clusters[label]):
-                new[label] = old.get(label, new[label])
-            elif len(own) > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
-                new[label] = replace(new[label], samples=nan, mistakes=nan)
-        return new
+    def totals(before: Mapping[Any, Counts] | None, measured: str) -> dict[Any, Counts] | None:
+        if before is None:
+            return None
+        after = summed((rule.label, getattr(rule, measured)) for rule in chain(*clusters.values()))
+        for label, of_label in clusters.items():
+            if len(of_label) == len(rules.clusters[label]):
+                after[label] = before.get(label, after[label])
+            elif len(of_label) > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
+                after[label] = replace(after[label], samples=nan, mistakes=nan)
+        return after
 
-    held_out = rules.held_out_totals
     return {
-        "rules": kept,
+        "rules": remaining,
         "totals": totals(rules.totals, "counts"),
-        "held_out_totals": None if held_out is None else totals(held_out, "held_out"),
+        "held_out_totals": totals(rules.held_out_totals, "held_out"),
         # these values are known only for all rules together
         "cost_ratio": None,
         "n_noise": 0,

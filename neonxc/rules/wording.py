@@ -28,11 +28,10 @@ def interval_texts(
             return f"{name} ≤ {last}{after}" if last else f"any value of {name}"
         if not last:
             return f"{name} > {first}{after}"
-        if not whole or _floor(numbers[low]) == _floor(numbers[high]):  # no integer lies between
+        least, most = (1 + _floor(numbers[low]), _floor(numbers[high])) if whole else (1, 0)
+        if least > most:  # no integer lies between
             return f"{name} in ({first}, {last}]{after}"
-        least, most = _floor(numbers[low]) + 1, _floor(numbers[high])
-        first, last = text(least), text(most)
-        return f"{name} {f'is {first}' if least == most else f'in [{first}, {last}]'}{after}"
+        return f"{name} {f'is {text(least)}' if least == most else f'in [{text(least)}, {text(most)}]'}{after}"
 
     return [one(low, high) for low, high in intervals] or [f"no value of {name}"]
 
@@ -116,8 +115,8 @@ def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
 
 def counts(samples: float, mistakes: float | None = None) -> str:
     """Write the number of points and the number of mistakes among them: ``50 samples, 1 mistake``."""
-    words = [(samples, "sample")] + ([] if mistakes is None else [(mistakes, "mistake")])
-    return ", ".join(f"{text(n)} {noun}{'' if n == 1 else 's'}" for n, noun in words)
+    numbers = {"sample": samples, "mistake": mistakes}
+    return ", ".join(f"{text(n)} {noun}{'' if n == 1 else 's'}" for noun, n in numbers.items() if n is not None)
 
 
 def one_line(name: object) -> str:
