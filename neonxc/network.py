@@ -94,8 +94,9 @@ class NeuralizedClustering(nn.Module):
         if self.features is None:
             named = f"columns ({', '.join(units[:4])}{', ...' if len(units) > 4 else ''})"
         number = self.head.n_features if self.features is not None else len(units)
+        clusters = f"{self.n_clusters} clusters{' and noise' if self.noise_position >= 0 else ''}"
         lines = [
-            f"{len(self.classes_)} clusters of points with {number} {named}, beta={text(self.beta)}",
+            f"{clusters} of points with {number} {named}, beta={text(self.beta)}",
             f"(head): {', '.join(type(part).__name__ for part in self.head.children())}",
         ]
         if self.features is not None:

@@ -251,6 +251,7 @@ def test_noise_is_a_cluster_of_label_minus_one(noisy, name):
     labels = net.predict(SCALED)
     noise = labels == -1
     assert net.classes_.tolist() == [0, 1, -1]
+    assert "2 clusters and noise of points with 13 columns" in repr(net)
     assert noise.sum() > 20
     summary = neon.summary(SCALED)
     assert summary.n_noise == summary.sizes[-1] == noise.sum()
