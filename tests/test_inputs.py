@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 
 import neonxc
 from neonxc.evaluation import KDEImputer, MeanImputer, WordImputer, compare, pixel_flipping
-from neonxc.head.answer import Answer
+from neonxc.head.answer import Answer, Question
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors, vgg_small
 from neonxc.trees import ExShallow
 
@@ -391,6 +391,19 @@ def test_answers_do_not_depend_on_blocks(monkeypatch):
                 for found, one in zip(everything(), expected, strict=True):
                     torch.testing.assert_close(found, one, rtol=1e-12, atol=1e-12)
                 np.testing.assert_array_equal(net.predict(X), labels)
+
+
+def test_questions_per_input_follow_the_blocks(logs, monkeypatch):
+    own = torch.from_numpy(logs.predict(WINE).astype(int))
+    question = Question(own, (own + 1) % 3)
+    whole = torch.cat([answer.relevance() for answer in logs.inputs.answers(WINE, question)])
+    monkeypatch.setattr(
+        type(logs.inputs), "blocks", lambda self, x: [slice(i, i + 50) for i in range(0, len(x), 50)]
+    )
+    parts = torch.cat([answer.relevance() for answer in logs.inputs.answers(WINE, question)])
+    torch.testing.assert_close(parts, whole, rtol=0, atol=0)
+    expected = neonxc.NEON(logs).attribute(WINE, question.target, question.competitor)
+    np.testing.assert_allclose(logs.inputs.collect(parts), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_short_way_to_own_weights_is_the_general_one():

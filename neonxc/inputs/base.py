@@ -227,12 +227,14 @@ class Inputs(nn.Module, ABC):
     def _answered(self, parts: Iterator[Any], question: Question, beta: float) -> Iterator[tuple[Any, Answer]]:
         first = 0
         for x in parts:
-            here = question
-            if isinstance(question.target, Tensor) and question.target.ndim:
-                here = question._replace(target=question.target[first : first + len(x)])
+            per_input = {
+                name: value[first : first + len(x)]
+                for name, value in question._asdict().items()
+                if name != "neurons" and isinstance(value, Tensor) and value.ndim
+            }
             first += len(x)
             a = self.features(x)
-            for answer in answers(self.head, a, here, beta):
+            for answer in answers(self.head, a, question._replace(**per_input), beta):
                 yield (x if a.ndim > 2 else x[answer.block]), answer
 
     def explain(self, x: Any, questions: Sequence[Question], how: How) -> Iterator[Tensor]:
