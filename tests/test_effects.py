@@ -51,6 +51,13 @@ def test_blocks_far_from_zero():
         np.testing.assert_allclose(effects[k], d_of(near[inside], near[~inside]), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("value", [7.1, -1e9 / 3, 1e-7])
+def test_a_constant_column_has_no_effect(value):
+    sums = ValueSums(2, 1)
+    sums.add(torch.full((200, 1), value).double(), torch.arange(200) % 3 // 2)
+    np.testing.assert_array_equal(sums.result(False).effects, 0)
+
+
 def test_constant_and_missing_values():
     counts, means = np.array([[2.0, 2, 0], [3, 3, 3]]), np.array([[1.0, 1, np.nan], [1, 4, 2]])
     np.testing.assert_array_equal(cohens_d(counts, means, np.zeros((2, 3)))[0], [0, -np.inf, np.nan])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+ROUNDING = 1e-14  # relative size of what rounding makes of differences and deviations in a constant column
 LEAST = 1e-12  # a smaller share of the squared deviations within the two groups is rounding error
 
 
@@ -28,8 +29,9 @@ def cohens_d(counts: np.ndarray, means: np.ndarray, squares: np.ndarray) -> np.n
         whole = (squares + counts * (filled - grand) ** 2).sum(0)
         within = whole - counts * others / n * difference**2
         pooled = np.sqrt(np.where(within > LEAST * whole, within, 0.0) / np.maximum(n - 2, 1))
-        found = np.where(difference == 0, 0.0, difference / pooled)
-    return np.where((counts > 0) & (others > 0), found, np.nan)
+        constant = np.maximum(np.abs(difference), pooled) <= ROUNDING * np.abs(grand)
+        d = np.where(constant | (difference == 0), 0.0, difference / pooled)
+    return np.where((counts > 0) & (others > 0), d, np.nan)
 
 
 def cramers_v(own: np.ndarray, every: np.ndarray, size: float, total: float) -> np.ndarray:
