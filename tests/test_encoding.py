@@ -17,8 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import neonxc
+from neonxc.data.kinds import plain
 from neonxc.data.table import Table
-from neonxc.pipelines.encoding import Encoding, category
+from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import encoding_and_map, fold
 from neonxc.pipelines.parts import FUNCTIONS, INVERSES, Code, Indicator, Number
 
@@ -94,11 +95,10 @@ def test_damaged_files_are_refused(damaged, tmp_path):
 
 def test_categories_are_plain_values():
     values = [np.float32(0.5), np.int64(3), np.bool_(True), np.str_("a"), np.nan, None, pd.NA]
-    found = [category(value) for value in values]
+    found = [plain(value) for value in values]
     assert found == [0.5, 3, True, "a", None, None, None]
     assert [type(value) for value in found[:4]] == [float, int, bool, str]
-    with pytest.raises(ValueError, match="needs to be a string, a number or a truth value"):
-        category(pd.Timestamp("2024-01-01"))
+    assert plain(pd.Timestamp("2024-01-01")) == "2024-01-01 00:00:00"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -4,6 +4,10 @@
 """
 
 import re
+from datetime import date, time
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -178,6 +182,106 @@ def test_relevance_is_a_table_of_the_same_library(name, container):
 def test_frames_with_the_interface_of_pandas(method):
     frame = type("Frame", (), {"iloc": None, method: lambda self: NUMBERS})()
     assert as_pandas(frame) is NUMBERS
+
+
+TENTHS = NUMBERS.round(1)
+DECIMALS = [Decimal(str(value)) for value in TENTHS["x"]]
+HELD = {
+    "decimal": pd.Series(DECIMALS, dtype=object),
+    "decimal and float": pd.Series([*DECIMALS[:9], *TENTHS["x"][9:]], dtype=object),
+    "decimal of Arrow": pd.Series(DECIMALS, dtype=pd.ArrowDtype(pa.decimal128(9, 1))),
+    "objects": TENTHS["x"].astype(object),
+    "fractions": TENTHS["x"].map(Fraction).astype(object),
+    "tensors": pd.Series([*map(torch.tensor, TENTHS["x"])], dtype=object),
+    "sparse": TENTHS["x"].astype(pd.SparseDtype(float)),
+    "big-endian": pd.Series(TENTHS["x"].to_numpy(">f8")),
+    "nullable": TENTHS["x"].astype("Float64"),
+}
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_numbers_are_numbers_whatever_holds_them(held):
+    given = TENTHS.assign(x=HELD[held])
+    for hidden in (None, 7):
+        X, other = (table.assign(x=table["x"].mask(table.index == hidden)) for table in (TENTHS, given))
+        pd.testing.assert_frame_equal(prepare(other).frame, prepare(X).frame)
+        nets = [neonxc.neuralize(labels=Y, X=table) for table in (X, other)]
+        pd.testing.assert_frame_equal(*(NEON(net).attribute(other) for net in nets))
+        rules = [CART(3).fit(table, labels=Y).tree_.rules().to_text() for table in (X, other)]
+        assert rules[0] == rules[1]
+    model = KMeans(3, n_init=1, random_state=0).fit(TENTHS)
+    np.testing.assert_array_equal(neonxc.neuralize(model, given).predict(given), model.labels_)
+    assert ev.choose_k(given, (2, 3)).k == ev.choose_k(TENTHS, (2, 3)).k
+
+
+ARRAYS = {
+    "big-endian": NUMBERS.to_numpy(">f8"),
+    "objects": NUMBERS.to_numpy(object),
+    "decimals": [[Decimal(value) for value in row] for row in NUMBERS.to_numpy()],
+    "masked": np.ma.array(NUMBERS, mask=False),
+    "fields": NUMBERS.to_records(index=False),
+}
+
+
+@pytest.mark.parametrize("held", ARRAYS)
+def test_arrays_of_numbers(held):
+    net, tree, _ = FITTED["numbers"]
+    np.testing.assert_array_equal(neonxc.neuralize(labels=Y, X=ARRAYS[held]).predict(NUMBERS), Y)
+    np.testing.assert_array_equal(net.predict(ARRAYS[held]), net.predict(NUMBERS))
+    np.testing.assert_array_equal(CART(3).fit(ARRAYS[held], labels=Y).labels_, tree.labels_)
+
+
+def test_masked_and_missing_values_of_arrays_are_gaps():
+    hidden = np.arange(135).reshape(45, 3) == 21
+    for X in (np.ma.array(NUMBERS, mask=hidden), np.where(hidden, pd.NA, NUMBERS.to_numpy(object))):
+        with pytest.raises(ValueError, match="nan in row 7, column 0"):
+            neonxc.neuralize(labels=Y, X=X)
+
+
+class Shape(Enum):
+    ROUND, LONG, FLAT = range(3)
+
+
+WORDS = np.array(["u", "v", "w"], dtype=object)
+CATEGORIES = {
+    "intervals": pd.cut(Y, [-1, 0, 1, 2]),
+    "intervals, not categorical": pd.Series(pd.cut(Y, [-1, 0, 1, 2]).astype(object)),
+    "truth values and text": pd.Series(np.array([True, False, "unknown"], dtype=object)[Y]),
+    "numbers and text": pd.Series(np.array([1, 2.5, "more"], dtype=object)[Y]),
+    "bytes": pd.Series([word.encode() for word in WORDS[Y]], dtype=object),
+    "members of an enumeration": pd.Series([[*Shape][y] for y in Y], dtype=object),
+    "tuples": pd.Series([(y, "a") for y in Y], dtype=object),
+    "dummies": pd.get_dummies(Y, sparse=True)[0],
+}
+
+
+@pytest.mark.parametrize("held", CATEGORIES)
+def test_categories_of_any_type(held, tmp_path):
+    X = NUMBERS.assign(x=CATEGORIES[held])
+    for fitted in (
+        neonxc.neuralize(labels=Y, X=X),
+        CART(3).fit(X, labels=Y),
+        CART(3).fit(X, labels=Y).tree_.rules(),
+    ):
+        neonxc.save(fitted, tmp_path / "model.safetensors")
+        loaded = neonxc.load(tmp_path / "model.safetensors")
+        for rows in (X, X.iloc[:1], X.iloc[::-1].astype({"x": object})):
+            np.testing.assert_array_equal(loaded.predict(rows), fitted.predict(X)[rows.index])
+    assert (np.asarray(fitted.predict(X)) == Y).mean() > 0.9
+    assert (fitted.verify(X)["found"] == fitted.verify(X)["fit"]).all()
+
+
+@pytest.mark.parametrize(
+    "value", [[1], {"a": 1}, {1}, np.ones(2), 1j, time(8, 30), pd.Timestamp("2020"), date(2020, 1, 1)]
+)
+def test_what_is_neither_number_nor_category_is_named(value):
+    X = NUMBERS.assign(x=pd.Series([value] * 45, dtype=object), at=pd.Series([value] * 44 + [None], dtype=object))
+    assert any(note.startswith("x, at hold") and "left out" in note for note in prepare(X).notes)
+    with pytest.warns(UserWarning, match="x, at hold .*: left out"):
+        assert not NEON(neonxc.neuralize(labels=Y, X=X)).attribute(X)[["x", "at"]].any(axis=None)
+    for refusing in (lambda: CART(3).fit(X, labels=Y), lambda: ev.choose_k(X, (2, 3))):
+        with pytest.raises(ValueError, match=r"\['x', 'at'\]"):
+            refusing()
 
 
 POINTS = np.repeat(NUMBERS.to_numpy(np.float32), 2, axis=0)

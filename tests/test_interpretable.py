@@ -368,5 +368,5 @@ def test_dates_are_refused():
         lambda: BetaInterpretable(2, metric="gower").fit(frame),
         lambda: BetaInterpretable(2, foi_in_distance=False).fit(frame, foi="when"),
     ):
-        with pytest.raises(ValueError, match="column 'when' holds dates or durations; convert it to numbers"):
+        with pytest.raises(ValueError, match="column 'when' holds dates or times; convert it to numbers"):
             fit()

@@ -177,9 +177,8 @@ def test_arrays_and_tensors_have_positions():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pd.date_range("2020-01-01", periods=200), "column 'day' holds dates or durations"),
-        (pd.cut(np.arange(200), 4), "column 'day' holds objects of type Interval; convert them by astype"),
-        ([(i % 2,) for i in range(200)], "column 'day' holds objects of type tuple; convert them by astype"),
+        (pd.date_range("2020-01-01", periods=200), "column 'day' holds dates or times"),
+        ([[i % 2] for i in range(200)], "column 'day' holds lists or other objects"),
     ],
 )
 def test_columns_that_no_query_could_ask_for_are_refused(column, message):

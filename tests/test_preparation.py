@@ -112,14 +112,14 @@ DATES = [
 def test_dates_are_left_out(date):
     prepared = prepare(table(until=[date.replace("5", "6"), date, None, date] * (N // 4)))
     assert list(prepared.frame) == ["number"]
-    assert "until holds dates: left out; encode them as numbers to use them" in prepared.notes
+    assert "until holds dates or times: left out; encode them as numbers to use them" in prepared.notes
 
 
 def test_dates_of_pandas_and_words_that_are_none():
     days = pd.date_range("2020-01-01", periods=N)
     prepared = prepare(table(day=days, span=days - days[0], words=["2020-01-05", "soon"] * (N // 2)))
     assert list(prepared.frame) == ["number", "words"]
-    assert "day, span hold dates: left out; encode them as numbers to use them" in prepared.notes
+    assert "day, span hold dates or times: left out; encode them as numbers to use them" in prepared.notes
 
 
 def test_columns_that_say_nothing():

@@ -93,7 +93,7 @@ def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
         "note: decimal commas were understood in age (",
         "note: id looks like an identifier (every value is different): left out",
         "note: --ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier",
-        "note: since holds dates: left out",
+        "note: since holds dates or times: left out",
         "note: 2 columns of numbers have missing values: age (7%), hours (5%); filled in with the median",
         "note: 1 column of categories is one-hot encoded: work (2 values, and missing values)",
     ):

@@ -391,9 +391,9 @@ def test_reference_that_reads_frames_itself():
 ERRORS = {
     "dates": (lambda frame: frame.assign(when=pd.Timestamp("2020")), {}, r"neither numbers nor .* \['when'\]"),
     "objects": (
-        lambda frame: frame.assign(work=[(1,)] * len(frame)),
+        lambda frame: frame.assign(work=[[1]] * len(frame)),
         {},
-        "'work' of X: a category needs to be a string",
+        r"neither numbers nor categories: \['work'\]",
     ),
     "infinite": (lambda frame: frame.assign(income=np.inf), {}, "not finite in column 'income'"),
     "centers": (lambda frame: frame, {"centers": np.zeros((2, 6))}, "centers needs an X without categories"),

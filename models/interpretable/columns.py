@@ -14,11 +14,10 @@ import pandas as pd
 from torch import Tensor
 
 from neonxc.common.arguments import check_columns
-from neonxc.data.inputs import as_array, plain
+from neonxc.data.inputs import as_array
+from neonxc.data.kinds import computable, kind_of, plain
 from neonxc.data.table import Table
 from neonxc.rules import Column, Condition
-
-PLAIN = (str, bool, int, float)  # types of categories in files and conditions
 
 
 class Coding(NamedTuple):
@@ -36,7 +35,7 @@ class Coding(NamedTuple):
         positions, distinct = pd.factorize(column)
         if self.edges is None:
             size, known = len(self.values), {value: code for code, value in enumerate(self.values)}
-            codes: Any = [known.get(level(value), -1) for value in distinct]
+            codes: Any = [known.get(plain(value), -1) for value in distinct]
         else:
             size, codes = len(self.edges) + 1, np.searchsorted(self.edges, np.asarray(distinct, np.float64))
         # The position of a missing value is -1
@@ -44,7 +43,7 @@ class Coding(NamedTuple):
 
 
 def fit_coding(
-    column: pd.Series, n_bins: int | Sequence[float], position: int = 0, plain_only: bool = False
+    column: pd.Series, n_bins: int | Sequence[float], position: int = 0
 ) -> tuple[Coding, list[Condition]]:
     """Learn the coding of a column, and the condition that each code stands for.
 
@@ -58,27 +57,24 @@ def fit_coding(
         edges.
     position : int
         Position of the column in its table.
-    plain_only : bool
-        Whether categories have to be strings or truth values.
 
     Raises
     ------
     ValueError
-        If a number is infinite, or the column holds dates or, with `plain_only`, other objects.
+        If a number is infinite, or the column holds times or objects such as lists.
     """
-    name, dtype = column.name, column.dtype
-    if dtype.kind in "mM":
-        raise ValueError(f"column {name!r} holds dates or durations; convert it to numbers, such as days")
+    name, dtype, kind = column.name, column.dtype, kind_of(column)
+    if kind in ("time", "object"):
+        held, better = (
+            ("dates or times", "such as days") if kind == "time" else ("lists or other objects", "or text")
+        )
+        raise ValueError(f"column {name!r} holds {held}; convert it to numbers, {better}")
     present = column.dropna()
     edges, ends, gaps, whole = None, [], [], False
-    if dtype.kind not in "fiu":
-        categories = present.unique()
-        if plain_only and not all(isinstance(plain(value), PLAIN) for value in categories):
-            kind = type(categories[0]).__name__
-            raise ValueError(f"column {name!r} holds objects of type {kind}; convert them by astype(str)")
-        values = sorted({*map(level, categories)}, key=lambda level: (isinstance(level, str), level))
+    if kind == "category":
+        values = sorted({*map(plain, present.unique())}, key=lambda level: (isinstance(level, str), level))
         if getattr(dtype, "ordered", False):
-            values.sort(key=[*map(level, dtype.categories)].index)
+            values.sort(key=[*map(plain, dtype.categories)].index)
     else:
         numbers, counts = np.unique(present.to_numpy(getattr(dtype, "numpy_dtype", None)), return_counts=True)
         if not np.isfinite(numbers).all():
@@ -103,7 +99,7 @@ def as_series(values: Any, name: str | int) -> pd.Series:
     """Convert a column to a series."""
     if isinstance(values, Tensor):
         values = as_array(values.double() if values.is_floating_point() else values)
-    return pd.Series(values).rename(name)
+    return computable(pd.Series(values).rename(name))
 
 
 def series_of(table: Table, column: int) -> pd.Series:
@@ -127,12 +123,6 @@ def column_positions(table: Table, given: Any, argument: str) -> list[int]:
     if not positions or len(set(positions)) < len(positions):
         raise ValueError(f"{argument} needs one or more distinct columns, got {given!r}")
     return positions
-
-
-def level(value: Any) -> Any:
-    """Convert a category to a Python string, number or bool; a missing one to None."""
-    value = plain(value)
-    return value if value is None or isinstance(value, PLAIN) else str(value)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def patterns(
     items, masks, sizes = [], [], np.bincount(positions[clustered])
     for column in chosen:
         values = series_of(table, column)
-        coding, conditions = fit_coding(values, n_bins, column, plain_only=True)
+        coding, conditions = fit_coding(values, n_bins, column)
         codes = coding.codes(values)
         pairs = (codes * len(sizes) + positions)[clustered]
         counts = np.bincount(pairs, minlength=len(conditions) * len(sizes)).reshape(-1, len(sizes))

@@ -10,9 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 from neonxc.clusterings import ClusterModel, read
 from neonxc.clusterings.readers import nearest_centroid
 from neonxc.common.registry import Values, pack_estimator, register, unpack_estimator
+from neonxc.data.kinds import plain
 
 from .beta import BetaInterpretable
-from .columns import Coding, Interest, level
+from .columns import Coding, Interest
 from .kcenter import CenterClusterer, KCenter
 from .metric import Metric
 from .strong import StronglyInterpretable
@@ -29,8 +30,7 @@ def _pack(obj: CenterClusterer) -> Values:
     centers = obj.cluster_centers_
     if isinstance(centers, pd.DataFrame):
         values["kinds"] = centers.dtypes.astype(str).to_dict()
-        # JSON values; categories of other types become strings
-        centers = {name: [*map(level, column)] for name, column in centers.items()}
+        centers = {name: [*map(plain, column)] for name, column in centers.items()}
     return values | {"centers": centers}
 
 

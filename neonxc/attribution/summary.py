@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.common.numbers import percent, text
-from neonxc.data.inputs import plain
+from neonxc.data.kinds import plain
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
 from neonxc.head.answer import rows

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from neonxc.clusterings.readers import GivenLabels, by_radius, reads_exactly
+from neonxc.common.warnings import warn
 from neonxc.data.inputs import check_names
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
@@ -69,7 +70,10 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
         model = GivenLabels(labels).fit(X)
         if features is None and X is not None and X.is_mixed:
             X = Table(X.frame())
-            model = make_pipeline(prepare(X.data).pipeline.fit(X.data), model)
+            prepared = prepare(X.data)
+            if left_out := [note for note in prepared.notes if "left out" in note]:
+                warn(f"columns of X without relevance: {'; '.join(left_out)}")
+            model = make_pipeline(prepared.pipeline.fit(X.data), model)
     steps, final = list[Any](), model
     while isinstance(final, Pipeline):
         check_is_fitted(final)

@@ -13,6 +13,8 @@ import pandas as pd
 import pyarrow as pa
 from scipy import sparse
 
+from neonxc.data.kinds import computable
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 BACK = ("polars", "pyarrow", "modin")
 """Libraries whose users get data frames back as tables of theirs."""
@@ -75,7 +77,7 @@ def as_pandas(value: Any, name: str = "X") -> Any:
         Data frames and series of polars and modin, tables and arrays of PyArrow, relations of DuckDB, and all
         other objects with an Arrow interface become data frames and series of pandas. An AnnData becomes a data
         frame of its matrix ``X``, or that matrix if it is sparse. A MultiIndex of columns becomes the joined names
-        of its levels, and columns that may hold pandas.NA become plain ones with NaN or None.
+        of its levels, and columns become those of :func:`~neonxc.data.kinds.computable`.
     name : str
         Name of the argument in errors.
 
@@ -101,15 +103,20 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     if len(set(names)) < len(names):
         twice = sorted({column for column in names if names.count(column) > 1})
         raise ValueError(f"{name} has several columns of the same name: {twice}; rename them")
-    for i, dtype in enumerate(value.dtypes):
-        if getattr(dtype, "na_value", None) is pd.NA:  # scikit-learn can't compare it
-            value = value.copy(deep=False)
-            value.isetitem(i, pa.Array.from_pandas(value.iloc[:, i]).to_pandas().array)
+    unlike = [i for i, dtype in enumerate(value.dtypes) if not _is_plain(dtype)]
+    read = [computable(value.iloc[:, i]) for i in unlike]
+    value = value.copy(deep=False) if unlike else value
+    for i, column in zip(unlike, read, strict=True):
+        value.isetitem(i, column)
     return value
 
 
+def _is_plain(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind != "O" and dtype.isnative
+
+
 def _from_arrow(value: Any, name: str) -> Any:
-    """A table or column with an Arrow interface as a frame or series of pandas, with decimal numbers as floats."""
+    """A table or column with an Arrow interface as a frame or series of pandas."""
     if not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")):
         return value
     try:
@@ -118,7 +125,4 @@ def _from_arrow(value: Any, name: str) -> Any:
         return pa.chunked_array(value).to_pandas()
     if not (table.num_rows or hasattr(value, "shape")):
         raise ValueError(f"{name} has no rows (left): a {type(value).__name__} can be read once; pass its table")
-    fields = [
-        field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field for field in table.schema
-    ]
-    return table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()
+    return table.to_pandas()

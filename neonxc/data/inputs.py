@@ -131,13 +131,6 @@ def are_labels(values: np.ndarray) -> np.ndarray:
     return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
 
 
-def plain(value: Any) -> Any:
-    """A category or label as Python's own object, and None for a missing one."""
-    if is_missing(value):
-        return None
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     """Return labels as an array: object arrays of numbers become numeric, and NaN becomes noise, -1."""
     values = as_array(labels)

@@ -12,6 +12,7 @@ import pandas as pd
 from neonxc.common.arguments import check_columns
 from neonxc.common.numbers import percent
 from neonxc.data.frames import reads_tables
+from neonxc.data.kinds import kind_of
 
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
@@ -36,7 +37,8 @@ LABEL = re.compile(
 REASONS = {
     "no values": ("has", "have", "no values: left out"),
     "one value": ("has", "have", "only one value: left out"),
-    "dates": ("holds", "hold", "dates: left out; encode them as numbers to use them"),
+    "dates": ("holds", "hold", "dates or times: left out; encode them as numbers to use them"),
+    "objects": ("holds", "hold", "lists or other objects: left out; encode them as numbers to use them"),
     "identifier": ("looks like an identifier", "look like identifiers", "(every value is different): left out"),
     "different text": ("is", "are", "different in most rows: left out"),
     "suspects": (
@@ -160,15 +162,16 @@ def _is_number(values: pd.Series) -> bool:
 
 def _useless(values: pd.Series, keep: bool = False) -> str | None:
     """Return the reason why a column is useless for clustering, or None if it is useful."""
-    present, number, kind = values.dropna(), _is_number(values), values.dtype.kind
+    present, number, kind = values.dropna(), _is_number(values), kind_of(values)
     if not len(present):
         return "no values"
+    if kind in ("object", "time"):
+        return "objects" if kind == "object" else "dates"
     if values.nunique(dropna=number) < 2:
         return "one value"
-    is_text = kind not in "iufbmM"
-    if kind in "mM" or (is_text and present.drop_duplicates().astype(str).str.fullmatch(DATE, case=False).all()):
+    if kind == "category" and present.drop_duplicates().astype(str).str.fullmatch(DATE, case=False).all():
         return "dates"
-    if keep or kind == "b":
+    if keep or values.dtype.kind == "b":
         return None
     if number:  # whole numbers from 0 or 1, or different ones with a name such as "id"
         named = present.is_unique and any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))

@@ -18,6 +18,7 @@ from torch import Tensor
 from neonxc.common.memory import blocks
 from neonxc.data.frames import as_pandas, given_back, library_of
 from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
+from neonxc.data.kinds import computable_array, kind_of
 from neonxc.data.preparation import listed
 from neonxc.data.sparse import SparseRows, canonical, check_room
 
@@ -84,6 +85,7 @@ class Table:
                     X = np.array(X, dtype=object) if array.dtype.kind in "US" else array
                 except ValueError as error:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
+            X = computable_array(X) if isinstance(X, np.ndarray) else X
             X = cls(X if hasattr(X, "__len__") else [*X], name)
             X.library = library
         if like is not None and not isinstance(like, int):
@@ -200,7 +202,7 @@ class Table:
         array = np.asarray(self.data, dtype=self._dtype)
         if array.dtype.kind not in "fiubc":
             raise ValueError(f"{self.name} can't be read as an array of numbers: its type is {array.dtype}")
-        dtype = np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("=")
+        dtype = np.float64 if array.dtype == np.longdouble else array.dtype
         return np.require(array, dtype=dtype, requirements=["C", "W"])
 
     @cached_property
@@ -319,8 +321,9 @@ class Table:
             rows = canonical(self.data)
             places = pairwise(rows.indptr)
             return len({(rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in places})
-        points = self.data if self.names is not None else as_array(self.data).reshape(len(self), -1)
-        return len(pd.DataFrame(points).drop_duplicates())
+        points = pd.DataFrame(self.data if self.names is not None else as_array(self.data).reshape(len(self), -1))
+        unhashable = [name for name, column in points.items() if kind_of(column) == "object"]
+        return len(points.astype(dict.fromkeys(unhashable, str)).drop_duplicates())
 
     def why_identical(self, clusters: int) -> str:
         """Return the end of an error about clusters with the same center: its probable cause in the points."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import Values, register
-from neonxc.data.inputs import plain
+from neonxc.data.kinds import as_category
 from neonxc.data.table import Table
 from neonxc.pipelines.parts import Code, Indicator, Number, Part
 
@@ -148,24 +149,26 @@ class Encoding:
             )
         return numbers
 
-    def _codes(self, frame: pd.DataFrame, column: int, name: str) -> tuple[np.ndarray, dict[Any, int]]:
-        """Codes of a column's values, and the code of each distinct value; that of missing ones is the last."""
-        codes, categories = pd.factorize(frame.iloc[:, column])
-        code_of = {plain(value): code for code, value in enumerate([*categories, None])}
-        codes[codes < 0] = code_of[None]
-        known = self.known.get(column, tuple(code_of))
-        unknown = np.isin(codes, [code_of[value] for value in code_of.keys() - {*known}])
+    def _codes(self, frame: pd.DataFrame, column: int, name: str) -> tuple[np.ndarray, list[Any]]:
+        """Codes of a column's values, and the distinct values by their code; missing is the last of them."""
+        codes, found = pd.factorize(frame.iloc[:, column])
+        listed = [part.values for part in self.parts if isinstance(part, Code) and part.column == column]
+        named = {*chain(*listed, self.known.get(column, ()))}
+        values = [*(as_category(value, named) for value in found), None]
+        codes[codes < 0] = len(found)
+        known = self.known.get(column, values)
+        unknown = np.array([value not in known for value in values])[codes]
         if unknown.any():
             raise ValueError(
-                f"{name} has the value {[*code_of][codes[unknown.argmax()]]!r} in {self._place(column, unknown)}; "
+                f"{name} has the value {values[codes[unknown.argmax()]]!r} in {self._place(column, unknown)}; "
                 f"the known values are {[*known]}"
             )
-        return codes, code_of
+        return codes, values
 
-    def _looked_up(self, part: Code, codes: np.ndarray, code_of: dict[Any, int], name: str) -> np.ndarray:
+    def _looked_up(self, part: Code, codes: np.ndarray, values: list[Any], name: str) -> np.ndarray:
         """The encoded column of a categorical part, from the codes of its values."""
         table = part.numbers
-        numbers: np.ndarray = np.array([table.get(value, part.other) for value in code_of])[codes]
+        numbers: np.ndarray = np.array([table.get(value, part.other) for value in values])[codes]
         if (unknown := np.isnan(numbers)).any():
             raise ValueError(f"{name} has an unknown value in {self._place(part.column, unknown)}")
         return numbers
@@ -173,20 +176,6 @@ class Encoding:
     def _place(self, column: int, bad: np.ndarray) -> str:
         """The place of the first bad value of a column."""
         return f"row {bad.argmax()}, column {self.columns[column]!r}"
-
-
-def category(value: Any) -> Any:
-    """Convert a category to a JSON value: None for a missing one, or a number, truth value or string of Python.
-
-    Raises
-    ------
-    ValueError
-        The category is another object.
-    """
-    value = plain(value)
-    if not isinstance(value, bool | int | float | str | None):
-        raise ValueError(f"a category needs to be a string, a number or a truth value, got {value!r}")
-    return value
 
 
 def _pack(encoding: Encoding) -> Values:

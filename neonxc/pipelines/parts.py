@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neonxc.data.inputs import is_missing, plain
+from neonxc.common.numbers import is_missing
+from neonxc.data.kinds import plain
 
 INVERSES: dict[str, Callable[[Any], Any]] = {
     "log": np.exp,

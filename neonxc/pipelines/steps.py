@@ -23,9 +23,10 @@ from sklearn.preprocessing import (
 )
 from torch import Tensor
 
-from neonxc.data.inputs import is_missing
+from neonxc.common.numbers import is_missing
+from neonxc.data.kinds import plain
 from neonxc.head.detection import Preprocessing
-from neonxc.pipelines.encoding import Encoding, category
+from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
 
 NAMED = ", ".join(f"np.{name}" for name in FUNCTIONS)
@@ -116,7 +117,7 @@ def _imputer(step: SimpleImputer) -> Encoding:
             f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: missing values need to be "
             "NaN or None; pandas reads them with na_values="
         )
-    fills = [category(value) for value in step.statistics_]
+    fills = [plain(value) for value in step.statistics_]
     parts: list[Part] = [Number(i, fill) for i, fill in enumerate(fills) if fill is not None]
     if step.indicator_ is not None:
         parts += [Indicator(int(i), (None,)) for i in step.indicator_.features_]
@@ -153,7 +154,7 @@ def _categories(step: OneHotEncoder | OrdinalEncoder) -> Iterator[tuple[tuple[An
     """Yield the categories of each column, and the infrequent ones, which are encoded as one."""
     infrequent = getattr(step, "infrequent_categories_", [None] * len(step.categories_))
     for i, both in enumerate(zip(step.categories_, infrequent, strict=True)):
-        values, rare = (tuple(map(category, () if listed is None else listed)) for listed in both)
+        values, rare = (tuple(map(plain, () if listed is None else listed)) for listed in both)
         if len(set(values)) < len(values):
             raise ValueError(f"its column {i} has both None and NaN as categories; use one of them")
         yield values, rare

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from neonxc.data.inputs import plain
+from neonxc.data.kinds import plain
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rendering import no_rule, precision
 from neonxc.rules.rule import Rule, RuleSet

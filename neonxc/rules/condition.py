@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.data.inputs import plain
+from neonxc.data.kinds import as_category, plain
 from neonxc.rules.intervals import EVERYTHING, Intervals, contains, intersection, union
 from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, shortest
 
@@ -222,7 +222,8 @@ class Condition:
         """
         if self.values is not None:
             categories = set(self.values)
-            return np.array([(plain(value) in categories) ^ self.negated for value in values], dtype=bool)
+            inside = [as_category(value, categories) in categories for value in values]
+            return np.array(inside, dtype=bool) ^ self.negated
         inside = contains(self.intervals, values)
         return inside | ~contains(EVERYTHING, values) if self.missing else inside
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from neonxc.data.inputs import plain
+from neonxc.data.kinds import plain
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rule import Counts, Rule, RuleSet
 

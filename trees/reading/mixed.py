@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import pack_fields, register
+from neonxc.data.kinds import kind_of, plain
 from neonxc.data.table import Table
-from neonxc.pipelines.encoding import Encoding, category
+from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Indicator, Number, Part
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.reading.reference import Reference, cluster_centers, medians
-
-NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # types inferred by pandas
-CATEGORIES = ("string", "boolean", "categorical", "mixed", "mixed-integer", "empty")
 
 
 @dataclass(frozen=True)
@@ -128,12 +126,12 @@ def centers_in_columns(found: Reference, made: MixedTable | None, metric: str, w
 
 def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple[list[Part], ...] | None:
     """Parts of the encodings `cut`, `filled` and `space` for the i-th column; None if it can't be encoded."""
-    found = pd.api.types.infer_dtype(column, skipna=True)
-    if isinstance(column.dtype, pd.CategoricalDtype) or found in CATEGORIES or column.isna().all():
+    kind = kind_of(column)
+    if kind == "category" or column.isna().all():
         each: list[Part] = [Indicator(i, (value,)) for value in _categories(column)]
         tested = each[1:] if len(each) == 2 else each  # of two categories, one column is enough
         return tested, tested, each
-    if found not in NUMBERS:
+    if kind != "number":
         return None
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     if not np.isnan(values).any():
@@ -145,10 +143,7 @@ def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple
 
 def _categories(column: pd.Series) -> list[Any]:
     """Distinct values of a column in alphabetical order; None, for missing values, comes last."""
-    try:
-        found = {category(value) for value in column.unique()}
-    except ValueError as error:
-        raise ValueError(f"column {column.name!r} of X: {error}") from None
+    found = {*map(plain, column.unique())}
     return sorted(found - {None}, key=str) + [None] * (None in found)
 
 
