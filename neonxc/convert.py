@@ -20,7 +20,6 @@ from neonxc.clusterings.readers import (
     device_of,
     read,
 )
-from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import check_width, moments
 from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
@@ -28,7 +27,6 @@ from neonxc.head.noise import with_noise
 from neonxc.network import NeuralizedClustering, with_noise_label
 
 
-@reads_tables
 def neuralize(
     model: Any = None,
     X: Any = None,

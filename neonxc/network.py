@@ -15,6 +15,7 @@ from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import NOISE, as_array
+from neonxc.data.kinds import plain
 from neonxc.data.table import Table
 from neonxc.head import Head
 from neonxc.head.answer import Answer, answers, rows, unrows
@@ -159,7 +160,7 @@ class NeuralizedClustering(nn.Module):
         places = {label: position for position, label in enumerate(known)}
         if array.dtype.kind == "b" and self.classes_.dtype.kind != "b":  # True is equal to 1
             places = {}
-        found = np.array([places.get(label, -1) for label in array.ravel().tolist()], dtype=np.int64)
+        found = np.array([places.get(label, -1) for label in map(plain, array.ravel().tolist())], dtype=np.int64)
         if (found < 0).any():
             unknown = array.ravel()[found.argmin()].tolist()
             raise ValueError(f"{name} needs labels among {short(str(known))}, got {unknown!r}")

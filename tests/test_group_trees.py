@@ -298,8 +298,6 @@ def spoiled_in_part(group, what):
     X, labels = table(np.float64, 60)
     rows, rank = rows_of(group, X, SHARES["one is empty"]), dist.get_rank(group)
     own = X[rows], labels[rows]
-    if what == "dates":
-        return IMM().fit(own[0], labels=np.datetime64("2020-01-01") + own[1], group=group)
     if what == "centers":
         return IMM().fit(own[0], centers=[["a"] * 5] if rank == 1 else X[:4], group=group)
     if what == "base":
@@ -310,7 +308,6 @@ def spoiled_in_part(group, what):
 @pytest.mark.parametrize(
     ("what", "kind", "message"),
     [
-        ("dates", TypeError, "labels in a group needs numbers or names, got the dtype datetime64"),
         ("centers", ValueError, "centers can't be read as an array of numbers.*on rank 1 of 3"),
         ("base", ValueError, "base differs between processes: a tree of 6 leaves"),
     ],

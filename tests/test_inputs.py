@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from decimal import Decimal
 from unittest.mock import Mock
 
 import numpy as np
@@ -16,10 +17,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import neonxc
-from neonxc.evaluation import KDEImputer, MeanImputer, WordImputer, compare, pixel_flipping
+from neonxc.evaluation import (
+    KDEImputer,
+    MeanImputer,
+    WordImputer,
+    compare,
+    kmeans_cost,
+    label_agreement,
+    pixel_flipping,
+)
 from neonxc.head.answer import Answer, Question
-from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors, vgg_small
-from neonxc.trees import ExShallow
+from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors, patterns, vgg_small
+from neonxc.trees import CART, ExShallow
 
 WINE = load_wine(as_frame=True).data
 SCALED = pd.DataFrame(StandardScaler().fit_transform(WINE), columns=WINE.columns)
@@ -469,3 +478,87 @@ def test_the_head_is_asked_once_per_question_and_block(logs, images, monkeypatch
         assert times(logs, call) == 1
     assert times(on_map, lambda: neonxc.NEON(on_map).heatmaps(x)) == 3
     assert times(on_map, lambda: neonxc.NEON(on_map).attribute(x)) == 1
+
+
+# --- labels: their types, and the order of their rows ---------------------------------------------------------
+
+NAMES = np.array(["a", "b", "c"])
+LABELS = load_wine().target
+HIDDEN = np.arange(178) % 9 == 0
+TYPES = {
+    "dates": pd.to_datetime(["2020-01-01", "2021-05-05", "2022-01-01"])[LABELS],
+    "intervals": pd.cut(pd.Series(LABELS), 3),
+    "bytes": NAMES.astype("S1")[LABELS],
+    "periods": pd.PeriodIndex(["2020-01", "2020-02", "2020-03"], freq="M")[LABELS],
+    "decimals": [*map(Decimal, LABELS.tolist())],
+    "truth values": LABELS == 1,
+    "floats": LABELS.astype(float),
+}
+MISSING = {
+    "HDBSCAN's": np.where(HIDDEN, np.where(np.arange(178) % 2, -2, -3), LABELS),
+    "NaN": np.where(HIDDEN, np.nan, LABELS),
+    "None": np.where(HIDDEN, None, NAMES[LABELS].astype(object)),
+    "NA": pd.Series(LABELS, dtype="Int64").mask(HIDDEN),
+    "NaT": TYPES["dates"].where(~HIDDEN),
+    "truth values": np.where(HIDDEN, None, (LABELS == 1).astype(object)),
+    "categories": pd.Categorical(NAMES[LABELS]).set_categories(["a", "b"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate", "ignore:labels has .* points of noise")
+@pytest.mark.parametrize("kind", [*TYPES, *MISSING])
+def test_labels_of_any_type_are_read_compared_and_saved(kind, tmp_path):
+    labels = (TYPES | MISSING)[kind]
+    noise = np.asarray(pd.isna(pd.Series(labels))) | (HIDDEN if kind == "HDBSCAN's" else False)
+    net, tree = neonxc.neuralize(labels=labels, X=SCALED), CART().fit(SCALED, labels=labels)
+    assert (net.noise_position >= 0) == noise.any()
+    for fitted in (
+        net,
+        tree,
+        tree.tree_.rules().measure(SCALED, labels),
+        KernelKMeans().fit(SCALED, labels=labels),
+    ):
+        neonxc.save(fitted, tmp_path / "model.safetensors")
+        found = fitted.predict(SCALED)
+        np.testing.assert_array_equal(neonxc.load(tmp_path / "model.safetensors").predict(SCALED), found)
+        codes = pd.factorize(pd.Series(labels))[0]
+        same = pd.crosstab(codes[~noise], np.asarray(found, dtype=str)[~noise]).max(axis=1).sum()
+        assert same > 0.85 * (~noise).sum()
+    assert neonxc.NEON(net).attribute(SCALED, target=net.classes_[0]).shape == SCALED.shape
+    compared = neonxc.compare_clusterings(labels, labels, SCALED)
+    assert compared.ari == 1
+    assert (compared.to_frame()["kind"] == "kept").all()
+    assert label_agreement(labels, labels)["ari"] == 1
+
+
+def test_labels_and_weights_go_by_index():
+    X, y = SCALED.set_axis([f"r{i}" for i in range(178)]), pd.Series(LABELS, [f"r{i}" for i in range(178)])
+    weight = pd.Series(np.arange(178.0) + 1, X.index)
+    for labels in (
+        y[::-1],
+        y.sample(frac=1, random_state=0),
+        y[::-1].astype("category"),
+        pd.Series(LABELS),
+        LABELS,
+    ):
+        part = X.iloc[::2] if isinstance(labels, pd.Series) and not isinstance(labels.index, pd.RangeIndex) else X
+        own = y[part.index].to_numpy()
+        tree = CART(3).fit(part, labels=own)
+        assert CART(3).fit(part, labels=labels).tree_.rules().to_text() == tree.tree_.rules().to_text()
+        net, other = (neonxc.neuralize(labels=each, X=part) for each in (own, labels))
+        np.testing.assert_array_equal(other(other.inputs.read(part).tensor), net(net.inputs.read(part).tensor))
+        rules = tree.tree_.rules()
+        assert rules.measure(part, labels).to_text() == rules.measure(part, own).to_text()
+        assert patterns(part, labels).to_text() == patterns(part, own).to_text()
+        assert kmeans_cost(part, labels) == kmeans_cost(part, own)
+        assert neonxc.compare_clusterings(own, labels, part).ari == 1
+        kernel = (KernelKMeans(random_state=0).fit(part, labels=each).objective_ for each in (own, labels))
+        assert next(kernel) == next(kernel)
+    of_weights = (
+        CART(3).fit(X, labels=y, sample_weight=each).tree_.rules().to_text() for each in (weight, weight[::-1])
+    )
+    assert next(of_weights) == next(of_weights)
+    for labels, why in ((y.rename(lambda row: row.upper()), "lacks 'r0'"), (y.iloc[1:], "lacks 'r0'")):
+        for use in (lambda: neonxc.neuralize(labels=labels, X=X), lambda: CART().fit(X, labels=labels)):  # noqa: B023
+            with pytest.raises(ValueError, match=f"labels and X are matched by index, and that of labels {why}"):
+                use()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
-from neonxc.data.frames import as_pandas, reads_tables
+from neonxc.data.frames import as_pandas, in_order_of, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.exact_sums import counts_by_label
@@ -229,6 +229,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             if labels is not None and centers is not None:
                 raise ValueError("fit takes labels or centers, not both")
             self._check_parameters()
+            labels, sample_weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
             X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
             source = stream_source(self, X)
         source = agree_on_source(X, source, ranks)

@@ -12,6 +12,7 @@ import torch
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
+from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import as_array, as_labels
 from neonxc.data.table import Table
 from neonxc.rules import Rules
@@ -86,6 +87,7 @@ def patterns(
     check_whole("n_bins", n_bins, 2)
     table = Table.read(X)
     table.check_filled()
+    labels = in_order_of(labels, X)
     positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
     positions = np.where(clustered, positions, -1)
     chosen = range(table.width) if columns is None else column_positions(table, columns, "columns")

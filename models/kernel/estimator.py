@@ -16,7 +16,7 @@ from torch import Tensor
 from neonxc.clusterings.supports import check_spread
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_type, readable
-from neonxc.data.frames import reads_tables
+from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.inputs import as_weights
 from neonxc.data.table import Table
 
@@ -172,7 +172,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             given, rows = readable(X, ranks)
             batch = self._read(given, reset=True)
             x = batch.tensor[rows]
-            weight = as_weights(sample_weight, len(x), x.device)
+            labels = in_order_of(labels, X)
+            weight = as_weights(in_order_of(sample_weight, X, "sample_weight"), len(x), x.device)
         init = self.init if isinstance(self.init, str) else "labels"
         ranks.same(
             model=type(self)(**self.get_params(deep=False) | {"init": init, "random_state": None}),

@@ -25,6 +25,7 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import NOISE, check_finite, check_range
 from neonxc.data.table import Table
 from neonxc.head import Head, bisecting_head, centroid_head, linear_head
@@ -119,8 +120,8 @@ class GivenLabels(ClusterMixin, BaseEstimator):
         self.labels = labels
 
     def fit(self, X: Any, y: Any = None) -> GivenLabels:
-        """Store the labels as `labels_`."""
-        self.labels_ = self.labels
+        """Store the labels as `labels_`, in the order of X."""
+        self.labels_ = in_order_of(self.labels, X)
         return self
 
 

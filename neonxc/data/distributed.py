@@ -91,15 +91,11 @@ def common_classes(labels: np.ndarray, ranks: Ranks, *, name: str = "labels") ->
     ------
     ValueError
         On all ranks: labels are numbers on one rank and strings on another.
-    TypeError
-        On all ranks: labels are neither numbers nor strings.
     """
     if ranks.alone:
         return np.unique(labels)
     with ranks.agreed():
         classes = np.unique(labels)
-        if classes.dtype.kind not in "biufUO":
-            raise TypeError(f"{name} in a group needs numbers or names, got the dtype {classes.dtype}")
         text = json.dumps([classes.dtype.str, classes.tolist()])
     of_ranks = [np.array(values, kind) for kind, values in map(json.loads, ranks.texts(text)) if values]
     if len({isinstance(value, str) for values in of_ranks for value in values.tolist()}) > 1:

@@ -115,6 +115,37 @@ def _is_plain(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind != "O" and dtype.isnative
 
 
+def in_order_of(values: Any, rows: Any, name: str = "labels", of: str = "X") -> Any:
+    """Put labels or weights of rows in their order: by index, if both have one, and else as they are.
+
+    Parameters
+    ----------
+    values : Series [n] or array-like
+    rows : data frame [n, d], Table, Series, array or other
+        An index that only numbers rows need not match the other one.
+    name, of : str
+        Names of the arguments in errors.
+
+    Raises
+    ------
+    ValueError
+        The values' index has not all rows, or repeats some.
+    """
+    own, index = (getattr(given, "index", None) for given in (values, rows))
+    if not (isinstance(own, pd.Index) and isinstance(index, pd.Index)) or own.equals(index):
+        return values
+    if own.is_unique and index.is_unique and (places := own.get_indexer(index)).min(initial=0) >= 0:
+        return values.iloc[places]
+    if len(own) == len(index) and any(each.equals(pd.RangeIndex(len(each))) for each in (own, index)):
+        return values
+    missing = index.difference(own, sort=False)
+    why = f"lacks {missing[0]!r}" if len(missing) else "repeats rows"
+    raise ValueError(
+        f"{name} and {of} are matched by index, and that of {name} {why}: pass {name}.reindex({of}.index), or "
+        f"{name}.to_numpy() if both are in the same order"
+    )
+
+
 def _from_arrow(value: Any, name: str) -> Any:
     """A table or column with an Arrow interface as a frame or series of pandas."""
     if not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from neonxc.common.numbers import is_missing as is_missing
 from neonxc.data.frames import as_pandas
+from neonxc.data.kinds import plain
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # torch does not compute with others
 NOISE = -1
@@ -95,7 +96,9 @@ def as_labels(
 def class_order(labels: Any, classes: np.ndarray) -> np.ndarray:
     """Return the order [K] of sorted classes: for labels of a pandas categorical, that of its categories."""
     categories = getattr(getattr(labels, "cat", labels), "categories", None)
-    return np.arange(len(classes)) if categories is None else categories.get_indexer(classes).argsort()
+    if categories is None:
+        return np.arange(len(classes))
+    return pd.Index([*map(plain, categories)]).get_indexer(classes).argsort()
 
 
 def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
@@ -132,19 +135,32 @@ def are_labels(values: np.ndarray) -> np.ndarray:
 
 
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
-    """Return labels as an array: object arrays of numbers become numeric, and NaN becomes noise, -1."""
+    """Return labels as an array of whole numbers, truth values or strings.
+
+    Labels of other types, such as dates, intervals and bytes, become their text. Missing labels, and numbers below
+    -1 as HDBSCAN has them for rows that are not finite, are noise: -1. Beside noise, truth values are 0 and 1.
+    """
     values = as_array(labels)
-    if values.dtype == object:
-        inferred = np.asarray(values.tolist())
-        values = inferred if inferred.dtype.kind in "iuf" else values
+    if values.ndim != 1 or values.dtype.kind in "bu":
+        return values
+    if values.dtype.kind == "i":
+        return np.maximum(values, values.dtype.type(NOISE))
     if values.dtype.kind == "f":
-        missing = np.isnan(values)
+        missing = np.isnan(values) | (values < NOISE)
         values = np.where(missing, values.dtype.type(NOISE), values)
         if not np.isfinite(values).all():
             raise ValueError(f"{name} has infinite values")
-        if missing.any() and not (values % 1).any():  # floats only because some are missing
-            values = values.astype(np.int64)
-    return values
+        return values if (values % 1).any() else values.astype(np.int64)
+    try:
+        codes, levels = pd.factorize(values)
+    except TypeError:
+        raise ValueError(f"{name} needs whole numbers or names, got lists or other objects") from None
+    known = np.asarray([*map(plain, levels)]) if len(levels) else np.empty(0, np.int64)
+    if known.dtype.kind == "b" and codes.min() >= 0:
+        return known[codes]
+    if known.dtype.kind in "bif":
+        return label_array(np.append(known, NOISE)[codes], name=name)
+    return np.array([*map(plain, levels), NOISE], dtype=object)[codes]
 
 
 def spreads(points: Tensor) -> Tensor:

@@ -105,4 +105,5 @@ def as_text(value: Any) -> str:
     """The text of a value, such as a date or an interval."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    written = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return written.removesuffix(" 00:00:00")

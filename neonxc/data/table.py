@@ -78,7 +78,8 @@ class Table:
         """
         name = X.name if isinstance(X, cls) else name
         if not isinstance(X, cls):
-            library, X = library_of(X) or "pandas", as_pandas(X, name)
+            library, has_index = library_of(X) or "pandas", hasattr(X, "iloc") or hasattr(X, "obs_names")
+            X = as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
                     array = np.asarray(X)  # of strings, if a list has numbers and strings
@@ -87,7 +88,7 @@ class Table:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = computable_array(X) if isinstance(X, np.ndarray) else X
             X = cls(X if hasattr(X, "__len__") else [*X], name)
-            X.library = library
+            X.library, X.index = library, X.index if has_index else None
         if like is not None and not isinstance(like, int):
             if X.names not in (None, names := [*map(str, like)]):
                 check_names(X.names, names, name=name)
@@ -277,7 +278,7 @@ class Table:
 
     def take(self, rows: Any) -> Table:
         """Select rows by their indices or by a slice."""
-        X = self.data.tocsr() if self.is_sparse else self.data if self.index is None else self.data.iloc
+        X = self.data.tocsr() if self.is_sparse else getattr(self.data, "iloc", self.data)
         if not isinstance(rows, slice):
             if isinstance(X, list | tuple):
                 return Table([X[i] for i in rows], self.name)

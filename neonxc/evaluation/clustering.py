@@ -13,8 +13,8 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, nor
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
-from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import as_array, as_labels, as_weights
+from neonxc.data.frames import in_order_of, reads_tables
+from neonxc.data.inputs import as_array, as_labels, as_weights, label_array
 from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering, check_network
 
@@ -59,7 +59,7 @@ def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
         "ari" (adjusted Rand index), "ami" (adjusted mutual information) and "nmi" (normalized mutual information).
         All are 1 for equal clusterings, independently of the label values.
     """
-    pair = as_array(reference), as_array(labels)
+    pair = _codes(in_order_of(reference, labels, "reference", "labels")), _codes(labels)
     return {
         "ari": float(adjusted_rand_score(*pair)),
         "ami": float(adjusted_mutual_info_score(*pair)),
@@ -93,7 +93,7 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
     >>> clustering_accuracy([1, 1, 0, 0, 0], ["a", "a", "a", "b", "b"])
     0.8
     """
-    clusters, classes = as_array(labels), as_array(truth)
+    clusters, classes = _codes(labels), _codes(in_order_of(truth, labels, "truth", "labels"))
     if clusters.ndim != 1 or clusters.shape != classes.shape or not len(clusters):
         raise ValueError(
             f"labels and truth need one value per point, both shape (n,); got {clusters.shape} and {classes.shape}"
@@ -145,7 +145,7 @@ def interpretabilities(labels: Any, foi: Any) -> np.ndarray:
 
     Parameters and errors are those of :func:`interpretability`, which is the least of them.
     """
-    values = foi.cpu().numpy() if isinstance(foi, Tensor) else foi
+    values = as_array(in_order_of(foi, labels, "foi", "labels"))
     codes, _ = pd.factorize(pd.Series(values), use_na_sentinel=False)
     positions, _, clustered = as_labels(labels, len(codes), torch.device("cpu"))
     counts = contingency_matrix(positions[clustered], codes[clustered])
@@ -276,7 +276,7 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
     float
         The cost, in squared units of the columns.
     """
-    return _kmeans_cost(*_read(X, sample_weight), labels)
+    return _kmeans_cost(*_read(X, sample_weight), in_order_of(labels, X))
 
 
 def _kmeans_cost(points: Tensor, weight: Tensor, labels: Any, name: str = "labels") -> float:
@@ -317,7 +317,7 @@ def kcenter_cost(
 
     table = Table.read(X)
     points = fit_metric(table, metric, metric_params).points(table)
-    index, _ = _numbered(labels, points.rows)
+    index, _ = _numbered(in_order_of(labels, X), points.rows)
     solution, _ = InterpretableProblem(points, index).solution(index)
     return solution.value
 
@@ -359,11 +359,12 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
     14.0
     """
     points, weight = _read(X, sample_weight)
-    reference = as_array(reference)
-    if reference.ndim == 2:
-        reference = _distances(points, reference).argmin(1)
+    if (centers := as_array(reference)).ndim == 2:
+        reference = _distances(points, centers).argmin(1)
+    else:
+        reference = in_order_of(reference, X, "reference")
     base = _kmeans_cost(points, weight, reference, "reference")
-    cost = _kmeans_cost(points, weight, labels)
+    cost = _kmeans_cost(points, weight, in_order_of(labels, X))
     if base == 0:
         return 1.0 if cost == 0 else float("inf")
     return cost / base
@@ -389,7 +390,7 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
         The cost. It is at least the k-means cost of the clustering that assigns every leaf to its best center.
     """
     points, weight = _read(X, sample_weight)
-    index, number = _numbered(leaves, points)
+    index, number = _numbered(in_order_of(leaves, X, "leaves"), points)
     distances = _distances(points, centers) * weight[:, None]
     sums = points.new_zeros(number, distances.shape[1]).index_add_(0, index, distances)
     return float(sums.amin(1).sum())
@@ -398,7 +399,7 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
 def _read(X: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
     """Points and their weights, in float64."""
     points = Table(Table.read(X).dense()).tensor.to(torch.float64)
-    weight = as_weights(sample_weight, len(points), points.device)
+    weight = as_weights(in_order_of(sample_weight, X, "sample_weight"), len(points), points.device)
     if not float(weight.sum()) > 0:
         raise ValueError("sample_weight needs weights >= 0, and not all of them 0")
     return points, weight
@@ -406,11 +407,16 @@ def _read(X: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
 
 def _numbered(labels: Any, points: Tensor, name: str = "labels") -> tuple[Tensor, int]:
     """The numbers of the points' clusters, and the number of clusters."""
-    values = as_array(labels)
-    if values.shape != (len(points),):
-        raise ValueError(f"{name} needs one label per point, shape ({len(points)},), got {values.shape}")
-    classes, index = np.unique(values, return_inverse=True)
-    return torch.from_numpy(index).to(points.device), len(classes)
+    index = _codes(labels)
+    if index.shape != (len(points),):
+        raise ValueError(f"{name} needs one label per point, shape ({len(points)},), got {index.shape}")
+    return torch.from_numpy(index).to(points.device), len({*index.tolist()})
+
+
+def _codes(labels: Any) -> np.ndarray:
+    """Labels as numbers of clusters; noise is one of them."""
+    values = label_array(labels)
+    return pd.factorize(values)[0] if values.ndim == 1 else values
 
 
 def _distances(points: Tensor, centers: Any) -> Tensor:

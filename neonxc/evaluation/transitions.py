@@ -19,7 +19,7 @@ from torch import nn
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
-from neonxc.data.frames import reads_tables
+from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.inputs import NOISE, as_array, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
@@ -180,7 +180,7 @@ def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
         final = model[-1] if isinstance(model, Pipeline) else model
         if hasattr(final, "fit"):
             check_is_fitted(final)
-        labels = label_array(getattr(final, "labels_", model), name=name)
+        labels = label_array(getattr(final, "labels_", in_order_of(model, rows, name)), name=name)
     if labels.shape != (len(rows),):
         raise ValueError(f"{name} needs one label per row of X, {len(rows)}, got shape {list(labels.shape)}")
     if (labels == NOISE).all():

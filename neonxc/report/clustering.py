@@ -16,7 +16,7 @@ from torch import nn
 
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.convert import neuralize
-from neonxc.data.frames import as_pandas
+from neonxc.data.frames import as_pandas, in_order_of
 from neonxc.data.inputs import NOISE, as_array, as_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
@@ -195,7 +195,7 @@ def read(
         raise TypeError("explain takes a model or labels, not both")
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
-    names = getattr(X, "var_names", None) if names is None else names
+    labels, names = in_order_of(labels, X), getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
     preparation, notes = None, list[str]()
     if labels is not None and features is None and is_table(X):

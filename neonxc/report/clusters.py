@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.arguments import as_range
 from neonxc.common.progress import progress_bar
-from neonxc.data.inputs import NOISE, are_labels
+from neonxc.data.inputs import are_labels, label_array
 from neonxc.data.preparation import Preparation, prepare
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import Choice, choose_k
@@ -111,16 +111,9 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
     ValueError
         Numbers that are not whole, fewer than two clusters, or as many clusters as rows.
     """
-    values, missing = labels.to_numpy(), labels.isna().to_numpy()
-    if values.dtype.kind == "f":
-        values = np.where(missing, NOISE, values)
-        if (values != np.round(values)).any():
-            raise ValueError(
-                f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels"
-            )
-        values = values.astype(np.int64)
-    if values.dtype.kind not in "iu":
-        values = np.where(missing, None, values.astype(str).astype(object))
+    values, missing = label_array(labels), labels.isna()
+    if values.dtype.kind == "f" and (values % 1).any():
+        raise ValueError(f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels")
     clustered, n = are_labels(values), len(values)
     k = len({*values[clustered].tolist()})
     if k < 2 or k == n:

@@ -12,7 +12,8 @@ import pandas as pd
 import torch
 
 from neonxc.common.registry import register
-from neonxc.data.inputs import are_labels, as_array, as_weights, is_missing, label_array
+from neonxc.data.frames import in_order_of
+from neonxc.data.inputs import are_labels, as_array, as_weights, label_array
 from neonxc.rules.code import SQL, counting, function, queries, sql
 from neonxc.rules.condition import Condition
 from neonxc.rules.rendering import render_rules
@@ -142,10 +143,8 @@ class Rules(RuleSet, Sequence[Rule]):
             If labels or weights do not have one value per point, if no label has a rule, or if X does not fit the
             rules.
         """
-        points, labels = self._points(X), label_array(labels)
-        if labels.dtype == object:  # pandas.NA can be compared with nothing
-            labels = np.array([None if is_missing(label) else label for label in labels], dtype=object)
-        n = len(points)
+        points, labels = self._points(X), label_array(in_order_of(labels, X))
+        sample_weight, n = in_order_of(sample_weight, X, "sample_weight"), len(points)
         if labels.shape != (n,):
             raise ValueError(f"labels needs shape ({n},), one value per point, got {labels.shape}")
         weight = as_weights(sample_weight, n, torch.device("cpu")).numpy()
@@ -340,7 +339,7 @@ def counted(
     patterns: Sequence[tuple[Any, tuple[Condition, ...]]], X: Any, labels: Any, n_features: int | None = None
 ) -> Rules:
     """Build rules, which may overlap, from labels and conditions; points [N] and their labels are counted."""
-    points, labels, none = Points(X, None), label_array(labels), Counts(0, 0)
+    points, labels, none = Points(X, None), label_array(in_order_of(labels, X)), Counts(0, 0)
     rules = [
         Rule(label, label if isinstance(label, str) else f"cluster {label}", tests, none, n_features=n_features)
         for label, tests in patterns
