@@ -289,9 +289,10 @@ def test_a_few_points_amid_noise():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, (300, 2)), np.full(300, -1)
     y[:12] = np.arange(12) % 2
-    with pytest.warns(UserWarning, match="of the clustered points for noise"), pytest.warns(match="held out"):
+    with pytest.warns(UserWarning, match="of the clustered points for noise"), pytest.warns(match="their label"):
         net = neonxc.neuralize(labels=y, X=X)
     assert (net.predict(X) == -1).mean() > 0.95
+    assert net.fidelity_ == (net.predict(X) == y)[:12].mean() < 0.5
     assert 0 < net.beta < np.inf
 
 

@@ -53,13 +53,15 @@ def fit_surrogate(X: Table, labels: Any, given: Given) -> ClusterModel:
     check_spread(points)
     x, y = points[there], column[there]
     supports = labelled(x, y, len(classes))
-    fidelity, radius = _fidelity(supports, x, y, classes), None
+    radius, kept = None, torch.ones(len(x), dtype=torch.bool, device=x.device)
     if not bool(there.all()):
         far, nearest = supports.distances(points).min(1)
         radius = radii(far, nearest, there, len(classes))
         _warn_of_noise(far <= radius[nearest], there)
         # a cluster of noise alone, whose points all lie beyond its radius, has a finite one as well
-        radius = radius.clamp(min=float(far.amin() - 1e-3 * far.abs().amax())).cpu()
+        radius = radius.clamp(min=float(far.amin() - 1e-3 * far.abs().amax()))
+        kept, radius = (far <= radius[nearest])[there], radius.cpu()
+    fidelity = _fidelity(supports, x, y, classes, kept)
     centers = supports.flat()[0].cpu() + shift.cpu()
     return ClusterModel(
         lambda preprocessing: _head(supports, shift.cpu(), preprocessing),
@@ -85,10 +87,10 @@ def _hashed(x: Tensor, labels: Tensor) -> Tensor:
     return (values * factors.to(x.device)).sum(1)  # modulo 2^64
 
 
-def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray) -> Fidelity:
+def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray, kept: Tensor) -> Fidelity:
     """Measure fidelity and stability of the surrogate of sorted points; warn if it is another clustering.
 
-    The held-out fidelity is that of a surrogate of four fifths of the points, measured on the others; it is None
+    Points that are not `kept` lie beyond the radius of their cluster, and become noise. The held-out fidelity is that of a surrogate of four fifths of the points, measured on the others; it is None
     if a cluster has no points in the four fifths.
     """
     test = slice(int(HELD_OUT * len(x)))
@@ -96,10 +98,12 @@ def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray
     if (others := _without(test, x, labels, len(classes))) is not None:
         checked.append((others, test, "the points held out from a fit to the others"))
     right = [one.distances(x[rows]).argmin(1) == labels[rows] for one, rows, _ in checked]
+    right[0] &= kept
     shares = [*map(_share, right)]
-    worst = shares.index(min(shares))
-    _, rows, which = checked[worst]
-    _warn_of_labels(right[worst], labels[rows], classes, which)
+    for at in sorted(range(len(shares)), key=shares.__getitem__):
+        _, rows, which = checked[at]
+        if _warn_of_labels(right[at], labels[rows], classes, which):
+            break
     return Fidelity(*shares)._replace(stability=_stability(supports, x, labels, len(classes)))
 
 
@@ -135,8 +139,8 @@ def _share(true: Tensor) -> float:
     return float(true.double().mean())
 
 
-def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: str) -> None:
-    """Warn if the surrogate differs from the labels, overall or in a cluster."""
+def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: str) -> bool:
+    """Warn if the surrogate differs from the labels, overall or in a cluster; return whether it does."""
     own = [right[labels == k] for k in range(len(classes))]
     lost = [
         f", {percent(_share(part))} in cluster {name}"
@@ -144,11 +148,12 @@ def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: s
         if len(part) >= COUNT and _share(part) < RECALL
     ]
     if _share(right) >= WARNING and not lost:
-        return
+        return False
     warn(
         f"the surrogate gives {percent(_share(right))} of {which} their label{''.join(lost[:5])}: it explains a "
         "clustering that differs from the one given",
     )
+    return True
 
 
 def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
