@@ -10,7 +10,6 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO, StringIO
-from itertools import starmap
 from pathlib import Path
 from statistics import mode
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from pyarrow import compute, parquet
 
 from neonxc.common.arguments import unused
 from neonxc.data.frames import as_pandas
-from neonxc.data.notation import EXACT, MISSING, is_number, part_of
+from neonxc.data.notation import EXACT, MISSING, is_number
 
 UNNAMED = "Unnamed: "
 """Start of the names of columns without a name, as pandas gives them; the position follows."""
@@ -144,31 +143,29 @@ def _from_text(name: str, data: bytes) -> Cells:
     names = [cell.strip() for cell in header]
     if rows and len(rows[0]) > len(header):
         header, names = ["", *header], ["", *names]
-    elif any(names) and all(starmap(_is_data, zip(*records.values(), strict=True))):
+    columns = [*zip(*rows, strict=True)] or [()] * len(names)
+    if any(names) and len(records) > len(rows) and all(map(_is_data, names, columns)):
         header = names = [f"x{i}" for i in range(len(header))]
         rows = [*records.values()]
+        columns = [*zip(*rows, strict=True)]
         notes.append(f"the first line is data: the columns are called x0 ... {header[-1]}")
     if not rows:
         raise ValueError(f"{name} has a header and no data")
-    columns: dict[str, Sequence[str]] = {}
-    renamed, written = [], [*zip(*rows, strict=True)]
-    for i, (cell, cells) in enumerate(zip(names, written, strict=True)):
-        new = unused(cell or f"{UNNAMED}{i}", ".", columns.__contains__, first=1)
-        if cell not in ("", new):
-            renamed.append(new)
-        columns[new] = cells
-    if renamed:
+    named_columns: dict[str, Sequence[str]] = {}
+    for i, (cell, cells) in enumerate(zip(names, columns, strict=True)):
+        new = unused(cell or f"{UNNAMED}{i}", ".", named_columns.__contains__, first=1)
+        named_columns[new] = cells
+    if renamed := [new for new, cell in zip(named_columns, names, strict=True) if cell not in ("", new)]:
         notes.append(f"columns of the same name are called {', '.join(renamed)}")
-    empty = [new for new in [*columns][1:] if new.startswith(UNNAMED) and not any(columns[new])]
-    columns = {new: cells for new, cells in columns.items() if new not in empty}
-    if len(columns) == 1:
-        cells = (cell.strip() for cell in written[0])
-        if any(part_of(cell) is None for cell in [cell for cell in cells if cell.casefold() not in MISSING][:1]):
-            raise ValueError(
-                f"{name} is no table but one column of text; separate columns by comma, semicolon, tab or |"
-            )
+    for new in [*named_columns][1:]:
+        if new.startswith(UNNAMED) and not any(named_columns[new]):
+            del named_columns[new]
+    if len(named_columns) == 1 and not _starts_with_number(columns[0]):
+        raise ValueError(
+            f"{name} is no table but one column of text; separate columns by comma, semicolon, tab or |"
+        )
     places = pd.Index([*records][-len(rows) :], name="line")
-    return Cells(name, columns, header, rows, places, separator, notes)
+    return Cells(name, named_columns, header, rows, places, separator, notes)
 
 
 def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
@@ -219,7 +216,12 @@ def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:
     return records
 
 
-def _is_data(first: str, *others: str) -> bool:
+def _is_data(first: str, others: Sequence[str]) -> bool:
     """Whether a cell of the first line is a number, missing, or occurs again in its column."""
-    cell = first.strip()
-    return is_number(cell) or (cell != "" and cell.casefold() in MISSING) or cell in map(str.strip, others)
+    return is_number(first) or (first != "" and first.casefold() in MISSING) or first in map(str.strip, others)
+
+
+def _starts_with_number(cells: Sequence[str]) -> bool:
+    """Whether the first cell that is not missing is a number, with a unit or without."""
+    first = next((cell.strip() for cell in cells if cell.strip().casefold() not in MISSING), "0")
+    return is_number(first, with_unit=True)

@@ -163,7 +163,7 @@ class Reader:
             if given.dtype.kind in TYPED:
                 return given
             given = ["" if missing else str(cell) for cell, missing in zip(given, given.isna(), strict=True)]
-        return Column(given, MISSING | {*self.fitted.missing}, self.fitted.notation(name))
+        return Column(given, MISSING.union(self.fitted.missing), self.fitted.notation(name))
 
     def read(self, name: str) -> Any:
         """Return the values of a column."""

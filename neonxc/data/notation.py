@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+SAMPLE = 1000
+"""Cells that tell whether most cells of a column are different."""
 MOSTLY = 0.9
 """Share of numbers above which the other cells of a column count as mistakes, and the column not as text."""
 EXACT = 2**53
@@ -31,7 +33,7 @@ AMONG_NUMBERS = frozenset(
 ALIKE = str.maketrans({**dict.fromkeys("\u00a0\u2007\u2009\u202f", " "), "’": "'", **dict.fromkeys("−–", "-")})
 """Signs that are written in several ways: spaces, apostrophes and minus signs."""
 MARKS = {".": "points", ",": "commas", " ": "spaces", "'": "apostrophes"}
-PLAIN = frozenset("0123456789.,+-eE\n")
+PLAIN = b"0123456789.,+-eE\n"
 ENCLOSED, BEHIND = "parentheses around negative numbers", "minus signs behind numbers"
 INFINITE = "(?i:inf|infinity)"
 BODY = rf"(?:[0-9]+(?:[.,' ][0-9]+)*[.,]?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?|{INFINITE}"
@@ -92,19 +94,26 @@ def numbers_in(notation: Notation) -> Callable[[str], re.Match[str] | None]:
     return re.compile(f"[+-]?(?:{number})").fullmatch
 
 
-def notations(text: str) -> list[Notation]:
-    """Return the notations that the marks in a text allow."""
-    marks = {mark for mark in MARKS if mark in text}
+def notations(marks: Set[str]) -> list[Notation]:
+    """Return the notations that have these marks."""
     found = [Notation(decimal, "".join(marks - {decimal})) for decimal in ".,"]
     if not marks & {".", ","}:
         found = [Notation("", "".join(marks))]
     return [one for one in found if len(one.thousands) < 2] or [Notation(".")]
 
 
-def is_number(cell: str) -> bool:
-    """Return whether a cell is a number without a unit, whatever its marks."""
+def is_number(cell: str, with_unit: bool = False) -> bool:
+    """Return whether a cell is a number, whatever its marks."""
     part = part_of(cell)
-    return part is not None and not part.unit and any(numbers_in(one)(part.body) for one in notations(part.body))
+    if part is None or (part.unit and not with_unit):
+        return False
+    return any(numbers_in(one)(part.body) for one in notations({*MARKS} & {*part.body}))
+
+
+def as_numbers(bodies: Sequence[str | None]) -> np.ndarray:
+    """Return numbers with decimal points as int64, if all of them are whole, or float64 with NaN for others."""
+    values = np.asarray(pd.to_numeric(np.array(bodies, dtype=object), errors="coerce"))
+    return values if values.dtype == np.int64 else values.astype(float)
 
 
 class Column:
@@ -114,7 +123,7 @@ class Column:
     ----------
     cells : sequence of str
         The cells, as they are written.
-    missing : collection of str
+    missing : frozenset of str
         Cells that count as missing, in lower case.
     known : Notation, optional
         The notation of the column in the table to whose columns this one belongs.
@@ -133,16 +142,26 @@ class Column:
         The units of the numbers, and in how many cells they are.
     """
 
-    def __init__(self, cells: Sequence[str], missing: Collection[str] = MISSING, known: Notation | None = None):
+    def __init__(self, cells: Sequence[str], missing: frozenset[str] = MISSING, known: Notation | None = None):
         self.known = known
-        self.codes, distinct = pd.factorize(np.array(cells, dtype=object))
-        self.counts = np.bincount(self.codes, minlength=len(distinct))
-        self.cells = [cell.strip() for cell in distinct]
-        lower = [cell.casefold() for cell in self.cells]
-        self.present = np.array([cell not in missing for cell in lower], dtype=bool)
-        self.filled = self.present & np.array([cell not in AMONG_NUMBERS for cell in lower], dtype=bool)
+        self.codes, self.cells = np.arange(len(cells)), [*cells]
+        if len({*self.cells[:SAMPLE]}) < SAMPLE / 2:  # else most cells are, which is faster than to find out
+            self.codes, distinct = pd.factorize(np.array(self.cells, dtype=object))
+            self.cells = distinct.tolist()
+        self.counts = np.bincount(self.codes, minlength=len(self.cells))
+        text = "\n".join(self.cells) + "\n"
+        self.is_plain = "-\n" not in text and not text.encode().translate(None, PLAIN)
+        lower = self.cells
+        if not self.is_plain:
+            self.cells = [cell.strip() for cell in self.cells]
+            lower = [cell.casefold() for cell in self.cells]
+        self.present = self.filled = np.ones(len(lower), dtype=bool)
+        if not (missing | AMONG_NUMBERS).isdisjoint(lower):
+            self.present = np.array([cell not in missing for cell in lower])
+            self.filled = self.present & [cell not in AMONG_NUMBERS for cell in lower]
         self.units, self.ways = Counter[str](), set[str]()
         self.bodies = self._bodies()
+        self.marks = {mark for mark in MARKS if any(body and mark in body for body in self.bodies)}
 
     @property
     def text(self) -> np.ndarray:
@@ -164,7 +183,7 @@ class Column:
     @property
     def code(self) -> str:
         """A whole number with leading zeros, or a long one with a plus sign; "" if there is none."""
-        return next(filter(CODE.fullmatch, self.cells), "")
+        return "" if self.marks else next(filter(CODE.fullmatch, self.cells), "")
 
     @property
     def mixed(self) -> bool:
@@ -174,16 +193,17 @@ class Column:
     def truths(self, gaps: bool) -> np.ndarray | None:
         """Return the truth values of all rows, NaN for missing ones if there may be `gaps`; None for other columns."""
         known = {"true": True, "false": False}
-        pairs = [*zip(self.cells, self.present.tolist(), strict=True)]
+        pairs = zip(self.cells, self.present, strict=True)
         if not all(cell.casefold() in known or (gaps and not present) for cell, present in pairs):
             return None
-        values = [known.get(cell.casefold(), np.nan) for cell, _ in pairs]
+        values = [known.get(cell.casefold(), np.nan) for cell in self.cells]
         return np.array(values, dtype=bool if self.present.all() else object)[self.codes]
 
     def _bodies(self) -> list[str | None]:
-        cells = [cell if filled else None for cell, filled in zip(self.cells, self.filled.tolist(), strict=True)]
-        text = "\n".join(filter(None, cells)) + "\n"
-        if set(text) <= PLAIN and "-\n" not in text:
+        cells: list[str | None] = [*self.cells]
+        for i in np.flatnonzero(~self.filled):
+            cells[i] = None
+        if self.is_plain:
             return cells
         parts = [None if cell is None else part_of(cell) for cell in cells]
         found = [part for part in parts if part]
@@ -204,15 +224,26 @@ class Column:
     @cached_property
     def options(self) -> list[Notation]:
         """The notations in which all numbers can be read, or else most; none if it is a column of text."""
-        bodies, weights = [body for body in self.bodies if body], self.counts[[*map(bool, self.bodies)]]
+        bodies = [*filter(None, self.bodies)]
+        weights = self.counts if len(bodies) == len(self.bodies) else self.counts[[*map(bool, self.bodies)]]
         least = MOSTLY * self.counts[self.filled].sum()
         if weights.sum() <= least:
             return []
-        found = notations("\n".join(bodies))
-        if exact := [one for one in found if all(map(numbers_in(one), bodies))]:
+        found = notations(self.marks)
+        if exact := [one for one in found if self._all_in(one, bodies)]:
             return exact
         fits = [weights[[*map(bool, map(numbers_in(one), bodies))]].sum() for one in found]
         return [one for one, fit in zip(found, fits, strict=True) if fit == max(fits) and fit > least]
+
+    def _all_in(self, notation: Notation, bodies: list[str]) -> bool:
+        if notation.thousands or notation.decimal == ",":
+            return all(map(numbers_in(notation), bodies))
+        return len(bodies) == np.count_nonzero(~np.isnan(self._pointed))
+
+    @cached_property
+    def _pointed(self) -> np.ndarray:
+        """The numbers with at most a decimal point; NaN for others."""
+        return as_numbers(self.bodies)
 
     @property
     def decimal(self) -> str:
@@ -253,20 +284,17 @@ class Column:
 
         They are int64 if every cell is a whole number, and else float64.
         """
-        bodies = self.bodies
+        bodies, values = self.bodies, self._pointed
         if notation.thousands or notation.decimal == ",":
             fits = numbers_in(notation)
             bodies = [
                 body.replace(notation.thousands, "").replace(",", ".") if body and fits(body) else None
                 for body in bodies
             ]
-        values = np.asarray(pd.to_numeric(np.array(bodies, dtype=object), errors="coerce"))
-        if values.dtype == np.int64:
+            values = as_numbers(bodies)
+        if values.dtype == np.int64 or self.known or not (np.abs(values[np.isfinite(values)]) > EXACT).any():
             return values
-        values = values.astype(float)
-        if self.known is None and (np.abs(values) > EXACT).any():
-            return values if any(set(body) & set(".eE") for body in bodies if body) else None
-        return values
+        return values if any(set(body) & set(".eE") for body in bodies if body) else None
 
     def told(self, notation: Notation, doubt: bool) -> Iterator[tuple[str, int]]:
         """Yield what was understood in a column of numbers, and the position of a cell that shows it."""
