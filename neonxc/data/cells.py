@@ -61,7 +61,7 @@ class Cells(NamedTuple):
     places : Index
         Where a row is in the file; its name is "line" or "row".
     separator : str
-        What separates the cells; "," for a Parquet file, whose cells have types.
+        What separates the cells; "" for a Parquet file.
     notes : list of str
         How the file was interpreted.
     """
@@ -78,13 +78,14 @@ class Cells(NamedTuple):
         """Return the table as it is in the file: text as it is written, and values of a Parquet file."""
         return pd.DataFrame(self.rows).set_axis(self.header, axis=1)
 
-    def ids(self, column: str) -> pd.Index:
-        """Return the identifiers in a column as text, as it is written, and None for missing ones."""
+    def ids(self, column: str, na: Sequence[str] = ()) -> pd.Index:
+        """Return the identifiers in a column as text, as it is written; None for missing ones, which `na` may be."""
+        words = MISSING.union(map(str.casefold, na))
         cells = pd.Series(self.columns[column])
         if cells.dtype.kind == "f" and not (cells.dropna() % 1).any():  # whole numbers, as some are missing
             cells = cells.astype("Int64")
         texts = ["" if missing else str(cell).strip() for cell, missing in zip(cells, cells.isna(), strict=True)]
-        return pd.Index([None if text.casefold() in MISSING else text for text in texts], dtype=object, name=column)
+        return pd.Index([None if text.casefold() in words else text for text in texts], dtype=object, name=column)
 
 
 def read_cells(path: str | os.PathLike[str]) -> Cells:
@@ -120,14 +121,14 @@ def _from_parquet(name: str, data: bytes) -> Cells:
     frame, written = (frame.reset_index(drop=unnamed).rename(columns=str) for frame in frames)
     if not len(frame):
         raise ValueError(f"{name} has columns and no data")
-    return Cells(name, dict(frame.items()), [*written], written, frame.index.rename("row"), ",", [])
+    return Cells(name, dict(frame.items()), [*written], written, frame.index.rename("row"), "", [])
 
 
 def _with_exact_numbers(table: pa.Table) -> pa.Table:
     """Make whole numbers strings where they have gaps, and pandas would round them to have floats."""
     for i, column in enumerate(table.columns):
         if pa.types.is_integer(column.type) and column.null_count < len(column) and column.null_count:
-            if max(map(abs, compute.min_max(column).as_py().values())) > EXACT:
+            if max(map(abs, compute.min_max(column).as_py().values())) >= EXACT:
                 table = table.set_column(i, table.field(i).name, column.cast(pa.string()))
     return table
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from neonxc.common.arguments import check_columns
 from neonxc.data.cells import UNNAMED, Cells, read_cells
-from neonxc.data.notation import MISSING, Column, Notation
+from neonxc.data.notation import MARKS, MISSING, Column, Notation
 
 TYPED = "iufbmM"
 """Kinds of the columns of a Parquet file that hold no text."""
@@ -105,7 +105,10 @@ def as_table(
     na: Sequence[str] = (),
     format: str | None = None,
 ) -> pd.DataFrame:
-    """Return the table in the cells of a file; see :func:`read_table`."""
+    """Return the table in the cells of a file; see :func:`read_table`.
+
+    ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point.
+    """
     check_columns(cells.name, [*ignore, *(needed or ())], cells.columns)
     fitted = Format(**json.loads(format)) if format else Format({}, [])
     words = {*fitted.missing, *(word.strip().casefold() for word in ([na] if isinstance(na, str) else na))}
@@ -121,8 +124,10 @@ def as_table(
         notes.append("the first column has no name and numbers the rows: it was dropped")
         del values[first]
     frame = pd.DataFrame(values)
+    frame.attrs["decimal"] = reader.mark or "."
     frame.attrs["notes"] = notes + _on_total(frame, cells.places)
-    frame.attrs["format"] = json.dumps(Format(reader.kinds, fitted.missing)._asdict(), ensure_ascii=False)
+    if reader.kinds or words:
+        frame.attrs["format"] = json.dumps(Format(reader.kinds, fitted.missing)._asdict(), ensure_ascii=False)
     return frame
 
 
@@ -207,13 +212,17 @@ class Reader:
                 return None
             self._mistake(name, column, notation, numbers, int(mistakes.argmax()))
         for what, at in column.told(notation, doubt):
-            hint = ", unlike in the table that the model was fitted to," if name in self.against else ""
-            self.told[f"{what}{hint} were understood in"].append(f"{name} ({column.cells[at]} is {numbers[at]:.15g})")
-        if column.words and column.filled.any():
+            self.told[f"{what} were understood in"].append(f"{name} ({column.cells[at]} is {numbers[at]:.15g})")
+        if not column.filled.any():
+            return numbers[column.codes]
+        if name in self.against:
+            mark = MARKS[column.decimal]
+            self.told[f"decimal {mark}, unlike in the table that the model was fitted to, are in"].append(name)
+        if column.words:
             self.told["words for missing values were understood in"].append(f"{name} ({', '.join(column.words[:3])})")
         if column.known is None and (code := column.code):
             self.told["numbers that look like codes, as postal codes do, are in"].append(f"{name} ({code})")
-        if column.known and column.known.unit and column.filled.any() and not column.unit:
+        if column.known and column.known.unit and not column.unit:
             self.told[f"no unit, but {column.known.unit} in the table that the model was fitted to, is in"].append(name)
         self.kinds[name] = [*notation]
         return numbers[column.codes]

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ SAMPLE = 1000
 MOSTLY = 0.9
 """Share of numbers above which the other cells of a column count as mistakes, and the column not as text."""
 EXACT = 2**53
-"""Whole numbers up to this one are exact in float64, the type of columns with gaps."""
+"""Smaller whole numbers are exact in float64, the type of columns with gaps."""
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
 """Cells that count as missing in every column, in lower case."""
 AMONG_NUMBERS = frozenset(
@@ -30,13 +30,13 @@ AMONG_NUMBERS = frozenset(
     ]
 )
 """Cells that count as missing where the others are numbers, in lower case."""
-ALIKE = str.maketrans({**dict.fromkeys("\u00a0\u2007\u2009\u202f", " "), "’": "'", **dict.fromkeys("−–", "-")})
+ALIKE = str.maketrans({**dict.fromkeys("\u00a0\u2007\u2009\u202f", " "), "’": "'", **dict.fromkeys("−–—", "-")})
 """Signs that are written in several ways: spaces, apostrophes and minus signs."""
 MARKS = {".": "points", ",": "commas", " ": "spaces", "'": "apostrophes"}
 PLAIN = b"0123456789.,+-eE\n"
 ENCLOSED, BEHIND = "parentheses around negative numbers", "minus signs behind numbers"
 INFINITE = "(?i:inf|infinity)"
-BODY = rf"(?:[0-9]+(?:[.,' ][0-9]+)*[.,]?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?|{INFINITE}"
+BODY = rf"(?:[0-9]+(?:[.,' ][0-9]+)*(?:[.,]-{{0,2}})?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?|{INFINITE}"
 CURRENCY = (
     r"[A-Z]{0,3}[$€£¥₹₽₩₺₴₪฿₫₦]|S?Fr\.|Rs\.?|kr\.?|EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF"
     "|RON|BGN|TRY|RUB|BRL|MXN|ZAR"
@@ -49,6 +49,13 @@ CELL = re.compile(
 FEW = 5
 """Units at most that a note lists; more are parts of names."""
 CODE = re.compile(r"0[0-9]+|\+[0-9]{5,}")
+
+
+def table_format(X: Any) -> str | None:
+    """Return the format that :func:`neonxc.data.files.read_table` stored with a data frame; None for other data."""
+    found = getattr(X, "attrs", None)
+    text = found.get("format") if isinstance(found, dict) else None
+    return text if isinstance(text, str) and text.startswith('{"columns"') else None
 
 
 class Notation(NamedTuple):
@@ -79,7 +86,8 @@ def part_of(cell: str) -> Part | None:
         return None
     negative = ENCLOSED if enclosed else BEHIND if behind else ""
     unit = " ".join(filter(None, (found["before"], found["after"])))
-    return Part(("-" if negative else before) + found["body"], unit, negative)
+    body = found["body"].rstrip("-")  # 12,- is a price without cents
+    return Part(("-" if negative else before) + body, unit, negative)
 
 
 @cache
@@ -292,7 +300,7 @@ class Column:
                 for body in bodies
             ]
             values = as_numbers(bodies)
-        if values.dtype == np.int64 or self.known or not (np.abs(values[np.isfinite(values)]) > EXACT).any():
+        if values.dtype == np.int64 or self.known or not (np.abs(values[np.isfinite(values)]) >= EXACT).any():
             return values
         return values if any(set(body) & set(".eE") for body in bodies if body) else None
 
