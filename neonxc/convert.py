@@ -21,6 +21,7 @@ from neonxc.clusterings.readers import (
     read,
 )
 from neonxc.data.inputs import check_width, moments
+from neonxc.data.notation import table_format
 from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
 from neonxc.head.noise import with_noise
@@ -152,7 +153,9 @@ def _assembled(
     devices = map(device_of, (given.features, given.final, None if X is None else X.data))
     net.to(next(filter(None, devices), torch.device("cpu")))
     net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity or [None] * 3
+    net.table_format = getattr(getattr(given.final, "tree_", given.final), "table_format", None)
     if X is not None:
+        net.table_format = table_format(X.data) or net.table_format
         X = net.inputs.read(X)
         if not isinstance(features, nn.Module):
             net.spread_ = moments(X.tensor)[1].cpu().numpy()

@@ -55,6 +55,9 @@ class NeuralizedClustering(nn.Module):
     fidelity_, fidelity_held_out_ : float or None
         Share of points (without noise) to which a surrogate gives their own label, 0 to 1: on the points to which
         it was fitted, and on held-out points. None if the network is equivalent to the clustering.
+    table_format : str or None
+        How the table in X was read from a file, as :func:`neonxc.data.files.read_table` stored it with the frame;
+        tables of new rows are read like it.
     stability_ : float or None
         Stability of the explanations of a surrogate, 0 to 1: ``1 - |R' - R| / |R|``, where R is the relevance of
         points for their clusters, and R' the relevance computed by a surrogate that is fitted without 5% of the
@@ -75,6 +78,7 @@ class NeuralizedClustering(nn.Module):
     fidelity_: float | None
     fidelity_held_out_: float | None
     stability_: float | None
+    table_format: str | None = None
 
     def __init__(
         self,
@@ -340,7 +344,7 @@ class NeuralizedClustering(nn.Module):
         return self
 
 
-STATE = ("head", "features", "classes_", "feature_names_", "spread_", "_beta")
+STATE = ("head", "features", "classes_", "feature_names_", "spread_", "_beta", "table_format")
 
 
 def _pack(net: NeuralizedClustering) -> Values:
@@ -365,6 +369,7 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net.beta = float(values["beta"])
     net.spread_, net._beta = values["spread"], values["beta"]  # beta in its own precision
     net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
+    net.table_format = values.get("table_format")
     K, encoding = len(net.classes_), net.inputs.encoding
     d = head.n_features if encoding is None else len(encoding.columns)
     # run the head once, so that inconsistent values raise an error now

@@ -18,6 +18,7 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, in_order_of, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array
+from neonxc.data.notation import table_format
 from neonxc.data.table import Table
 from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.coding.matrix import DataMatrix
@@ -239,6 +240,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         else:
             data = prepare_table(self, X, labels, centers, sample_weight, ranks)
         truths = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
+        data.table_format = table_format(X)
         data.boolean = truths if ranks.alone and bool(truths.any()) else None
         if labels is not None:
             noise = torch.from_numpy(~are_labels(label_array(labels)))
@@ -319,7 +321,13 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         encoding = None if problem.mixed is None else problem.mixed.encoding
         boolean = data.boolean if encoding is None else None
         tree = replace(
-            tree, spread=spread, bounds=bounds, encoding=encoding, n_noise=data.n_noise, boolean=boolean
+            tree,
+            spread=spread,
+            bounds=bounds,
+            encoding=encoding,
+            n_noise=data.n_noise,
+            boolean=boolean,
+            table_format=data.table_format,
         )
         every = leaf_of
         if data.selected is not None and isinstance(data.points, BatchSource):

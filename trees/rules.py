@@ -94,7 +94,7 @@ def rules(
     )
     totals = summed((rule.label, rule.counts) for label in classes for rule in found if rule.label == label)
     without = tuple(pair for pair in zip(classes, clusters, strict=True) if pair[0] not in totals)
-    return Rules(found, totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise, without_rule=without)
+    return Rules(found, totals, True, None, tree.cost_ratio, tree.n_noise, without, tree.table_format)
 
 
 def with_noise(tree: ThresholdTree, X: Any) -> ThresholdTree:

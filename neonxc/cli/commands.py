@@ -20,6 +20,7 @@ from neonxc.cli.options import (
     Ignore,
     Keep,
     Labels,
+    Missing,
     Mode,
     Model,
     Numbers,
@@ -147,10 +148,11 @@ def table(
     scale: Scaling = "standard",
     ignore: Ignore = None,
     keep: Keep = None,
+    na: Missing = None,
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
-    prepared, clustering, choice = _clustered(file, clusters, labels, scale, ignore, keep)
+    prepared, clustering, choice = _clustered(file, clusters, labels, scale, ignore, keep, na)
     from neonxc.cli import tables  # loads PyTorch
 
     _show(tables.table_attributions(prepared, clustering, out, choice))
@@ -171,6 +173,7 @@ def explain(
     scale: Scaling = "standard",
     ignore: Ignore = None,
     keep: Keep = None,
+    na: Missing = None,
     fast: Fast = False,
     mode: Annotated[Mode, typer.Option(help="For photos: cluster their locations, or whole photos.")] = "spatial",
     backbone: Annotated[str, typer.Option(help="For photos: pretrained network.")] = "efficientnet_lite0",
@@ -195,7 +198,7 @@ def explain(
         else:
             report = tables.text_report(source, clusters[0], encoder, fast)
     else:
-        prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep)
+        prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep, na)
         from neonxc.cli import tables  # loads PyTorch
 
         report = tables.table_report(prepared, clustering, fast)
@@ -221,13 +224,14 @@ def rules(
     scale: Scaling = "standard",
     ignore: Ignore = None,
     keep: Keep = None,
+    na: Missing = None,
 ) -> None:
     """Describe the clusters of a table, of k-means or of a column, by short rules."""
     check_outputs([file], out)
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
-    prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, stderr=True)
+    prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, na, stderr=True)
     from neonxc.cli import tables  # loads PyTorch
 
     result = tables.cluster_rules(prepared, clustering, leaves)
@@ -242,14 +246,15 @@ def apply(
     model: Model,
     file: File,
     out: Annotated[Path | None, output("CSV file; default: standard output.")] = None,
+    na: Missing = None,
 ) -> None:
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
     from neonxc.cli import tables  # loads PyTorch
 
-    rows = tables.applied(model, file)
-    _note(*rows.attrs.get("notes", []))
-    rows.to_csv(sys.stdout if out is None else with_folder(out), index=False)
+    rows, form = tables.applied(model, file, na or [])
+    _note(*rows.attrs["notes"])
+    rows.to_csv(sys.stdout if out is None else with_folder(out), index=False, **form)
     if out is not None:
         typer.echo(str(out))
 
@@ -268,12 +273,13 @@ def moves(
         output("File for a report on the later table and the moves, .html or .json.", ".html", ".json"),
     ] = None,
     fast: Fast = False,
+    na: Missing = None,
 ) -> None:
     """Explain which rows changed cluster between two tables, and by which columns, with a saved network."""
     check_outputs([model, before, after], out)
     from neonxc.cli import tables  # loads PyTorch
 
-    moved, report = tables.moved(model, before, after, ids, out is not None, fast)
+    moved, report = tables.moved(model, before, after, ids, out is not None, fast, na or [])
     typer.echo(str(moved))
     if out is not None and report is not None:
         report.save(with_folder(out))
@@ -287,6 +293,7 @@ def _clustered(
     scale: str,
     ignore: list[str] | None,
     keep: list[str] | None,
+    na: list[str] | None,
     stderr: bool = False,
 ) -> tuple[Preparation, Clustering, Choice | None]:
     """Read, prepare and cluster the table; return also how the number of clusters was chosen, if it was."""
@@ -296,7 +303,7 @@ def _clustered(
     from neonxc.data.files import read_table  # only data in files need it
     from neonxc.data.preparation import prepare
 
-    frame = read_table(file, ignore=ignore or [])
+    frame = read_table(file, ignore=ignore or [], na=na or [])
     name = "standard input" if str(file) == "-" else file.name
     if labels is not None:
         check_columns(name, [labels], frame.columns)

@@ -139,6 +139,10 @@ Keep = Annotated[
     list[str] | None,
     typer.Option(help="Column to keep although it looks like an identifier; may be repeated."),
 ]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option("--na", help="Further cell that counts as missing, in all columns; may be repeated."),
+]
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")

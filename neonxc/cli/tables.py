@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
-from neonxc.common.arguments import unused
+from neonxc.common.arguments import check_columns, unused
 from neonxc.common.storage import load, save, staged_folder
 from neonxc.convert import neuralize
-from neonxc.data.files import read_table
+from neonxc.data.cells import read_cells
+from neonxc.data.files import as_table
 from neonxc.data.inputs import are_labels
 from neonxc.data.preparation import Preparation
 from neonxc.evaluation.choice import Choice
@@ -80,7 +82,9 @@ def table_attributions(
     return Result(clusters.what, header, Path(out), lines, files)
 
 
-def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.DataFrame:
+def applied(
+    model: str | os.PathLike[str], file: str | os.PathLike[str], na: Sequence[str] = ()
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a table with the cluster that a saved network, tree or set of rules assigns to every row.
 
     Parameters
@@ -88,31 +92,41 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     model : path-like
         A file that :func:`neonxc.save` has written.
     file : path-like, or "-"
-        A table as for :func:`~neonxc.data.files.read_table`. It may have further columns.
+        A table as for :func:`~neonxc.data.files.read_table`, which reads it as the one that the model was fitted
+        to. It may have further columns.
+    na : sequence of str
+        Further cells that count as missing.
 
     Returns
     -------
-    DataFrame
-        The table with the column ``cluster`` and, for a network, ``logit``, the margin of the cluster over the
-        others. If the table has columns of these names, the new columns are numbered.
+    rows : DataFrame
+        All columns as they are written in the file, with the column ``cluster`` and, for a network, ``logit``, the
+        margin of the cluster over the others. If the table has columns of these names, the new columns are
+        numbered. Its ``attrs["notes"]`` are those of the table.
+    form : dict
+        Options of ``rows.to_csv`` for a file like the one that was read: its separator and its decimal mark.
 
     Raises
     ------
     ValueError
         If the file contains an object without clusters, or the table lacks columns.
     """
-    fitted, names = _fitted(model)
-    table = read_table(file, needed=names)
+    fitted, names, format = _fitted(model)
+    cells = read_cells(file)
+    table = as_table(cells, needed=names, na=na, format=format)
     points = table if names is None else table[names]
     is_network = isinstance(fitted, NeuralizedClustering)
     columns = clusters_of(fitted, points) if is_network else {"cluster": fitted.predict(points)}
+    rows = cells.written()
     for name, values in columns.items():
-        table[unused(name, "_", table.__contains__)] = values
-    return table
+        new = unused(name, "_", {*rows.columns}.__contains__)
+        rows.insert(rows.shape[1], new, values)
+    rows.attrs["notes"] = table.attrs["notes"]
+    return rows, {"sep": cells.separator, "decimal": table.attrs["decimal"]} if cells.separator else {}
 
 
-def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None]:
-    """Load a network, tree or set of rules, and the names of the columns it needs, if they have names."""
+def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None, str | None]:
+    """Load a network, tree or set of rules, the names of the columns it needs, and how its table was read."""
     fitted = load(model)
     if not hasattr(fitted, "predict"):
         raise ValueError(f"{model} contains no clustering, but an object of class {type(fitted).__name__}")
@@ -120,29 +134,40 @@ def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None]:
     for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
         names = getattr(fitted, attribute, None) if names is None else names
     named = names is not None and all(isinstance(name, str) for name in names)
-    return fitted, list(names) if named else None
+    format = getattr(getattr(fitted, "tree_", fitted), "table_format", None)
+    return fitted, list(names) if named else None, format
 
 
 def moved(
-    model: Path, before: Path, after: Path, ids: str | None = None, report: bool = False, fast: bool = False
+    model: Path,
+    before: Path,
+    after: Path,
+    ids: str | None = None,
+    report: bool = False,
+    fast: bool = False,
+    na: Sequence[str] = (),
 ) -> tuple[Moves, Report | None]:
     """Explain which rows of a table changed cluster, by a saved network or tree; with a report, if one is wanted.
+
+    Rows are matched by the column `ids`, whose cells are compared as they are written.
 
     Raises
     ------
     ValueError
         If the file contains no clustering, a table lacks columns, or rows can't be matched.
     """
-    fitted, names = _fitted(model)
+    fitted, names, format = _fitted(model)
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
     net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
-    needed = None if names is None else [*names, *filter(None, [ids])]
-    tables = [read_table(file, needed=needed) for file in (before, after)]
-    if ids is not None:
-        tables = [table.set_index(ids) for table in tables]
-    if names is not None:
-        tables = [table[names] for table in tables]
+    tables = []
+    for file in (before, after):
+        cells = read_cells(file)
+        table = as_table(cells, needed=names, na=na, format=format)
+        if ids is not None:
+            check_columns(cells.name, [ids], cells.columns)
+            table.index = cells.ids(ids, na)
+        tables.append(table.drop(columns=ids or [], errors="ignore") if names is None else table[names])
     moved_rows = moves(net, *tables)
     if not report:
         return moved_rows, None

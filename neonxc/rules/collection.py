@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from neonxc.common.registry import register
+from neonxc.common.registry import Values, register
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import are_labels, as_array, as_weights, label_array
 from neonxc.rules.code import SQL, counting, function, queries, sql
@@ -46,6 +46,8 @@ class Rules(RuleSet, Sequence[Rule]):
         Number of points with label -1 (noise). They were left out when the tree was fitted and are counted apart.
     without_rule : tuple of (label, name)
         Clusters of a tree that have no leaf and therefore no rule.
+    table_format : str or None
+        How the table of a tree was read from a file, if it was; see :class:`~neonxc.trees.ThresholdTree`.
 
     Examples
     --------
@@ -349,4 +351,8 @@ def counted(
     return Rules(tuple(rules), totals, divide=False, n_noise=int((~are_labels(labels)).sum()))
 
 
-register(Rules, lambda rules: {"rules": rules.to_dict()}, lambda cls, values: cls.from_dict(values["rules"]))
+def _unpack(cls: type[Rules], values: Values) -> Rules:
+    return replace(cls.from_dict(values["rules"]), table_format=values.get("table_format"))
+
+
+register(Rules, lambda rules: {"rules": rules.to_dict(), "table_format": rules.table_format}, _unpack)

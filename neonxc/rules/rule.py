@@ -278,6 +278,7 @@ class RuleSet:
     cost_ratio: float | None = None
     n_noise: int = 0
     without_rule: tuple[tuple[Any, str], ...] = ()
+    table_format: str | None = None
 
     @cached_property
     def clusters(self) -> dict[Any, list[Rule]]:

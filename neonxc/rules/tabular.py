@@ -60,6 +60,7 @@ def to_dict(rules: RuleSet) -> dict[str, Any]:
         return None if isinstance(value, float) and not isfinite(value) else plain(value)
 
     described = {"format": FORMAT, "version": VERSION, "columns": plainly(columns), **plainly(rules)}
+    del described["table_format"]  # of files, about which rules say nothing
     without = [{"label": label, "name": name} for label, name in described["without_rule"]]
     return described | {"without_rule": without}
 

@@ -83,6 +83,9 @@ class ThresholdTree:
     encoding : Encoding or None
         Encoding of a data frame with categories or missing values as the numeric columns that are tested; None if
         the columns of the table are tested.
+    table_format : str or None
+        How the table was read from a file, as :func:`neonxc.data.files.read_table` stored it with the frame; None
+        if it was not.
 
     Examples
     --------
@@ -115,6 +118,7 @@ class ThresholdTree:
     cost_ratio: float | None = None
     noise: Tensor | None = None
     boolean: Tensor | None = None
+    table_format: str | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"

@@ -61,6 +61,8 @@ class PreparedData:
         Weight of every point that is noise; 0 for other points.
     boolean : Tensor [d] of bool, or None
         Columns that hold truth values; None if no column does.
+    table_format : str or None
+        How X was read from a file, if it was.
     """
 
     problem: Problem
@@ -72,6 +74,7 @@ class PreparedData:
     n_noise: int = 0
     noise: Tensor | None = None
     boolean: Tensor | None = None
+    table_format: str | None = None
 
     @cached_property
     def reference_cost(self) -> float | None:
