@@ -90,8 +90,9 @@ def _hashed(x: Tensor, labels: Tensor) -> Tensor:
 def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray, kept: Tensor) -> Fidelity:
     """Measure fidelity and stability of the surrogate of sorted points; warn if it is another clustering.
 
-    Points that are not `kept` lie beyond the radius of their cluster, and become noise. The held-out fidelity is that of a surrogate of four fifths of the points, measured on the others; it is None
-    if a cluster has no points in the four fifths.
+    Points that are not `kept` lie beyond the radius of their cluster, and become noise. The held-out fidelity is
+    that of a surrogate of four fifths of the points, measured on the others; it is None if a cluster has no points
+    in the four fifths.
     """
     test = slice(int(HELD_OUT * len(x)))
     checked = [(supports, slice(None), "the points")]
