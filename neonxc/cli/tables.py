@@ -24,6 +24,7 @@ from neonxc.common.arguments import unused
 from neonxc.common.storage import load, save, staged_folder
 from neonxc.convert import neuralize
 from neonxc.data.files import read_table
+from neonxc.data.frames import read_texts
 from neonxc.data.inputs import are_labels
 from neonxc.data.preparation import Preparation
 from neonxc.evaluation.choice import Choice
@@ -176,11 +177,7 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
     ValueError
         If there are fewer different texts than clusters, or the file is not a text file.
     """
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} can't be read as text: {error}") from None
-    texts = [line.strip() for line in lines if line.strip()]
+    texts = read_texts(file)
     title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
     if encoder is not None:
         from neonxc.models import SentenceEncoder  # depends on this package
