@@ -61,7 +61,7 @@ def given_back(result: pd.DataFrame, library: str) -> Any:
 
 
 def is_path(value: Any) -> bool:
-    """Whether a value is a path: a path-like object, or a string with the name of a table or of an existing file."""
+    """Whether a value is a path-like object, or a string that ends as the name of a table or is that of a file."""
     if not isinstance(value, str):
         return isinstance(value, os.PathLike)
     return value.lower().removesuffix(".gz").endswith(SUFFIXES) or os.path.isfile(value)

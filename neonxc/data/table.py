@@ -146,7 +146,7 @@ class Table:
     def warn_of_suspects(self) -> None:
         """Warn of columns of a file, whose user has not selected columns, that may number or weight the rows."""
         for note in [] if self.path is None else on_suspects(self.data):
-            warn(f"{self.path}: {note}")
+            warn(f"X, the table in {self.path}: {note}")
 
     def holding(self, values: Any, **changes: Any) -> Table:
         """Return the same points with other values in :attr:`tensor`, and with other attributes."""

@@ -276,7 +276,7 @@ class Stream:
         return Stream(BatchSource(transformed), None, MAX_BINS, self.ranks)
 
     def means(self, labels: Tensor, k: int, weight: None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Means [k, d] of the points of every label over all processes; weights, and other processes, it has none."""
+        """Means [k, d] of the points of every label over all processes; the points have no weights."""
         return self.moments(labels, k)[0]
 
     def code(
