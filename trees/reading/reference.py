@@ -112,8 +112,8 @@ def classes_of(labels: Any, ranks: Ranks) -> tuple[Tensor, np.ndarray]:
 def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
     """Reference from a tree explainer's `reference`, an estimator or its name.
 
-    Estimators that are not fitted are fitted here, outside of a group; to a sample of points that are read batch by
-    batch. Costs are measured to the clusterer's own centers, in the space behind the first steps of a pipeline.
+    Estimators that are not fitted are fitted here, outside of a group; to a sample of the points if these are read
+    in batches. Costs are measured to the clusterer's own centers, in the space behind the steps before it.
 
     Raises
     ------
