@@ -313,8 +313,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         k = len(tree.classes)
         if isinstance(table, Stream):
             means, self.inertia_, variances, nearest = table.moments(own, k, tree)
-            if found.space is not table:
-                means, self.inertia_, *_ = found.space.moments(own, k)
+            space: Any = found.space
+            if space is not table:
+                means, self.inertia_, *_ = space.moments(own, k)
             self._space_means = filled(means, found.space_centers)
         else:
             variances, nearest = tested_values(table, tree, weight, ranks)

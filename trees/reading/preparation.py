@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -183,12 +183,14 @@ def prepare_stream(
     table: Any = Stream(source, values, model.max_bins or MAX_BINS, ranks)
     for note in source.notes:
         warn(f"X: {note}")
-    if values is not None:
-        found = from_labels(
-            table, values if table.selected is None else values[table.selected.numpy()], "l2", None, ranks
-        )
-    elif estimator:
-        found = model._own_reference(table, None, None, ranks)
+    own: Tensor | None = None  # found together with the codes, if there are centers
+    if values is not None or estimator:
+        if values is None:
+            found = model._own_reference(table, None, None, ranks)
+        else:
+            clustered = values if table.selected is None else values[table.selected.numpy()]
+            found = from_labels(table, clustered, "l2", None, ranks)
+        own = found.labels
     else:
         points, count = table.sample()
         if centers is None:
@@ -196,13 +198,13 @@ def prepare_stream(
             found = kmeans(DataMatrix(points), model.n_clusters, count, seed)
         else:
             found = from_centers(DataMatrix(points), centers, model.metric, source.names)
-        found = replace(found, labels=None, space=table)  # the labels of all points come with their codes
-    needs_distances = bool(model._streams())
-    columns, found.labels, found.distances = table.code(
-        found.centers, found.labels, model.metric, needs_distances and found.space is table
-    )
-    if needs_distances and found.space is not table:
-        _, _, found.distances = found.space.code(found.space_centers, found.labels, model.metric, True)
+        found.space = table
+    space: Any = found.space
+    measured = bool(model._streams())
+    columns, found.labels, far = table.code(found.centers, own, model.metric, measured and space is table)
+    if measured and space is not table:
+        _, _, far = space.code(found.space_centers, found.labels, model.metric, True)
+    found.distances = far
     model.n_features_in_ = table.d
     model.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
     if source.names is not None:
@@ -213,10 +215,10 @@ def prepare_stream(
         found.centers,
         found.labels,
         None,
-        found.space,
+        space,
         found.space_centers,
         model.metric,
-        found.distances,
+        far,
         ranks=ranks,
     )
     return PreparedData(problem, found, source, table.selected, source.names, lambda values: values)
