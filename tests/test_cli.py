@@ -12,12 +12,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import neonxc
-from neonxc.cli.options import Rules, Scale
+from neonxc.cli.options import Dialect, Rules, Scale
 from neonxc.cli.photos import extractor, fitted
 from neonxc.data.preparation import SCALES
 from neonxc.lrp import presets
 from neonxc.models import load_image
 from neonxc.report.clusters import kmeans
+from neonxc.rules.code import DIALECTS
 
 try:
     import timm
@@ -92,6 +93,7 @@ def no_drawing(monkeypatch):
 def test_choices_on_the_command_line_are_those_of_the_library():
     assert list(get_args(Rules)) == list(presets.PRESETS)
     assert list(get_args(Scale)) == list(SCALES)
+    assert list(get_args(Dialect)) == list(DIALECTS)
 
 
 def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_path, no_drawing):
@@ -447,6 +449,7 @@ LIGHT = [
     ["rules", "bad.csv"],
     ["table", "bad.csv", "-k", "2-x"],
     ["rules", "bad.csv", "--out", "bad.csv"],
+    ["rules", "bad.csv", "--out", "rules.xlsx"],
     ["apply", "none.safetensors", "bad.csv"],
     ["apply", "bad.csv", "none.csv"],
     ["heatmap", "none.png"],

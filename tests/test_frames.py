@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 import numpy as np
@@ -62,12 +63,35 @@ FRAMES = {
     "PyArrow RecordBatchReader": arrow(pa.Table.to_reader, lambda data: pa.chunked_array([data])),
     "DuckDB relation": arrow(duckdb.from_arrow, pl.Series),
 }
-CONTAINERS = FRAMES | {
-    "NumPy array": plain(np.asarray),
-    "list of rows": plain(np.ndarray.tolist),
-    "tensor": plain(torch.tensor),
-    "SciPy sparse": plain(sparse.csr_array),
+FOLDER = TemporaryDirectory()
+
+
+def file(write, name):
+    """Write tables to files, to whose paths they become; columns stay as they are."""
+
+    def path(data):
+        if not isinstance(data, pd.DataFrame):
+            return data
+        write(data, Path(FOLDER.name, name))
+        return Path(FOLDER.name, name)
+
+    return path
+
+
+FILES = {
+    "path of a CSV file": file(lambda data, path: data.to_csv(path, index=False), "table.csv.gz"),
+    "path of a Parquet file": file(pd.DataFrame.to_parquet, "table.parquet"),
 }
+CONTAINERS = (
+    FRAMES
+    | FILES
+    | {
+        "NumPy array": plain(np.asarray),
+        "list of rows": plain(np.ndarray.tolist),
+        "tensor": plain(torch.tensor),
+        "SciPy sparse": plain(sparse.csr_array),
+    }
+)
 
 
 def fitted(X, *steps):
@@ -282,6 +306,83 @@ def test_what_is_neither_number_nor_category_is_named(value):
     for refusing in (lambda: CART(3).fit(X, labels=Y), lambda: ev.choose_k(X, (2, 3))):
         with pytest.raises(ValueError, match=r"\['x', 'at'\]"):
             refusing()
+
+
+APPLIED = [entry for entry in ANY if not re.search(r"labels=|foi=|patterns", entry)]
+
+
+@pytest.mark.parametrize("container", FILES)
+@pytest.mark.parametrize("entry", APPLIED)
+@pytest.mark.parametrize("name", FITTED)
+def test_columns_of_files_are_selected_by_name(name, entry, container):
+    X = {"numbers": NUMBERS, "mixed": MIXED}[name]
+    asked, wider = entries(*FITTED[name], X)[0][entry], X.iloc[:, ::-1].assign(code=["7"] * 44 + ["x"])
+    expected = asked(X, Y)
+    for path in (FILES[container](wider), str(FILES[container](wider))):
+        found = asked(path, Y)
+        assert type(found) is type(expected)
+        if isinstance(found, str):
+            assert found == expected
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("missing", ["nowhere.csv", Path("nowhere"), Path("nowhere.txt")])
+@pytest.mark.parametrize("entry", [*ANY, *NUMERIC])
+def test_files_that_are_missing_are_named(entry, missing):
+    with pytest.raises(ValueError, match=r"^nowhere.* can't be read: No such file"):
+        (ANY | NUMERIC)[entry](missing, Y)
+
+
+@pytest.mark.parametrize("entry", [*ANY, *NUMERIC])
+def test_a_text_is_no_table(entry):
+    with pytest.raises(
+        ValueError, match=r"^(X|after|relevance) needs a table or a sequence of texts, got 'hello'.* path"
+    ):
+        (ANY | NUMERIC)[entry]("hello", Y)
+
+
+def test_columns_of_a_file_that_are_missing_or_no_numbers_are_named():
+    net = FITTED["numbers"][0]
+    with pytest.raises(ValueError, match=r"table.csv.gz has no column \['z'\]; its columns are \['x', 'y'\]"):
+        net.predict(FILES["path of a CSV file"](NUMBERS[["x", "y"]]))
+    with pytest.raises(ValueError, match=r"table.csv.gz, line 47, column 'z': 'q' is not a number"):
+        net.predict(FILES["path of a CSV file"](pd.concat([NUMBERS, NUMBERS[:1].assign(z="q")])))
+
+
+def test_imputers_of_files_read_the_columns_of_the_network():
+    net, wider = FITTED["numbers"][0], FILES["path of a CSV file"](NUMBERS.assign(code=["7"] * 44 + ["x"]))
+    for kind in (ev.KDEImputer, ev.MeanImputer):
+        found, expected = (ev.pixel_flipping(net, NUMBERS, NUMBERS, kind(X)).curve for X in (wider, NUMBERS))
+        assert np.array_equal(found, expected)
+
+
+def test_moves_between_files():
+    net, earlier = FITTED["numbers"][0], NUMBERS.iloc[::-1].assign(id=range(45))
+    expected = neonxc.moves(net, earlier, NUMBERS.assign(id=range(45)), ids="id")
+    before, after = earlier.assign(other="?"), NUMBERS.assign(id=range(45), another=1)
+    paths = [write(X) for write, X in zip(FILES.values(), (before, after), strict=True)]
+    assert str(neonxc.moves(net, *paths, ids="id")) == str(expected)
+
+
+def test_reports_of_files():
+    net, _, model = FITTED["mixed"]
+    path = FILES["path of a Parquet file"](MIXED.assign(other="?"))
+    expected = neonxc.explain(model, MIXED, fast=True).to_frame()
+    for report in (neonxc.explain(model, path, fast=True), neonxc.explain(net, path, before=path, fast=True)):
+        pd.testing.assert_frame_equal(report.to_frame()[["size", "rule"]], expected[["size", "rule"]])
+    assert (
+        "x" in neonxc.explain(FILES["path of a CSV file"](NUMBERS), labels=Y, fast=True).to_frame()["rule"].iloc[0]
+    )
+
+
+def test_columns_of_a_file_that_number_its_rows_are_named():
+    path = FILES["path of a CSV file"](NUMBERS.assign(customer_id=np.arange(45) * 7 + 100))
+    for model in (CART(3), KernelKMeans(3)):
+        with pytest.warns(
+            UserWarning, match=r"X, the table in .*table.csv.gz: customer_id looks like an identifier"
+        ):
+            model.fit(path, labels=Y)
 
 
 POINTS = np.repeat(NUMBERS.to_numpy(np.float32), 2, axis=0)

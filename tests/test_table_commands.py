@@ -153,6 +153,7 @@ FORMATS = {
     "sql": 'FROM "people"',
     "python": "def cluster(row):",
     "json": '"rules"',
+    "csv": "cluster,name,rule,samples,mistakes,",
 }
 
 
@@ -165,6 +166,37 @@ def test_rules_in_every_format(neonxc_command, people_csv, tmp_path, format):
     code, told, err = neonxc_command("rules", people_csv, "--labels", "income", "--out", f"new/rules.{suffix}")
     assert (code, told) == (0, f"new/rules.{suffix}\n"), err
     assert (tmp_path / "new" / f"rules.{suffix}").read_text(encoding="utf-8") == out
+
+
+def test_rules_in_a_dialect_of_sql(neonxc_command, people_csv, tmp_path):
+    asked = ["rules", people_csv, "--labels", "income", "--dialect", "tsql", "--table", "crm.people"]
+    code, out, err = neonxc_command(*asked, "--format", "sql")
+    assert code == 0, err
+    assert out.startswith("-- SQL for tsql\n")
+    assert "FROM [crm].[people];" in out
+    code, _, err = neonxc_command(*asked, "--out", "rules.SQL")
+    assert code == 0, err
+    assert (tmp_path / "rules.SQL").read_text(encoding="utf-8") == out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("--out r.xlsx", "the suffix of --out tells the format of the rules: .txt, .md, .*; got r.xlsx"),
+        ("--out r", "the suffix of --out tells the format of the rules: .*; got r$"),
+        ("--out r.safetensors --format sql", "in --format sql ends in .sql, got --out r.safetensors"),
+        ("--out r.xlsx --format html", "in --format html ends in .html or .htm, got --out r.xlsx"),
+        ("--out r.md --dialect duckdb", "--dialect and --table are for --format sql, and .* written as markdown"),
+        ("--table people", "--dialect and --table are for --format sql, and .* written as text"),
+        ("--format sql --dialect oracle", "'oracle' is not one of 'ansi', 'duckdb', "),
+        ("--format sql --table crm.", "table must be the name of a table, or the parts"),
+    ],
+)
+def test_bad_formats_of_rules(neonxc_command, people_csv, tmp_path, args, message):
+    before = set(tmp_path.iterdir())
+    code, _, err = neonxc_command("rules", people_csv, "--labels", "income", *args.split())
+    assert (code, set(tmp_path.iterdir())) == (2, before)
+    assert re.search(message, err)
 
 
 def test_rules_of_kmeans_and_of_labels(neonxc_command, people_csv):

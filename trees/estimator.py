@@ -16,7 +16,7 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
-from neonxc.data.frames import as_pandas, in_order_of, reads_tables
+from neonxc.data.frames import as_pandas, in_order_of, is_path, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array
 from neonxc.data.notation import table_format
 from neonxc.data.table import Table
@@ -173,7 +173,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             in `fit`.
         """
         check_is_fitted(self, "tree_")
-        source = batch_source(X)
+        source = batch_source(X, self.tree_.feature_names)
         if source is not None:
             return self.tree_.classes[self.tree_.label[source.leaf_of(self.tree_)].numpy()]
         data, _, give = self._read(X, reset=False)
@@ -187,8 +187,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : array, data frame, sparse matrix or Tensor [N, d]
-            Points.
+        X : array, data frame, sparse matrix or Tensor [N, d]; path; or callable
+            Points, as in `predict`.
         y : ignored
 
         Returns
@@ -200,10 +200,12 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             raise ValueError(
                 "the tree was saved without the pipeline behind which its cost is measured; fit it again"
             )
-        if batch_source(X) is not None:
-            raise ValueError("score needs X in memory; inertia_ is the cost of the training points")
+        source = batch_source(X, self.tree_.feature_names)
+        if source is not None:
+            return float(sum(self.score(source.as_given(values)) for values in source))
+        X = Table.read(X, columns=self.tree_.feature_names)
         data, _, _ = self._read(X, reset=False)
-        given = Table.read(X).for_sklearn if self.tree_.encoding is None else data
+        given = X.for_sklearn if self.tree_.encoding is None else data
         table = DataMatrix(data if self._steps is None else to_tensor(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
         return -table.cost(self._space_means.to(table.device), own)
@@ -233,6 +235,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             labels, sample_weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
             X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
             source = stream_source(self, X)
+            if source is None and is_path(X):
+                file = Table.read(X)
+                file.warn_of_suspects()
+                X = file.data
         source = agree_on_source(X, source, ranks)
         self._given, self._is_tensor = labels is not None or centers is not None, isinstance(X, Tensor)
         if source is not None:
@@ -310,6 +316,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         k = len(tree.classes)
         if isinstance(table, Stream):
             means, self.inertia_, variances, nearest = table.moments(own, k, tree)
+            space: Any = found.space
+            if space is not table:
+                means, self.inertia_, *_ = space.moments(own, k)
             self._space_means = filled(means, found.space_centers)
         else:
             variances, nearest = tested_values(table, tree, weight, ranks)

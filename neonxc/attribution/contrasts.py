@@ -110,7 +110,7 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     ----------
     net : NeuralizedClustering
         Network from :func:`neonxc.neuralize`.
-    X : array, frame or tensor [N, ...]
+    X : array, frame or tensor [N, ...], or path
         Inputs of the network, with points of both clusters. If the network contains a feature network, the columns
         are its features.
     a, b : label
@@ -147,6 +147,7 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     pair = net.positions(a, "a"), net.positions(b, "b")
     if pair[0] == pair[1]:
         raise ValueError(f"a and b are the same cluster, {a!r}")
+    X = net.inputs.given(X).data
     labels = as_array(net.predict(X))
     members = [_members(labels, net.classes_[position]) for position in pair]
     between = contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))

@@ -204,7 +204,7 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
     ----------
     net : NeuralizedClustering
         Network from :func:`neonxc.neuralize`; one cluster per row.
-    before, after : table, texts or tensor [N, ...], [M, ...]
+    before, after : table, texts or tensor [N, ...], [M, ...], or path
         Inputs of the network at two times.
     ids : str, or pair of sequences [N], [M], optional
         Identifiers by which rows are matched: a column of both tables, which is no input of the network, or the
@@ -237,8 +237,10 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
     """
     check_network(net, "moves", "; pass neonxc.neuralize(model)")
     if isinstance(ids, str):
-        before, after, ids = _without(before, ids, "before"), _without(after, ids, "after"), None
-    tables, keys = _identified(before, after, ids)
+        given = {"before": before, "after": after}
+        before, after = (_without(net.inputs.given(X, name, [ids]).data, ids, name) for name, X in given.items())
+        ids = None
+    tables, keys = _identified(net.inputs.given(before, "before"), net.inputs.given(after, "after"), ids)
     places = pd.Index(keys[0]).get_indexer(pd.Index(keys[1]))
     there = np.flatnonzero(places >= 0)
     if not len(there):
@@ -269,9 +271,9 @@ def _without(table: Any, column: str, name: str) -> Any:
     return table.set_index(column)
 
 
-def _identified(before: Any, after: Any, ids: Any) -> tuple[list[Table], list[np.ndarray]]:
+def _identified(before: Table, after: Table, ids: Any) -> tuple[list[Table], list[np.ndarray]]:
     """Both versions, and the identifiers of their rows."""
-    tables = [Table.read(before, name="before"), Table.read(after, name="after")]
+    tables = [before, after]
     sizes = [len(table) for table in tables]
     if ids is None:
         numbered = [pd.RangeIndex(size) for size in sizes]

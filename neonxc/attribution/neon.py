@@ -379,6 +379,7 @@ class NEON(Attribution):
             Invalid X or `n_prototypes`, or an explainer with a baseline.
         """
         self._check_alone()
+        X = self.net.inputs.given(X)
         if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
             raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
         if method not in ("lrp", "permute"):

@@ -62,9 +62,9 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
         raise ValueError(f"relevance needs shape {(len(table.tensor), len(names))}, got {values.shape}")
     answers = net.inputs.answers(table, Question(net.positions(target)))
     base = torch.cat([answer.logit for answer in answers]).cpu().numpy() - values.sum(axis=1)
-    return Explanation(values, base_values=base, data=_data(X, table.tensor), feature_names=names)
+    return Explanation(values, base_values=base, data=_data(table), feature_names=names)
 
 
-def _data(X: Any, stored: Any) -> np.ndarray:
+def _data(table: Table) -> np.ndarray:
     """The data of the explanation: the user's table, or the head's columns for other inputs."""
-    return as_array(X if Table.read(X).names else dense(stored))
+    return as_array(table.data if table.names else dense(table.tensor))

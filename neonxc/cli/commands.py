@@ -13,7 +13,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from neonxc.cli.options import (
+    FORMATS,
     Clusters,
+    Dialect,
     Fast,
     File,
     Format,
@@ -32,6 +34,7 @@ from neonxc.cli.options import (
     check_outputs,
     existing_path,
     existing_weights,
+    format_of_rules,
     output,
     photo_files,
     with_folder,
@@ -218,8 +221,14 @@ def rules(
     format: Annotated[
         Format | None, typer.Option(help="Default: text, or the format that the suffix of --out names.")
     ] = None,
+    dialect: Annotated[Dialect | None, typer.Option(help="Dialect of SQL; default: ansi.")] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Table in SQL, possibly qualified as SCHEMA.TABLE; default: the name of the file."),
+    ] = None,
     out: Annotated[
-        Path | None, output("File for the rules; a .safetensors file can be passed to neonxc apply.")
+        Path | None,
+        output(f"File for the rules, {', '.join(FORMATS)}; neonxc apply takes a .safetensors file."),
     ] = None,
     scale: Scaling = "standard",
     ignore: Ignore = None,
@@ -228,6 +237,9 @@ def rules(
 ) -> None:
     """Describe the clusters of a table, of k-means or of a column, by short rules."""
     check_outputs([file], out)
+    written = format_of_rules(format, out)
+    if written != "sql" and (dialect or table) is not None:
+        raise ValueError(f"--dialect and --table are for --format sql, and the rules are written as {written}")
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
@@ -237,8 +249,9 @@ def rules(
     result = tables.cluster_rules(prepared, clustering, leaves)
     if left := [str(label) for label, _ in result.without_rule]:
         _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
-    table = "data" if str(file) == "-" else file.name.partition(".")[0]
-    typer.echo(tables.write_rules(result, table, format, out))
+    name = "data" if str(file) == "-" else file.name.partition(".")[0]
+    source = [name] if table is None else table.split(".")
+    typer.echo(tables.write_rules(result, written, out, source, dialect or "ansi"))
 
 
 @app.command()

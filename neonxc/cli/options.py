@@ -15,7 +15,33 @@ from neonxc.common.arguments import as_range
 
 Mode = Literal["spatial", "image"]
 Scale = Literal["none", "standard", "minmax", "robust"]
-Format = Literal["text", "markdown", "html", "sql", "python", "json"]
+Format = Literal["text", "markdown", "html", "sql", "python", "json", "csv"]
+Dialect = Literal[
+    "ansi",
+    "duckdb",
+    "postgres",
+    "sqlite",
+    "trino",
+    "mysql",
+    "spark",
+    "databricks",
+    "snowflake",
+    "bigquery",
+    "tsql",
+]
+FORMATS = {
+    ".txt": "text",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".sql": "sql",
+    ".py": "python",
+    ".json": "json",
+    ".csv": "csv",
+    ".safetensors": "safetensors",
+}
+"""Formats of rules by the suffixes of files."""
 Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
 TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors")
 CHOICES = ("choose-k.csv", "choose-k.png")
@@ -80,6 +106,26 @@ def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | 
             raise ValueError(
                 f"{path} is an input of this command, which would overwrite it; choose another output"
             )
+
+
+def format_of_rules(format: str | None, out: Path | None) -> str:
+    """Return the format in which rules are written: the given one, or that of the file's suffix.
+
+    Raises
+    ------
+    ValueError
+        The suffix is that of no format, or of another one than the given.
+    """
+    suffix = "" if out is None else out.suffix.lower()
+    if out is None or (format is not None and not suffix):
+        return format or "text"
+    found = FORMATS.get(suffix)
+    if found is None and format is None:
+        raise ValueError(f"the suffix of --out tells the format of the rules: {', '.join(FORMATS)}; got {out}")
+    if format not in (None, found):
+        suffixes = " or ".join(end for end, name in FORMATS.items() if name == format)
+        raise ValueError(f"the name of a file in --format {format} ends in {suffixes}, got --out {out}")
+    return str(found)
 
 
 def existing_path(path: Path) -> Path:

@@ -26,6 +26,7 @@ from neonxc.common.storage import load, save, staged_folder
 from neonxc.convert import neuralize
 from neonxc.data.cells import read_cells
 from neonxc.data.files import as_table
+from neonxc.data.frames import read_texts
 from neonxc.data.inputs import are_labels
 from neonxc.data.preparation import Preparation
 from neonxc.evaluation.choice import Choice
@@ -43,7 +44,6 @@ TERMS = 5000
 HELD_OUT = 0.2
 ENOUGH = 50
 """Rows from which on some are held out, and texts from which on terms of a single text are left out."""
-SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".sql": "sql", ".py": "python", ".json": "json"}
 
 
 def table_attributions(
@@ -201,11 +201,7 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
     ValueError
         If there are fewer different texts than clusters, or the file is not a text file.
     """
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} can't be read as text: {error}") from None
-    texts = [line.strip() for line in lines if line.strip()]
+    texts = read_texts(file)
     title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
     if encoder is not None:
         from neonxc.models import SentenceEncoder  # depends on this package
@@ -253,19 +249,23 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     return rules.measure(table.iloc[held_out], labels[held_out]) if len(held_out) else rules
 
 
-def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) -> str:
-    """Write rules in a format, by default that of the file's suffix, and return what to print.
+def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str], dialect: str) -> str:
+    """Write rules in a format, and return what to print: the name of the file, or the rules if there is none.
 
-    Without a file, that is the rules; in SQL the table is called `table`.
+    In SQL they are about a table, whose name has one part or several.
     """
-    if out is not None and out.suffix == ".safetensors" and format is None:
+    if format == "safetensors" and out is not None:
         save(rules, with_folder(out))
         return str(out)
-    format = format or ("text" if out is None else SUFFIXES.get(out.suffix, "text"))
-    if format == "json":
-        text = json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
-    else:
-        text = str(getattr(rules, f"to_{format}")(*[table] * (format == "sql")))
+    match format:
+        case "sql":
+            text = str(rules.to_sql(table, dialect))
+        case "json":
+            text = json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
+        case "csv":
+            text = rules.to_frame().to_csv(index=False, lineterminator="\n").removesuffix("\n")
+        case _:
+            text = getattr(rules, f"to_{format}")()
     if out is None:
         return text
     with_folder(out).write_text(text + "\n", encoding="utf-8")

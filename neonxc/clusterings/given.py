@@ -14,10 +14,12 @@ from torch import nn
 
 from neonxc.clusterings.readers import GivenLabels, by_radius, reads_exactly
 from neonxc.common.warnings import warn
+from neonxc.data.frames import is_texts_file, read_texts
 from neonxc.data.inputs import check_names
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
 from neonxc.head.detection import Preprocessing
+from neonxc.inputs import Inputs, make_inputs
 from neonxc.inputs.terms import Terms, behind_terms
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import encoding_and_map, first_step, fold
@@ -65,7 +67,7 @@ class Given:
 def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given:
     """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
     _check_arguments(model, X, features, labels)
-    X = None if X is None else Table.read(X)
+    X = None if X is None else points_of(model, X, features)
     if labels is not None:
         model = GivenLabels(labels).fit(X)
         if features is None and X is not None and X.is_mixed:
@@ -82,14 +84,13 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
     if steps:
         sized = (step for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_"))
         width = next((step.n_features_in_ for step in sized), 0)
-        if isinstance(first_step(steps), CountVectorizer | HashingVectorizer):
+        if _begins_with_texts(steps):
             given.encoding, given.steps = behind_terms(steps)
     if given.encoding is not None:
         given.names, width = given.encoding.names, given.encoding.width
         given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
     elif features is None:
-        fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-        names, fitted = None if X is None else X.names, None if fitted is None else [*map(str, fitted)]
+        names, fitted = None if X is None else X.names, fitted_names(model)
         if names != fitted:
             check_names(names, fitted)
         given.names = fitted or names
@@ -98,6 +99,26 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
     if features is not None and given.encoding is not None:
         raise ValueError(BEHIND)
     return given
+
+
+def fitted_names(model: Any) -> list[str] | None:
+    """Return the names of the columns that a model was fitted on, if they had names."""
+    names = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
+    return None if names is None else [*map(str, names)]
+
+
+def points_of(model: Any, X: Any, features: nn.Module | None = None, name: str = "X") -> Table:
+    """Read the points of a clustering: of a file, the columns that it was fitted on, or one text per line."""
+    inputs = getattr(model, "inputs", None) if features is None else make_inputs(features)
+    if isinstance(inputs, Inputs):
+        return inputs.given(X, name)
+    if is_texts_file(X) and isinstance(model, Pipeline) and _begins_with_texts(model.steps):
+        X = read_texts(X)
+    return Table.read(X, name=name, columns=fitted_names(model))
+
+
+def _begins_with_texts(steps: list[tuple[str, Any]]) -> bool:
+    return isinstance(first_step(steps), CountVectorizer | HashingVectorizer)
 
 
 def _fold(given: Given, width: int) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.arguments import similar
+from neonxc.data.frames import is_path
 from neonxc.data.inputs import as_array, spreads
 from neonxc.data.preparation import listed
 from neonxc.inputs.space import Space
@@ -139,7 +140,7 @@ def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
     """
     if spread is None:
         return net.head.detection.units() if net.spread_ is None else torch.as_tensor(net.spread_)
-    if np.ndim(spread) == 2:
+    if np.ndim(spread) == 2 or is_path(spread):
         return spreads(net.batch(spread).tensor)
     try:
         units = as_array(spread).astype(np.float64)

@@ -18,8 +18,7 @@ from neonxc.data.notation import MARKS, MISSING, Column, Notation
 TYPED = "iufbmM"
 """Kinds of the columns of a Parquet file that hold no text."""
 TOTALS = frozenset(
-    "total totals sum sums subtotal summe summen gesamt gesamtsumme gesamtergebnis insgesamt totale somma suma "
-    "totaal average mean mittelwert durchschnitt promedio media moyenne".split()
+    ["total", "totals", "sum", "sums", "subtotal", "summe", "summen", "gesamt", "gesamtsumme", "gesamtergebnis", "insgesamt", "totale", "somma", "suma", "totaal", "average", "mean", "mittelwert", "durchschnitt", "promedio", "media", "moyenne"]
     + ["grand total", "total general", "total général"]
 )
 """Words at the start of a row that sums up those above it, in lower case."""

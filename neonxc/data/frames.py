@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -18,6 +20,8 @@ from neonxc.data.kinds import computable
 Function = TypeVar("Function", bound=Callable[..., Any])
 BACK = ("polars", "pyarrow", "modin")
 """Libraries whose users get data frames back as tables of theirs."""
+SUFFIXES = (".csv", ".tsv", ".parquet")
+"""Ends of names, possibly before ``.gz``, that tell the path of a table from other strings."""
 
 
 def reads_tables(function: Function) -> Function:
@@ -56,6 +60,33 @@ def given_back(result: pd.DataFrame, library: str) -> Any:
         case "modin":
             return import_module("modin.pandas").DataFrame(result)
     return result
+
+
+def is_path(value: Any) -> bool:
+    """Whether a value is a path-like object, or a string that ends as the name of a table or is that of a file."""
+    if not isinstance(value, str):
+        return isinstance(value, os.PathLike)
+    return value.lower().removesuffix(".gz").endswith(SUFFIXES) or os.path.isfile(value)
+
+
+def is_texts_file(value: Any) -> bool:
+    """Whether a value is the path of a ``.txt`` file, which has a text in every line."""
+    return is_path(value) and os.fspath(value).lower().endswith(".txt")
+
+
+def read_texts(path: str | os.PathLike[str]) -> list[str]:
+    """Read a file with one text per line; blank lines are left out.
+
+    Raises
+    ------
+    ValueError
+        The file is missing, or is no text in UTF-8.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} can't be read as text: {getattr(error, 'strerror', None) or error}") from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _agreed(group: Any) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from neonxc.common.arguments import check_columns
 from neonxc.common.numbers import percent
-from neonxc.data.frames import reads_tables
+from neonxc.data.frames import is_path, reads_tables
 from neonxc.data.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def prepare(
 
     Parameters
     ----------
-    frame : DataFrame [n, d]
+    frame : DataFrame [n, d], or path
         Table, such as the result of :func:`~neonxc.data.files.read_table`.
     ignore : sequence of str
         Columns to leave out.
@@ -119,6 +119,10 @@ def prepare(
     """
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {list(SCALES)}, got {scale!r}")
+    if is_path(frame):
+        from neonxc.data.files import read_table  # only data in files need it
+
+        frame = read_table(frame)
     frame = frame.rename(columns=str)
     for what, given in (("ignore", ignore), ("keep", keep)):
         check_columns(f"{what}: the table", given, frame.columns)

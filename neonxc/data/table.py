@@ -16,10 +16,11 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from neonxc.common.memory import blocks
-from neonxc.data.frames import as_pandas, given_back, library_of
+from neonxc.common.warnings import warn
+from neonxc.data.frames import as_pandas, given_back, is_path, library_of
 from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
 from neonxc.data.kinds import computable_array, kind_of
-from neonxc.data.preparation import listed
+from neonxc.data.preparation import listed, on_suspects
 from neonxc.data.sparse import SparseRows, canonical, check_room
 
 KEPT = {"float32": torch.float32, "float64": torch.float64, "float128": torch.float64}
@@ -48,36 +49,56 @@ class Table:
         The inputs of the network that :attr:`tensor` is for, if they have read it.
     library : str
         The library whose tables results are.
+    path : path-like or None
+        The file that the points are from.
     """
 
     def __init__(self, data: Any, name: str = "X") -> None:
         self.data, self.name = data, name
         self.reader: Any = None
         self.library = "pandas"
+        self.path: Any = None
         self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
         self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
         self.names = None if self.columns is None else [*map(str, self.columns)]
         self.collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
 
     @classmethod
-    def read(cls, X: Any, like: Sequence[str] | int | None = None, name: str = "X") -> Self:
+    def read(
+        cls,
+        X: Any,
+        like: Sequence[str] | int | None = None,
+        name: str = "X",
+        columns: Sequence[Any] | None = None,
+    ) -> Self:
         """Read points of any type, and check their columns.
 
         Parameters
         ----------
-        X : data frame, array, tensor, sparse matrix, sequence, or Table
+        X : data frame, array, tensor, sparse matrix, sequence, path of a CSV or Parquet file, or Table
         like : sequence of str or int, optional
             The columns that a model was fitted on: their names, or their number.
         name : str
             Name of the argument in errors.
+        columns : sequence of str, optional
+            The columns that are selected from a file.
 
         Raises
         ------
         ValueError
-            Columns that are missing, unexpected or in another order; another number of them; no table.
+            Columns that are missing, unexpected or in another order; another number of them; no table; a file
+            that is missing or can't be read.
         """
         name = X.name if isinstance(X, cls) else name
+        if columns is None and like is not None and not isinstance(like, int):
+            columns = like
+        X = cls._of_file(X, name, columns) if is_path(X) else X
         if not isinstance(X, cls):
+            if isinstance(X, str):
+                raise ValueError(
+                    f"{name} needs a table or a sequence of texts, got {X!r:.60}: this is neither the path of an "
+                    "existing file, nor a sequence of texts, as [text] is"
+                )
             library, has_index = library_of(X) or "pandas", hasattr(X, "iloc") or hasattr(X, "obs_names")
             X = as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
@@ -98,9 +119,20 @@ class Table:
         return X
 
     @classmethod
+    def _of_file(cls, path: Any, name: str, columns: Sequence[Any] | None) -> Self:
+        """Read a file, or the columns of it that are needed."""
+        from neonxc.data.files import read_table  # only data in files need it
+
+        needed = None if columns is None else [*map(str, columns)]
+        frame = read_table(path, needed=needed)
+        table = cls(frame if needed is None else frame[needed], name)
+        table.path = path
+        return table
+
+    @classmethod
     def of_estimator(cls, model: Any, X: Any, reset: bool, **checks: Any) -> Self:
         """Read points that an estimator is fitted to (`reset`) or applied to; `checks` are those of arrays."""
-        table = cls.read(X)
+        table = cls.read(X, columns=None if reset else getattr(model, "feature_names_in_", None))
         if table.names is None and not table.is_tensor:
             try:
                 return cls(validate_data(model, X=table.data, reset=reset, **checks))
@@ -110,7 +142,14 @@ class Table:
                 raise ValueError(f"X can't be read as an array of numbers: {error}") from None
         table.check_filled()
         validate_data(model, X=table.data, reset=reset, skip_check_array=True)
+        if reset:
+            table.warn_of_suspects()
         return table
+
+    def warn_of_suspects(self) -> None:
+        """Warn of columns of a file, whose user has not selected columns, that may number or weight the rows."""
+        for note in [] if self.path is None else on_suspects(self.data):
+            warn(f"X, the table in {self.path}: {note}")
 
     def holding(self, values: Any, **changes: Any) -> Table:
         """Return the same points with other values in :attr:`tensor`, and with other attributes."""

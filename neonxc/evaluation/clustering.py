@@ -205,7 +205,7 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     tree : ThresholdTree or fitted tree explainer
         A tree with at least two leaves on the columns of X, or on the features of the network if it has a feature
         network.
-    X : array, frame or tensor [N, ...]
+    X : array, frame or tensor [N, ...], or path
         Inputs of `net`.
 
     Returns
@@ -236,6 +236,7 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     from neonxc.convert import neuralize
 
     check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")
+    X = net.inputs.given(X).data
     columns, units = net.inputs.columns(X), net.inputs.units
     tree_net = neuralize(tree, columns)
     if len(tree_net.inputs.units) != len(units):

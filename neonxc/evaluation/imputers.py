@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
+from neonxc.data.frames import is_path
 from neonxc.data.table import Table, is_texts
 from neonxc.inputs import Inputs
 
@@ -50,7 +51,7 @@ class DataImputer(Imputer):
 
     Parameters
     ----------
-    X : array, frame, tensor or sequence of str
+    X : array, frame, tensor, sequence of str, or path
         As the inputs of the network; tensors are what it computes on.
     name : str
         Name of the argument in errors.
@@ -59,16 +60,18 @@ class DataImputer(Imputer):
     """
 
     def __init__(self, X: Any, name: str = "X", **options: Any) -> None:
-        self._table, self._options = Table.read(X, name=name), options
+        self._table = X if is_path(X) else Table.read(X, name=name)
+        self._options = options
         self._last: tuple[Inputs, Imputer] | None = None
-        self._is_numeric = not (is_texts(self._table) or self._table.is_mixed)
-        if self._is_numeric:  # else the network knows how to read them
+        # the network knows how to read others, and which columns of a file it needs
+        self._is_numeric = not (is_path(X) or is_texts(self._table) or self._table.is_mixed)
+        if self._is_numeric:
             _ = self._table.numbers
 
-    @property
+    @cached_property
     def data(self) -> Tensor:
         """The data [n, ...]."""
-        return self._table.tensor
+        return Table.read(self._table).tensor
 
     def read_by(self, inputs: Inputs) -> Imputer:
         """Return the imputer of the data as a network reads them."""
@@ -178,7 +181,7 @@ class WordImputer(DataImputer):
 
     def __init__(self, ids: Any) -> None:
         super().__init__(ids, "ids")
-        if not is_texts(self._table) and not len(self.words):
+        if self._is_numeric and not len(self.words):
             raise ValueError("ids has no known word to draw")
 
     @cached_property
@@ -241,7 +244,7 @@ class KDEImputer(DataImputer):
         if bandwidth is not None and not 0 < bandwidth < math.inf:
             raise ValueError(f"bandwidth needs a number > 0 or None, got {bandwidth!r}")
         super().__init__(X, bandwidth=bandwidth)
-        if len(self._table) < 2:
+        if self._is_numeric and len(self._table) < 2:
             raise ValueError("KDEImputer needs at least 2 points")
 
     @cached_property

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from neonxc.clusterings.given import points_of
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
@@ -101,7 +102,7 @@ def compare_clusterings(
     ----------
     a, b : estimator, Pipeline, NeuralizedClustering, tree or array-like [N]
         Two fitted models, or labels of the rows; -1 is noise. Models without `predict` need to be fitted to X.
-    X : array, sparse matrix, frame, tensor or sequence of str
+    X : array, sparse matrix, frame, tensor, sequence of str, or path
         The N rows, as the models take them.
     refits : int
         Number of refits of a; 0 for none.
@@ -148,7 +149,7 @@ def compare_clusterings(
     ['split', 'kept', 'kept']
     """
     check_whole("refits", refits, least=0)
-    rows = Table.read(X)
+    rows = points_of(a if hasattr(a, "fit") or hasattr(a, "predict") else b, X)
     labels_a, labels_b = _labels(a, rows, "a"), _labels(b, rows, "b")
     table = pd.crosstab(labels_a, labels_b).rename_axis(index="a", columns="b")
     clusters, indices, seeds = _clusters(table), _indices(labels_a, labels_b), _seeds(a)

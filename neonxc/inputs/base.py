@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.memory import blocks, network_bytes
+from neonxc.data.frames import is_texts_file, read_texts
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
 from neonxc.head.answer import OWN, Answer, Question, answers, joined, rows, take_most_of
@@ -98,6 +99,11 @@ class Inputs(nn.Module, ABC):
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     @property
+    def needed(self) -> list[str] | None:
+        """Names of the columns that are read from a file; None for all of them."""
+        return self.names
+
+    @property
     def units(self) -> list[str]:
         """Names of what gets relevance in summaries and trees: the head's columns, a table's columns, or words."""
         return self.names or [f"x{i}" for i in range(self.head.n_features)]
@@ -114,12 +120,29 @@ class Inputs(nn.Module, ABC):
 
     # --- the way in, and out ---
 
+    def given(self, X: Any, name: str = "X", also: Sequence[str] = ()) -> Table:
+        """Return what a user passes as a table that is not read yet: of a file, its columns or its lines of text.
+
+        Parameters
+        ----------
+        X : as for :meth:`read`
+        name : str
+            Name of the argument in errors.
+        also : sequence of str
+            Further columns that are needed of a file.
+        """
+        if self.in_texts and is_texts_file(X):
+            X = read_texts(X)
+        return Table.read(X, name=name, columns=self.needed and [*self.needed, *also])
+
     def read(self, X: Any) -> Table:
         """Check what a user passes, and convert it to what the network computes on.
 
         Parameters
         ----------
-        X : array, sparse matrix, data frame, tensor, sequence of str, or Table
+        X : array, sparse matrix, data frame, tensor, sequence of str, path, or Table
+            The path of a CSV or Parquet file, which may have further columns, and columns in any order; or, for
+            networks of texts, of a ``.txt`` file with one text per line.
 
         Returns
         -------
@@ -132,7 +155,7 @@ class Inputs(nn.Module, ABC):
         ValueError
             Columns that differ from those of the network, values that are not finite, or no points.
         """
-        table = Table.read(X)
+        table = self.given(X)
         if table.reader is not self or table.tensor.device != self.device:  # one that was read stays as it is
             table = self._read(table)
             table.reader = self

@@ -32,6 +32,11 @@ class Encoded(Columns):
         self.encoding = encoding
 
     @property
+    def needed(self) -> list[str] | None:
+        """Names of the table's columns, if it had names."""
+        return self.units if self.names else None
+
+    @property
     def units(self) -> list[str]:
         """The table's columns."""
         return list(self.encoding.columns)

@@ -51,9 +51,10 @@ class Words(Inputs):
 
     def parts(self, X: Any) -> Iterator[Any]:
         """Yield word numbers for parts of the texts, each padded to the longest text of its part."""
-        if is_texts(X):
-            return (ids.double() for ids in self.module.encoded(Table.read(X).data))
-        return super().parts(X)
+        table = self.given(X)
+        if is_texts(table):
+            return (ids.double() for ids in self.module.encoded(table.data))
+        return super().parts(table)
 
     def explain(self, x: Tensor, questions: Sequence[Question], how: How) -> Iterator[Tensor]:
         """Yield the relevance of the words [N, T]."""

@@ -14,9 +14,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+from neonxc.clusterings.given import points_of
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.convert import neuralize
-from neonxc.data.frames import as_pandas, in_order_of
+from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import NOISE, as_array, as_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
@@ -187,7 +188,8 @@ def read(
     """Convert the arguments of :func:`neonxc.explain` to a clustering."""
     if labels is not None and X is None:
         model, X = None, model
-    elif labels is None and _are_labels(model, X):
+    X = points_of(model, X, features).data if is_path(X) else X
+    if labels is None and _are_labels(model, X):
         model, labels = None, model
     if X is None:
         raise TypeError("explain needs the inputs: neonxc.explain(model, X), or neonxc.explain(X, labels=...)")
@@ -281,7 +283,7 @@ def with_names(X: Any, names: Sequence[str] | None) -> Any:
     if names is None:
         return X
     names = [str(name) for name in names]
-    table = Table(X)
+    table = Table.read(X)
     if table.shape[1:] != (len(names),):
         raise ValueError(f"names needs one name per column of X, got {len(names)} for shape {list(table.shape)}")
     if table.is_sparse:  # a sparse matrix has no column names; the network stores them

@@ -66,7 +66,7 @@ def explain(
         be the first argument: ``neonxc.explain(X, labels=y)``. A table [n, d] alone, or the path of a CSV or
         Parquet file, is prepared (:func:`neonxc.data.preparation.prepare`) and clustered by k-means, as the
         command ``neonxc explain`` does.
-    X : data frame, array, sparse matrix, tensor, sequence of str, or str
+    X : data frame, array, sparse matrix, tensor, sequence of str, path, or str
         Clustered data: a table [n, d], texts, or, if `features` is a backbone, images. With an AnnData as first
         argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``.
     features : nn.Module, optional
@@ -147,13 +147,8 @@ def explain(
             title, X = title or f"{model_or_labels.shape[0]} cells by {X}", None
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
-            from neonxc.data.files import read_table  # only data in files need it
-
-            file = isinstance(model_or_labels, str | PathLike)
-            table = with_names(read_table(model_or_labels) if file else model_or_labels, names)
-            prepared, clusters_of_table = of_data(
-                table, clusters, Path(model_or_labels).name if file else "the table"
-            )
+            name = Path(model_or_labels).name if isinstance(model_or_labels, str | PathLike) else "the table"
+            prepared, clusters_of_table = of_data(with_names(model_or_labels, names), clusters, name)
             model_or_labels, X, names = clusters_of_table.model, prepared.frame, None
             title, notes = title or clusters_of_table.what, [*prepared.notes, *clusters_of_table.notes, *notes]
         elif clusters is not None:

@@ -90,6 +90,8 @@ class Points:
     X : array-like, data frame, sparse matrix or tensor [N, features]
     n_features : int or None
         Required number of columns of arrays, matrices and tensors; None: not checked.
+    columns : iterable of Column
+        Columns that the conditions use.
 
     Raises
     ------
@@ -97,8 +99,9 @@ class Points:
         If X is not two-dimensional or has another number of columns.
     """
 
-    def __init__(self, X: Any, n_features: int | None) -> None:
-        table = Table.read(X)
+    def __init__(self, X: Any, n_features: int | None, columns: Iterable[Column] = ()) -> None:
+        names = [column.key for column in columns]
+        table = Table.read(X, columns=names if names and all(isinstance(name, str) for name in names) else None)
         self.table = Table.read(table, n_features if table.names is None else None)
         self._columns: dict[tuple[Any, bool], Any] = {}
 
@@ -260,7 +263,7 @@ class Rule:
             If X has another number of columns, lacks a column that the rule uses, or has other values than numbers
             in a numeric column.
         """
-        return Points(X, self.n_features).matches(self.conditions)
+        return Points(X, self.n_features, (test.column for test in self.conditions)).matches(self.conditions)
 
 
 def _has_or(condition: Condition) -> bool:

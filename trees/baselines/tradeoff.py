@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
-from neonxc.data.frames import in_order_of, reads_tables
+from neonxc.data.frames import in_order_of, is_path, reads_tables
 from neonxc.data.inputs import are_labels, label_array
 from neonxc.data.table import Table
 from neonxc.rules.rendering import PRICE
@@ -182,6 +182,7 @@ def trade_off(
 
     if sum(given is not None for given in (labels, centers, reference)) != 1:
         raise ValueError("trade_off needs one of labels, centers and reference: the clustering that is explained")
+    X = Table.read(X).data if is_path(X) else X
     labels, weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
     own = label_array(labels) if labels is not None else centers
     if reference is not None:

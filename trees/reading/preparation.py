@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.common.processes import Ranks
 from neonxc.common.registry import plain_parameters
+from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_type, readable, without_rows
 from neonxc.data.inputs import are_labels, as_weights, class_order, label_array
 from neonxc.data.table import Table
@@ -24,7 +25,6 @@ from neonxc.trees.problem import Problem
 from neonxc.trees.reading.mixed import centers_in_columns, read_mixed
 from neonxc.trees.reading.reference import (
     Reference,
-    classes_of,
     common_seed,
     filled,
     from_centers,
@@ -167,45 +167,68 @@ def prepare_stream(
 ) -> PreparedData:
     """Prepare a table that is read batch by batch: for its bins, for the means of the labels, and for its codes.
 
-    With neither labels nor centers, k-means is fitted to a sample.
+    With neither labels nor centers, k-means or a clusterer that is not fitted is fitted to a sample.
     """
     with ranks.agreed():
         if sample_weight is not None:
             raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
-        if not model._given and model.reference != "kmeans":
+        estimator = not model._given and not isinstance(model.reference, str)
+        if not model._given and not estimator and model.reference != "kmeans":
             raise ValueError(
-                'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such '
-                "as the cluster_centers_ of a clustering of a sample"
+                'reference needs "kmeans" or a clusterer for an X that is read batch by batch, got '
+                f"{model.reference!r}; or pass labels or centers, such as those of a clustering of a sample"
             )
     if not ranks.alone:
         check_fit(ranks, model, centers=centers, labels=labels)
-    values, own = None if labels is None else label_array(labels), None
-    if values is not None and model.metric != "l2":
+    values = None if labels is None else label_array(labels)
+    if (values is not None or estimator) and model.metric != "l2":
         raise ValueError(f'labels of a stream need metric="l2", got {model.metric!r}; pass centers')
     table: Any = Stream(source, values, model.max_bins or MAX_BINS, ranks)
-    if values is not None:
-        own, classes = classes_of(values if table.selected is None else values[table.selected.numpy()], ranks)
-        centers = table.moments(own, len(classes))[0]
-    else:
-        _, count, rows = table.sketch.sample()
-        sample = DataMatrix(rows.to(table.dtype) if table.dtype.is_floating_point else rows)
-        if centers is None:
-            centers = kmeans(sample, model.n_clusters, count, common_seed(model.random_state, ranks)).centers
+    for note in source.notes:
+        warn(f"X: {note}")
+    own: Tensor | None = None  # found together with the codes, if there are centers
+    if values is not None or estimator:
+        if values is None:
+            found = model._own_reference(table, None, None, ranks)
         else:
-            centers = from_centers(sample, centers, model.metric, source.names).centers
-        classes = np.arange(len(centers))
-    columns, own, far = table.code(centers, own, model.metric, bool(model._streams()))
-    found = Reference(own, centers, classes, table, centers, distances=far)
+            clustered = values if table.selected is None else values[table.selected.numpy()]
+            found = from_labels(table, clustered, "l2", None, ranks)
+        own = found.labels
+    else:
+        points, count = table.sample()
+        if centers is None:
+            seed = common_seed(model.random_state, ranks)
+            found = kmeans(DataMatrix(points), model.n_clusters, count, seed)
+        else:
+            found = from_centers(DataMatrix(points), centers, model.metric, source.names)
+        found.space = table
+    space: Any = found.space
+    measured = bool(model._streams())
+    columns, found.labels, far = table.code(found.centers, own, model.metric, measured and space is table)
+    if measured and space is not table:
+        _, _, far = space.code(found.space_centers, found.labels, model.metric, True)
+    found.distances = far
     model.n_features_in_ = table.d
     model.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
     if source.names is not None:
         model.feature_names_in_ = np.array(source.names, dtype=object)
-    problem = Problem(table, columns, centers, own, None, table, centers, model.metric, far, ranks=ranks)
+    problem = Problem(
+        table,
+        columns,
+        found.centers,
+        found.labels,
+        None,
+        space,
+        found.space_centers,
+        model.metric,
+        far,
+        ranks=ranks,
+    )
     return PreparedData(problem, found, source, table.selected, source.names, lambda values: values)
 
 
 def stream_source(model: TreeExplainer, X: Any) -> BatchSource | None:
-    """The source of batches, if X has to be read batch by batch; otherwise None."""
+    """The source of batches, if X is to be read batch by batch; otherwise None."""
     source = batch_source(X)
     if source is None or model._streams() is not None:
         return source

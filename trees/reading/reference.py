@@ -23,6 +23,7 @@ from neonxc.data.inputs import check_names, label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.exact_sums import counts_by_label, exact_total
 from neonxc.trees.coding.matrix import DataMatrix, native
+from neonxc.trees.reading.streams import Stream
 
 if TYPE_CHECKING:
     from neonxc.trees.problem import Problem
@@ -108,11 +109,11 @@ def classes_of(labels: Any, ranks: Ranks) -> tuple[Tensor, np.ndarray]:
     return torch.from_numpy(np.searchsorted(classes, values.astype(classes.dtype))), classes
 
 
-def from_estimator(model: Any, table: DataMatrix, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
+def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
     """Reference from a tree explainer's `reference`, an estimator or its name.
 
-    Estimators that are not fitted are fitted here, outside of a group. Costs are measured to the clusterer's own
-    centers, in the space behind the first steps of a pipeline.
+    Estimators that are not fitted are fitted here, outside of a group; to a sample of the points if these are read
+    in batches. Costs are measured to the clusterer's own centers, in the space behind the steps before it.
 
     Raises
     ------
@@ -145,15 +146,22 @@ def from_estimator(model: Any, table: DataMatrix, X: Any, weight: Tensor | None,
             raise ValueError(
                 f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
             )
-        X, rows = readable(X, ranks)
-        X = Table.read(X).for_sklearn
-        clusterer, labels = fitted_labels(_flat(reference), X, weight, ranks)
-    found = from_labels(table, labels[rows], metric, weight, ranks)
+        if streamed := isinstance(table, Stream):
+            clusterer, labels = _labels_of_stream(_flat(reference), table)
+        else:
+            X, rows = readable(X, ranks)
+            X = Table.read(X).for_sklearn
+            clusterer, labels = fitted_labels(_flat(reference), X, weight, ranks)
+            labels = labels[rows]
+    found = from_labels(table, labels, metric, weight, ranks)
     final = clusterer[-1] if isinstance(clusterer, Pipeline) else clusterer
     if final is not clusterer and len(clusterer.steps) > 1:
         found.steps = clusterer[:-1]
-        with ranks.agreed():
-            found.space = DataMatrix(to_tensor(found.steps.transform(X)[rows]).to(table.device))
+        if streamed:
+            found.space = table.behind(found.steps)
+        else:
+            with ranks.agreed():
+                found.space = DataMatrix(to_tensor(found.steps.transform(X)[rows]).to(table.device))
         found.space_centers = cluster_centers(found.space, found.labels, len(found.classes), metric, weight, ranks)
     found.gamma = getattr(final, "gamma_", None)
     own = getattr(final, "cluster_centers_", None)
@@ -277,6 +285,23 @@ def inertia(found: Reference, own: Tensor, means: Tensor, problem: Problem) -> f
 def filled(means: Tensor, centers: Tensor) -> Tensor:
     """Replace the means of clusters without points by their reference centers."""
     return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
+
+
+def _labels_of_stream(reference: Any, table: Stream) -> tuple[Any, Any]:
+    """Fit a clusterer to a sample of the points unless it is fitted; return it and its labels of all points."""
+    final = reference[-1] if isinstance(reference, Pipeline) else reference
+    if not hasattr(final, "predict"):
+        labels = getattr(final, "labels_", None)
+        if not table.ranks.alone or labels is None or len(labels) != table.n:
+            raise ValueError(
+                f"reference is a {type(final).__name__}, which can't predict, as an X that is read batch by batch "
+                "needs; pass labels or centers, such as the means of the clusters of a sample"
+            )
+        return reference, labels
+    points, counts = table.sample()
+    weight = counts if bool((counts > 1).any()) else None
+    clusterer, _ = fitted_labels(reference, table.source.as_given(points), weight, table.ranks)
+    return clusterer, table.predict(clusterer)
 
 
 def _flat(model: Any) -> Any:

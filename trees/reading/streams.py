@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import torch
+from pyarrow import parquet
 from torch import Tensor
 
+from neonxc.common.arguments import check_columns
 from neonxc.common.memory import CPU, at_once
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import common_type
 from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import are_labels, check_names
+from neonxc.data.preparation import on_suspects
 from neonxc.data.table import Table
 from neonxc.trees.coding.bins import Sketch
 from neonxc.trees.coding.codes import CodedColumns, code_type, stored_columns
@@ -52,11 +56,14 @@ class BatchSource:
         Names of the columns, which are known once the first batch has been read.
     n : int
         Number of rows, which is known once all batches have been read; -1 before.
+    notes : list of str
+        On columns that may number or weight the rows, as the first batch tells.
     """
 
     def __init__(self, open: Callable[[], Any]) -> None:
         self._open = open
         self.names: list[str] | None = None
+        self.notes: list[str] = []
         self.n, self._checksum, self._kind = -1, 0, ""
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -80,6 +87,10 @@ class BatchSource:
                 "function needs to return a new iterator over the same batches each time it is called"
             )
         self.n, self._checksum = n, checksum
+
+    def as_given(self, values: Tensor) -> Any:
+        """Some points as scikit-learn takes them, with the names of the columns."""
+        return values.numpy() if self.names is None else pd.DataFrame(values.numpy(), columns=self.names)
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
         """Leaf of every point, [n]."""
@@ -111,23 +122,26 @@ class BatchSource:
             kind = f"{values.shape[1]} columns of {values.dtype}"
             if not self._kind:
                 self.names, self._kind = found.names, kind
+                self.notes = [] if found.names is None else on_suspects(found.data)
             if kind != self._kind:
                 raise ValueError(f"{name} has {kind}, the previous ones have {self._kind}")
             check_names(found.names, self.names, name=name)
             yield from values.split(at_once(COPIES * values.shape[1]))
 
 
-def batch_source(X: Any) -> BatchSource | None:
-    """Create a source of batches for X; None if X is a table in memory.
+def batch_source(X: Any, columns: Any = None) -> BatchSource | None:
+    """Create a source of batches for X; None if X is a table in memory, or a file that is to be read at once.
 
     Parameters
     ----------
-    X : numpy.memmap of at least 128 MB, path of a Parquet file or folder, dataset of PyArrow, callable, or other
+    X : numpy.memmap or Parquet file of at least 128 MB, folder of these, dataset of PyArrow, callable, or other
+    columns : sequence of str, optional
+        The columns that are read from files.
     """
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE:
         return BatchSource(partial(_of_memmap, X))
     if isinstance(X, str | PathLike):
-        return BatchSource(partial(_of_parquet, Path(X)))
+        return BatchSource(partial(_of_parquet, Path(X), columns)) if _is_large(Path(X)) else None
     if type(X).__module__ == "pyarrow._dataset":
         return BatchSource(X.to_batches)
     if callable(X) and not hasattr(X, "__array__") and not hasattr(X, "shape"):
@@ -148,21 +162,34 @@ def _of_memmap(X: np.memmap[Any, Any]) -> Iterator[np.ndarray]:
                 base.madvise(mmap.MADV_DONTNEED)
 
 
-def _of_parquet(path: Path) -> Iterator[Any]:
-    """Batches of a file, or of the files of a folder sorted by name, without hidden and metadata files."""
-    from pyarrow import parquet  # takes long to import
+def _is_large(path: Path) -> bool:
+    """Whether a path is a folder, or a Parquet file whose numbers take much memory."""
+    if not path.is_file():
+        return path.is_dir()
+    try:
+        found = parquet.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return False
+    return found.num_rows * found.num_columns * 8 >= LARGE
 
+
+def _of_parquet(path: Path, columns: Any) -> Iterator[Any]:
+    """Batches of a file, or of the files of a folder sorted by name, without hidden and metadata files."""
     found = (file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
     files = [path] if path.is_file() else sorted(found)
     if not files:
         raise ValueError(f"X is a path, but there is no file or folder with files *.parquet: {str(path)!r}")
+    columns = None if columns is None else [*columns]
     for file in files:
         try:
             opened = parquet.ParquetFile(file)
         except ValueError as error:
             raise ValueError(f"X: {str(file)!r} can't be read as a Parquet file: {error}") from None
         with opened:
-            yield from opened.iter_batches(batch_size=at_once(COPIES * max(1, len(opened.schema_arrow))))
+            check_columns(str(file), columns or [], opened.schema_arrow.names)
+            size = at_once(COPIES * max(1, len(columns or opened.schema_arrow)))
+            for batch in opened.iter_batches(size, columns=columns):
+                yield batch if columns is None else batch.select(columns)  # in their order
 
 
 class Stream:
@@ -214,7 +241,7 @@ class Stream:
         names = filter(None, map(json.loads, ranks.texts(json.dumps(source.names))))
         source.names = source.names or next(names, None)
         ranks.same(columns=self.d, **{"the names of columns": source.names})
-        self.dtype = common_type(self.n, dtype, ranks)
+        self.dtype, self.device = common_type(self.n, dtype, ranks), torch.device("cpu")
         self.sketch = sketch.merged(ranks)
         low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
         self._middle, self._extent = (low - high) / 2, -(low + high) / 2
@@ -229,6 +256,28 @@ class Stream:
             part = slice(*ends)
             yield part, values if self.selected is None else values[self.selected[part] - first]
             first += len(values)
+
+    def sample(self) -> tuple[Tensor, Tensor]:
+        """Some different points [s, d], and how often each occurs, [s]."""
+        _, counts, rows = self.sketch.sample()
+        return (rows.to(self.dtype) if self.dtype.is_floating_point else rows), counts
+
+    def predict(self, clusterer: Any) -> np.ndarray:
+        """Labels [n] of the points by a fitted clusterer."""
+        return np.concatenate([clusterer.predict(self.source.as_given(values)) for _, values in self])
+
+    def behind(self, steps: Any) -> Stream:
+        """The points behind the first steps of a fitted pipeline."""
+
+        def transformed() -> Iterator[Any]:
+            for _, values in self:
+                yield Table.read(steps.transform(self.source.as_given(values))).dense()
+
+        return Stream(BatchSource(transformed), None, MAX_BINS, self.ranks)
+
+    def means(self, labels: Tensor, k: int, weight: None = None, ranks: Ranks = ALONE) -> Tensor:
+        """Means [k, d] of the points of every label over all processes; the points have no weights."""
+        return self.moments(labels, k)[0]
 
     def code(
         self, centers: Tensor, labels: Tensor | None, metric: str, distances: bool
