@@ -153,9 +153,9 @@ def _assembled(
     devices = map(device_of, (given.features, given.final, None if X is None else X.data))
     net.to(next(filter(None, devices), torch.device("cpu")))
     net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity or [None] * 3
-    net.table_format = getattr(getattr(given.final, "tree_", given.final), "table_format", None)
+    net.inputs.table_format = getattr(getattr(given.final, "tree_", given.final), "table_format", None)
     if X is not None:
-        net.table_format = table_format(X.data) or net.table_format
+        net.inputs.table_format = table_format(X.data) or net.inputs.table_format
         X = net.inputs.read(X)
         if not isinstance(features, nn.Module):
             net.spread_ = moments(X.tensor)[1].cpu().numpy()

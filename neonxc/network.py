@@ -55,9 +55,6 @@ class NeuralizedClustering(nn.Module):
     fidelity_, fidelity_held_out_ : float or None
         Share of points (without noise) to which a surrogate gives their own label, 0 to 1: on the points to which
         it was fitted, and on held-out points. None if the network is equivalent to the clustering.
-    table_format : str or None
-        How the table in X was read from a file, as :func:`neonxc.data.files.read_table` stored it with the frame;
-        tables of new rows are read like it.
     stability_ : float or None
         Stability of the explanations of a surrogate, 0 to 1: ``1 - |R' - R| / |R|``, where R is the relevance of
         points for their clusters, and R' the relevance computed by a surrogate that is fitted without 5% of the
@@ -78,7 +75,6 @@ class NeuralizedClustering(nn.Module):
     fidelity_: float | None
     fidelity_held_out_: float | None
     stability_: float | None
-    table_format: str | None = None
 
     def __init__(
         self,
@@ -123,6 +119,11 @@ class NeuralizedClustering(nn.Module):
     @feature_names_.setter
     def feature_names_(self, names: Sequence[str] | None) -> None:
         self.inputs.names = None if names is None else [*map(str, names)]
+
+    @property
+    def table_format(self) -> str | None:
+        """How the table in X was read from a file, by which :func:`neonxc.data.files.read_table` reads others."""
+        return self.inputs.table_format
 
     @property
     def beta(self) -> float:
@@ -369,7 +370,7 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net.beta = float(values["beta"])
     net.spread_, net._beta = values["spread"], values["beta"]  # beta in its own precision
     net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
-    net.table_format = values.get("table_format")
+    net.inputs.table_format = values.get("table_format")
     K, encoding = len(net.classes_), net.inputs.encoding
     d = head.n_features if encoding is None else len(encoding.columns)
     # run the head once, so that inconsistent values raise an error now

@@ -163,9 +163,14 @@ def outcome(entry, container):
     return held
 
 
+def first_table():
+    """The text of the page's first table."""
+    return next(part for part in PAGE.read_text(encoding="utf-8").split("\n\n") if part.startswith("|"))
+
+
 def documented():
     """The cells of the page's table, by entry point and container."""
-    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    lines = first_table().splitlines()
     names, _, *cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines]
     return {(entry, name): cell for entry, *own in cells for name, cell in zip(names[1:], own, strict=True)}
 
@@ -501,7 +506,4 @@ def table():
 
 
 if __name__ == "__main__":
-    before = PAGE.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in before if not line.startswith("|")]
-    place = next(i for i, line in enumerate(before) if line.startswith("|"))
-    PAGE.write_text("\n".join([*kept[:place], table(), *kept[place:]]) + "\n", encoding="utf-8")
+    PAGE.write_text(PAGE.read_text(encoding="utf-8").replace(first_table(), table(), 1), encoding="utf-8")

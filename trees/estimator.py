@@ -203,7 +203,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         source = batch_source(X, self.tree_.feature_names)
         if source is not None:
             return float(sum(self.score(source.as_given(values)) for values in source))
-        X = Table.read(X, columns=self.tree_.feature_names)
+        X = Table.read(X, columns=self.tree_.feature_names, format=self.tree_.table_format)
         data, _, _ = self._read(X, reset=False)
         given = X.for_sklearn if self.tree_.encoding is None else data
         table = DataMatrix(data if self._steps is None else to_tensor(self._steps.transform(given)))

@@ -70,6 +70,7 @@ class Table:
         like: Sequence[str] | int | None = None,
         name: str = "X",
         columns: Sequence[Any] | None = None,
+        format: str | None = None,
     ) -> Self:
         """Read points of any type, and check their columns.
 
@@ -82,6 +83,8 @@ class Table:
             Name of the argument in errors.
         columns : sequence of str, optional
             The columns that are selected from a file.
+        format : str, optional
+            How the table was read that the model was fitted on; see :func:`~neonxc.data.files.read_table`.
 
         Raises
         ------
@@ -92,7 +95,7 @@ class Table:
         name = X.name if isinstance(X, cls) else name
         if columns is None and like is not None and not isinstance(like, int):
             columns = like
-        X = cls._of_file(X, name, columns) if is_path(X) else X
+        X = cls._of_file(X, name, columns, format) if is_path(X) else X
         if not isinstance(X, cls):
             if isinstance(X, str):
                 raise ValueError(
@@ -119,12 +122,12 @@ class Table:
         return X
 
     @classmethod
-    def _of_file(cls, path: Any, name: str, columns: Sequence[Any] | None) -> Self:
+    def _of_file(cls, path: Any, name: str, columns: Sequence[Any] | None, format: str | None) -> Self:
         """Read a file, or the columns of it that are needed."""
         from neonxc.data.files import read_table  # only data in files need it
 
         needed = None if columns is None else [*map(str, columns)]
-        frame = read_table(path, needed=needed)
+        frame = read_table(path, needed=needed, format=format)
         table = cls(frame if needed is None else frame[needed], name)
         table.path = path
         return table
@@ -132,7 +135,9 @@ class Table:
     @classmethod
     def of_estimator(cls, model: Any, X: Any, reset: bool, **checks: Any) -> Self:
         """Read points that an estimator is fitted to (`reset`) or applied to; `checks` are those of arrays."""
-        table = cls.read(X, columns=None if reset else getattr(model, "feature_names_in_", None))
+        columns = None if reset else getattr(model, "feature_names_in_", None)
+        format = None if reset else getattr(getattr(model, "tree_", None), "table_format", None)
+        table = cls.read(X, columns=columns, format=format)
         if table.names is None and not table.is_tensor:
             try:
                 return cls(validate_data(model, X=table.data, reset=reset, **checks))

@@ -79,6 +79,8 @@ class Inputs(nn.Module, ABC):
     """Whether relevance is propagated by rules of LRP, those of a composite."""
     encoding: Any = None
     """The encoding of texts or tables as columns of the head."""
+    table_format: str | None = None
+    """How the table in X was read from a file; tables of new rows are read like it."""
 
     head: Head
     module: Any
@@ -133,7 +135,7 @@ class Inputs(nn.Module, ABC):
         """
         if self.in_texts and is_texts_file(X):
             X = read_texts(X)
-        return Table.read(X, name=name, columns=self.needed and [*self.needed, *also])
+        return Table.read(X, name=name, columns=self.needed and [*self.needed, *also], format=self.table_format)
 
     def read(self, X: Any) -> Table:
         """Check what a user passes, and convert it to what the network computes on.

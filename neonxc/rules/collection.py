@@ -334,7 +334,7 @@ class Rules(RuleSet, Sequence[Rule]):
 
     def _points(self, X: Any) -> Points:
         widths = {rule.n_features for rule in self.rules}
-        return Points(X, widths.pop() if len(widths) == 1 else None, self.columns)
+        return Points(X, widths.pop() if len(widths) == 1 else None, self.columns, self.table_format)
 
 
 def counted(

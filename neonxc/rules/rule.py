@@ -92,6 +92,8 @@ class Points:
         Required number of columns of arrays, matrices and tensors; None: not checked.
     columns : iterable of Column
         Columns that the conditions use.
+    format : str or None
+        How files are read.
 
     Raises
     ------
@@ -99,9 +101,12 @@ class Points:
         If X is not two-dimensional or has another number of columns.
     """
 
-    def __init__(self, X: Any, n_features: int | None, columns: Iterable[Column] = ()) -> None:
+    def __init__(
+        self, X: Any, n_features: int | None, columns: Iterable[Column] = (), format: str | None = None
+    ) -> None:
         names = [column.key for column in columns]
-        table = Table.read(X, columns=names if names and all(isinstance(name, str) for name in names) else None)
+        named = names if names and all(isinstance(name, str) for name in names) else None
+        table = Table.read(X, columns=named, format=format)
         self.table = Table.read(table, n_features if table.names is None else None)
         self._columns: dict[tuple[Any, bool], Any] = {}
 

@@ -210,7 +210,7 @@ class ThresholdTree:
         X : array, data frame, sparse matrix or Tensor [N, d]
             Points.
         """
-        table = Table.read(X, columns=self.feature_names)
+        table = Table.read(X, columns=self.feature_names, format=self.table_format)
         return table.labels(self.leaf_of(table))
 
     @reads_tables
@@ -229,7 +229,7 @@ class ThresholdTree:
             If the number or the names of the columns differ, if values are not finite, or if a number is missing
             in a tested column without missing numbers in the training data.
         """
-        table = Table.read(X, columns=self.feature_names)
+        table = Table.read(X, columns=self.feature_names, format=self.table_format)
         return table.labels(self.classes[self.label[self.leaf_of(table)].numpy()])
 
     def decision_path(self, X: Any) -> Any:
@@ -255,7 +255,7 @@ class ThresholdTree:
         X : array, data frame, sparse matrix or Tensor [N, d]
             Points.
         """
-        table = Table.read(X, columns=self.feature_names)
+        table = Table.read(X, columns=self.feature_names, format=self.table_format)
         parts = table.blocks(32 * self.n_leaves) if table.is_sparse else [table]  # the tests on a path, and copies
         return torch.cat([paths_of(self, part)[2][-1] for part in parts])
 
@@ -354,7 +354,7 @@ def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor],
     labels : callable
         Converts results to the type of X.
     """
-    used, table = tree.feature[tree.feature >= 0].unique(), Table.read(X, columns=tree.feature_names)
+    used, table = tree.feature[tree.feature >= 0].unique(), Table.read(X, columns=tree.feature_names, format=tree.table_format)
     if tree.encoding is not None:
         values = tree.encoding.of(used.tolist()).encode(table)
     elif table.is_sparse:
