@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.spatial.distance import pdist, squareform
 from sklearn.cluster import (
     DBSCAN,
     AffinityPropagation,
@@ -591,3 +593,50 @@ def test_swapped_arguments(call, error, message):
     X = load_iris().data
     with pytest.raises(error, match=message):
         call(KMeans(3, n_init=1, random_state=0).fit(X), X)
+
+
+OTHER_FORMS = {  # of a clustering of the rows of X with the labels y
+    "linkage": (lambda X, y: linkage(X, "ward"), "linkage matrix.*labels=scipy.cluster.hierarchy.fcluster"),
+    "linkage in a list": (lambda X, y: linkage(X).tolist(), "linkage matrix"),
+    "linkage in a tensor": (lambda X, y: torch.tensor(linkage(X)).float(), "linkage matrix"),
+    "linkage in a frame": (lambda X, y: pd.DataFrame(linkage(X)), "linkage matrix"),
+    "linkage of five": (lambda X, y: linkage(X[:5]), "linkage matrix"),
+    "condensed": (lambda X, y: pdist(X), "condensed matrix of the distances of all rows"),
+    "distances": (lambda X, y: squareform(pdist(X)), "matrix of the distances or similarities of all rows"),
+    "cut tree": (lambda X, y: cut_tree(linkage(X), 3), "matrix with a row for each of the 60 rows of X"),
+    "one-hot": (
+        lambda X, y: np.eye(4)[y],
+        r"matrix of memberships.*labels=numpy.asarray\(model\).argmax\(axis=1\)",
+    ),
+    "memberships": (lambda X, y: np.eye(3)[y].T * 0.9 + 0.1 / 3, "matrix of memberships.*axis=0"),
+    "communities": (lambda X, y: [{*np.flatnonzero(y == k)} for k in range(3)], "collection of sets.*labels="),
+    "rows": (lambda X, y: [np.flatnonzero(y == k).tolist() for k in range(3)], "collection of row numbers"),
+    "partition": (
+        lambda X, y: dict(enumerate(y)),
+        r"mapping.*labels=\[model\[row\] for row in range\(len\(X\)\)\]",
+    ),
+    "generator": (lambda X, y: ({*np.flatnonzero(y == k)} for k in range(3)), "an iterator"),
+    "results": (lambda X, y: (X[:3], y), r"tuple of several results.*labels=model\[1\]"),
+}
+
+
+@pytest.mark.parametrize("columns", [4, 2])
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_other_forms_of_a_clustering_than_centers_are_refused(form, columns):
+    X, y = blobs(n=60)[:, :columns], np.arange(60) % 3
+    X = X + np.arange(60)[:, None]
+    make, message = OTHER_FORMS[form]
+    for function in (neonxc.neuralize, neonxc.explain):
+        with pytest.raises(ValueError, match=message):
+            function(make(X, y), X)
+    if form == "linkage":
+        with pytest.raises(ValueError, match=message):
+            neonxc.explain(make(X, y))
+
+
+@pytest.mark.parametrize(
+    "centers", [[[0, 1, 0.5, 2], [2, 3, 1, 3]], np.eye(4), 1 - np.eye(4), np.arange(12).reshape(3, 4), X[:9, :4]]
+)
+def test_centers_that_look_like_something_else_remain_centers(centers):
+    assert neonxc.neuralize(centers, np.random.default_rng(0).random((20, 4))).n_clusters == len(centers)
+    assert neonxc.neuralize(np.eye(3), np.eye(3)).predict(np.eye(3)).tolist() == [0, 1, 2]

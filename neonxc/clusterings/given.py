@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from neonxc.clusterings.mistaken import check_is_model
 from neonxc.clusterings.readers import GivenLabels, by_radius, reads_exactly
 from neonxc.data.inputs import check_names
 from neonxc.data.preparation import prepare
@@ -65,6 +66,7 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
     """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
     _check_arguments(model, X, features, labels)
     X = None if X is None else Table.read(X)
+    check_is_model(model, X)
     if labels is not None:
         model = GivenLabels(labels).fit(X)
         if features is None and X is not None and X.is_mixed:

@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+from neonxc.clusterings.mistaken import check_is_model
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas
@@ -185,6 +186,8 @@ def read(
     row_names: Sequence[str] | None = None,
 ) -> Clustering:
     """Convert the arguments of :func:`neonxc.explain` to a clustering."""
+    if X is not None:
+        check_is_model(model, Table.read(X))
     if labels is not None and X is None:
         model, X = None, model
     elif labels is None and _are_labels(model, X):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from neonxc.clusterings.mistaken import check_is_model
 from neonxc.common.arguments import check_columns
 from neonxc.common.colours import colors
 from neonxc.common.numbers import text
@@ -149,6 +150,7 @@ def explain(
         if _is_data(model_or_labels, X, labels, features):
             from neonxc.data.files import read_table  # only data in files need it
 
+            check_is_model(model_or_labels, None)
             file = isinstance(model_or_labels, str | PathLike)
             table = with_names(read_table(model_or_labels) if file else model_or_labels, names)
             prepared, clusters_of_table = of_data(
