@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from neonxc.clusterings.mistaken import check_is_model
-from neonxc.clusterings.readers import GivenLabels, by_radius, reads_exactly
+from neonxc.clusterings.readers import GivenLabels, reads_exactly
+from neonxc.clusterings.verified import has_centers
+from neonxc.common.arguments import kind_of
 from neonxc.data.inputs import check_names
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
@@ -57,9 +59,11 @@ class Given:
 
     @property
     def by_labels(self) -> bool:
-        """Whether the clusterer has labels and no reader."""
-        unread = not isinstance(self.final, type) and not reads_exactly(self.final)
-        return unread and (isinstance(self.final, ClusterMixin) or hasattr(self.final, "labels_"))
+        """Whether the clusterer has labels or centers, and no reader."""
+        final = self.final
+        if isinstance(final, type) or reads_exactly(final):
+            return False
+        return isinstance(final, ClusterMixin) or hasattr(final, "labels_") or has_centers(final)
 
 
 def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given:
@@ -103,10 +107,11 @@ def _fold(given: Given, width: int) -> None:
     try:
         folding = fold(given.steps, width)
     except ValueError as error:
-        if isinstance(error, NotFittedError) or not (given.by_labels or by_radius(given.final)):
+        if isinstance(error, NotFittedError):
             raise
+        labels = "model[-1].labels_" if hasattr(given.final, "labels_") else "model.predict(X)"
         raise ValueError(
-            f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
+            f"{error}; neonxc.neuralize(labels={labels}, X=X) explains the labels by the columns of X"
         ) from None
     if given.X is not None and given.X.is_sparse and not folding.plain:
         raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
@@ -122,8 +127,7 @@ def _check_arguments(model: Any, X: Any, features: Any, labels: Any) -> None:
     for name, value, what in (("X", X, "the data"), ("labels", labels, "a label for each row of X")):
         if isinstance(value, BaseEstimator | nn.Module):
             raise TypeError(
-                f"{name} needs {what}, got a {type(value).__name__}; the model comes first: "
-                "neonxc.neuralize(model, X)"
+                f"{name} needs {what}, got {kind_of(value)}; the model comes first: neonxc.neuralize(model, X)"
             )
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")

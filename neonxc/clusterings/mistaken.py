@@ -65,8 +65,9 @@ def _of_collection(model: Any, X: Table | None) -> tuple[str, str] | None:
     sizes, rows = {np.size(members) for members in model}, [*chain.from_iterable(model)]
     if not all(isinstance(row, int | np.integer) for row in rows) or len({*rows}) < len(rows):
         return ("a tuple of several results", "labels=model[1]") if _are_results(model) else None
-    covers = X is not None and {*rows} == {*range(len(X))}
-    return ("a collection of row numbers", MEMBERS) if len(sizes) > 1 or covers else None
+    every = {*range(0 if X is None else len(X))}
+    are_rows = {*rows} <= every and (len(sizes) > 1 or len(rows) == len(every))
+    return ("a collection of row numbers", MEMBERS) if are_rows else None
 
 
 def _are_results(model: Any) -> bool:

@@ -13,6 +13,8 @@ import pandas as pd
 import pyarrow as pa
 from scipy import sparse
 
+from neonxc.common.arguments import kind_of
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 BACK = ("polars", "pyarrow", "modin")
 """Libraries whose users get data frames back as tables of theirs."""
@@ -117,7 +119,7 @@ def _from_arrow(value: Any, name: str) -> Any:
     except (TypeError, pa.ArrowInvalid):  # a column
         return pa.chunked_array(value).to_pandas()
     if not (table.num_rows or hasattr(value, "shape")):
-        raise ValueError(f"{name} has no rows (left): a {type(value).__name__} can be read once; pass its table")
+        raise ValueError(f"{name} has no rows (left): {kind_of(value)} can be read once; pass its table")
     fields = [
         field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field for field in table.schema
     ]
