@@ -213,7 +213,8 @@ def _from_labels(given: Given) -> ClusterModel:
     if by_radius(final):  # OPTICS, which stores no core points
         core = final.core_distances_ <= final.eps
         points = clustered_points(table, given)
-        return density(points.cpu().numpy()[core], final.labels_[core], final.eps)
+        rounded = 10.0 ** -np.finfo(final.core_distances_.dtype).precision  # as OPTICS rounds distances
+        return density(points.cpu().numpy()[core], final.labels_[core], final.eps + rounded / 2)
     labels = getattr(final, "labels_", None)
     if has_centers(final) or labels is None:
         points = clustered_points(table, given)
