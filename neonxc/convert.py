@@ -29,6 +29,7 @@ from neonxc.data.inputs import check_width, moments
 from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
 from neonxc.head.noise import with_noise
+from neonxc.inputs.space import ranges
 from neonxc.network import NeuralizedClustering, with_noise_label
 
 
@@ -164,7 +165,7 @@ def _assembled(
     if X is not None:
         X = net.inputs.read(X)
         if not isinstance(features, nn.Module):
-            net.spread_ = moments(X.tensor)[1].cpu().numpy()
+            net.spread_, net.ranges_ = moments(X.tensor)[1].cpu().numpy(), ranges(X)
         return net.calibrate(X)
     if found.points is not None:
         net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta
