@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neonxc.common.arguments import kind_of
 from neonxc.common.modules import check_evaluating, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
@@ -155,7 +156,7 @@ class FeatureExtractor(nn.Module):
         features = layer_output(self.net, self.layer, images)
         if not isinstance(features, Tensor):
             raise TypeError(
-                f"layer {self.layer!r} returns a {type(features).__name__}, not a tensor; choose a layer inside it"
+                f"layer {self.layer!r} returns {kind_of(features)}, not a tensor; choose a layer inside it"
             )
         if features.ndim < 2:
             raise ValueError(

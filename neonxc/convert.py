@@ -6,7 +6,10 @@ import math
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
+from sklearn.base import BaseEstimator
+from sklearn.cluster import MeanShift, estimate_bandwidth
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
@@ -19,12 +22,16 @@ from neonxc.clusterings.readers import (
     density,
     device_of,
     read,
+    within_bandwidth,
 )
+from neonxc.clusterings.verified import has_centers, labels_of, verified
+from neonxc.common.arguments import kind_of
 from neonxc.data.inputs import check_width, moments
 from neonxc.data.notation import table_format
 from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
 from neonxc.head.noise import with_noise
+from neonxc.inputs.space import ranges
 from neonxc.network import NeuralizedClustering, with_noise_label
 
 
@@ -56,6 +63,8 @@ def neuralize(
         - a Pipeline of affine steps, encoders of categories and imputers that ends in a clusterer, and may begin
           with a CountVectorizer or TfidfVectorizer;
         - centers [K, d];
+        - any other clusterer with centers (of scikit-learn-extra, faiss, or a class of one's own), together with
+          the X that it was fitted on; the nearest center needs to give its labels of X;
         - any other clusterer with `labels_` (HDBSCAN, AgglomerativeClustering, SpectralClustering, ...),
           together with the X that it was fitted on, through a surrogate.
     X : array, sparse matrix, frame, tensor or sequence of str, optional
@@ -98,7 +107,8 @@ def neuralize(
     Warns
     -----
     UserWarning
-        If a surrogate assigns less than 95% of the points to their label.
+        If a surrogate assigns less than 95% of the points to their label, or a clusterer has centers that do not
+        give its labels.
 
     Examples
     --------
@@ -137,7 +147,7 @@ def _assembled(
     if found.encoding is not None:
         if preprocessing is not None or given.encoding is not None:
             raise ValueError(
-                f"a {type(given.final).__name__} that encodes its table itself needs to be without a pipeline"
+                f"{kind_of(given.final)} that encodes its table itself needs to be without a pipeline"
             )
         given.encoding, given.names = found.encoding, list(found.encoding.columns)
     factor = _factor(found, threshold, stiffness)
@@ -158,7 +168,7 @@ def _assembled(
         net.inputs.table_format = table_format(X.data) or net.inputs.table_format
         X = net.inputs.read(X)
         if not isinstance(features, nn.Module):
-            net.spread_ = moments(X.tensor)[1].cpu().numpy()
+            net.spread_, net.ranges_ = moments(X.tensor)[1].cpu().numpy(), ranges(X)
         return net.calibrate(X)
     if found.points is not None:
         net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta
@@ -176,14 +186,21 @@ def _read(final: Any, X: Table | None) -> ClusterModel:
 
 
 def _from_labels(given: Given) -> ClusterModel:
-    """Fit a surrogate to labels."""
+    """Read the centers of a clusterer if they give its labels; otherwise fit a surrogate to the labels."""
     from neonxc.clusterings.surrogate import clustered_points, fit_surrogate  # loads captum, which takes a second
 
     final, X, features = given.final, given.X, given.features
-    check_is_fitted(final)
+    if isinstance(final, BaseEstimator):
+        check_is_fitted(final)
     if X is None:
+        centers = f"checking the centers of {kind_of(final)}"
+        what = centers if has_centers(final) else "explaining a clustering by its labels alone"
+        raise ValueError(f"{what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
+    if not given.steps and features is None and (X.is_mixed or np.dtype(object) == getattr(X.data, "dtype", None)):
+        frame = "X" if X.is_mixed else "pandas.DataFrame(X)"
         raise ValueError(
-            "explaining a clustering by its labels alone needs the X it was fitted on: neonxc.neuralize(..., X=X)"
+            f"X has columns that are not numeric, or missing values: neonxc.neuralize(labels=model.labels_, "
+            f"X={frame}) explains the labels of the {type(final).__name__} by the columns of X"
         )
     table = Table(X.dense(limited=True))
     if not given.steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
@@ -200,8 +217,22 @@ def _from_labels(given: Given) -> ClusterModel:
     if by_radius(final):  # OPTICS, which stores no core points
         core = final.core_distances_ <= final.eps
         points = clustered_points(table, given)
-        return density(points.cpu().numpy()[core], final.labels_[core], final.eps)
-    return fit_surrogate(table, final.labels_, given)
+        rounded = 10.0 ** -np.finfo(final.core_distances_.dtype).precision  # as OPTICS rounds distances
+        return density(points.cpu().numpy()[core], final.labels_[core], final.eps + rounded / 2)
+    if isinstance(final, MeanShift):
+        return within_bandwidth(final, estimate_bandwidth(clustered_points(table, given).cpu().numpy()))
+    labels = getattr(final, "labels_", None)
+    if has_centers(final) or labels is None:
+        points = clustered_points(table, given)
+        labels = labels_of(final, X.data, points)
+        if labels is None:
+            raise ValueError(
+                f"{kind_of(final)} has no label of each of the {len(X)} rows of X, and predicts none; pass "
+                "its centers [K, d] as the model, or labels= and X="
+            )
+        if (found := verified(final, labels, points)) is not None:
+            return found
+    return fit_surrogate(table, labels, given)
 
 
 def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:

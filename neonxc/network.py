@@ -52,6 +52,8 @@ class NeuralizedClustering(nn.Module):
     spread_ : ndarray [d] or None
         Standard deviations of the columns of the head in the X passed to :func:`neonxc.neuralize`, 1 for constant
         columns; None without X, and if there is a feature network.
+    ranges_ : ndarray [2, columns] or None
+        Least and greatest value of every column of that X, NaN for columns that are not numeric. None: as above.
     fidelity_, fidelity_held_out_ : float or None
         Share of points (without noise) to which a surrogate gives their own label, 0 to 1: on the points to which
         it was fitted, and on held-out points. None if the network is equivalent to the clustering.
@@ -72,6 +74,7 @@ class NeuralizedClustering(nn.Module):
 
     _beta: Tensor
     spread_: np.ndarray | None
+    ranges_: np.ndarray | None
     fidelity_: float | None
     fidelity_held_out_: float | None
     stability_: float | None
@@ -87,7 +90,7 @@ class NeuralizedClustering(nn.Module):
         self.head = head
         self.inputs = make_inputs(features, head, feature_names)
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
-        self.spread_ = self.fidelity_ = self.fidelity_held_out_ = self.stability_ = None
+        self.spread_ = self.ranges_ = self.fidelity_ = self.fidelity_held_out_ = self.stability_ = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=self.inputs.device))
 
     def __repr__(self) -> str:
@@ -345,7 +348,7 @@ class NeuralizedClustering(nn.Module):
         return self
 
 
-STATE = ("head", "features", "classes_", "feature_names_", "spread_", "_beta", "table_format")
+STATE = ("head", "features", "classes_", "feature_names_", "spread_", "ranges_", "_beta", "table_format")
 
 
 def _pack(net: NeuralizedClustering) -> Values:
@@ -369,6 +372,7 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net = cls(head, features, classes, values["feature_names"])
     net.beta = float(values["beta"])
     net.spread_, net._beta = values["spread"], values["beta"]  # beta in its own precision
+    net.ranges_ = values.get("ranges")  # not in files of earlier versions
     net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
     net.inputs.table_format = values.get("table_format")
     K, encoding = len(net.classes_), net.inputs.encoding

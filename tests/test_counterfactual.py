@@ -14,7 +14,7 @@ from hypothesis import given
 from scipy.optimize import LinearConstraint, linprog, minimize
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_iris, make_blobs, make_moons
+from sklearn.datasets import load_iris, load_wine, make_blobs, make_moons
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
@@ -428,6 +428,7 @@ def test_functions_of_columns_in_other_dtypes(function, make):
         ({"bounds": {"b": (3, 1)}}, "low <= high"),
         ({"bounds": {"b": 3}}, "bounds of column 'b'"),
         ({"bounds": [(0, 1)]}, "dict"),
+        ({"bounds": "range"}, r"""a dict of columns to \(low, high\), or "data", got 'range'"""),
         ({"columns": 0}, "columns needs a whole number >= 1"),
         ({"spread": [1, 2, 3]}, "spread needs a number > 0 for each of 2 columns"),
         ({"spread": [1, 0]}, "spread needs a number > 0"),
@@ -528,3 +529,34 @@ def test_other_networks_are_refused():
         neonxc.counterfactual(neonxc.neuralize(np.eye(3), features=features), torch.randn(5, 4))
     with pytest.raises(TypeError, match="neuralize"):
         neonxc.counterfactual(features, torch.randn(5, 4))
+
+
+@pytest.mark.parametrize("cast", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ["scaled", "logarithms", "tree", "people"])
+def test_bounds_of_the_data(kind, cast, tmp_path):
+    X = load_wine(as_frame=True).data if kind != "people" else people()
+    steps = [FunctionTransformer(np.log1p)] * (kind == "logarithms") + [StandardScaler()]
+    makers = {"tree": lambda X: ExShallow(3, random_state=0).fit(X), "people": of_people}
+    model = makers.get(kind, make_pipeline(*steps, KMeans(3, n_init=2, random_state=0)).fit)(X)
+    neonxc.save(neonxc.neuralize(model, X), tmp_path / "net")
+    net, x = neonxc.load(tmp_path / "net"), X.astype({c: cast for c in X if X[c].dtype.kind == "f"})
+    numbers = X.select_dtypes("number")
+    low, high = numbers.min(), numbers.max()
+    free = neonxc.counterfactual(net, x, columns=2)
+    inside = neonxc.counterfactual(net, x, columns=2, bounds="data")
+    slack = 1e-6 * numbers.abs().max() * (cast is np.float32)
+
+    def leaves(cf):
+        after = cf.points[numbers.columns]
+        beyond = (after < low - slack) | (after > high + slack)
+        return [[*numbers.columns[row]] for row in beyond.to_numpy()]
+
+    assert [sorted(names) for names in free.outside] == [sorted(names) for names in leaves(free)]
+    assert inside.found.mean() > 0.9
+    assert not any(inside.outside + leaves(inside))
+    assert (inside.distance[inside.found] >= free.distance[inside.found] * (1 - 1e-6)).all()
+    if kind == "scaled":
+        assert any(free.outside)
+        assert str(free).splitlines()[0].endswith("; outside the data: proline")
+        with pytest.raises(ValueError, match='bounds="data" needs the ranges of the columns'):
+            neonxc.counterfactual(neonxc.neuralize(model), x, bounds="data")

@@ -11,7 +11,7 @@ from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS
 from sklearn.datasets import load_digits, load_wine, make_blobs, make_moons
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
 import neonxc
 import neonxc.head.nearest
@@ -181,3 +181,44 @@ def test_report_leaves_noise_out():
         assert report.contents.noise == noise
         assert [card.label for card in report.contents.cards] == ["0", "1"]
         assert "of the points are noise" in str(report)
+
+
+def grid(kind, seed):
+    """Points of a grid, a radius that is the distance of some of them, and steps."""
+    draw = np.random.default_rng(seed)
+    X, squared = (
+        draw.integers(0, 4, (draw.integers(24, 80), draw.integers(1, 6))).astype(float),
+        draw.integers(1, 5),
+    )
+    factor = 0.1 if "tenths" in kind else 1
+    X, eps = (X + draw.integers(0, 9)) * factor, squared**0.5 * factor
+    return (X.astype(np.float32) if "float32" in kind else X), eps * (0.7 if "scaled" in kind else 1)
+
+
+@pytest.mark.parametrize("kind", ["whole", "whole float32", "tenths", "tenths float32", "scaled"])
+def test_points_at_the_radius_are_in_their_cluster_as_for_dbscan(kind):
+    for seed in range(30):
+        X, eps = grid(kind, seed)
+        scaler = StandardScaler() if kind == "scaled" else FunctionTransformer()
+        model = make_pipeline(scaler, DBSCAN(eps, min_samples=4)).fit(X)
+        if (core := model[-1].core_sample_indices_).size:
+            net, z = neonxc.neuralize(model, X), model[0].transform(X).astype(np.float64)
+            near = np.sqrt(((z[:, None] - z[core]) ** 2).sum(2)) <= eps * (1 + 1e-6)
+            alone = [len({*model[-1].labels_[core][row]}) < 2 for row in near]  # not within reach of two clusters
+            labels = model[-1].labels_[alone]
+            assert (net.predict(X)[alone] == labels).all()
+            logits = net(torch.tensor(X))[alone]
+            assert (logits.argmax(1) == net.positions(labels)).all()
+            assert (logits.amax(1) > 0).all()
+
+
+def test_rows_at_the_radius_of_a_core_point():
+    X = np.array([[3.0], [1], [2], [0], [3], [0], [1]])
+    net = neonxc.neuralize(DBSCAN(1, min_samples=4).fit(X), X)
+    assert net.predict(X).tolist() == [0] * 7
+    assert net.predict([[-1.0 + 2**-52], [-1.0], [np.nextafter(-1, -2)]]).tolist() == [0, 0, -1]
+    behind = neonxc.neuralize(make_pipeline(MinMaxScaler(), DBSCAN(1 / 3, min_samples=4)).fit(X), X)
+    assert behind.predict([[-1.0], [4.0], [4.001]]).tolist() == [0, -1, -1]
+    X = np.array([[1.0], [2], [3], [0], [3], [0], [1]]) / 10  # 0.3 - 0.2 is below 0.1, and 0.4 - 0.3 is above it
+    optics = OPTICS(min_samples=4, cluster_method="dbscan", eps=0.1).fit(X)
+    assert (neonxc.neuralize(optics, X).predict(np.r_[X, X + 0.1]) != -1).sum() == 12

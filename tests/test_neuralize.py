@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.spatial.distance import pdist, squareform
 from sklearn.cluster import (
     DBSCAN,
     AffinityPropagation,
@@ -21,7 +23,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, make_moons
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.ensemble import IsolationForest
-from sklearn.neighbors import LocalOutlierFactor
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import LocalOutlierFactor, NearestCentroid
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -504,7 +507,9 @@ def test_noise_of_words():
 
 @pytest.mark.parametrize("detector", [IsolationForest(n_estimators=10), LocalOutlierFactor(5)])
 def test_outlier_detectors_are_no_clusterings(detector):
-    with pytest.raises(TypeError, match=f"can't neuralize a {type(detector).__name__}; supported: "):
+    with pytest.raises(
+        TypeError, match=f"can't neuralize an? {type(detector).__name__}; supp.*labels=numpy.where"
+    ):
         neonxc.neuralize(detector.fit(X), X)
 
 
@@ -591,3 +596,120 @@ def test_swapped_arguments(call, error, message):
     X = load_iris().data
     with pytest.raises(error, match=message):
         call(KMeans(3, n_init=1, random_state=0).fit(X), X)
+
+
+OTHER_FORMS = {  # of a clustering of the rows of X with the labels y
+    "linkage": (lambda X, y: linkage(X, "ward"), "linkage matrix.*labels=scipy.cluster.hierarchy.fcluster"),
+    "linkage in a list": (lambda X, y: linkage(X).tolist(), "linkage matrix"),
+    "linkage in a tensor": (lambda X, y: torch.tensor(linkage(X)).float(), "linkage matrix"),
+    "linkage in a frame": (lambda X, y: pd.DataFrame(linkage(X)), "linkage matrix"),
+    "linkage of five": (lambda X, y: linkage(X[:5]), "linkage matrix"),
+    "condensed": (lambda X, y: pdist(X), "condensed matrix of the distances of all rows"),
+    "distances": (lambda X, y: squareform(pdist(X)), "matrix of the distances or similarities of all rows"),
+    "cut tree": (lambda X, y: cut_tree(linkage(X), 3), "matrix with a row for each of the 60 rows of X"),
+    "one-hot": (
+        lambda X, y: np.eye(4)[y],
+        r"matrix of memberships.*labels=numpy.asarray\(model\).argmax\(axis=1\)",
+    ),
+    "memberships": (lambda X, y: np.eye(3)[y].T * 0.9 + 0.1 / 3, "matrix of memberships.*axis=0"),
+    "communities": (lambda X, y: [{*np.flatnonzero(y == k)} for k in range(3)], "collection of sets.*labels="),
+    "rows": (lambda X, y: [np.flatnonzero(y == k).tolist() for k in range(3)], "collection of row numbers"),
+    "partition": (
+        lambda X, y: dict(enumerate(y)),
+        r"mapping.*labels=\[model\[row\] for row in range\(len\(X\)\)\]",
+    ),
+    "generator": (lambda X, y: ({*np.flatnonzero(y == k)} for k in range(3)), "an iterator"),
+    "results": (lambda X, y: (X[:3], y), r"tuple of several results.*labels=model\[1\]"),
+}
+
+
+@pytest.mark.parametrize("columns", [4, 2])
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_other_forms_of_a_clustering_than_centers_are_refused(form, columns):
+    X, y = blobs(n=60)[:, :columns], np.arange(60) % 3
+    X = X + np.arange(60)[:, None]
+    make, message = OTHER_FORMS[form]
+    for function in (neonxc.neuralize, neonxc.explain):
+        with pytest.raises(ValueError, match=message):
+            function(make(X, y), X)
+    if form == "linkage":
+        with pytest.raises(ValueError, match=message):
+            neonxc.explain(make(X, y))
+
+
+@pytest.mark.parametrize(
+    "centers", [[[0, 1, 0.5, 2], [2, 3, 1, 3]], np.eye(4), 1 - np.eye(4), np.arange(12).reshape(3, 4), X[:9, :4]]
+)
+def test_centers_that_look_like_something_else_remain_centers(centers):
+    assert neonxc.neuralize(centers, np.random.default_rng(0).random((20, 4))).n_clusters == len(centers)
+    assert neonxc.neuralize(np.eye(3), np.eye(3)).predict(np.eye(3)).tolist() == [0, 1, 2]
+
+
+# --- clusterers of other libraries ---------------------------------------------------------------------------
+
+
+def other(**attributes):
+    """An object with some attributes, of a class of its own."""
+    return type("Kmeans", (), attributes)()
+
+
+def nearest(x, centers=None, power=2):
+    centers = X[[0, 20, 40]] if centers is None else centers
+    return (abs(np.asarray(x)[:, None] - centers) ** power).sum(2).argmin(1)
+
+
+ROWS = np.array([0, 20, 40])
+FOREIGN = {
+    "labels": other(cluster_centers_=X[ROWS], labels_=nearest(X)),
+    "a list": other(centers=X[ROWS].tolist(), labels=nearest(X).tolist()),
+    "predict": other(centroids=X[ROWS], predict=staticmethod(nearest)),
+    "tensors": other(centroids=torch.tensor(X[ROWS]), predict=lambda self, x: torch.tensor(nearest(x.numpy()))),
+    "faiss": other(centroids=X[ROWS].astype(np.float32), assign=lambda self, x: (x[:, 0], nearest(x))),
+    "medoids": other(medoid_indices_=ROWS, labels_=nearest(X)),
+    "pyclustering": other(get_medoids=lambda self: ROWS.tolist(), predict=staticmethod(nearest)),
+    "NearestCentroid": NearestCentroid().fit(FRAME, np.array(list("bca"))[nearest(X)]),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("data", [X, FRAME], ids=["array", "frame"])
+def test_clusterers_whose_nearest_center_gives_their_labels_are_exact(name, data):
+    model = FOREIGN[name]
+    net = neonxc.neuralize(model, data)
+    assert net.fidelity_ is None
+    assert net.feature_names_ == (NAMES if data is FRAME or name == "NearestCentroid" else None)
+    centers = getattr(model, "centroids_", X[ROWS])
+    assert (net.predict(NEW) == net.classes_[nearest(NEW, centers)]).all()
+    assert type(neonxc.NEON(net).attribute(data)) is type(data)
+    with pytest.raises(ValueError, match=r"checking the centers of a [KN]\w+ needs the X it was fitted on"):
+        neonxc.neuralize(model)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
+@pytest.mark.parametrize("seen", [True, False])
+def test_centers_of_another_metric_get_a_surrogate_and_a_warning(seen):
+    def manhattan(self, x):
+        return nearest(x, power=1)
+
+    model = other(cluster_centers_=X[ROWS], labels_=manhattan(None, X))
+    if not seen:  # the labels of X are those of the nearest center, but not those of other points
+        model = other(cluster_centers_=X[ROWS], labels_=nearest(X), predict=manhattan)
+    with pytest.warns(
+        UserWarning, match="the cluster_centers_ of the Kmeans do not give its labels as the nearest"
+    ):
+        assert neonxc.neuralize(model, X).fidelity_ > 0.9
+
+
+def test_clusterers_of_mixed_tables_point_to_their_labels():
+    table = pd.DataFrame({"town": list("ab") * 10, "age": range(20)})
+    model = other(cluster_centroids_=np.array([["a", "1"], ["b", "2"]]), labels_=np.arange(20) % 2)
+    for X, frame in ((table, "X"), (table.to_numpy(object), r"pandas.DataFrame\(X\)")):
+        with pytest.raises(ValueError, match=rf"neuralize\(labels=model.labels_, X={frame}\).*of the Kmeans"):
+            neonxc.neuralize(model, X)
+
+
+def test_clusterers_behind_other_steps_point_to_their_labels():
+    for final, labels in ((KMeans(2), r"model\[-1\].labels_"), (GaussianMixture(2), r"model.predict\(X\)")):
+        model = make_pipeline(QuantileTransformer(n_quantiles=9), final).fit(X)
+        with pytest.raises(ValueError, match=rf"not an affine map.*neuralize\(labels={labels}, X=X\)"):
+            neonxc.neuralize(model, X)

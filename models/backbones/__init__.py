@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from neonxc.common.arguments import kind_of
 from neonxc.common.registry import Values, register
 
 from ..features import FeatureExtractor
@@ -132,9 +133,7 @@ def _network(name: str, weights: Weights) -> Network:
 def _pack(network: Any) -> Values:
     recipe = getattr(network, "recipe", None)
     if not isinstance(recipe, dict):
-        raise TypeError(
-            f"can't save a {type(network).__name__} whose network was not built by neonxc.models.backbone"
-        )
+        raise TypeError(f"can't save {kind_of(network)} whose network was not built by neonxc.models.backbone")
     return {"recipe": recipe, **network.state_dict()}
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neonxc.common.arguments import check_columns
 from neonxc.data.inputs import as_array
-from neonxc.data.kinds import computable, kind_of, plain
+from neonxc.data.kinds import column_kind, computable, plain
 from neonxc.data.table import Table
 from neonxc.rules import Column, Condition
 
@@ -63,7 +63,7 @@ def fit_coding(
     ValueError
         If a number is infinite, or the column holds times or objects such as lists.
     """
-    name, dtype, kind = column.name, column.dtype, kind_of(column)
+    name, dtype, kind = column.name, column.dtype, column_kind(column)
     if kind in ("time", "object"):
         held, better = (
             ("dates or times", "such as days") if kind == "time" else ("lists or other objects", "or text")

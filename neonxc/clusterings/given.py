@@ -12,7 +12,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from neonxc.clusterings.readers import GivenLabels, by_radius, reads_exactly
+from neonxc.clusterings.mistaken import check_is_model
+from neonxc.clusterings.readers import GivenLabels, reads_exactly
+from neonxc.clusterings.verified import has_centers
+from neonxc.common.arguments import kind_of
 from neonxc.common.warnings import warn
 from neonxc.data.frames import is_texts_file, read_texts
 from neonxc.data.inputs import check_names
@@ -59,15 +62,18 @@ class Given:
 
     @property
     def by_labels(self) -> bool:
-        """Whether the clusterer has labels and no reader."""
-        unread = not isinstance(self.final, type) and not reads_exactly(self.final)
-        return unread and (isinstance(self.final, ClusterMixin) or hasattr(self.final, "labels_"))
+        """Whether the clusterer has labels or centers, and no reader."""
+        final = self.final
+        if isinstance(final, type) or reads_exactly(final):
+            return False
+        return isinstance(final, ClusterMixin) or hasattr(final, "labels_") or has_centers(final)
 
 
 def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given:
     """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
     _check_arguments(model, X, features, labels)
     X = None if X is None else points_of(model, X, features)
+    check_is_model(model, X)
     if labels is not None:
         model = GivenLabels(labels).fit(X)
         if features is None and X is not None and X.is_mixed:
@@ -126,10 +132,11 @@ def _fold(given: Given, width: int) -> None:
     try:
         folding = fold(given.steps, width)
     except ValueError as error:
-        if isinstance(error, NotFittedError) or not (given.by_labels or by_radius(given.final)):
+        if isinstance(error, NotFittedError):
             raise
+        labels = "model[-1].labels_" if hasattr(given.final, "labels_") else "model.predict(X)"
         raise ValueError(
-            f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
+            f"{error}; neonxc.neuralize(labels={labels}, X=X) explains the labels by the columns of X"
         ) from None
     if given.X is not None and given.X.is_sparse and not folding.plain:
         raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
@@ -145,8 +152,7 @@ def _check_arguments(model: Any, X: Any, features: Any, labels: Any) -> None:
     for name, value, what in (("X", X, "the data"), ("labels", labels, "a label for each row of X")):
         if isinstance(value, BaseEstimator | nn.Module):
             raise TypeError(
-                f"{name} needs {what}, got a {type(value).__name__}; the model comes first: "
-                "neonxc.neuralize(model, X)"
+                f"{name} needs {what}, got {kind_of(value)}; the model comes first: neonxc.neuralize(model, X)"
             )
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import BaseEstimator, ClusterMixin, OutlierMixin
 from sklearn.cluster import (
     DBSCAN,
     OPTICS,
@@ -25,6 +25,7 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from neonxc.common.arguments import kind_of
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import NOISE, check_finite, check_range
 from neonxc.data.table import Table
@@ -39,7 +40,7 @@ SUPPORTED = (
     "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
     "BayesianGaussianMixture, DBSCAN, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, "
     "a linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as array "
-    "or tensor; with X any fitted clusterer that has labels_"
+    "or tensor; with X any fitted clusterer that has labels_ or centers"
 )
 CENTERS = ("cluster_centers", "centers", "centroids")
 TRIED = 256  # number of points at which a module is compared with the nearest center
@@ -104,7 +105,14 @@ def read(model: Any) -> ClusterModel:
         raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
     if hasattr(model, "__array__"):  # data frames, and arrays of other libraries
         return read(np.asarray(model))
-    raise TypeError(f"can't neuralize a {type(model).__name__}; supported: {SUPPORTED}")
+    raise TypeError(f"can't neuralize {kind_of(model)}; supported: {SUPPORTED}{_by_predictions(model)}")
+
+
+def _by_predictions(model: Any) -> str:
+    """Say how to explain what a model that is no clusterer predicts, if it does."""
+    named = next((f"model.{name}(X)" for name in ("predict", "fit_predict") if hasattr(model, name)), "")
+    labels = f'numpy.where({named} < 0, "outlier", "inlier")' if isinstance(model, OutlierMixin) else named
+    return named and f"; to explain what this one predicts: neonxc.neuralize(labels={labels}, X=X)"
 
 
 class GivenLabels(ClusterMixin, BaseEstimator):
@@ -130,7 +138,6 @@ class GivenLabels(ClusterMixin, BaseEstimator):
 
 @read.register(KMeans)
 @read.register(MiniBatchKMeans)
-@read.register(MeanShift)
 @read.register(AffinityPropagation)
 def _(model: Any) -> ClusterModel:
     check_is_fitted(model)
@@ -140,6 +147,21 @@ def _(model: Any) -> ClusterModel:
             "AffinityPropagation has no centers: it did not converge, or it knows a precomputed affinity alone"
         )
     return nearest_centroid(centers.toarray() if issparse(centers) else centers)
+
+
+@read.register
+def _(model: MeanShift) -> ClusterModel:
+    check_is_fitted(model)
+    return within_bandwidth(model, model.bandwidth)
+
+
+def within_bandwidth(model: MeanShift, bandwidth: Any) -> ClusterModel:
+    """Return a model of the nearest center, beyond whose bandwidth points are noise unless all are clustered."""
+    found = nearest_centroid(model.cluster_centers_)
+    if model.cluster_all:
+        return found
+    radius = torch.full((len(model.cluster_centers_),), float(bandwidth) ** 2, dtype=torch.float64)
+    return replace(found, radius=radius)
 
 
 @read.register
@@ -232,6 +254,8 @@ def density(points: Any, labels: np.ndarray, radius: float) -> ClusterModel:
 def reads_exactly(model: Any) -> bool:
     """Whether a clusterer has a reader, and not just labels: DBSCAN does for Euclidean distances."""
     known = read.dispatch(type(model)) is not read.dispatch(object)
+    if isinstance(model, MeanShift) and not model.cluster_all and model.bandwidth is None:  # estimated, not stored
+        return False
     return known and (not isinstance(model, DBSCAN) or by_radius(model))
 
 
@@ -342,12 +366,12 @@ def _(model: nn.Module) -> ClusterModel:
             if _goes_to_nearest(model, centers.detach()):
                 return found
             raise TypeError(
-                f"can't neuralize a {type(model).__name__}: its largest output is not that of the nearest of its "
+                f"can't neuralize {kind_of(model)}: its largest output is not that of the nearest of its "
                 f"{name}; pass the network before them as features=, and the similarity layer or the {name} as "
                 "the model"
             )
     raise TypeError(
-        f"can't neuralize a {type(model).__name__}: the model needs to be an nn.Linear, or a module with centers "
+        f"can't neuralize {kind_of(model)}: the model needs to be an nn.Linear, or a module with centers "
         f"[K, d] as {' or '.join(CENTERS)}; pass the network before it as features="
     )
 
@@ -355,14 +379,24 @@ def _(model: nn.Module) -> ClusterModel:
 @torch.no_grad()
 def _goes_to_nearest(model: nn.Module, centers: Tensor) -> bool:
     """Whether a module's largest output is that of the nearest center, at random points near the centers."""
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
-    points = centers[torch.arange(TRIED, device=centers.device) % len(centers)] + noise * centers.std(0, False)
-    far = torch.cdist(points.double(), centers.double()).square()
-    # the distance is |z|^2 - 2 z'c + |c|^2
-    rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
+    points = points_near(centers)
     try:
-        chosen = far.gather(1, model(points).argmax(1, keepdim=True))[:, 0]
+        return are_nearest(model(points).argmax(1), points, centers)
     except Exception:  # it has other inputs or outputs
         return False
-    return bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all())
+
+
+def points_near(centers: Tensor) -> Tensor:
+    """Draw random points [256, d] near centers [K, d]."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
+    return centers[torch.arange(TRIED, device=centers.device) % len(centers)] + noise * centers.std(0, False)
+
+
+def are_nearest(chosen: Tensor, points: Tensor, centers: Tensor) -> bool:
+    """Whether the `chosen` centers [n] are the nearest ones of points [n, d], or tied with them."""
+    mode = "donot_use_mm_for_euclid_dist"  # the matrix product suffers from cancellation
+    far = torch.cdist(points.double(), centers.double(), compute_mode=mode).square()
+    # the distance is |z|^2 - 2 z'c + |c|^2
+    rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
+    return bool((far.gather(1, chosen[:, None])[:, 0] <= far.amin(1) * (1 + TIED) + rounding).all())

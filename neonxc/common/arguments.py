@@ -18,6 +18,12 @@ def similar(names: Iterable[Any], known: Iterable[Any]) -> str:
     return f" (did you mean {found}?)" if found else ""
 
 
+def kind_of(value: Any) -> str:
+    """Return the name of an object's type, with its article: "a KMeans", "an AnnData"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
 def unused(name: str, sign: str, taken: Callable[[str], bool], first: int = 2) -> str:
     """Return a name, or the first of the name numbered from `first` behind a sign, that is not taken."""
     return next(new for new in chain([name], (f"{name}{sign}{i}" for i in count(first))) if not taken(new))

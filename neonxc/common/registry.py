@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from neonxc.common.arguments import check_whole
+from neonxc.common.arguments import check_whole, kind_of
 
 LEFT_OUT = "custom"  # a file's placeholder for a feature network that can't be saved
 JSON = (bool, int, float, str, list, tuple, dict, type(None))
@@ -69,8 +69,8 @@ def pack(obj: Any) -> tuple[Values, dict[str, Tensor]]:
     form = FORMS.get(name)
     if form is None or form.cls is not type(obj):
         raise TypeError(
-            f"can't save a {name}; neonxc saves networks from neonxc.neuralize, trees of neonxc.trees, clusterers "
-            "and features of neonxc.models, and classes registered with neonxc.common.registry.register"
+            f"can't save {kind_of(obj)}; neonxc saves networks from neonxc.neuralize, trees of neonxc.trees, "
+            "clusterers and features of neonxc.models, and classes registered with neonxc.common.registry.register"
         )
     described: Values = {"class": name, "values": {}, "tensors": [], "parts": {}}
     tensors: dict[str, Tensor] = {}
@@ -119,7 +119,7 @@ def storable(cls: Part) -> Part:
 
 def _pack_module(module: Any) -> Values:
     if module._parameters:
-        raise TypeError(f"can't save a {type(module).__name__} with parameters; make them buffers")
+        raise TypeError(f"can't save {kind_of(module)} with parameters; make them buffers")
     return {name: getattr(module, name) for name in (*module.PLAIN, *module._buffers, *module._modules)}
 
 

@@ -14,7 +14,7 @@ from neonxc.common.arguments import check_whole
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.geometry import slopes_of
 from neonxc.counterfactuals.pieces import Boxes, Polyhedra
-from neonxc.counterfactuals.result import Counterfactual
+from neonxc.counterfactuals.result import ROUNDING, Counterfactual
 from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
 from neonxc.data.frames import reads_tables
@@ -60,9 +60,11 @@ def counterfactual(
     integer : column or sequence of columns
         Columns that need whole numbers in the result, even if they are fractional in x. Fixed columns keep their
         values.
-    bounds : dict, optional
+    bounds : dict or "data", optional
         Maps columns to pairs ``(low, high)``; either may be None. For rows of x outside them, ``found`` is
-        False.
+        False. "data": the least and the greatest value of every column in the X given to
+        :func:`~neonxc.neuralize`, ``net.ranges_``. Default: no bounds; ``Counterfactual.outside`` tells which
+        columns leave these ranges.
     columns : int, optional
         Largest number of columns of a point that may change. Default: all.
     spread : array [d] or data [n, d], optional
@@ -83,8 +85,8 @@ def counterfactual(
     TypeError
         `net` is no network from :func:`~neonxc.neuralize`.
     ValueError
-        A network with a feature network, invalid x, an unknown label or column, bounds that cross, or standard
-        deviations that are not positive.
+        A network with a feature network, invalid x, an unknown label or column, bounds that cross or are not
+        known, or standard deviations that are not positive.
 
     Notes
     -----
@@ -125,7 +127,8 @@ def counterfactual(
     device = given.device
     cluster, logits = _decided(net, given)
     goal, wanted = _targets(net, target, logits, cluster)
-    ends, limits = bounds_of(bounds, space)
+    ranges = net.ranges_ if net.ranges_ is not None and net.ranges_.shape[1] == len(space.names) else None
+    ends, limits = bounds_of(bounds, space, ranges)
     low, high = ends.to(device)
     if columns is not None:
         check_whole("columns", columns)
@@ -142,7 +145,9 @@ def counterfactual(
         whole,
         columns,
     )
-    outside = ((given < low.to(given)) | (given > high.to(given))).any(dim=1)
+    rounding = ROUNDING * isinstance(bounds, str)  # of rows that are in the data, in another dtype
+    slack = rounding * (given.abs() + task.spread.to(given))
+    outside = ((given + slack < low.to(given)) | (given - slack > high.to(given))).any(dim=1)
 
     def written(after: Tensor) -> Any:
         return net.inputs.write(after.to(given.dtype), table, limits)
@@ -166,6 +171,7 @@ def counterfactual(
         (space.raw(given), space.raw(after)),
         ((nearest.points - task.x) / task.spread).cpu().numpy(),
         space.encoded_names,
+        None if ranges is None else ranges[:, space.owner],
     )
 
 

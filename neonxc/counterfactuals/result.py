@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from neonxc.common.numbers import text
 
 MOST_ROWS = 20
 MOST_CHANGES = 5
+ROUNDING = 1e-6
+"""Relative distance from the range of a column that rounding to float32 may make."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -38,6 +41,8 @@ class Counterfactual:
         none exists.
     target : ndarray [N]
         Labels of the target clusters.
+    outside : list of N lists of str
+        Names of the columns that each point changes to a value outside their range in the data.
     """
 
     points: Any
@@ -52,6 +57,25 @@ class Counterfactual:
     _values: tuple[np.ndarray, np.ndarray] = field(repr=False)
     _size: np.ndarray = field(repr=False)
     _names: Sequence[str] = field(repr=False)
+    _ranges: np.ndarray | None = field(repr=False)
+
+    @property
+    def outside(self) -> list[list[str]]:
+        """Names of the columns that each point changes to a value outside their range in the data.
+
+        The range is that of the X given to :func:`neonxc.neuralize`; without X, the lists are empty.
+        """
+        return [[self._names[i] for i in row.nonzero()[0]] for row in self._beyond]
+
+    @cached_property
+    def _beyond(self) -> np.ndarray:
+        """Whether points [N, D] are outside the range of a column that they change, by more than rounding."""
+        if self._ranges is None:
+            return np.zeros_like(self._size, dtype=bool)
+        low, high = self._ranges
+        after = self._values[1]
+        slack = ROUNDING * np.abs(after)
+        return (self._size != 0) & ((after < low - slack) | (after > high + slack))
 
     def __str__(self) -> str:
         n = len(self.found)
@@ -71,7 +95,9 @@ class Counterfactual:
         order = moved[np.argsort(-np.abs(self._size[row])[moved], kind="stable")]
         parts = [_change(self._names[i], before[i], after[i]) for i in order[:MOST_CHANGES]]
         more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
-        return f"{way} ({text(self.distance[row], 3)} standard deviations): {', '.join(parts)}{more}"
+        beyond = [self._names[i] for i in order[:MOST_CHANGES] if self._beyond[row, i]]
+        outside = f"; outside the data: {', '.join(beyond)}" if beyond else ""
+        return f"{way} ({text(self.distance[row], 3)} standard deviations): {', '.join(parts)}{more}{outside}"
 
 
 def _change(name: str, before: float, after: float) -> str:

@@ -98,20 +98,30 @@ def mask(value: Any, space: Space, name: str) -> Tensor:
     return selected
 
 
-def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, dict[int, tuple[float, float]]]:
+def bounds_of(
+    bounds: Any, space: Space, ranges: np.ndarray | None
+) -> tuple[Tensor, dict[int, tuple[float, float]]]:
     """Return lower and upper bounds [2, D] of the head's columns in float64, and those of the user's columns.
 
-    The first are infinite where there are none; the second are by position.
+    The first are infinite where there are none; the second are by position. The bounds "data" are `ranges`.
 
     Raises
     ------
     ValueError
-        Unknown columns, or values that are no ordered pairs of numbers.
+        Unknown columns, values that are no ordered pairs of numbers, or no `ranges` where these are needed.
     """
     ends = -np.inf, np.inf
     encoded = dict.fromkeys(range(len(space.still)), ends)
+    if isinstance(bounds, str) and bounds == "data":
+        if ranges is None:
+            raise ValueError(
+                'bounds="data" needs the ranges of the columns, which a network has if it was made with X in this '
+                "form, neonxc.neuralize(model, X), and not by an earlier version; or pass {column: (low, high)}"
+            )
+        movable = np.unique(space.owner[~space.still.cpu().numpy()])
+        bounds = {int(column): ranges[:, column] for column in movable if np.isfinite(ranges[0, column])}
     if bounds is not None and not isinstance(bounds, Mapping):
-        raise ValueError(f"bounds needs a dict of columns to (low, high), got {type(bounds).__name__}")
+        raise ValueError(f'bounds needs a dict of columns to (low, high), or "data", got {bounds!r:.60}')
     given: dict[int, tuple[float, float]] = {}
     for column, pair in (bounds or {}).items():
         at = position(column, space.names, "bounds")

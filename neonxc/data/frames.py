@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 from scipy import sparse
 
+from neonxc.common.arguments import kind_of
 from neonxc.data.kinds import computable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -186,5 +187,5 @@ def _from_arrow(value: Any, name: str) -> Any:
     except (TypeError, pa.ArrowInvalid):  # a column
         return pa.chunked_array(value).to_pandas()
     if not (table.num_rows or hasattr(value, "shape")):
-        raise ValueError(f"{name} has no rows (left): a {type(value).__name__} can be read once; pass its table")
+        raise ValueError(f"{name} has no rows (left): {kind_of(value)} can be read once; pass its table")
     return table.to_pandas()

@@ -12,6 +12,7 @@ import torch
 from sklearn.utils import check_array
 from torch import Tensor
 
+from neonxc.common.arguments import kind_of
 from neonxc.common.numbers import is_missing as is_missing
 from neonxc.data.frames import as_pandas
 from neonxc.data.kinds import plain
@@ -39,7 +40,7 @@ def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
         raise ValueError(f"{name} needs a sequence of strings; a single one is [text]")
     for n, text in enumerate(listed):
         if not isinstance(text, str):
-            raise ValueError(f"{name} needs a sequence of strings; text {n} is a {type(text).__name__}")
+            raise ValueError(f"{name} needs a sequence of strings; text {n} is {kind_of(text)}")
     if not listed:
         raise ValueError(f"{name} is empty")
     return listed

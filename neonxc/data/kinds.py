@@ -20,7 +20,7 @@ TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "
 """Types that pandas infers from the values of a column."""
 
 
-def kind_of(column: pd.Series) -> Kind:
+def column_kind(column: pd.Series) -> Kind:
     """What a column of :func:`computable` holds: numbers, categories, times, or objects such as lists."""
     dtype = column.dtype
     if isinstance(dtype, pd.CategoricalDtype) or dtype.kind == "b":
@@ -70,7 +70,7 @@ def computable_array(array: np.ndarray) -> Any:
         array = array.astype(np.result_type(array.dtype, np.float32)).filled(np.nan)
     if array.ndim == 2 and array.dtype == object:
         columns = pd.DataFrame(array).apply(computable)
-        return columns.to_numpy() if all(kind_of(column) == "number" for _, column in columns.items()) else array
+        return columns.to_numpy() if all(column_kind(column) == "number" for _, column in columns.items()) else array
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from neonxc.common.arguments import check_columns
 from neonxc.common.numbers import percent
 from neonxc.data.frames import is_path, reads_tables
-from neonxc.data.kinds import kind_of
+from neonxc.data.kinds import column_kind
 
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
@@ -166,7 +166,7 @@ def _is_number(values: pd.Series) -> bool:
 
 def _useless(values: pd.Series, keep: bool = False) -> str | None:
     """Return the reason why a column is useless for clustering, or None if it is useful."""
-    present, number, kind = values.dropna(), _is_number(values), kind_of(values)
+    present, number, kind = values.dropna(), _is_number(values), column_kind(values)
     if not len(present):
         return "no values"
     if kind in ("object", "time"):

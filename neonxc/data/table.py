@@ -19,7 +19,7 @@ from neonxc.common.memory import blocks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, given_back, is_path, library_of
 from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
-from neonxc.data.kinds import computable_array, kind_of
+from neonxc.data.kinds import column_kind, computable_array
 from neonxc.data.preparation import listed, on_suspects
 from neonxc.data.sparse import SparseRows, canonical, check_room
 
@@ -367,7 +367,7 @@ class Table:
             places = pairwise(rows.indptr)
             return len({(rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in places})
         points = pd.DataFrame(self.data if self.names is not None else as_array(self.data).reshape(len(self), -1))
-        unhashable = [name for name, column in points.items() if kind_of(column) == "object"]
+        unhashable = [name for name, column in points.items() if column_kind(column) == "object"]
         return len(points.astype(dict.fromkeys(unhashable, str)).drop_duplicates())
 
     def why_identical(self, clusters: int) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.arguments import check_whole, similar
+from neonxc.common.arguments import check_whole, kind_of, similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
@@ -187,7 +187,7 @@ def compare(
     True
     """
     if not isinstance(net, nn.Module):
-        raise TypeError(f"net needs a network, got a {type(net).__name__}; neonxc.neuralize(model, X) makes one")
+        raise TypeError(f"net needs a network, got {kind_of(net)}; neonxc.neuralize(model, X) makes one")
     inputs, table = inputs_of(net), inputs_of(net).dense(X)
     data: Tensor = table.tensor
     n = len(data)

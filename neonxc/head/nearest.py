@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from neonxc.common.registry import storable
-from neonxc.data.inputs import check_range
-from neonxc.data.sparse import SparseRows
+from neonxc.data.inputs import check_range, compute_dtype
+from neonxc.data.sparse import SparseRows, dense
 from neonxc.head.detection import Framed, Preprocessing, full_precision, mapped
 from neonxc.head.head import Head
 
@@ -22,6 +22,8 @@ BEYOND = 1.001
 """Distance of points outside, as a multiple of the radius."""
 DENSE = 1 << 21
 """Number of distances that are computed at once, without a search."""
+FEW = 15
+"""Number of columns up to which scikit-learn searches in a k-d tree."""
 
 
 class NearestCore(NamedTuple):
@@ -31,6 +33,7 @@ class NearestCore(NamedTuple):
     y: Tensor  # [N, d], the coordinates
     norm: Tensor | float  # [N, 1]
     core: Tensor  # [N, K, p]
+    dtype: torch.dtype  # of the results; the above are in float64, as the clusterer's distances are
 
 
 @storable
@@ -43,7 +46,8 @@ class NearestDetection(Framed):
     Parameters
     ----------
     points : Tensor [M, p]
-        Core points in the space of the clusterer, relative to where the coordinates are zero.
+        Core points in the space of the clusterer, relative to where the coordinates are zero. That is its origin,
+        so that differences are rounded as the clusterer rounds them.
     groups : Tensor [M] of int64
         Cluster of each, in ascending order.
     weight : Tensor [d] or [p, d]
@@ -52,6 +56,9 @@ class NearestDetection(Framed):
         Map from that space to the coordinates.
     shares : Tensor [d]
         The columns' shares of the squared radius; they sum to it.
+    reach : Tensor []
+        The greatest squared distance from a core point at which a point is in its cluster: the squared radius, or
+        a little more where a preprocessing rounds. Files of earlier versions lack it.
     **frame
         The coordinates; see :class:`~neonxc.head.detection.Framed`.
 
@@ -101,15 +108,23 @@ class NearestDetection(Framed):
     def located(self, x: Tensor | SparseRows) -> NearestCore:
         """Compute the differences [N, K, p] to the nearest core points, and what they are computed from."""
         with full_precision(x):
-            y, norm = self.coordinates(x)
+            y, norm = self.coordinates(dense(x).double())
             z = mapped(self.weight.to(y), y)
-            core = self.points[self._rows(z.detach().double())].to(z)
-            return NearestCore(z[:, None] - core, y, norm, core)
+            core = self.points[self._rows(z.detach())].to(z)
+            return NearestCore(z[:, None] - core, y, norm, core, compute_dtype(x.dtype))
 
     def neurons(self, at: NearestCore) -> Tensor:
-        """Compute neurons [N, K + 1]; see :meth:`Detection.neurons`."""
-        squared = at.difference.square().sum(dim=2)
-        return torch.cat([squared, self.shares.sum().to(squared).expand(len(squared), 1)], dim=1)
+        """Compute neurons [N, K + 1]; see :meth:`Detection.neurons`.
+
+        A point at the radius is in the cluster, so that the neuron of noise is the next number above the squared
+        radius, and neurons of clusters out of reach are above that.
+        """
+        exact = at.difference.square().cumsum(dim=2)[:, :, -1]  # in the order in which a k-d tree adds squares
+        squared, reach = exact.to(at.dtype), self._buffers.get("reach", self.shares.sum()).to(exact)
+        noise = torch.nextafter(reach.to(at.dtype), squared.new_tensor(torch.inf))
+        beyond = torch.nextafter(noise, squared.new_tensor(torch.inf))
+        squared = torch.where(exact > reach, squared.clamp(min=beyond), squared)
+        return torch.cat([squared, noise.expand(len(squared), 1)], dim=1)
 
     def relevance(self, at: NearestCore, weights: Tensor, own: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
@@ -119,12 +134,14 @@ class NearestDetection(Framed):
                 terms = difference.square()
             else:
                 terms = (y[:, None] - mapped(self.back.to(y), at.core)) * self._pulled(difference)
-            return torch.einsum("nk,nkd->nd", weights[:, :-1], terms) + weights[:, -1:] * self.shares.to(y)
+            of_clusters = torch.einsum("nk,nkd->nd", weights[:, :-1].to(y), terms)
+            return (of_clusters + weights[:, -1:] * self.shares.to(y)).to(at.dtype)
 
     def multiplier(self, at: NearestCore, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
         with full_precision(weights):
-            return 2 * torch.einsum("nk,nkd->nd", weights[:, :-1], self._pulled(at.difference)) / at.norm
+            slope = torch.einsum("nk,nkd->nd", weights[:, :-1].to(at.y), self._pulled(at.difference))
+            return (2 * slope / at.norm).to(at.dtype)
 
     def _pulled(self, delta: Tensor) -> Tensor:
         """Map differences [N, K, p] to directions of the coordinates [N, K, d]."""
@@ -134,7 +151,7 @@ class NearestDetection(Framed):
     def _rows(self, z: Tensor) -> Tensor:
         """Numbers [N, K] of the core points of every cluster that are nearest to points [N, p] of float64."""
         if len(z) * len(self.points) <= DENSE:
-            far = torch.cdist(z, self.points.double(), compute_mode="donot_use_mm_for_euclid_dist")
+            far = _distances(z, self.points.double())
             sizes = torch.bincount(self.groups)
             nearest = torch.stack([part.argmin(dim=1) for part in far.split(sizes.tolist(), dim=1)], dim=1)
             return nearest + sizes.cumsum(0) - sizes
@@ -150,6 +167,16 @@ class NearestDetection(Framed):
             found.append((first, NearestNeighbors(n_neighbors=1).fit(own.numpy())))
             first += len(own)
         return found
+
+
+def _distances(z: Tensor, points: Tensor) -> Tensor:
+    """Distances [N, M]; of few columns squared ones, added up as by a k-d tree, for ties at the radius."""
+    if z.shape[1] > FEW:
+        return torch.cdist(z, points, compute_mode="donot_use_mm_for_euclid_dist")
+    far = z.new_zeros(len(z), len(points))
+    for ours, theirs in zip(z.T, points.T, strict=True):
+        far += (ours[:, None] - theirs).square_()
+    return far
 
 
 def density_head(
@@ -177,9 +204,30 @@ def density_head(
     """
     preprocessing = preprocessing or Preprocessing.identity(points.shape[1], points.device)
     groups, order = groups.sort(stable=True)
-    points = points.double()[order] - preprocessing.offset
-    mean, weight = points.mean(dim=0), preprocessing.weight
-    back = 1 / weight if preprocessing.diagonal else preprocessing.preimage(torch.eye(len(mean)).to(points)).T
-    shares = preprocessing.equal_shares() * radius**2
-    values = {"points": points - mean, "groups": groups, "weight": weight, "back": back, "shares": shares}
-    return Head(NearestDetection(**values, **preprocessing.frame(mean)))
+    points, weight = points.double()[order] - preprocessing.offset, preprocessing.weight
+    back = (
+        1 / weight if preprocessing.diagonal else preprocessing.preimage(torch.eye(points.shape[1]).to(points)).T
+    )
+    frame = preprocessing.frame(torch.zeros_like(points[0]))
+    values = {
+        "points": points,
+        "groups": groups,
+        "weight": weight,
+        "back": back,
+        "shares": preprocessing.equal_shares() * radius**2,
+        "reach": (radius + _rounding(points, weight, back, frame)) ** 2,
+    }
+    return Head(NearestDetection(**values, **frame))
+
+
+def _rounding(points: Tensor, weight: Tensor, back: Tensor, frame: dict[str, Any]) -> Tensor:
+    """Bound the rounding of distances in the space of the clusterer, in which two points are rounded, twice each.
+
+    There is none if nothing was done to the columns.
+    """
+    shift = frame["root"].abs()
+    if weight.ndim == 1 and not shift.any() and bool((weight == 1).all()):
+        return points.new_zeros(())
+    terms = mapped(weight.abs(), mapped(back, points).abs().amax(dim=0) + shift)  # what a coordinate is the sum of
+    summands = 1 if weight.ndim == 1 else weight.shape[1]
+    return 4 * torch.finfo(points.dtype).eps * summands * terms.norm()

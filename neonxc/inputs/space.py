@@ -6,11 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
+
+
+def ranges(table: Table) -> np.ndarray:
+    """Least and greatest value [2, d] of every column of a table; NaN for columns that are not numeric."""
+    if table.is_sparse:
+        return np.stack([end.toarray()[0] for end in (table.data.min(axis=0), table.data.max(axis=0))]).astype(
+            float
+        )
+    if not table.is_mixed:
+        return torch.stack(torch.aminmax(table.numbers, dim=0)).double().cpu().numpy()
+    numbers = [pd.to_numeric(table.column(i).astype(object), errors="coerce") for i in range(table.width)]
+    return np.array([(column.min(), column.max()) for column in numbers], dtype=np.float64).T
 
 
 class Space:
@@ -24,11 +37,18 @@ class Space:
         Names of the user's columns.
     still : Tensor [D] of bool
         The head's columns that can't change.
+
+    Attributes
+    ----------
+    encoded_names : sequence of str
+        Names of the head's columns.
+    owner : ndarray [D] of int
+        Positions of the user's columns that the head's columns are made of.
     """
 
     def __init__(self, table: Table, names: Sequence[str], still: Tensor) -> None:
         self.table, self.names, self.still = table, names, still
-        self.encoded_names = names
+        self.encoded_names, self.owner = names, np.arange(len(still))
 
     def places(self, column: int, name: str) -> list[int]:
         """Return the positions of a user's column among the head's columns."""
@@ -52,7 +72,7 @@ class EncodedSpace(Space):
 
     def __init__(self, table: Table, encoding: Encoding, still: Tensor) -> None:
         super().__init__(table, encoding.columns, still)
-        self.encoding, self.encoded_names = encoding, encoding.names
+        self.encoding, self.encoded_names, self.owner = encoding, encoding.names, encoding.owner.numpy()
 
     def places(self, column: int, name: str) -> list[int]:
         """Return the positions of a column among the encoded ones; all but `fixed` need one that can change."""

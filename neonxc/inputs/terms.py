@@ -12,6 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, 
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
+from neonxc.common.arguments import kind_of
 from neonxc.common.registry import Values, register
 from neonxc.data.inputs import as_texts
 from neonxc.data.sparse import SparseRows
@@ -152,9 +153,9 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms, list[tuple[str, A
 def _pack(terms: Terms) -> Values:
     vectorizer = terms.vectorizer
     if own := [name for name in FUNCTIONS if callable(getattr(vectorizer, name))]:
-        raise TypeError(f"can't save a {type(vectorizer).__name__} with a function as its {own[0]}")
+        raise TypeError(f"can't save {kind_of(vectorizer)} with a function as its {own[0]}")
     if type(vectorizer) not in (CountVectorizer, TfidfVectorizer):
-        raise TypeError(f"can't save a {type(vectorizer).__name__}, a class of its own; use a CountVectorizer")
+        raise TypeError(f"can't save {kind_of(vectorizer)}, a class of its own; use a CountVectorizer")
     options = {name: getattr(vectorizer, name) for name in OPTIONS}
     if not isinstance(options["stop_words"], (str, type(None))):
         options["stop_words"] = sorted(map(str, options["stop_words"]))

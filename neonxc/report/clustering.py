@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from neonxc.clusterings.given import points_of
+from neonxc.clusterings.mistaken import check_is_model
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas, in_order_of, is_path
@@ -189,6 +190,8 @@ def read(
     if labels is not None and X is None:
         model, X = None, model
     X = points_of(model, X, features).data if is_path(X) else X
+    if X is not None:
+        check_is_model(model, Table.read(X))
     if labels is None and _are_labels(model, X):
         model, labels = None, model
     if X is None:

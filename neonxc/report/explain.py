@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from neonxc.clusterings.mistaken import check_is_model
 from neonxc.common.arguments import check_columns
 from neonxc.common.colours import colors
 from neonxc.common.numbers import text
@@ -147,6 +148,7 @@ def explain(
             title, X = title or f"{model_or_labels.shape[0]} cells by {X}", None
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
+            check_is_model(model_or_labels, None)
             name = Path(model_or_labels).name if isinstance(model_or_labels, str | PathLike) else "the table"
             prepared, clusters_of_table = of_data(with_names(model_or_labels, names), clusters, name)
             model_or_labels, X, names = clusters_of_table.model, prepared.frame, None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import pack_fields, register
-from neonxc.data.kinds import kind_of, plain
+from neonxc.data.kinds import column_kind, plain
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Indicator, Number, Part
@@ -126,7 +126,7 @@ def centers_in_columns(found: Reference, made: MixedTable | None, metric: str, w
 
 def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple[list[Part], ...] | None:
     """Parts of the encodings `cut`, `filled` and `space` for the i-th column; None if it can't be encoded."""
-    kind = kind_of(column)
+    kind = column_kind(column)
     if kind == "category" or column.isna().all():
         each: list[Part] = [Indicator(i, (value,)) for value in _categories(column)]
         tested = each[1:] if len(each) == 2 else each  # of two categories, one column is enough

@@ -1,0 +1,104 @@
+"""Clusterers without a reader of their own: their labels, and centers whose nearest one gives these labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.clusterings.readers import ClusterModel, are_nearest, nearest_centroid, points_near
+from neonxc.common.warnings import warn
+from neonxc.data.inputs import as_array
+
+NAMES = ("cluster_centers", "centers", "centroids", "cluster_centroids", "medoids", "medoid_indices", "prototypes")
+CENTERS = (*(name + end for name in NAMES for end in ("_", "")), "get_centers", "get_medoids")
+
+
+def has_centers(model: Any) -> bool:
+    """Whether a model has an attribute that is named like centers."""
+    return not hasattr(model, "__array__") and any(getattr(model, name, None) is not None for name in CENTERS)
+
+
+def labels_of(model: Any, X: Any, points: Tensor) -> np.ndarray | None:
+    """Return the labels [n] of a fitted model: those that it stores, else those that it predicts.
+
+    Parameters
+    ----------
+    model : Any
+    X : Any
+        The data as they were passed.
+    points : Tensor [n, d]
+        The points that were clustered.
+    """
+    for name in ("labels_", "labels"):
+        stored = getattr(model, name, None)
+        if stored is not None and not callable(stored) and np.shape(stored) == (len(points),):
+            return as_array(stored)
+    kinds = (X, points.cpu().numpy(), points.cpu().numpy().astype(np.float32), points, points.float())
+    for data in kinds:
+        if (predicted := _predicted(model, data)) is not None and predicted.shape == (len(points),):
+            return predicted
+    return None
+
+
+def _predicted(model: Any, data: Any) -> np.ndarray | None:
+    """The labels that a model predicts, as far as it can; `assign` is what faiss calls it."""
+    for name in ("predict", "assign"):
+        with suppress(Exception), warnings.catch_warnings():  # data of another type, which another call gives
+            warnings.simplefilter("ignore")
+            found = getattr(model, name)(data)
+            return as_array(found[-1] if isinstance(found, tuple) else found)
+    return None
+
+
+def verified(model: Any, labels: np.ndarray, points: Tensor) -> ClusterModel | None:
+    """Read the centers of a model, if the nearest center of every point gives its label.
+
+    Warns
+    -----
+    UserWarning
+        The model has centers that give other labels.
+    """
+    for name, centers in _centers(model, points):
+        classes = as_array(getattr(model, "classes_", np.arange(len(centers))))
+        classes = classes if len(classes) == len(centers) else np.arange(len(centers))
+        around = points_near(centers)
+        if _agrees(points, labels, centers, classes):
+            predicted = _predicted(model, around.cpu().numpy())
+            if predicted is None or _agrees(around, predicted, centers, classes):
+                return nearest_centroid(centers, classes=classes)
+        warn(
+            f"the {name} of the {type(model).__name__} do not give its labels as the nearest center does: a "
+            "surrogate explains its labels"
+        )
+    return None
+
+
+def _centers(model: Any, points: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The first centers [K, d] of a model, with the name of its attribute."""
+    for name in CENTERS:
+        value = getattr(model, name, None)
+        with suppress(Exception):  # a method that needs arguments, strings, rows of several lengths
+            value = value() if callable(value) else value
+            gpu = hasattr(value, "__cuda_array_interface__")  # also of CuPy, whose arrays NumPy does not convert
+            array = as_array(torch.as_tensor(value) if gpu else value)
+            if array.ndim == 1 and array.dtype.kind in "iu":  # medoids, by the numbers of their rows
+                yield name, points[torch.as_tensor(array.astype(np.int64))]
+                return
+            if array.ndim == 2 and array.shape[1] == points.shape[1]:
+                yield name, torch.as_tensor(array.astype(np.float64)).to(points.device)
+                return
+
+
+def _agrees(points: Tensor, labels: np.ndarray, centers: Tensor, classes: np.ndarray) -> bool:
+    """Whether the label of every point is that of its nearest center."""
+    if labels.shape != (len(points),):
+        return False
+    places = {label: place for place, label in enumerate(classes.tolist())}
+    chosen = [places.get(label, -1) for label in labels.tolist()]
+    return min(chosen) >= 0 and are_nearest(torch.as_tensor(chosen, device=points.device), points, centers)
