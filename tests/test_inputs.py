@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
+from sklearn.cluster import DBSCAN, HDBSCAN, KMeans, MeanShift
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_wine
 from sklearn.mixture import GaussianMixture
@@ -529,6 +529,16 @@ def test_labels_of_any_type_are_read_compared_and_saved(kind, tmp_path):
     assert compared.ari == 1
     assert (compared.to_frame()["kind"] == "kept").all()
     assert label_agreement(labels, labels)["ari"] == 1
+
+
+@pytest.mark.parametrize("bandwidth", [None, 2.5])
+@pytest.mark.parametrize("steps", [[], [StandardScaler()]])
+def test_orphans_of_mean_shift_are_noise(bandwidth, steps):
+    model = make_pipeline(*steps, MeanShift(bandwidth=bandwidth, cluster_all=False)).fit(SCALED)
+    net = neonxc.neuralize(model, SCALED)
+    assert 0.1 < (model[-1].labels_ == -1).mean() < 0.9
+    np.testing.assert_array_equal(net.predict(SCALED), model[-1].labels_)
+    assert net.fidelity_ is None
 
 
 def test_labels_and_weights_go_by_index():

@@ -160,8 +160,9 @@ def within_bandwidth(model: MeanShift, bandwidth: Any) -> ClusterModel:
     found = nearest_centroid(model.cluster_centers_)
     if model.cluster_all:
         return found
-    radius = torch.full((len(model.cluster_centers_),), float(bandwidth) ** 2, dtype=torch.float64)
-    return replace(found, radius=radius)
+    k = len(model.cluster_centers_)
+    radius = torch.full((k,), float(bandwidth) ** 2, dtype=torch.float64)
+    return replace(found, classes=np.arange(k), radius=radius)
 
 
 @read.register

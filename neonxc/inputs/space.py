@@ -20,9 +20,9 @@ def ranges(table: Table) -> np.ndarray:
         return np.stack([end.toarray()[0] for end in (table.data.min(axis=0), table.data.max(axis=0))]).astype(
             float
         )
-    if not table.is_mixed:
+    if not (table.is_mixed or getattr(table.data, "dtype", None) == np.dtype(object)):
         return torch.stack(torch.aminmax(table.numbers, dim=0)).double().cpu().numpy()
-    numbers = [pd.to_numeric(table.column(i).astype(object), errors="coerce") for i in range(table.width)]
+    numbers = [pd.to_numeric(column.astype(object), errors="coerce") for _, column in table.frame().items()]
     return np.array([(column.min(), column.max()) for column in numbers], dtype=np.float64).T
 
 

@@ -194,8 +194,10 @@ def _unpack(cls: type[Encoding], values: Values) -> Encoding:
     _ = [part.number(0) for part in parts]  # fails for unknown functions and for values of other types
     encoding = cls(tuples(values["columns"]), parts, dict(tuples(values["known"])), alone)
     used = {*encoding.known, *alone, *encoding.owner.tolist()}
-    if not ({*range(len(encoding.columns))} >= used and all(isinstance(name, str) for name in encoding.columns)):
-        raise TypeError("its encoding names columns that do not exist")
+    listed = all(isinstance(values, tuple) for values in encoding.known.values())
+    named = all(isinstance(name, str) for name in encoding.columns)
+    if not ({*range(len(encoding.columns))} >= used and named and listed):
+        raise TypeError("its encoding names columns or values that do not exist")
     return encoding
 
 
