@@ -15,8 +15,7 @@ from statistics import mode
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
-from pyarrow import compute, parquet
+from pyarrow import parquet
 
 from neonxc.common.arguments import unused
 from neonxc.data.frames import as_pandas
@@ -79,7 +78,7 @@ class Cells(NamedTuple):
         return pd.DataFrame(self.rows).set_axis(self.header, axis=1)
 
     def ids(self, column: str, na: Sequence[str] = ()) -> pd.Index:
-        """Return the identifiers in a column as text, as it is written; None for missing ones, which `na` may be."""
+        """Return the identifiers in a column as text, as they are written; None for missing ones, such as `na`."""
         words = MISSING.union(map(str.casefold, na))
         cells = pd.Series(self.columns[column])
         if cells.dtype.kind == "f" and not (cells.dropna() % 1).any():  # whole numbers, as some are missing
@@ -114,23 +113,18 @@ def _from_parquet(name: str, data: bytes) -> Cells:
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
-        frames = as_pandas(_with_exact_numbers(table)), table.to_pandas(types_mapper=pd.ArrowDtype)
+        frames = as_pandas(table), table.to_pandas(types_mapper=pd.ArrowDtype)
     except Exception as error:  # damaged metadata may raise errors of any type
         raise ValueError(f"{name} is damaged, or no Parquet file that can be read: {error}") from None
     unnamed = all(level is None for level in frames[0].index.names)
     frame, written = (frame.reset_index(drop=unnamed).rename(columns=str) for frame in frames)
     if not len(frame):
         raise ValueError(f"{name} has columns and no data")
-    return Cells(name, dict(frame.items()), [*written], written, frame.index.rename("row"), "", [])
-
-
-def _with_exact_numbers(table: pa.Table) -> pa.Table:
-    """Make whole numbers strings where they have gaps, and pandas would round them to have floats."""
-    for i, column in enumerate(table.columns):
-        if pa.types.is_integer(column.type) and column.null_count < len(column) and column.null_count:
-            if max(map(abs, compute.min_max(column).as_py().values())) >= EXACT:
-                table = table.set_column(i, table.field(i).name, column.cast(pa.string()))
-    return table
+    columns: dict[str, Any] = dict(frame.items())
+    for column, values in written.items():
+        if values.dtype.kind in "iu" and values.isna().any() and values.dropna().abs().max() >= EXACT:
+            columns[str(column)] = values.astype(str).where(values.notna(), "").tolist()  # floats would round them
+    return Cells(name, columns, [*written], written, frame.index.rename("row"), "", [])
 
 
 def _from_text(name: str, data: bytes) -> Cells:

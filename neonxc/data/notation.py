@@ -21,9 +21,50 @@ MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
 """Cells that count as missing in every column, in lower case."""
 AMONG_NUMBERS = frozenset(
     [
-        *("--", "---", ".", "..", "...", "…", "–", "—", "/", r"\n", "<na>", "nat", "nil", "tbd", "(null)", "(blank)"),
-        *("n.a.", "n. a.", "n.d.", "n. d.", "n/d", "nd", "n.v.", "k.a.", "k. a.", "k.a", "k/a", "ka", "o.a.", "s/d"),
-        *("missing", "(missing)", "unknown", "(unknown)", "not available", "not applicable", "not known", "no data"),
+        *(
+            "--",
+            "---",
+            ".",
+            "..",
+            "...",
+            "…",
+            "–",
+            "—",
+            "/",
+            r"\n",
+            "<na>",
+            "nat",
+            "nil",
+            "tbd",
+            "(null)",
+            "(blank)",
+        ),
+        *(
+            "n.a.",
+            "n. a.",
+            "n.d.",
+            "n. d.",
+            "n/d",
+            "nd",
+            "n.v.",
+            "k.a.",
+            "k. a.",
+            "k.a",
+            "k/a",
+            "ka",
+            "o.a.",
+            "s/d",
+        ),
+        *(
+            "missing",
+            "(missing)",
+            "unknown",
+            "(unknown)",
+            "not available",
+            "not applicable",
+            "not known",
+            "no data",
+        ),
         *("keine angabe", "keine angaben", "ohne angabe", "nicht bekannt", "unbekannt", "fehlt", "fehlend"),
         *("inconnu", "manquant", "desconocido", "sin dato", "sin datos", "sconosciuto", "onbekend", "brak danych"),
         *("#na", "#nv", "#div/0!", "#value!", "#ref!", "#name?", "#null!", "#num!", "#wert!", "#bezug!", "#zahl!"),
@@ -52,7 +93,7 @@ CODE = re.compile(r"0[0-9]+|\+[0-9]{5,}")
 
 
 def table_format(X: Any) -> str | None:
-    """Return the format that :func:`neonxc.data.files.read_table` stored with a data frame; None for other data."""
+    """Return the format that :func:`~neonxc.data.files.read_table` stored with a frame; None for other data."""
     found = getattr(X, "attrs", None)
     text = found.get("format") if isinstance(found, dict) else None
     return text if isinstance(text, str) and text.startswith('{"columns"') else None
@@ -67,7 +108,7 @@ class Notation(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The number in a cell: its sign, digits and marks; its unit; and what makes it negative but a sign before it."""
+    """The number in a cell: its sign, digits and marks; its unit; what makes it negative but a sign before it."""
 
     body: str
     unit: str
@@ -199,7 +240,7 @@ class Column:
         return 1 < len(self.units) <= FEW and self.units.total() == self.counts[self.filled].sum()
 
     def truths(self, gaps: bool) -> np.ndarray | None:
-        """Return the truth values of all rows, NaN for missing ones if there may be `gaps`; None for other columns."""
+        """Return the truth values of all rows, NaN for missing ones if there may be `gaps`; None for others."""
         known = {"true": True, "false": False}
         pairs = zip(self.cells, self.present, strict=True)
         if not all(cell.casefold() in known or (gaps and not present) for cell, present in pairs):
@@ -268,7 +309,7 @@ class Column:
         comma : str
             The decimal mark of columns with commas where nothing tells it.
         """
-        known, options = self.known or Notation(), self.options or [self.known or Notation()]
+        options = self.options or [self.known or Notation()]
         mark = options[0].thousands or options[-1].thousands
         doubt = len(options) > 1 and not decimal and not self._groups(mark)
         if len(options) > 1:
@@ -276,14 +317,17 @@ class Column:
             decimal = decimal or ((comma if mark == "," else ".") if doubt else others[mark])
             options = [one for one in options if one.decimal == decimal]
         chosen = options[0]
-        return chosen._replace(decimal=chosen.decimal or decimal, unit=self.unit or known.unit), doubt
+        unit = self.unit if self.known is None else self.known.unit
+        return chosen._replace(decimal=chosen.decimal or decimal, unit=unit), doubt
 
     def _groups(self, mark: str) -> bool:
         """Whether a mark separates thousands, as the whole numbers without it are shorter than those with it."""
         lengths: dict[bool, list[int]] = {True: [], False: [0] * (self.known is not None)}
-        for body in self.bodies:
-            if body:
-                lengths[mark in body].append(len(body.strip("+-").replace(mark, "")))
+        for body in filter(None, self.bodies):
+            digits = body.strip("+-").replace(mark, "")
+            if not digits.isdigit():  # an exponent, which is written by programs
+                return False
+            lengths[mark in body].append(len(digits))
         longest = max(lengths[False], default=5)
         return longest < 4 or longest == 4 < min(lengths[True])
 
@@ -322,4 +366,7 @@ class Column:
                 break
         for what in [*self.ways, *["units"] * bool(self.unit)]:
             parts = ((i, part_of(cell)) for i, cell in enumerate(self.cells) if self.bodies[i])
-            yield what, next(i for i, part in parts if part and (part.unit if what == "units" else part.negative == what))
+            yield (
+                what,
+                next(i for i, part in parts if part and (part.unit if what == "units" else part.negative == what)),
+            )
