@@ -174,7 +174,7 @@ WRITTEN = {
     "90 km/h|7.5 km/h": [90, 7.5],
     "36 months|60 months": [36, 60],
     "1 106,29|1\xa0106|1\u2009106|1\u202f106,5": [1106.29, 1106, 1106, 1106.5],
-    "1'106.29|2’500": [1106.29, 2500],
+    "1'106.29|2’500|3`000": [1106.29, 2500, 3000],
     "1,00,000|12,34,567": [100000, 1234567],
     "(1,234.50)|12.00": [-1234.5, 12],
     "1.106,29-|5,00": [-1106.29, 5],
@@ -186,6 +186,7 @@ WRITTEN = {
     "99999999999999999999|5": "text",
     "12 kg|500 g": "text",
     "12 %|0.5": "text",
+    "5 Mio. €|700 Tsd. €": "text",
     "A12|A13": "text",
     "12 A/12 B|13 A/12 B": "text",
     "12|12a|14b": "text",
@@ -282,6 +283,11 @@ def test_one_row_is_read_as_the_table_before(read):
             one(line)
     with pytest.raises(ValueError, match=r"column 'a': '1\.5' is not a number"):
         read("\n".join(["a;b", *["1,5;x"] * 20, "1.5;x"]), format=fitted)
+
+
+def test_one_column_of_numbers_with_decimal_commas(read):
+    assert columns(read("price\n12,50\n1.213,75\n")) == {"price": [12.5, 1213.75]}
+    assert columns(read("price\n12,50 €\n3 €\n")) == {"price": [12.5, 3]}
 
 
 def test_further_words_for_missing_values(read):

@@ -19,7 +19,8 @@ from pyarrow import parquet
 
 from neonxc.common.arguments import unused
 from neonxc.data.frames import as_pandas
-from neonxc.data.notation import EXACT, MISSING, is_number
+from neonxc.data.notation import MISSING, is_number
+from neonxc.data.text_column import EXACT
 
 UNNAMED = "Unnamed: "
 """Start of the names of columns without a name, as pandas gives them; the position follows."""
@@ -185,7 +186,10 @@ def _separator(text: str) -> str:
         widths = {len(record) for record in csv.reader(sample, delimiter=separator, skipinitialspace=True)}
         if len(widths) == 1 and widths != {1}:
             return separator
-    return max(",;\t|", key=sample[0].count)
+    first, *others = sample
+    if others and not {*SEPARATORS} & {*first} and all(is_number(line.strip(), with_unit=True) for line in others):
+        return ";"  # one column, of numbers with decimal commas
+    return max(",;\t|", key=first.count)
 
 
 def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:

@@ -13,17 +13,16 @@ import pandas as pd
 
 from neonxc.common.arguments import check_columns
 from neonxc.data.cells import UNNAMED, Cells, read_cells
-from neonxc.data.notation import MARKS, MISSING, Column, Notation
+from neonxc.data.notation import MARKS, MISSING, Notation
+from neonxc.data.text_column import TextColumn
 
 TYPED = "iufbmM"
 """Kinds of the columns of a Parquet file that hold no text."""
-TOTALS = frozenset(
-    [
-        *("total", "totals", "grand total", "subtotal", "sum", "sums", "summe", "summen", "gesamt", "gesamtsumme"),
-        *("gesamtergebnis", "insgesamt", "totale", "total general", "total général", "somma", "suma", "totaal"),
-        *("average", "mean", "mittelwert", "durchschnitt", "moyenne", "media", "promedio"),
-    ]
+_WORDS = (
+    "total|totals|grand total|subtotal|sum|sums|summe|summen|gesamt|gesamtsumme|gesamtergebnis|insgesamt|totale|somma"
+    "|total general|total général|suma|totaal|average|mean|mittelwert|durchschnitt|moyenne|media|promedio"
 )
+TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""
 LEAST = 3
 """Rows of which another one is recognised as the sum."""
@@ -157,7 +156,7 @@ class Reader:
         marks = {
             name: column.decimal
             for name, column in self.columns.items()
-            if isinstance(column, Column) and column.decimal and fitted.columns.get(name) not in (TEXT, TRUTH)
+            if isinstance(column, TextColumn) and column.decimal and fitted.columns.get(name) not in (TEXT, TRUTH)
         }
         self.against = [name for name, mark in marks.items() if known.get(name) not in (None, "", mark)]
         self.marks = {} if self.against else known
@@ -170,12 +169,12 @@ class Reader:
             if given.dtype.kind in TYPED and self.fitted.columns.get(name) != TEXT:
                 return given
             given = ["" if missing else str(cell) for cell, missing in zip(given, given.isna(), strict=True)]
-        return Column(given, MISSING.union(self.fitted.missing), self.fitted.notation(name))
+        return TextColumn(given, MISSING.union(self.fitted.missing), self.fitted.notation(name))
 
     def read(self, name: str) -> Any:
         """Return the values of a column."""
         column, kind = self.columns[name], self.fitted.columns.get(name)
-        if not isinstance(column, Column):
+        if not isinstance(column, TextColumn):
             return self._typed(name, column)
         if kind != TEXT and (truths := column.truths(gaps=kind == TRUTH)) is not None:
             self.kinds[name] = TRUTH
@@ -200,7 +199,7 @@ class Reader:
             self._refuse(name, int(infinite.argmax()), str(values[infinite.argmax()]), "a finite number")
         return values
 
-    def _numbers(self, name: str, column: Column) -> np.ndarray | None:
+    def _numbers(self, name: str, column: TextColumn) -> np.ndarray | None:
         """The numbers in a column of text; None if it stays text: float64 would round it, or not all are valid."""
         comma = "." if self.cells.separator == "," else ","  # CSV files with commas use decimal points
         notation, doubt = column.notation(self.marks.get(name) or self.mark, comma)
@@ -220,7 +219,7 @@ class Reader:
             self._tell(name, column, notation, numbers, doubt)
         return numbers[column.codes]
 
-    def _tell(self, name: str, column: Column, notation: Notation, numbers: np.ndarray, doubt: bool) -> None:
+    def _tell(self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, doubt: bool) -> None:
         """Note what was understood in a column of numbers."""
         for what, at in column.told(notation, doubt):
             self.told[f"{what} were understood in"].append(f"{name} ({column.cells[at]} is {numbers[at]:.15g})")
@@ -238,7 +237,7 @@ class Reader:
                 name
             )
 
-    def _mistake(self, name: str, column: Column, notation: Notation, numbers: np.ndarray, at: int) -> None:
+    def _mistake(self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, at: int) -> None:
         cell, unit = column.cells[at], f" in {notation.unit}" if notation.unit else ""
         others = "as the others are" if column.options else "as in the table that the model was fitted to"
         what = "a finite number" if np.isinf(numbers[at]) else f"a number{unit}, {others}"
