@@ -19,8 +19,8 @@ from neonxc.data.text_column import TextColumn
 TYPED = "iufbmM"
 """Kinds of the columns of a Parquet file that hold no text."""
 _WORDS = (
-    "total|totals|grand total|subtotal|sum|sums|summe|summen|gesamt|gesamtsumme|gesamtergebnis|insgesamt|totale|somma"
-    "|total general|total général|suma|totaal|average|mean|mittelwert|durchschnitt|moyenne|media|promedio"
+    "total|totals|grand total|subtotal|sum|sums|summe|summen|gesamt|gesamtsumme|gesamtergebnis|insgesamt|totale"
+    "|somma|total general|total général|suma|totaal|average|mean|mittelwert|durchschnitt|moyenne|media|promedio"
 )
 TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
 """Cells that count as missing in every column, in lower case."""
 _WORDS = (
-    r"--|---|.|..|...|…|–|—|/|\n|<na>|nat|nil|tbd|(null)|(blank)|n.a.|n. a.|n.d.|n. d.|n/d|nd|n.v.|k.a.|k. a.|k.a|k/a"
-    "|ka|o.a.|s/d|missing|(missing)|unknown|(unknown)|not available|not applicable|not known|no data|keine angabe"
-    "|keine angaben|ohne angabe|nicht bekannt|unbekannt|fehlt|fehlend|inconnu|manquant|desconocido|sin dato|sin datos"
-    "|sconosciuto|onbekend|brak danych|#na|#nv|#div/0!|#value!|#ref!|#name?|#null!|#num!|#wert!|#bezug!|#zahl!"
+    r"--|---|.|..|...|…|–|—|/|\n|<na>|nat|nil|tbd|(null)|(blank)|n.a.|n. a.|n.d.|n. d.|n/d|nd|n.v.|k.a."
+    "|k. a.|k.a|k/a|ka|o.a.|s/d|missing|(missing)|unknown|(unknown)|not available|not applicable"
+    "|not known|no data|keine angabe|keine angaben|ohne angabe|nicht bekannt|unbekannt|fehlt|fehlend"
+    "|inconnu|manquant|desconocido|sin dato|sin datos|sconosciuto|onbekend|brak danych|#na|#nv|#div/0!"
+    "|#value!|#ref!|#name?|#null!|#num!|#wert!|#bezug!|#zahl!"
 )
 AMONG_NUMBERS = frozenset(_WORDS.split("|"))
 """Cells that count as missing where the others are numbers, in lower case."""
