@@ -28,7 +28,7 @@ from witnesses import blobs, near
 
 import neonxc
 from neonxc import NEON
-from neonxc.common.registry import FORMS, pack, register, storable
+from neonxc.common.registry import FORMS, pack, register, storable, unpack
 from neonxc.head import Head, linear_head
 from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, backbone, efficientnet_lite0
 from neonxc.trees import CART, IMM
@@ -130,6 +130,16 @@ def test_a_state_dict_holds_the_whole_decision(name):
     x = torch.arange(5)[:, None] if name.endswith("words") else torch.as_tensor(NEW)
     other.load_state_dict(net.state_dict())
     assert_same(other, net, x)
+
+
+def test_how_a_table_was_read_is_optional(tmp_path):
+    """It is in files of networks, trees and rules, and older files do not have it."""
+    tree = CART(3).fit(FRAME, labels=km(3).fit_predict(X))
+    for obj in (neonxc.neuralize(km().fit(FRAME), FRAME), tree.tree_, tree.tree_.rules()):
+        assert obj.table_format is None
+        described, tensors = pack(obj)
+        del described["values"]["table_format"]
+        assert unpack(described, tensors).table_format is None
 
 
 # --- SCAN --------------------------------------------------------------------------------------------------

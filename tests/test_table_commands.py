@@ -266,7 +266,7 @@ def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, t
     for model, expected in wanted.items():
         code, out, err = neonxc_command("apply", f"{model}.safetensors", people_csv)
         assert code == 0, err
-        header, *rows = csv.reader(io.StringIO(out))
+        header, *rows = csv.reader(io.StringIO(out), delimiter=";")
         logit = ["logit"] if model == "r/model" else []
         assert header == ["id", "age", "hours", "work", "since", "income", "cluster", *logit]
         clusters = [row[6] for row in rows]
@@ -278,9 +278,9 @@ def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, t
     relevance = read(tmp_path / "r" / "relevance.csv")[1:]
     code, _, err = neonxc_command("apply", "r/model.safetensors", people_csv, "--out", "new/rows.csv")
     assert code == 0
-    rows = read(tmp_path / "new" / "rows.csv")[1:]
-    assert [row[6] for row in rows] == [row[1] for row in relevance]
-    np.testing.assert_allclose([float(row[7]) for row in rows], [float(row[2]) for row in relevance])
+    written = pd.read_csv(tmp_path / "new" / "rows.csv", sep=";", decimal=",")
+    assert [str(cluster) for cluster in written["cluster"]] == [row[1] for row in relevance]
+    np.testing.assert_allclose(written["logit"], [float(row[2]) for row in relevance])
 
     new = "work;age;more;cluster\nfarm;60,5;1;x\noffice;?;oops;y\n"  # another order, further columns, fewer
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(new.encode())))
@@ -293,9 +293,99 @@ def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, t
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(new.encode())))
     code, out, err = neonxc_command("apply", "r/model.safetensors", "-")
     assert code == 0, err
-    header, old, young = csv.reader(io.StringIO(out))
+    header, old, young = csv.reader(io.StringIO(out), delimiter=";")
     assert header == ["work", "age", "more", "hours", "cluster", "cluster_2", "logit"]
     assert [old[5], young[5]] == [relevance[1][0], relevance[0][0]]
+
+
+AS_IS = [
+    "01067",
+    "+4930123",
+    "9007199254740993",
+    "",
+    "NA",
+    "TRUE",
+    "1e3",
+    "0.70",
+    "1.106,29 €",
+    " x",
+    'a "b"',
+    "k.A.",
+]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_apply_passes_files_on_as_they_are_written(neonxc_command, tmp_path, separator):
+    rows = [["", "a", "same", "same", *[f"c{i}" for i in range(len(AS_IS))], "logit"]]
+    rows += [[str(i), f"{i % 2}.{i % 4}", "x", "", *(AS_IS if i else AS_IS[::-1]), "y"] for i in range(9)]
+    neonxc.save(neonxc.neuralize(np.array([[0.0], [1.0]]), pd.DataFrame({"a": [0.0, 1.0]})), "net.safetensors")
+    for lines in (rows, [[*row, ""] for row in rows]):  # as spreadsheets write them
+        with open("t.csv", "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter=separator, lineterminator="\n").writerows(lines)
+        code, out, err = neonxc_command("apply", "net.safetensors", "t.csv")
+        assert code == 0, err
+        found = [*csv.reader(io.StringIO(out), delimiter=separator)]
+        assert [row[:-2] for row in found] == lines
+        assert found[0][-2:] == ["cluster", "logit_2"]
+        assert [row[-2] for row in found[1:]] == [str(i % 2) for i in range(9)]
+
+
+def test_apply_passes_values_of_parquet_on(neonxc_command, tmp_path):
+    frame = pd.DataFrame({"a": [0.25, 1], "id": pd.array([2**53 + 1, None], dtype="Int64"), "b": [True, False]})
+    frame.to_parquet("t.parquet")
+    neonxc.save(neonxc.neuralize(np.array([[0.0], [1.0]]), frame[["a"]]), "net.safetensors")
+    code, out, err = neonxc_command("apply", "net.safetensors", "t.parquet")
+    assert code == 0, err
+    assert [row[:4] for row in csv.reader(io.StringIO(out))] == [
+        ["a", "id", "b", "cluster"],
+        ["0.25", "9007199254740993", "True", "0"],
+        ["1.0", "", "False", "1"],
+    ]
+
+
+def test_one_new_row_is_read_as_the_table_of_the_model(neonxc_command, tmp_path):
+    """A network, a tree and rules keep how it was read."""
+    from neonxc.data.files import read_table
+
+    sizes = [(600, 950, "1.106", "12.500")[i % 4] for i in range(40)]
+    rows = [f"{size};{i % 2},5 kg;{'unklar' if i % 9 == 5 else i % 2}" for i, size in enumerate(sizes)]
+    (tmp_path / "t.csv").write_text("\n".join(["size;weight;kind", *rows]))
+    assert neonxc_command("table", "t.csv", "-k", 3, "--na", "unklar", "--out", "r")[0] == 0
+    assert neonxc_command("rules", "t.csv", "-k", 3, "--na", "unklar", "--out", "r/rules.safetensors")[0] == 0
+    frame = read_table("t.csv", na=["unklar"])
+    tree = CART(3).fit(frame, labels=neonxc.load("r/model.safetensors").predict(frame))
+    neonxc.save(tree, "r/tree.safetensors")
+    neonxc.save(tree.tree_, "r/bare.safetensors")
+    neonxc.save(neonxc.neuralize(tree), "r/of_tree.safetensors")
+    neonxc.save(neonxc.load("r/rules.safetensors")[:], "r/sliced.safetensors")
+    for name in ("model", "rules", "tree", "bare", "of_tree", "sliced"):
+        apply = ("apply", f"r/{name}.safetensors", "one.csv")
+        (tmp_path / "one.csv").write_text("size;weight;kind\n1.106;1,5 kg;unklar\n")
+        code, out, err = neonxc_command(*apply)
+        assert code == 0, err
+        cluster = neonxc.load(f"r/{name}.safetensors").predict(frame.iloc[[2]].assign(weight=1.5, kind=np.nan))[0]
+        assert out.splitlines()[1].split(";")[3] == str(cluster), name
+        if name not in ("rules", "sliced"):  # whose few columns may be others
+            (tmp_path / "one.csv").write_text("size;weight;kind\n1.106;500 g;1\n")
+            assert "column 'weight': '500 g' is not a number in kg" in neonxc_command(*apply)[2]
+
+
+def test_identifiers_are_text_as_written(neonxc_command, tmp_path):
+    neonxc.save(neonxc.neuralize(np.array([[0.0], [1.0]]), pd.DataFrame({"a": [0.0, 1.0]})), "net.safetensors")
+    (tmp_path / "before.csv").write_text("id,a\n007,0\n7,1\n9007199254740993,0\n9007199254740992,1\n")
+    (tmp_path / "after.csv").write_text("a,id\n1,7\n1,9007199254740992\n0,9007199254740993\n1,007\n")
+    code, out, err = neonxc_command("moves", "net.safetensors", "before.csv", "after.csv", "--ids", "id")
+    assert code == 0, err
+    assert "4 rows: 1 (25%) moved" in out
+    assert "007" in out
+    code, _, err = neonxc_command("moves", "net.safetensors", "before.csv", "after.csv", "--ids", "key")
+    assert (code, err) == (2, "neonxc: before.csv has no column ['key']; its columns are ['id', 'a']\n")
+    (tmp_path / "gaps.csv").write_text("id,a\n007,0\nNA,1\nnobody,1\n")
+    from neonxc.data.cells import read_cells
+
+    assert read_cells("gaps.csv").ids("id", ["nobody"]).tolist() == ["007", None, None]
+    pd.DataFrame({"id": pd.array([7, None], dtype="Int64")}).assign(a=0.5).to_parquet("ids.parquet")
+    assert read_cells("ids.parquet").ids("id").tolist() == ["7", None]
 
 
 def test_what_has_no_clusters_is_not_applied(neonxc_command, people_csv, tmp_path):

@@ -105,6 +105,8 @@ def test_parquet(read):
     assert columns(read(named.to_parquet(), "n.parquet")) == {"town": [7, 8, 9], "whole": [1, 2, 3]}
     unnamed = frame[["whole"]].set_axis([7, 8, 9])
     assert list(read(unnamed.to_parquet(), "u.parquet")) == ["whole"]
+    large = pd.DataFrame({"a": pd.array([2**53 + 1, None], dtype="Int64"), "b": [1, 2]})
+    assert read(large.to_parquet(), "l.parquet")["a"].tolist()[0] == str(2**53 + 1)
     with pytest.raises(ValueError, match="columns and no data"):
         read(frame.iloc[:0].to_parquet(), "e.parquet")
     with pytest.raises(ValueError, match=r"b.parquet is damaged, or no Parquet file"):
@@ -149,6 +151,183 @@ def test_commas_in_numbers(read, text):
     frame = read(text)
     pd.testing.assert_frame_equal(frame, pd.DataFrame(expected), check_dtype=False)
     assert [note in told for told in frame.attrs["notes"]][-1:] == ([True] if note else [])
+
+
+NAN = float("nan")
+WRITTEN = {
+    "600|950|1.106|12.500": [600, 950, 1106, 12500],
+    "1200|9800|12.500": [1200, 9800, 12500],
+    "1200|1.106|2.250": [1200, 1.106, 2.25],
+    "1.106|0.5|2": [1.106, 0.5, 2],
+    "1.106|3.25|7": [1.106, 3.25, 7],
+    "1.106|1.1": [1.106, 1.1],
+    "1.106|2.250|7e3": [1.106, 2.25, 7000],
+    "600|1,106": [600, 1106],
+    "1.106,29 €|12,5 €|0": [1106.29, 12.5, 0],
+    "$1,106.29|-$5.00|($3.50)": [1106.29, -5, -3.5],
+    "CHF 1'106.29|CHF 7.-": [1106.29, 7],
+    "US$ 1,200|US$ 5.50": [1200, 5.5],
+    "12,- €|13,50 €|14,-- €": [12, 13.5, 14],
+    "12,5 %|3 %": [12.5, 3],
+    "12 kg|7 kg": [12, 7],
+    "12 m²|15,5 m²": [12, 15.5],
+    "90 km/h|7.5 km/h": [90, 7.5],
+    "36 months|60 months": [36, 60],
+    "1 106,29|1\xa0106|1\u2009106|1\u202f106,5": [1106.29, 1106, 1106, 1106.5],
+    "1'106.29|2’500|3`000": [1106.29, 2500, 3000],
+    "1,00,000|12,34,567": [100000, 1234567],
+    "(1,234.50)|12.00": [-1234.5, 12],
+    "1.106,29-|5,00": [-1106.29, 5],
+    "−5,5|3": [-5.5, 3],
+    "5|k.A.|--|\\N|#DIV/0!|#N/A|n/a|#WERT!|keine Angabe|missing|UNKNOWN": [5, *[NAN] * 10],
+    "01067|007": [1067, 7],
+    "9007199254740993|5": [9007199254740993, 5],
+    "9007199254740993||5": ["9007199254740993", None, "5"],
+    "99999999999999999999|5": "text",
+    "12 kg|500 g": "text",
+    "12 %|0.5": "text",
+    "5 Mio. €|700 Tsd. €": "text",
+    "A12|A13": "text",
+    "12 A/12 B|13 A/12 B": "text",
+    "12|12a|14b": "text",
+    "(0.5)|(0.12)": "text",
+    "2-|3|1-": "text",
+    "2020-01-01|2021-02-02": "text",
+    "10:30|11:20": "text",
+    "1-2|3-4": "text",
+    "1.2.3|1.2.4": "text",
+    "0176 123 456|0151 765 432": "text",
+    "1/2|3/4": "text",
+    "<0.05|0.3": "text",
+    "18+|25+": "text",
+    "1st|2nd": "text",
+    "5 ± 1|6 ± 2": "text",
+    "missing|unknown": "text",
+}
+
+
+@pytest.mark.parametrize("cells", WRITTEN)
+def test_numbers_as_people_write_them(read, cells):
+    cells, expected = cells.split("|"), WRITTEN[cells]
+    for separator in ";\t":
+        rows = [f"{cell}{separator}{'xy'[i % 2]}" for i, cell in enumerate(cells)]
+        found = read("\n".join([f"a{separator}b", *rows]))["a"]
+        assert (found.dtype.kind in "if") == (expected != "text" and not isinstance(expected[0], str))
+        pd.testing.assert_series_equal(
+            found, pd.Series(cells if expected == "text" else expected, name="a"), check_dtype=False
+        )
+
+
+NOTED = {
+    "1.106|2.250": "decimal points, which could separate thousands, were understood in a (1.106 is 1.106)",
+    "1,106|2,250": "decimal commas, which could separate thousands, were understood in a (1,106 is 1.106)",
+    "600|1.106": "points between thousands were understood in a (1.106 is 1106)",
+    "12 kg|7 kg": "units were understood in a (12 kg is 12)",
+    "(5)|7": "parentheses around negative numbers were understood in a ((5) is -5)",
+    "5,5-|7": "minus signs behind numbers were understood in a (5,5- is -5.5)",
+    "5|k.A.": "words for missing values were understood in a (k.A.)",
+    "12 kg|500 g": "numbers in several units stay text: a (kg, g)",
+    "01067|80331": "numbers that look like codes, as postal codes do, are in a (01067)",
+    "+4930123|+4930124": "numbers that look like codes, as postal codes do, are in a (+4930123)",
+    "9007199254740993|": "whole numbers beyond 2**53 stay text, as some are missing or too large: a",
+}
+
+
+@pytest.mark.parametrize("cells", NOTED)
+def test_what_was_understood_is_told(read, cells):
+    rows = [f"{cell};{'xy'[i % 2]}" for i, cell in enumerate(cells.split("|"))]
+    assert NOTED[cells] in read("\n".join(["a;b", *rows])).attrs["notes"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a;b\n1.106;2,5\n2.250;3\n", [1106, 2250]),
+        ("a;b\n1.106;2.5\n2.250;3\n", [1.106, 2.25]),
+        ("a;b\n600;2.5\n1,106;3\n", [600, 1106]),
+        ("a;b\n600;2,5\n1,106;3\n", [600, 1.106]),
+        ("a;b\n600;1.234.567\n1,106;3\n", [600, 1.106]),
+        ('a,b\n"1,106","2,5"\n"2,250",3\n', [1.106, 2.25]),
+    ],
+)
+def test_a_mark_is_told_by_other_columns(read, text, expected):
+    assert read(text)["a"].tolist() == expected
+
+
+def test_one_row_is_read_as_the_table_before(read):
+    """With the format of a table, which a file's own marks may contradict."""
+    many = read("a;u;n;t;k\n1,5;2 kg;600;true;1\n2;3 kg;950;False;x\n")
+    fitted = many[["a", "u", "n", "t", "k"]].attrs["format"]
+
+    def one(line, **options):
+        return read(f"a;u;n;t;k\n{line}\n", format=fitted, **options)
+
+    assert columns(one("1.106;4;1.106;TRUE;1")) == {"a": [1106], "u": [4], "n": [1106], "t": [True], "k": ["1"]}
+    assert (
+        "no unit, but kg in the table that the model was fitted to, is in u" in one("1;4;1;true;1").attrs["notes"]
+    )
+    assert one("7;4 kg;5;;1")["t"].isna().all()
+    points = one("12.5;4 kg;1.106;true;x")
+    assert columns(points)["a"] + columns(points)["n"] == [12.5, 1.106]
+    assert any("decimal points, unlike in the table" in note for note in points.attrs["notes"])
+    for line, message in (
+        (
+            "1,5;500 g;1;true;x",
+            "column 'u': '500 g' is not a number in kg, as in the table that the model was fitted",
+        ),
+        ("1,5 €;5;1;true;x", "column 'a': '1,5 €' is not a number, as in the table that the model was fitted to"),
+        ("1.5.5;5;1;true;x", "column 'a': '1.5.5' is not a number"),
+        ("oops;5;1;true;x", "column 'a': 'oops' is not a number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            one(line)
+    with pytest.raises(ValueError, match=r"column 'a': '1\.5' is not a number"):
+        read("\n".join(["a;b", *["1,5;x"] * 20, "1.5;x"]), format=fitted)
+
+
+def test_one_column_of_numbers_with_decimal_commas(read):
+    assert columns(read("price\n12,50\n1.213,75\n")) == {"price": [12.5, 1213.75]}
+    assert columns(read("price\n12,50 €\n3 €\n")) == {"price": [12.5, 3]}
+
+
+def test_further_words_for_missing_values(read):
+    text = "a;b\n5;x\n999;Keine\nnix;y\n"
+    frame = read(text, na=("999", "nix", "keine"))
+    assert frame.isna().to_numpy().tolist() == [[False, False], [True, True], [True, False]]
+    again = read("a;b\n999;keine\n", format=frame.attrs["format"])
+    assert again.isna().all(axis=None)
+    typed = pd.DataFrame({"a": [1, 999], "b": ["x", "none"]}).to_parquet()
+    assert read(typed, "t.parquet", na=["999"]).isna().to_numpy().tolist() == [[False, False], [True, True]]
+
+
+def test_the_separator_that_excel_names(read):
+    for line in ("sep=;", '"sep=;"', "SEP=;"):
+        frame = read(f"{line}\na;b\n1;x,y\n2;z,z\n")
+        assert columns(frame) == {"a": [1, 2], "b": ["x,y", "z,z"]}
+    with pytest.raises(ValueError, match="line 4 has 1 cells"):
+        read("sep=;\na;b\n1;2\n3\n")
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        ("Summe;6;1,5", "'Summe'"),
+        ("Grand Total:;;", "'Grand Total:'"),
+        (";10;4,5", "its numbers are the sums of theirs"),
+        ("w;10;7", None),
+    ],
+)
+def test_a_total_at_the_end_is_told(read, last, why):
+    frame = read(f"n;a;b\nx;1;1,5\ny;2;1\nz;3;1\nz;4;1\n{last}\n")
+    assert len(frame) == 5
+    told = [note for note in frame.attrs["notes"] if "total" in note]
+    assert told == (
+        [f"line 6 looks like a total of the rows above ({why}), but is used like them: to leave it out, remove it"]
+        if why
+        else []
+    )
+    with pytest.raises(ValueError, match=r"line 22, column 'a': 'Total' is not .*; the line may be a total"):
+        read("\n".join(["a;b", *["1;2"] * 20, "Total;40"]))
 
 
 @given(

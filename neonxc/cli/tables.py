@@ -164,6 +164,7 @@ def moved(
     for file in (before, after):
         cells = read_cells(file)
         table = as_table(cells, needed=names, na=na, format=format)
+        format = format or table.attrs.get("format")  # both tables are read alike
         if ids is not None:
             check_columns(cells.name, [ids], cells.columns)
             table.index = cells.ids(ids, na)

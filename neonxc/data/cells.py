@@ -15,12 +15,12 @@ from statistics import mode
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
-from pyarrow import compute, parquet
+from pyarrow import parquet
 
 from neonxc.common.arguments import unused
 from neonxc.data.frames import as_pandas
-from neonxc.data.notation import EXACT, MISSING, is_number
+from neonxc.data.notation import MISSING, is_number
+from neonxc.data.text_column import EXACT
 
 UNNAMED = "Unnamed: "
 """Start of the names of columns without a name, as pandas gives them; the position follows."""
@@ -79,7 +79,7 @@ class Cells(NamedTuple):
         return pd.DataFrame(self.rows).set_axis(self.header, axis=1)
 
     def ids(self, column: str, na: Sequence[str] = ()) -> pd.Index:
-        """Return the identifiers in a column as text, as it is written; None for missing ones, which `na` may be."""
+        """Return the identifiers in a column as text, as they are written; None for missing ones, such as `na`."""
         words = MISSING.union(map(str.casefold, na))
         cells = pd.Series(self.columns[column])
         if cells.dtype.kind == "f" and not (cells.dropna() % 1).any():  # whole numbers, as some are missing
@@ -114,23 +114,18 @@ def _from_parquet(name: str, data: bytes) -> Cells:
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
-        frames = as_pandas(_with_exact_numbers(table)), table.to_pandas(types_mapper=pd.ArrowDtype)
+        frames = as_pandas(table), table.to_pandas(types_mapper=pd.ArrowDtype)
     except Exception as error:  # damaged metadata may raise errors of any type
         raise ValueError(f"{name} is damaged, or no Parquet file that can be read: {error}") from None
     unnamed = all(level is None for level in frames[0].index.names)
     frame, written = (frame.reset_index(drop=unnamed).rename(columns=str) for frame in frames)
     if not len(frame):
         raise ValueError(f"{name} has columns and no data")
-    return Cells(name, dict(frame.items()), [*written], written, frame.index.rename("row"), "", [])
-
-
-def _with_exact_numbers(table: pa.Table) -> pa.Table:
-    """Make whole numbers strings where they have gaps, and pandas would round them to have floats."""
-    for i, column in enumerate(table.columns):
-        if pa.types.is_integer(column.type) and column.null_count < len(column) and column.null_count:
-            if max(map(abs, compute.min_max(column).as_py().values())) >= EXACT:
-                table = table.set_column(i, table.field(i).name, column.cast(pa.string()))
-    return table
+    columns: dict[str, Any] = dict(frame.items())
+    for column, values in written.items():
+        if values.dtype.kind in "iu" and values.isna().any() and values.dropna().abs().max() >= EXACT:
+            columns[str(column)] = values.astype(str).where(values.notna(), "").tolist()  # floats would round them
+    return Cells(name, columns, [*written], written, frame.index.rename("row"), "", [])
 
 
 def _from_text(name: str, data: bytes) -> Cells:
@@ -191,7 +186,10 @@ def _separator(text: str) -> str:
         widths = {len(record) for record in csv.reader(sample, delimiter=separator, skipinitialspace=True)}
         if len(widths) == 1 and widths != {1}:
             return separator
-    return max(",;\t|", key=sample[0].count)
+    first, *others = sample
+    if others and not {*SEPARATORS} & {*first} and all(is_number(line.strip(), with_unit=True) for line in others):
+        return ";"  # one column, of numbers with decimal commas
+    return max(",;\t|", key=first.count)
 
 
 def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:

@@ -13,14 +13,16 @@ import pandas as pd
 
 from neonxc.common.arguments import check_columns
 from neonxc.data.cells import UNNAMED, Cells, read_cells
-from neonxc.data.notation import MARKS, MISSING, Column, Notation
+from neonxc.data.notation import MARKS, MISSING, Notation
+from neonxc.data.text_column import TextColumn
 
 TYPED = "iufbmM"
 """Kinds of the columns of a Parquet file that hold no text."""
-TOTALS = frozenset(
-    ["total", "totals", "sum", "sums", "subtotal", "summe", "summen", "gesamt", "gesamtsumme", "gesamtergebnis", "insgesamt", "totale", "somma", "suma", "totaal", "average", "mean", "mittelwert", "durchschnitt", "promedio", "media", "moyenne"]
-    + ["grand total", "total general", "total général"]
+_WORDS = (
+    "total|totals|grand total|subtotal|sum|sums|summe|summen|gesamt|gesamtsumme|gesamtergebnis|insgesamt|totale"
+    "|somma|total general|total général|suma|totaal|average|mean|mittelwert|durchschnitt|moyenne|media|promedio"
 )
+TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""
 LEAST = 3
 """Rows of which another one is recognised as the sum."""
@@ -59,7 +61,7 @@ def read_table(
     DataFrame [n, d]
         Integers are int64, other numbers and columns with missing numbers are float64, Boolean values are bool,
         and everything else is text, with NaN for missing values. Empty cells and ``NA``, ``N/A``, ``nan``,
-        ``null``, ``None``, ``?`` and ``-`` count as missing, and in columns of numbers also words such as ``k.A.``,
+        ``null``, ``None``, ``?`` and ``-`` count as missing, in columns of numbers also words such as ``k.A.``,
         ``unknown`` and ``#DIV/0!``. Columns with the name of another one, or without a name, are called as pandas
         calls them, such as ``a.1`` and ``Unnamed: 3``.
 
@@ -147,14 +149,14 @@ class Reader:
 
     def __init__(self, cells: Cells, names: Sequence[str], needed: Sequence[str] | None, fitted: Format) -> None:
         self.cells, self.fitted = cells, fitted
-        self.needed = names if needed is None else needed
+        self.needed = frozenset(names if needed is None else needed)
         self.kinds, self.told = dict[str, Any](), defaultdict[str, list[str]](list)
         self.columns = {name: self._column(name) for name in names}
         known = {name: notation.decimal for name in names if (notation := fitted.notation(name))}
         marks = {
             name: column.decimal
             for name, column in self.columns.items()
-            if isinstance(column, Column) and column.decimal and fitted.columns.get(name) not in (TEXT, TRUTH)
+            if isinstance(column, TextColumn) and column.decimal and fitted.columns.get(name) not in (TEXT, TRUTH)
         }
         self.against = [name for name, mark in marks.items() if known.get(name) not in (None, "", mark)]
         self.marks = {} if self.against else known
@@ -164,15 +166,15 @@ class Reader:
         """The distinct cells of a column of text; a column with a type as it is."""
         given = self.cells.columns[name]
         if isinstance(given, pd.Series):
-            if given.dtype.kind in TYPED:
+            if given.dtype.kind in TYPED and self.fitted.columns.get(name) != TEXT:
                 return given
             given = ["" if missing else str(cell) for cell, missing in zip(given, given.isna(), strict=True)]
-        return Column(given, MISSING.union(self.fitted.missing), self.fitted.notation(name))
+        return TextColumn(given, MISSING.union(self.fitted.missing), self.fitted.notation(name))
 
     def read(self, name: str) -> Any:
         """Return the values of a column."""
         column, kind = self.columns[name], self.fitted.columns.get(name)
-        if not isinstance(column, Column):
+        if not isinstance(column, TextColumn):
             return self._typed(name, column)
         if kind != TEXT and (truths := column.truths(gaps=kind == TRUTH)) is not None:
             self.kinds[name] = TRUTH
@@ -197,36 +199,45 @@ class Reader:
             self._refuse(name, int(infinite.argmax()), str(values[infinite.argmax()]), "a finite number")
         return values
 
-    def _numbers(self, name: str, column: Column) -> np.ndarray | None:
-        """The numbers in a column of text; None if it has to stay text, as it is not needed or float64 too short."""
+    def _numbers(self, name: str, column: TextColumn) -> np.ndarray | None:
+        """The numbers in a column of text; None if it stays text: float64 would round it, or not all are valid."""
         comma = "." if self.cells.separator == "," else ","  # CSV files with commas use decimal points
         notation, doubt = column.notation(self.marks.get(name) or self.mark, comma)
         numbers = column.numbers(notation)
         if numbers is None:
-            self.told["whole numbers beyond 2**53 stay text, as some are missing or too large:"].append(name)
+            if name in self.needed:
+                self.told["whole numbers beyond 2**53 stay text, as some are missing or too large:"].append(name)
             return None
         mistakes = column.filled & ~np.isfinite(numbers)
         if mistakes.any():
             if name not in self.needed:
                 return None
             self._mistake(name, column, notation, numbers, int(mistakes.argmax()))
+        if column.filled.any():
+            self.kinds[name] = [*notation]
+        if name in self.needed and column.filled.any():
+            self._tell(name, column, notation, numbers, doubt)
+        return numbers[column.codes]
+
+    def _tell(self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, doubt: bool) -> None:
+        """Note what was understood in a column of numbers."""
         for what, at in column.told(notation, doubt):
             self.told[f"{what} were understood in"].append(f"{name} ({column.cells[at]} is {numbers[at]:.15g})")
-        if not column.filled.any():
-            return numbers[column.codes]
         if name in self.against:
             mark = MARKS[column.decimal]
             self.told[f"decimal {mark}, unlike in the table that the model was fitted to, are in"].append(name)
         if column.words:
-            self.told["words for missing values were understood in"].append(f"{name} ({', '.join(column.words[:3])})")
+            self.told["words for missing values were understood in"].append(
+                f"{name} ({', '.join(column.words[:3])})"
+            )
         if column.known is None and (code := column.code):
             self.told["numbers that look like codes, as postal codes do, are in"].append(f"{name} ({code})")
         if column.known and column.known.unit and not column.unit:
-            self.told[f"no unit, but {column.known.unit} in the table that the model was fitted to, is in"].append(name)
-        self.kinds[name] = [*notation]
-        return numbers[column.codes]
+            self.told[f"no unit, but {column.known.unit} in the table that the model was fitted to, is in"].append(
+                name
+            )
 
-    def _mistake(self, name: str, column: Column, notation: Notation, numbers: np.ndarray, at: int) -> None:
+    def _mistake(self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, at: int) -> None:
         cell, unit = column.cells[at], f" in {notation.unit}" if notation.unit else ""
         others = "as the others are" if column.options else "as in the table that the model was fitted to"
         what = "a finite number" if np.isinf(numbers[at]) else f"a number{unit}, {others}"
@@ -235,8 +246,8 @@ class Reader:
     def _refuse(self, name: str, row: int, cell: str, what: str) -> None:
         total = "; the line may be a total of others: remove it" if is_total(cell) else ""
         raise ValueError(
-            f"{self.cells.name}, {self.cells.places.name} {self.cells.places[row]}, column {name!r}: {cell!r} is not "
-            f"{what}; correct it, or leave the column out{total}"
+            f"{self.cells.name}, {self.cells.places.name} {self.cells.places[row]}, column {name!r}: {cell!r} is "
+            f"not {what}; correct it, or leave the column out{total}"
         )
 
 
@@ -248,7 +259,7 @@ def is_total(cell: str) -> bool:
 def _on_total(frame: pd.DataFrame, places: pd.Index) -> list[str]:
     """Point out a last row that is the total of those above it."""
     numbers = frame.select_dtypes([np.int64, np.float64])
-    words = frame.drop(columns=numbers.columns)
+    words = frame.drop(columns=numbers.columns).select_dtypes(exclude="bool")
     label = str(words.iloc[-1, 0]) if words.shape[1] else ""
     last, sums = numbers.iloc[-1].dropna(), numbers.iloc[:-1].sum()
     sums = sums[last.index]
@@ -257,4 +268,6 @@ def _on_total(frame: pd.DataFrame, places: pd.Index) -> list[str]:
         return []
     why = repr(label) if is_total(label) else "its numbers are the sums of theirs"
     place = f"{places.name} {places[-1]}"
-    return [f"{place} looks like a total of the rows above ({why}), but is used like them: to leave it out, remove it"]
+    return [
+        f"{place} looks like a total of the rows above ({why}), but is used like them: to leave it out, remove it"
+    ]
