@@ -259,6 +259,8 @@ def test_moves_between_files():
     before, after = earlier.assign(other="?"), NUMBERS.assign(id=range(45), another=1)
     paths = [write(X) for write, X in zip(FILES.values(), (before, after), strict=True)]
     assert str(neonxc.moves(net, *paths, ids="id")) == str(expected)
+    with pytest.raises(ValueError, match="ids needs a column that is no input of the network, .* 'x'"):
+        neonxc.moves(net, *paths, ids="x")
 
 
 def test_reports_of_files():
