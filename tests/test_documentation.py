@@ -125,7 +125,7 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
 
 
 def is_output(printed, shown):
-    """Whether a page shows what code prints, apart from blank lines; lines of dots stand for any number of lines."""
+    """Whether a page shows what code prints, apart from blank lines; a line of dots stands for any lines."""
     printed, shown = ([line for line in text.splitlines() if line.strip()] for text in (printed, shown))
     pattern = "".join("(.*\n)*?" if line.strip() == "..." else re.escape(line) + "\n" for line in shown)
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
