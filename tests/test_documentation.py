@@ -32,6 +32,7 @@ WITH_OUTPUT = {
     "docs/extend.md",
     "docs/labels.md",
 }  # pages that show all that they print
+CODE_AND_OUTPUT = r"```python\n(.*?)```\n(?:\n```(?:text)?\n(.*?)```)?"
 OTHER_DATA = {"docs/cells.md"}  # whose output is that of a data set that is downloaded
 
 
@@ -112,7 +113,7 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
         "images": torch.rand(6, 3, 32, 32),
     }
     every = []
-    for code, shown in re.findall(r"```python\n(.*?)```\n(?:\n```(?:text)?\n(.*?)```)?", TEXTS[page], flags=re.S):
+    for code, shown in re.findall(CODE_AND_OUTPUT, TEXTS[page], flags=re.S):
         exec(compile(code, page, "exec"), namespace)
         printed = capsys.readouterr().out
         if shown and page not in OTHER_DATA:
@@ -124,7 +125,7 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
 
 
 def is_output(printed, shown):
-    """Whether a page shows what code prints, apart from blank lines; lines of dots stand for any number of lines."""
+    """Whether a page shows what code prints, apart from blank lines; a line of dots stands for any lines."""
     printed, shown = ([line for line in text.splitlines() if line.strip()] for text in (printed, shown))
     pattern = "".join("(.*\n)*?" if line.strip() == "..." else re.escape(line) + "\n" for line in shown)
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None

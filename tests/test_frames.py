@@ -342,7 +342,7 @@ def test_files_that_are_missing_are_named(entry, missing):
 @pytest.mark.parametrize("entry", [*ANY, *NUMERIC])
 def test_a_text_is_no_table(entry):
     with pytest.raises(
-        ValueError, match=r"^(X|after|relevance) needs a table or a sequence of texts, got 'hello'.* path"
+        ValueError, match=r"^(X|after|relevance) needs a sequence of .* existing file, and 'hello'"
     ):
         (ANY | NUMERIC)[entry]("hello", Y)
 
@@ -368,6 +368,8 @@ def test_moves_between_files():
     before, after = earlier.assign(other="?"), NUMBERS.assign(id=range(45), another=1)
     paths = [write(X) for write, X in zip(FILES.values(), (before, after), strict=True)]
     assert str(neonxc.moves(net, *paths, ids="id")) == str(expected)
+    with pytest.raises(ValueError, match=r"ids needs a column that is no input of the network, .* 'x'"):
+        neonxc.moves(net, *paths, ids="x")
 
 
 def test_reports_of_files():

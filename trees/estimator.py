@@ -79,11 +79,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         X : array-like, data frame, sparse matrix or tensor [n, d]; path; or callable
             The columns that are cut. Some explainers (CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique,
             without `refine` and `n_init`) also read tables batch by batch, and keep no more of them than a code
-            per number: a memory-mapped array (``numpy.load(..., mmap_mode="r")``) of 128 MB or more, the path of
-            a Parquet file or of a folder of them, a dataset of PyArrow, or a function without arguments that
-            returns a new iterator over the same batches [b, d] each time it is called, or a relation of DuckDB.
-            Such a table has numbers alone, no
-            `sample_weight`, and `labels`, `centers` or ``reference="kmeans"``, which is then that of a sample.
+            per number: a memory-mapped array (``numpy.load(..., mmap_mode="r")``) or the path of a Parquet file of
+            128 MB or more, the path of a folder of Parquet files, a dataset of PyArrow, or a function without
+            arguments that returns a new iterator over the same batches [b, d] each time it is called, or a
+            relation of DuckDB. Such a table has numbers alone and no `sample_weight`; ``reference="kmeans"``, or a
+            clusterer that is not fitted, is fitted to a sample. Other files, CSV and Parquet, are read at once.
 
             Finite numbers; a data frame in memory may also have categories (strings, pandas' categories, truth
             values beside these) and missing values. Whether a missing number goes with the lower or the greater
@@ -123,6 +123,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         ConvergenceWarning
             There are fewer distinct points than `n_clusters`; k-means then finds one cluster per distinct point.
         UserWarning
+            A column of a file looks like an identifier or a weight of the rows; or
             `labels` has points of noise (-1), which the fitted tree puts into clusters; or `n_clusters` is set and
             differs from the number of clusters of an estimator as `reference`; or a cluster has no points in the
             tree: cuts that separate its center from the others sent all of its points elsewhere.
@@ -234,7 +235,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             self._check_parameters()
             labels, sample_weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
             X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
-            source = stream_source(self, X)
+            source = stream_source(self, X, ranks)
             if source is None and is_path(X):
                 file = Table.read(X)
                 file.warn_of_suspects()

@@ -237,6 +237,8 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
     """
     check_network(net, "moves", "; pass neonxc.neuralize(model)")
     if isinstance(ids, str):
+        if ids in (net.inputs.needed or ()):
+            raise ValueError(f"ids needs a column that is no input of the network, which was fitted on {ids!r}")
         given = {"before": before, "after": after}
         before, after = (_without(net.inputs.given(X, name, [ids]).data, ids, name) for name, X in given.items())
         ids = None

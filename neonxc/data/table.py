@@ -99,8 +99,8 @@ class Table:
         if not isinstance(X, cls):
             if isinstance(X, str):
                 raise ValueError(
-                    f"{name} needs a table or a sequence of texts, got {X!r:.60}: this is neither the path of an "
-                    "existing file, nor a sequence of texts, as [text] is"
+                    f"{name} needs a sequence of strings; a single one is [text]. The table in a file is the path "
+                    f"of an existing file, and {X!r:.60} is none"
                 )
             library, has_index = library_of(X) or "pandas", hasattr(X, "iloc") or hasattr(X, "obs_names")
             X = as_pandas(X, name)

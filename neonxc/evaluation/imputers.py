@@ -68,7 +68,7 @@ class DataImputer(Imputer):
         if self._is_numeric:
             _ = self._table.numbers
 
-    @cached_property
+    @property
     def data(self) -> Tensor:
         """The data [n, ...]."""
         return Table.read(self._table).tensor

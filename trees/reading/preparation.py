@@ -227,9 +227,9 @@ def prepare_stream(
     return PreparedData(problem, found, source, table.selected, source.names, lambda values: values)
 
 
-def stream_source(model: TreeExplainer, X: Any) -> BatchSource | None:
+def stream_source(model: TreeExplainer, X: Any, ranks: Ranks) -> BatchSource | None:
     """The source of batches, if X is to be read batch by batch; otherwise None."""
-    source = batch_source(X)
+    source = batch_source(X, shard=not ranks.alone)
     if source is None or model._streams() is not None:
         return source
     if isinstance(X, np.memmap):

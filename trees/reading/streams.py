@@ -129,7 +129,7 @@ class BatchSource:
             yield from values.split(at_once(COPIES * values.shape[1]))
 
 
-def batch_source(X: Any, columns: Any = None) -> BatchSource | None:
+def batch_source(X: Any, columns: Any = None, shard: bool = False) -> BatchSource | None:
     """Create a source of batches for X; None if X is a table in memory, or a file that is to be read at once.
 
     Parameters
@@ -137,11 +137,14 @@ def batch_source(X: Any, columns: Any = None) -> BatchSource | None:
     X : numpy.memmap or Parquet file of at least 128 MB, folder of these, dataset of PyArrow, callable, or other
     columns : sequence of str, optional
         The columns that are read from files.
+    shard : bool
+        Whether other processes have other rows: they must not differ in how they read files of different sizes.
     """
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE:
         return BatchSource(partial(_of_memmap, X))
     if isinstance(X, str | PathLike):
-        return BatchSource(partial(_of_parquet, Path(X), columns)) if _is_large(Path(X)) else None
+        path = Path(X)
+        return BatchSource(partial(_of_parquet, path, columns)) if _in_batches(path, shard) else None
     if type(X).__module__ == "pyarrow._dataset":
         return BatchSource(X.to_batches)
     if callable(X) and not hasattr(X, "__array__") and not hasattr(X, "shape"):
@@ -162,15 +165,15 @@ def _of_memmap(X: np.memmap[Any, Any]) -> Iterator[np.ndarray]:
                 base.madvise(mmap.MADV_DONTNEED)
 
 
-def _is_large(path: Path) -> bool:
-    """Whether a path is a folder, or a Parquet file whose numbers take much memory."""
+def _in_batches(path: Path, shard: bool) -> bool:
+    """Whether a path is a folder, or a Parquet file that is a shard, or whose numbers take much memory."""
     if not path.is_file():
         return path.is_dir()
     try:
         found = parquet.read_metadata(path)
     except (OSError, pa.ArrowException):
         return False
-    return found.num_rows * found.num_columns * 8 >= LARGE
+    return shard or found.num_rows * found.num_columns * 8 >= LARGE
 
 
 def _of_parquet(path: Path, columns: Any) -> Iterator[Any]:
