@@ -106,6 +106,19 @@ def test_embeddings_are_those_of_the_transformer(kind, pooling):
         torch.testing.assert_close(own, wanted)
 
 
+@pytest.mark.parametrize("name", ["Bert", "Roberta", "XLMRoberta", "MPNet"])
+def test_padding_tokens_in_a_text_are_read_as_the_transformer_reads_them(name):
+    model, tokenizer = transformer(name), tokenizer_of("pieces")
+    texts = ["The cat [PAD] sat on the mat.", "[PAD]", "dog [PAD] [PAD] barked [UNK] [MASK] night [PAD]", TEXTS[0]]
+    encoder = SentenceEncoder(model, tokenizer, normalize=False)
+    read = tokenizer(texts, padding=True, return_tensors="pt")
+    hidden = model(read["input_ids"], read["attention_mask"]).last_hidden_state
+    for own, states, mask in zip(encoder.points(texts), hidden, read["attention_mask"].bool(), strict=True):
+        torch.testing.assert_close(own, states[mask].mean(0))
+    net, ids = neonxc.neuralize(encoder.points(texts)[:2], features=encoder), encoder.encode(texts)
+    torch.testing.assert_close(net.inputs.run(ids.double(), None).features, encoder(ids))  # as LRP sees them
+
+
 @pytest.mark.parametrize("kind", ["pieces", "bytes", "unigram"])
 def test_words_are_runs_of_letters_and_single_marks(kind):
     found = SentenceEncoder(transformer("Bert"), tokenizer_of(kind)).tokenize(

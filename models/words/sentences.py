@@ -20,7 +20,7 @@ from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
 
-from .transformer import EXTRA, Pooling, longest_text, rebuilt, recipe_of, taken_apart
+from .transformer import EXTRA, Pooling, longest_text, rebuilt, recipe_of, taken_apart, unplaced
 from .vectors import are_word_numbers, padded
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -265,7 +265,7 @@ class SentenceEncoder(nn.Module):
         embeddings = []
         for batch in progress_bar(batches, desc="texts", disable=len(batches) < 50):
             tokens = self.tokens(ids[batch])
-            embeddings.append(self.embedding(self.inputs(tokens), tokens.mask))
+            embeddings.append(self.embedding(self.inputs(tokens), tokens.mask, tokens.ids))
         return torch.cat(embeddings)[torch.cat(batches).argsort()]
 
     def inputs(self, tokens: Tensor | Tokens) -> Tensor:
@@ -274,9 +274,23 @@ class SentenceEncoder(nn.Module):
         embeddings: Tensor = self.model.get_input_embeddings()(ids)
         return embeddings
 
-    def embedding(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Sentence embeddings [N, d] of token embeddings [N, T, e]; `mask` [N, T] is False for padding."""
-        hidden = self.model(inputs_embeds=inputs, attention_mask=mask.long()).last_hidden_state
+    def embedding(self, inputs: Tensor, mask: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Compute sentence embeddings of token embeddings.
+
+        Parameters
+        ----------
+        inputs : Tensor [N, T, e]
+        mask : Tensor [N, T] of bool
+            False for padding.
+        ids : Tensor [N, T] of int64, optional
+            Numbers of the tokens. Models like RoBERTa give no position to a padding token in the middle of a text;
+            default: there is none.
+        """
+        options = {"attention_mask": mask.long()}
+        if ids is not None and (padding := unplaced(self.model)) is not None:
+            placed = ids != padding
+            options["position_ids"] = placed.cumsum(1) * placed + padding
+        hidden = self.model(inputs_embeds=inputs, **options).last_hidden_state
         pooled: Tensor = self.pooling(hidden, mask)
         return F.normalize(pooled, dim=1) if self.normalize else pooled
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from typing import Any
@@ -36,12 +37,19 @@ class Pooling(nn.Module):
 
 def longest_text(model: Any, tokenizer: Any) -> int:
     """Number of tokens of the longest text that a model and a tokenizer take."""
-    config = model.config
-    positions = getattr(config, "max_position_embeddings", None) or 1 << 20
-    padding = getattr(config, "pad_token_id", None) or 0
-    if "roberta" in config.model_type or config.model_type == "mpnet":  # whose positions begin after the padding's
+    positions = getattr(model.config, "max_position_embeddings", None) or 1 << 20
+    if (padding := unplaced(model)) is not None:  # positions begin after the padding's
         positions -= padding + 1
     return int(min(tokenizer.model_max_length, positions))
+
+
+def unplaced(model: Any) -> int | None:
+    """Number of the padding token of a model that counts the positions of other tokens alone, as RoBERTa does."""
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return None
+    counts = (module for module in model.modules() if hasattr(module, "create_position_ids_from_inputs_embeds"))
+    padding = getattr(next(counts, None), "padding_idx", None)
+    return None if padding is None else int(padding)
 
 
 def taken_apart(model: Any) -> tuple[Any, Any, nn.Module, bool, int]:

@@ -68,7 +68,7 @@ class Sentences(Propagating, Words):
         from neonxc.lrp import LRP  # loads captum, which networks of tables do without
 
         def through(inputs: Tensor, tokens: Any, _: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-            network = _Embedded(self.module, tokens.mask)
+            network = _Embedded(self.module, tokens)
             recording = LRP(network, composite or default_composite()).record(inputs, several)
             return recording.output, recording.propagate
 
@@ -89,10 +89,10 @@ class Sentences(Propagating, Words):
                 of_words = share[texts].gather(1, tokens.word.clamp(min=0))[..., None].to(inputs)
             at = inputs - (1 - of_words) * change
             if composite is not None:
-                recording = LRP(_Embedded(encoder, tokens.mask), composite).record(at)
+                recording = LRP(_Embedded(encoder, tokens), composite).record(at)
                 return recording.output, lambda start: change * recording.multiplier(start)
             at.requires_grad_()
-            output = encoder.embedding(at, tokens.mask)
+            output = encoder.embedding(at, tokens.mask, tokens.ids)
             return output, lambda start: change * torch.autograd.grad(output, at, start)[0]
 
         run = self._run(x, through)
@@ -123,13 +123,13 @@ class _Embedded(nn.Module):
 
     wraps = "encoder.model"
 
-    def __init__(self, encoder: Any, mask: Tensor) -> None:
+    def __init__(self, encoder: Any, tokens: Any) -> None:
         super().__init__()
-        self.encoder, self.mask = encoder, mask
+        self.encoder, self.tokens = encoder, tokens
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the embeddings [N, d] of texts."""
-        embeddings: Tensor = self.encoder.embedding(inputs, self.mask)
+        embeddings: Tensor = self.encoder.embedding(inputs, self.tokens.mask, self.tokens.ids)
         return embeddings
 
 
