@@ -44,7 +44,7 @@ class Clustering:
     points : Any
         Inputs of `net`, one per point; for images, a data frame of the features.
     model : estimator or None
-        The clusterer; None if only labels or a network were given.
+        The clusterer, which can be fitted again; None if only labels or a network were given.
     preparation : transformer or None
         Fitted preprocessing steps of the clusterer, or steps fitted for a table with given labels.
     own_features : bool
@@ -200,9 +200,9 @@ def read(
     preparation, notes = None, list[str]()
     if labels is not None and features is None and is_table(X):
         prepared = prepare(Table.read(X).frame())
-        X, preparation, notes = prepared.frame, prepared.pipeline.fit(prepared.frame), prepared.notes
-        net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
-    elif isinstance(model, NeuralizedClustering):
+        X, notes = prepared.frame, prepared.notes
+        model, labels = make_pipeline(prepared.pipeline.fit(X), GivenLabels(labels).fit(X)), None
+    if isinstance(model, NeuralizedClustering):
         net = model
     else:
         net = neuralize(model, X, features, labels=labels)
@@ -229,7 +229,7 @@ def read(
         net,
         head,
         points,
-        None if isinstance(model, NeuralizedClustering) else model,
+        None if isinstance(_final(model), NeuralizedClustering | GivenLabels) else model,
         preparation,
         features is None and net.features is not None,
         positions,
@@ -237,6 +237,11 @@ def read(
         None if index is None or isinstance(index, pd.RangeIndex) else [*map(str, index)],
         notes,
     )
+
+
+def _final(model: Any) -> Any:
+    """Return the clusterer behind its preprocessing."""
+    return model[-1] if isinstance(model, Pipeline) else model
 
 
 def _is_known_alone(model: Any) -> bool:
@@ -302,7 +307,7 @@ def _kind(net: NeuralizedClustering, X: Any) -> Kind:
 def _positions(net: NeuralizedClustering, X: Any, model: Any, labels: Any) -> np.ndarray:
     """Position of the cluster of every point, [n]; -1 for noise."""
     if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
-        labels = getattr(model[-1] if isinstance(model, Pipeline) else model, "labels_", None)
+        labels = getattr(_final(model), "labels_", None)
     if labels is None:
         labels = as_array(net.predict(X)).reshape(-1)
     columns, classes, clustered = as_labels(labels, len(labels), torch.device("cpu"))

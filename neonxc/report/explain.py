@@ -30,11 +30,11 @@ from neonxc.report.reproduce import reproduce
 from neonxc.report.statements import cluster_names as titles_of
 from neonxc.report.statements import columns_of, statements
 from neonxc.report.tree import grow, nodes
-from neonxc.report.trust import flip, refit, second_opinion
+from neonxc.report.trust import FAST, REFITTED, flip, refit, second_opinion
 from neonxc.report.verdict import cautions, description, figures, verdict
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
-LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, refits and pixel-flipping."
+LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping."
 
 
 def explain(
@@ -93,8 +93,8 @@ def explain(
     projection : {"pca", "tsne", "umap"}
         Projection used for the map. "umap" needs umap-learn.
     fast : bool
-        Whether to leave out the slowest parts: the trees that separate pairs of clusters, the refits and
-        pixel-flipping.
+        Whether to leave out the slowest parts: the trees that separate pairs of clusters, and pixel-flipping.
+        Clusters are then refitted on at most 2,000 points.
     progress : bool
         Whether to show progress bars.
 
@@ -133,7 +133,7 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    steps = 6 + 2 * (not fast) + (before is not None)
+    steps = 7 + (not fast) + (before is not None)
     with showing(progress), progress_bar(total=steps, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
@@ -167,15 +167,15 @@ def explain(
         relevance = measure(clustering)
         step("tree")
         tree = grow(clustering)
-        flipping, refits, trust = None, None, Trust(cost=tree.curves)
+        flipping, trust = None, Trust(cost=tree.curves)
         if not fast:
             trust.notes = second_opinion(clustering, relevance)
             step("pixel-flipping")
             flipping = flip(clustering)
             trust.flipping = flipping.curves
-            step("refits")
-            if (refits := refit(clustering)) is not None:
-                trust.seeds = refits.seeds
+        step("refits")
+        if (refits := refit(clustering, FAST if fast else REFITTED)) is not None:
+            trust.seeds = refits.seeds
         step("clusters")
         palette = colors(clustering.k)
         sentences = [statements(clustering, relevance, cluster) for cluster in range(clustering.k)]
