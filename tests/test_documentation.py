@@ -6,6 +6,7 @@ from collections import OrderedDict
 from functools import partial
 from glob import glob
 from importlib import import_module
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -168,7 +169,7 @@ def printed_commands(page):
 
 def small_file(name):
     """Write a small table, photo, file of texts or model of this name, unless it is there."""
-    file, rng = Path(name), np.random.default_rng(len(name))
+    file, rng = Path(name), np.random.default_rng(sum(name.encode()))
     if file.exists() or not re.search(r"\.(csv|txt|jpg|pth)$", name):
         return
     groups = np.arange(48) % 6
@@ -215,7 +216,7 @@ def test_printed_commands_run(page, neonxc_command, monkeypatch):
                 neonxc_command("table", "table.csv", "--clusters", 3, "--out", model.parent)
         if piped is not None:
             small_file(piped)
-            monkeypatch.setattr("sys.stdin", Path(piped).open())
+            monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(Path(piped).read_bytes())))
         code, _, error = neonxc_command(*arguments)
         assert code == 0, f"{' '.join(words)}: {error}"
 

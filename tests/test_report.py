@@ -54,7 +54,7 @@ def test_cards_say_what_the_network_says(report, model, wine):
         assert card.size == (labels == k).sum()
         assert [item.row for item in card.prototypes] == summary.prototypes[k][:4].tolist()
         for statement in card.statements:
-            share = summary.relevance[k, statement.column] / logit[labels == k].mean()
+            share = summary.relevance[k, statement.column] / np.abs(summary.relevance[k]).sum()
             assert statement.relevance == pytest.approx(share, rel=5e-3)
             assert found.columns[statement.column].name in statement.text
             assert sum(statement.inside) == pytest.approx(1, abs=0.02)
@@ -124,7 +124,9 @@ def test_points_of_the_map(report, model, wine):
     assert points.leaf == report.tree.tree_.apply(wine).tolist()
     logits = report.net(torch.tensor(wine.to_numpy())).numpy()
     np.testing.assert_allclose(points.logit, logits.max(1), rtol=5e-3)
-    relevance = neonxc.NEON(report.net).attribute(wine).to_numpy() / logits.max(1)[:, None]
+    relevance = neonxc.NEON(report.net).attribute(wine).to_numpy()
+    np.testing.assert_allclose(points.total, np.abs(relevance).sum(1), rtol=5e-3)
+    relevance = relevance / np.abs(relevance).sum(1, keepdims=True)
     np.testing.assert_allclose(np.array(points.relevance).T, relevance, atol=0.01, rtol=0.06)
     rival = np.argsort(logits, axis=1)[:, -2]
     assert points.rival == rival.tolist()
@@ -587,6 +589,17 @@ def test_a_fast_report_says_what_it_leaves_out(model, wine):
     page = made.html()
     assert "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping." in page
     assert "<th scope=col class=n>Accuracy" not in page
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_shares_of_relevance_that_cancels_are_shares():
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(90, 5)), rng.integers(0, 3, 90)
+    found = neonxc.explain(X, labels=labels, fast=True).contents  # relevance of clusters of chance has both signs
+    for card in found.cards:
+        assert sum(abs(statement.relevance) for statement in card.statements) == pytest.approx(1, abs=0.01)
+        assert all(abs(share) <= 1 for item in card.borderline for _, _, share in item.values)
+    np.testing.assert_allclose(np.abs(found.points.relevance).sum(0), 1, atol=0.03)
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 
 from neonxc.attribution.contrasts import mean_relevance, some_of
 from neonxc.attribution.summary import ClusterValues, values_of
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import percent, shares, text
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array, label_array
 from neonxc.data.table import Table, is_texts
@@ -80,8 +80,8 @@ class Move:
     typical: pd.DataFrame
 
     def top(self, n: int = SHOWN) -> pd.Series:
-        """Return the shares of the `n` columns that contributed most to the move; all columns' shares sum to 1."""
-        share = self.relevance / self.relevance.sum()
+        """Return the `n` columns that contributed most to the move, as shares of the changes of all columns."""
+        share = pd.Series(shares(self.relevance.to_numpy()), self.relevance.index, name="relevance")
         return share.iloc[np.argsort(-share.to_numpy(), kind="stable")[:n]]
 
     @property
@@ -158,7 +158,7 @@ class Moves:
         -------
         DataFrame
             Index levels ``old``, ``new`` and ``column``; columns ``rows``, ``share`` of the old cluster,
-            ``relevance``, its share of the ``change``, and the ``values`` before and after in words.
+            ``relevance``, its share of the changes of all columns, and the ``values`` before and after in words.
         """
         rows = [
             (move.old, move.new, name, len(move.ids), move.share, move.relevance[name], share, move.step(name))

@@ -45,7 +45,7 @@ def statements(clustering: Clustering, relevance: Relevance, cluster: int) -> li
     inside = relevance.positions == cluster
     if not inside.any():
         return []
-    shares = relevance.values[inside].mean(0) / max(float(relevance.logit[inside].mean()), 1e-300)
+    shares = relevance.of_clusters[cluster]
     order = np.argsort(-np.abs(shares), kind="stable")[: clustering.shortened(STATEMENTS)]
     described = []
     for column in sorted(order.tolist(), key=lambda column: -shares[column]):
