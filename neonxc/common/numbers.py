@@ -77,6 +77,11 @@ def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False
     return grouped(found) if separators else found
 
 
+def plural(number: int, thing: str) -> str:
+    """Write a number of things: ``1 row``, ``2 rows``."""
+    return f"{text(number)} {thing}{'s' * (number != 1)}"
+
+
 def as_printed(value: float) -> float:
     """Round a finite number as `text` prints it."""
     return float(text(float(value), separators=False))

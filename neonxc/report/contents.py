@@ -233,7 +233,7 @@ class Moved:
     share : float
         Share of the old cluster's rows, 0 to 1.
     columns : list of (name, share, text)
-        Most relevant columns, their shares of the changes of all columns, and their typical values before and after.
+        Most relevant columns, their shares of the changes of all columns, and typical values before and after.
     rule : str or None
         Rule that finds these rows before they move, among those of the old cluster.
     precision, coverage : float or None

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from neonxc.common.arguments import check_columns
 from neonxc.common.colours import colors
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
+from neonxc.data.cells import expression_of, groups_of
 from neonxc.data.frames import as_pandas
 from neonxc.report.cards import cards, pairs
 from neonxc.report.clustering import Clustering, is_table, read, with_names
@@ -48,6 +48,8 @@ def explain(
     clusters: int | str | range | None = None,
     cluster_names: Mapping[Any, str] | None = None,
     row_names: Sequence[str] | None = None,
+    layer: str | None = None,
+    use_raw: bool | None = None,
     title: str | None = None,
     notes: Sequence[str] = (),
     projection: Projection = "pca",
@@ -68,7 +70,8 @@ def explain(
         command ``neonxc explain`` does.
     X : data frame, array, sparse matrix, tensor, sequence of str, or str
         Clustered data: a table [n, d], texts, or, if `features` is a backbone, images. With an AnnData as first
-        argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``.
+        argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``, or the labels
+        themselves; a series goes by the names of the cells.
     features : nn.Module, optional
         Feature network, as for :func:`neonxc.neuralize`.
     names : sequence of str, optional
@@ -86,6 +89,9 @@ def explain(
         Names of clusters; default: the two strongest statements about the cluster.
     row_names : sequence of str, optional
         Names of the inputs, such as file names; default: the index of a data frame, or row numbers.
+    layer, use_raw : str and bool, optional
+        The expression of an AnnData, as for :func:`neonxc.markers`: a layer, or whether ``adata.raw`` is read.
+        Default: ``adata.raw`` if it is there, else ``adata.X``.
     title : str, optional
         Title of the report.
     notes : sequence of str
@@ -141,10 +147,16 @@ def explain(
             bar.update()
 
         step("clustering")
-        if hasattr(model_or_labels, "obs") and isinstance(X, str):  # an AnnData and a column of its observations
-            check_columns("adata.obs", [X], model_or_labels.obs.columns)
-            labels, names = model_or_labels.obs[X].to_numpy(), names or model_or_labels.var_names
-            title, X = title or f"{model_or_labels.shape[0]} cells by {X}", None
+        if hasattr(model_or_labels, "obs"):
+            cells = model_or_labels
+            if X is not None:
+                (labels, groups), X = groups_of(cells, X), None
+                title = title or f"{text(cells.shape[0])} cells by {groups}"
+            model_or_labels, genes, matrix = expression_of(cells, layer, use_raw)
+            names, notes = names or genes, [*notes, f"Expression is that of {matrix}."]
+            row_names = cells.obs.index if row_names is None else row_names
+        elif layer is not None or use_raw is not None:
+            raise TypeError("layer= and use_raw= are for an AnnData as first argument")
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
             from neonxc.data.files import read_table  # only data in files need it
