@@ -86,14 +86,16 @@ class Expression:
             raise ValueError(f"among has genes that the expression lacks: {unknown[:5]}")
         groups, groupby = groups_of(adata, groupby)
         sizes = groups.value_counts()
-        small = {label: n for label, n in zip(groups.categories.tolist(), sizes.tolist(), strict=True) if n < FEWEST}
+        small = {
+            label: n for label, n in zip(groups.categories.tolist(), sizes.tolist(), strict=True) if n < FEWEST
+        }
         groups = groups.remove_categories([*small])
         codes, clusters = np.asarray(groups.codes, int), groups.categories.to_numpy()
         cells = np.flatnonzero(codes >= 0)
         if len(clusters) < 2:
             raise ValueError(
-                f"groupby needs at least two clusters of at least {FEWEST} cells, got {len(clusters)}, and fewer "
-                f"cells in {small}; cells without a cluster (missing) are left out"
+                f"groupby needs at least two clusters of at least {FEWEST} cells, got {len(clusters)} clusters, "
+                f"and fewer cells in {small}; cells without a cluster (missing) are left out"
             )
         split = train_test_split(cells, test_size=HELD_OUT, random_state=random_state, stratify=codes[cells])
         train, test = map(np.sort, split)
