@@ -70,8 +70,8 @@ def explain(
         command ``neonxc explain`` does.
     X : data frame, array, sparse matrix, tensor, sequence of str, or str
         Clustered data: a table [n, d], texts, or, if `features` is a backbone, images. With an AnnData as first
-        argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``, or the labels
-        themselves; a series goes by the names of the cells.
+        argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``, or the
+        labels themselves; a series goes by the names of the cells.
     features : nn.Module, optional
         Feature network, as for :func:`neonxc.neuralize`.
     names : sequence of str, optional
@@ -151,7 +151,7 @@ def explain(
             cells = model_or_labels
             if X is not None:
                 (labels, groups), X = groups_of(cells, X), None
-                title = title or f"{text(cells.shape[0])} cells by {groups}"
+                title = title or f"{text(len(cells.obs))} cells by {groups}"
             model_or_labels, genes, matrix = expression_of(cells, layer, use_raw)
             names, notes = names or genes, [*notes, f"Expression is that of {matrix}."]
             row_names = cells.obs.index if row_names is None else row_names
