@@ -86,7 +86,7 @@ def test_matrices_of_all_kinds_have_the_same_markers(convert, monkeypatch):
     assert neonxc.markers(stored, "type").notes == ["expression: adata.raw"]
     values = cells.X.data if sparse.issparse(cells.X) else cells.X[:, 7]
     values[-1] = np.nan
-    with pytest.raises(ValueError, match="the expression of gene 'G[0-9]+' has values that are not finite"):
+    with pytest.raises(ValueError, match=r"the expression of gene 'G[0-9]+' has values that are not finite"):
         neonxc.markers(stored, "type")
 
 
