@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_matrix
-from sklearn.cluster import DBSCAN, KMeans
+from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, load_wine, make_blobs, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -589,6 +589,34 @@ def test_a_fast_report_says_what_it_leaves_out(model, wine):
     page = made.html()
     assert "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping." in page
     assert "<th scope=col class=n>Accuracy" not in page
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+@pytest.mark.parametrize("given", ["model", "pipeline", "network", "labels", "texts", "others"])
+def test_one_cluster_and_outliers(given):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=list("abc"))
+    X.iloc[:12, 0] += np.tile([-8, 8], 6)
+    model = DBSCAN(eps=1.4, min_samples=4).fit(X)
+    labels, named = model.labels_, {"labels": -1, "texts": None}
+    cases = {
+        "model": (model, X),
+        "pipeline": (make_pipeline(StandardScaler(), DBSCAN(eps=1.4, min_samples=4)).fit(X), X),
+        "network": (neonxc.neuralize(model, X), X),
+        "others": (HDBSCAN(min_cluster_size=80, allow_single_cluster=True, copy=True).fit(X), X),
+    }
+    kept = np.where(labels < 0, named.get(given), labels if given == "labels" else "in")
+    made = neonxc.explain(*cases.get(given, (X,)), labels=None if given in cases else kept, fast=True)
+    found = made.contents
+    assert found.title == "1 cluster and noise"
+    assert [card.label for card in found.cards] == ["in" if given == "texts" else "0", "noise"]
+    first = found.cards[1].statements[0]
+    assert found.columns[first.column].name == "a"
+    assert first.text == "extreme a"
+    assert any(rule.text.startswith("a ") for rule in found.cards[1].rules)
+    assert any("noise, which is explained like a second cluster" in note for note in found.notes)
+    assert "1 cluster and noise" in made.html()
+    if given == "network":
+        assert cases["network"][0].classes_.tolist() == [0, -1], "the caller's network stays as it is"
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,13 +15,15 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from neonxc.clusterings.readers import GivenLabels
+from neonxc.clusterings.readers import GivenLabels, reads_exactly
+from neonxc.common.numbers import plural
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import NOISE, as_array, as_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
 from neonxc.network import NeuralizedClustering
+from neonxc.report.clusters import NOISE_NAME, noise_as_cluster
 from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # maximum number of points whose relevance is computed
@@ -86,6 +89,16 @@ class Clustering:
     def cluster_labels(self) -> list[str]:
         """Labels of the clusters, without noise."""
         return [str(label) for label in self.net.classes_[: self.k].tolist()]
+
+    @property
+    def final(self) -> Any:
+        """The clusterer behind its preprocessing."""
+        return _final(self.model)
+
+    @property
+    def counted(self) -> str:
+        """The number of clusters in words."""
+        return "1 cluster and noise" if NOISE_NAME in self.cluster_labels else plural(self.k, "cluster")
 
     @property
     def units(self) -> list[str]:
@@ -197,7 +210,12 @@ def read(
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     names = getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
-    preparation, notes = None, list[str]()
+    preparation, notes, final = None, list[str](), _final(model)
+    if labels is None and features is None and hasattr(final, "labels_") and not reads_exactly(final):
+        labels = noise_as_cluster(final.labels_)
+        model, labels = (model, None) if labels is final.labels_ else (None, labels)
+    elif labels is not None:
+        labels = noise_as_cluster(labels)
     if labels is not None and features is None and is_table(X):
         prepared = prepare(Table.read(X).frame())
         X, notes = prepared.frame, prepared.notes
@@ -207,6 +225,11 @@ def read(
     else:
         net = neuralize(model, X, features, labels=labels)
         preparation = model[:-1] if isinstance(model, Pipeline) and len(model) > 1 else None
+    if net.n_clusters == 1 and net.noise_position >= 0:
+        net = copy(net)
+        net.classes_ = np.array([str(net.classes_[0]), NOISE_NAME])
+    if NOISE_NAME in net.classes_.tolist():
+        notes = [*notes, "Rows outside the only cluster are noise, which is explained like a second cluster."]
     table = Table.read(X)
     if names is not None and table.is_sparse:
         net.feature_names_ = names
@@ -219,7 +242,9 @@ def read(
         raise ValueError(f"cluster_names has {sorted(unknown)}, but the labels are {net.classes_.tolist()}")
     positions = _positions(net, X, model, labels)
     if len(np.unique(positions[positions >= 0])) < 2:
-        raise ValueError("X has points of a single cluster; explain needs at least two clusters")
+        raise ValueError(
+            "X has points of a single cluster; explain needs at least two clusters, or one and noise (label -1)"
+        )
     if row_names is not None and len(row_names) != len(table):
         raise ValueError(f"row_names needs one name per input, got {len(row_names)}")
     index = table.index if row_names is None else row_names

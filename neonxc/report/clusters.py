@@ -13,14 +13,17 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.arguments import as_range
+from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
-from neonxc.data.inputs import NOISE, are_labels
+from neonxc.data.inputs import NOISE, are_labels, label_array
 from neonxc.data.preparation import Preparation, prepare
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import Choice, choose_k
 
 USUAL = 8
 """Largest number of clusters that is tried if none is given."""
+NOISE_NAME = "noise"
+"""Label of noise that is explained like a cluster, beside a single other one."""
 NAMED = 3
 """Points that are the same, at most so many of which a message names."""
 
@@ -58,6 +61,16 @@ class Clusters:
     def k(self) -> int:
         """Number of clusters."""
         return len(set(self.labels[self.clustered].tolist()))
+
+
+def noise_as_cluster(labels: Any) -> Any:
+    """Labels of a single cluster and noise, as the names of two clusters; other labels as they are."""
+    values = label_array(labels)
+    clustered = are_labels(values)
+    names = {*values[clustered].tolist()}
+    if len(names) != 1 or clustered.all():
+        return labels
+    return np.where(clustered, text(*names, separators=False), NOISE_NAME)
 
 
 def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
@@ -121,6 +134,7 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
         values = values.astype(np.int64)
     if values.dtype.kind not in "iu":
         values = np.where(missing, None, values.astype(str).astype(object))
+    values = noise_as_cluster(values)
     clustered, n = are_labels(values), len(values)
     k = len({*values[clustered].tolist()})
     if k < 2 or k == n:

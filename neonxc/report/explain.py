@@ -203,7 +203,7 @@ def explain(
     warned = {warning.text for warning in warnings}
     remarks = [*notes, *_notes(clustering, relevance, len(sample.rows))]
     contents = Contents(
-        title=title or f"{clustering.k} clusters",
+        title=title or clustering.counted,
         kind=clustering.kind,
         what=description(clustering),
         n=clustering.n,

@@ -14,6 +14,7 @@ from sklearn.metrics import silhouette_score
 from neonxc.attribution.permutation import permuted
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
+from neonxc.data.inputs import NOISE
 from neonxc.data.table import Table
 from neonxc.evaluation import Imputer, KDEImputer, agreement, methods
 from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
@@ -113,7 +114,7 @@ def refit(clustering: Clustering, most: int = REFITTED) -> RefitPart | None:
     if clustering.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
     sample = stratified(positions, most)
-    if len(sample) < len(positions) and (positions < 0).any():
+    if len(sample) < len(positions) and NOISE in np.asarray(getattr(clustering.final, "labels_", ())):
         return None  # clusters by their density differ in a sample, which is less dense
     halves = refits(model, clustering.clusterer_inputs, sample, clustering.k)
     refitted = list(progress_bar(halves, desc="refits"))

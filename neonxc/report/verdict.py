@@ -39,7 +39,7 @@ def description(clustering: Clustering) -> str:
         things += f" of {len(clustering.X)} photos"
     width = f" with {text(len(clustering.units))} columns" if clustering.kind == "table" else ""
     how = "given labels" if clustering.model is None else _how(clustering.model)
-    return f"{things}{width}, {clustering.k} clusters from {how}"
+    return f"{things}{width}, {clustering.counted} from {how}"
 
 
 def _how(model: Any) -> str:
