@@ -21,6 +21,7 @@ from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import unused
+from neonxc.common.numbers import plural
 from neonxc.common.storage import load, save, staged_folder
 from neonxc.convert import neuralize
 from neonxc.data.files import read_table
@@ -163,7 +164,7 @@ def photo_report(
     names = names_of(photos)
     x = torch.cat([preprocessed(photos[row][1], features) for row in range(len(photos))])
     model = kmeans(features.points(x).cpu().numpy(), clusters, "photos" if whole else "locations")
-    source = names[0] if len(names) == 1 else f"{len(names)} photos"
+    source = names[0] if len(names) == 1 else plural(len(names), "photo")
     title = f"{clusters} {'clusters of' if whole else 'kinds of places in'} {source}"
     return explain(model, x, features, row_names=names, title=title, fast=fast, progress=True)
 
@@ -181,7 +182,7 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} can't be read as text: {error}") from None
     texts = [line.strip() for line in lines if line.strip()]
-    title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
+    title = f"{clusters} clusters of {plural(len(texts), 'text')} of {file.name}"
     if encoder is not None:
         from neonxc.models import SentenceEncoder  # depends on this package
 

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.arguments import as_range
-from neonxc.common.numbers import text
+from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import NOISE, are_labels, label_array
 from neonxc.data.preparation import Preparation, prepare
@@ -110,7 +110,7 @@ def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
     """K-means on the rows of a table."""
     points = prepared.pipeline.fit_transform(prepared.frame)
     model = kmeans(points, clusters, f"rows of {name}")
-    what = f"{clusters} clusters of {len(points)} rows of {name}"
+    what = f"{clusters} clusters of {plural(len(points), 'row')} of {name}"
     return Clusters(make_pipeline(prepared.pipeline, model), model.labels_, what)
 
 
@@ -142,7 +142,9 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
     notes = []
     if noise := int((~clustered).sum()):
         why = f"{missing.sum()} of them have no label" if missing.any() else "their label is -1"
-        notes.append(f"{noise} of {n} rows are noise and in no cluster: {why}")
+        notes.append(
+            f"{noise} of {plural(n, 'row')} {'are' if noise > 1 else 'is'} noise and in no cluster: {why}"
+        )
     frame = prepared.frame
     model = make_pipeline(prepared.pipeline.fit(frame), GivenLabels(values).fit(frame))
     return Clusters(model, values, f"{k} clusters of {name} by {labels.name}, {n} rows", True, notes)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from neonxc.common import colours
-from neonxc.common.numbers import as_printed
+from neonxc.common.numbers import as_printed, plural
 from neonxc.report.charts import bar, curves, distribution, number, share, signed, standardised
 from neonxc.report.contents import Column, Contents, Item, Pair, PointMap, rows_shown
 from neonxc.report.tree import outline
@@ -127,6 +127,7 @@ def _template() -> Callable[..., str]:
     )
     environment.filters |= {
         "number": number,
+        "plural": plural,
         "share": share,
         "signed": signed,
         "bar": bar,
