@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.tree import DecisionTreeClassifier
 
 from neonxc.common.colours import colors
+from neonxc.common.numbers import shares
 from neonxc.report.contents import (
     Card,
     Caution,
@@ -87,7 +88,8 @@ def table(X, k, title):
     rival = others.argmin(1)
     logit = others.min(1) - distances.min(1)
     relevance = (Z - centers[rival]) ** 2 - (Z - centers[y]) ** 2
-    relevance = np.pad(relevance / logit[:, None], ((0, 0), (0, len(columns) - Z.shape[1])))
+    relevance = np.pad(relevance, ((0, 0), (0, len(columns) - Z.shape[1])))
+    total, relevance = np.abs(relevance).sum(1), shares(relevance)
     tree = DecisionTreeClassifier(max_leaf_nodes=2 * k if k < 10 else k + 5, random_state=0).fit(
         numbers.to_numpy(), y
     )
@@ -98,7 +100,7 @@ def table(X, k, title):
     cards, printed = [], [[_printed(value) for value in X[name]] for name in X]
     for c in range(k):
         mine = y == c
-        mean_relevance = (relevance[mine] * logit[mine, None]).mean(0) / logit[mine].mean()
+        mean_relevance = shares((relevance[mine] * total[mine, None]).mean(0))
         statements = [
             _statement(X[columns[j].name], j, mine, float(mean_relevance[j]))
             for j in np.argsort(-np.abs(mean_relevance))[: 5 if k < 10 else 4]
@@ -153,6 +155,7 @@ def table(X, k, title):
     points = PointMap(
         list(range(len(X))), None, place[:, 0].tolist(), (1000 - place[:, 1]).tolist(), y.tolist(), rival.tolist(),
         [order[node] for node in leaf], logit.tolist(), printed, relevance.T.tolist(),
+        total.tolist(),
         [_change(Z[r], centers, y[r], rival[r], mean, spread) for r in range(len(X))],
         "PCA: {:.0%} and {:.0%} of the variance".format(*axes.explained_variance_ratio_), _drawn(place, y, tints),
     )  # fmt: skip

@@ -4,13 +4,18 @@ import re
 import shlex
 from collections import OrderedDict
 from functools import partial
+from glob import glob
 from importlib import import_module
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torchvision
+from PIL import Image
 from test_markers import planted
 from torch import nn
 from torchvision.models import VisionTransformer
@@ -164,6 +169,69 @@ def test_commands_have_the_options_that_are_named(page, words):
     arguments, known = known_options(words)
     named = {word.partition("=")[0] for word in arguments if word.startswith("-") and word != "-"}
     assert named <= known
+
+
+def printed_commands(page):
+    """Commands of the blocks of a page as (words after `neonxc`, file that is piped to it or None)."""
+    for line in "".join(blocks(page, "bash")).replace("\\\n", " ").replace("&&", "\n").splitlines():
+        *before, last = line.split("|")
+        words = shlex.split(last, comments=True)
+        if words[:1] == ["neonxc"]:
+            yield words[1:], shlex.split(before[0])[-1] if before else None
+
+
+def small_file(name):
+    """Write a small table, photo, file of texts or model of this name, unless it is there."""
+    file, rng = Path(name), np.random.default_rng(sum(name.encode()))
+    if file.exists() or not re.search(r"\.(csv|txt|jpg|pth)$", name):
+        return
+    groups = np.arange(48) % 6
+    if file.suffix == ".jpg":
+        Image.fromarray(rng.integers(0, 256, (64, 80, 3), dtype=np.uint8)).save(file)
+    elif file.suffix == ".txt":
+        file.write_text("\n".join(f"fruit{n % 8} leaf{n % 8} tree{n % 4} seed{n}" for n in range(48)))
+    elif file.suffix == ".csv":
+        centers = 4 * np.stack([groups % 3, groups // 3], 1)
+        table = pd.DataFrame(rng.normal(size=(48, 2)) + centers, columns=["a", "b"])
+        words = {name: np.char.add(name, groups.astype(str)) for name in ("segment", "label")}
+        ids = np.char.add("c", np.arange(48).astype(str))
+        table.assign(target=groups, income=groups, customer=ids, **words).to_csv(file, index=False)
+    else:
+        file.touch()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", [page for page in TEXTS if [*printed_commands(page)]])
+def test_printed_commands_run(page, neonxc_command, monkeypatch):
+    pytest.importorskip("skimage")
+    from neonxc.cli import photos
+
+    extractor, read = photos.extractor, photos.PhotoFiles.__init__
+
+    def small(backbone="", layer=None, weights="", device="", mode="spatial"):
+        return extractor("mobilenet_v3_small", None, "none", "cpu", mode)
+
+    def at_64(self, names, size, *how, **options):
+        read(self, names, 64, *how, **options)
+
+    monkeypatch.setattr(photos, "extractor", small)
+    monkeypatch.setattr(photos.PhotoFiles, "__init__", at_64)
+    monkeypatch.setattr(photos, "demo_photo", lambda load=photos.demo_photo: load()[:, ::4, ::4])
+    Path("photos").mkdir()
+    named = [word for words, _ in printed_commands(page) for word in words]
+    for name in ("photos/a.jpg", "photos/b.jpg", "c.jpg", *named):
+        small_file(name)
+    for words, piped in printed_commands(page):
+        arguments = [name for word in words for name in (glob(word) if "*" in word else [word])]
+        for model in [Path(word) for word in words[1:2] if word.endswith("model.safetensors")]:
+            small_file("table.csv")
+            if not model.exists():
+                neonxc_command("table", "table.csv", "--clusters", 3, "--out", model.parent)
+        if piped is not None:
+            small_file(piped)
+            monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(Path(piped).read_bytes())))
+        code, _, error = neonxc_command(*arguments)
+        assert code == 0, f"{' '.join(words)}: {error}"
 
 
 @pytest.mark.parametrize("name", ["architecture", "supported"])

@@ -83,6 +83,11 @@ def test_matrices_of_all_kinds_have_the_same_markers(convert, monkeypatch):
     assert neonxc.markers(stored, "type").table.equals(found.table)
     assert neonxc.markers(stored, "type", layer="counts").table.equals(found.table)
     assert neonxc.markers(stored, "type", use_raw=False).table["rule"].eq("").all()
+    assert neonxc.markers(stored, "type").notes == ["expression: adata.raw"]
+    values = cells.X.data if sparse.issparse(cells.X) else cells.X[:, 7]
+    values[-1] = np.nan
+    with pytest.raises(ValueError, match=r"the expression of gene 'G[0-9]+' has values that are not finite"):
+        neonxc.markers(stored, "type")
 
 
 def test_statistics_by_brute_force(monkeypatch):
@@ -156,6 +161,50 @@ def test_what_is_stored():
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
         neonxc.markers(planted(), **{"groupby": "type", **options})
+
+
+def test_clusters_are_a_column_or_given():
+    cells = planted()
+    cells.obs.index = [f"cell {i}" for i in range(300)]
+    expected = neonxc.markers(cells, "type")
+    shuffled = cells.obs["type"].sample(frac=1, random_state=0)
+    for groups in (
+        shuffled,
+        TYPES,
+        list(TYPES),
+        cells.obs["type"].array,
+        cells.obs["type"].reset_index(drop=True),
+    ):
+        assert neonxc.markers(cells, groups).table.equals(expected.table)
+    assert neonxc.explain(cells, shuffled, fast=True).contents.title == "300 cells by type"
+    with pytest.raises(ValueError, match=r"each cell of adata.obs_names once in its index, it lacks \['cell 0'\]"):
+        neonxc.markers(cells, cells.obs["type"].iloc[1:])
+    with pytest.raises(ValueError, match=r"groupby needs one group per cell, \(300,\), got shape \(299,\)"):
+        neonxc.markers(cells, TYPES[1:])
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_reports_read_the_expression_that_markers_read():
+    cells = planted()
+    stored = Cells(np.zeros((300, 60)), cells.obs, cells.var_names, raw=cells, layers={"counts": cells.X})
+    for options, matrix in (({}, "adata.raw"), ({"layer": "counts"}, "adata.layers['counts']")):
+        report = neonxc.explain(stored, "type", fast=True, **options)
+        assert f"Expression is that of {matrix}." in report.contents.notes
+        assert report.to_frame()["fidelity"].min() > 0.9
+    with pytest.raises(TypeError, match="layer= and use_raw= are for an AnnData"):
+        neonxc.explain(cells.X, labels=TYPES, use_raw=False)
+
+
+@pytest.mark.parametrize("label", ["rare", 7])
+def test_clusters_of_few_cells_have_no_rule(label):
+    cells = planted()
+    groups = pd.Series(TYPES if label == "rare" else np.arange(300) // 75).astype(object)
+    groups[0] = label
+    found = neonxc.markers(cells, groups)
+    assert found.table.loc[label, ["rule", "cells"]].tolist() == ["", 0]
+    assert found.table.drop(label)["f_beta"].min() > 0.8
+    assert f"left out, as a rule needs at least 3 cells: {label} (1 cell)" in str(found)
+    assert str(label) not in cells.uns["markers"]["names"].dtype.names
 
 
 def test_errors_of_cells():

@@ -193,7 +193,7 @@ def test_frame_picture_and_page(wine, tmp_path):
     net, before, after, _ = wine
     found = neonxc.moves(net, before.iloc[3:], after.iloc[:-2])
     frame = found.to_frame()
-    shares = frame.groupby(["old", "new"])["of change"].sum()
+    shares = frame["of change"].abs().groupby(["old", "new"]).sum()
     np.testing.assert_allclose(shares, 1)
     np.testing.assert_allclose(found.shares.sum(axis=1), 1)
     assert "<pre>" in found._repr_html_()

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_matrix
-from sklearn.cluster import DBSCAN, KMeans
+from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, load_wine, make_blobs, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -53,7 +54,7 @@ def test_cards_say_what_the_network_says(report, model, wine):
         assert card.size == (labels == k).sum()
         assert [item.row for item in card.prototypes] == summary.prototypes[k][:4].tolist()
         for statement in card.statements:
-            share = summary.relevance[k, statement.column] / logit[labels == k].mean()
+            share = summary.relevance[k, statement.column] / np.abs(summary.relevance[k]).sum()
             assert statement.relevance == pytest.approx(share, rel=5e-3)
             assert found.columns[statement.column].name in statement.text
             assert sum(statement.inside) == pytest.approx(1, abs=0.02)
@@ -123,7 +124,9 @@ def test_points_of_the_map(report, model, wine):
     assert points.leaf == report.tree.tree_.apply(wine).tolist()
     logits = report.net(torch.tensor(wine.to_numpy())).numpy()
     np.testing.assert_allclose(points.logit, logits.max(1), rtol=5e-3)
-    relevance = neonxc.NEON(report.net).attribute(wine).to_numpy() / logits.max(1)[:, None]
+    relevance = neonxc.NEON(report.net).attribute(wine).to_numpy()
+    np.testing.assert_allclose(points.total, np.abs(relevance).sum(1), rtol=5e-3)
+    relevance = relevance / np.abs(relevance).sum(1, keepdims=True)
     np.testing.assert_allclose(np.array(points.relevance).T, relevance, atol=0.01, rtol=0.06)
     rival = np.argsort(logits, axis=1)[:, -2]
     assert points.rival == rival.tolist()
@@ -579,14 +582,87 @@ def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
 def test_a_fast_report_says_what_it_leaves_out(model, wine):
     made = neonxc.explain(model, wine, fast=True)
     found = made.contents
-    assert {figure.key for figure in found.figures}.isdisjoint({"auc", "stability"})
+    assert "auc" not in {figure.key for figure in found.figures}
     assert not found.trust.flipping
-    assert not found.trust.seeds
     assert all(pair.relevance and not pair.rules for pair in found.pairs)
     assert "pixel-flipping" not in found.verdict
     page = made.html()
-    assert "Left out for speed: the trees that separate pairs of clusters, refits and pixel-flipping." in page
+    assert "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping." in page
     assert "<th scope=col class=n>Accuracy" not in page
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+@pytest.mark.parametrize("given", ["model", "pipeline", "network", "labels", "texts", "others"])
+def test_one_cluster_and_outliers(given):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=list("abc"))
+    X.iloc[:12, 0] += np.tile([-1, 1], 6) * np.linspace(6, 40, 12)
+    model = DBSCAN(eps=1.4, min_samples=4).fit(X)
+    labels, named = model.labels_, {"labels": -1, "texts": None}
+    cases = {
+        "model": (model, X),
+        "pipeline": (make_pipeline(StandardScaler(), DBSCAN(eps=1.4, min_samples=4)).fit(X), X),
+        "network": (neonxc.neuralize(model, X), X),
+        "others": (HDBSCAN(min_cluster_size=80, allow_single_cluster=True, copy=True).fit(X), X),
+    }
+    kept = np.where(labels < 0, named.get(given), labels if given == "labels" else "in")
+    made = neonxc.explain(*cases.get(given, (X,)), labels=None if given in cases else kept, fast=True)
+    found = made.contents
+    assert found.title == "1 cluster and noise"
+    assert [card.label for card in found.cards] == ["in" if given == "texts" else "0", "noise"]
+    first = found.cards[1].statements[0]
+    assert found.columns[first.column].name == "a"
+    assert first.text == "extreme a"
+    assert any(rule.text.startswith("a ") for rule in found.cards[1].rules)
+    assert any("noise, which is explained like a second cluster" in note for note in found.notes)
+    assert "1 cluster and noise" in made.html()
+    if given == "network":
+        assert cases["network"][0].classes_.tolist() == [0, -1], "the caller's network stays as it is"
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_shares_of_relevance_that_cancels_are_shares():
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(90, 5)), rng.integers(0, 3, 90)
+    found = neonxc.explain(X, labels=labels, fast=True).contents  # relevance of clusters of chance has both signs
+    for card in found.cards:
+        assert sum(abs(statement.relevance) for statement in card.statements) == pytest.approx(1, abs=0.01)
+        assert all(abs(share) <= 1 for item in card.borderline for _, _, share in item.values)
+    np.testing.assert_allclose(np.abs(found.points.relevance).sum(0), 1, atol=0.03)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_clusters_of_noise_are_unstable(fast):
+    X = np.random.default_rng(0).normal(size=(2500 if fast else 300, 4))
+    found = neonxc.explain(X, clusters=4, fast=fast).contents
+    assert any(warning.text.startswith("The clusters are unstable") for warning in found.warnings)
+
+
+def test_a_sample_is_no_refit_of_clusters_by_density(monkeypatch):
+    X, _ = make_blobs([60, 40], centers=[[0, 0], [9, 9]], random_state=0)
+    X = np.concatenate([X, [[50, 50]]])
+    for most, stability in ((1000, True), (90, False)):
+        monkeypatch.setattr("neonxc.report.explain.FAST", most)
+        found = neonxc.explain(DBSCAN(eps=1.5).fit(X), X, fast=True).contents
+        assert any(figure.key == "stability" for figure in found.figures) is stability
+
+
+HELD_OUT = train_test_split(np.arange(60), test_size=0.2, random_state=0, stratify=np.arange(60) // 20)[1]
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+@pytest.mark.parametrize("rows", [HELD_OUT[:1], HELD_OUT, np.delete(np.arange(60), HELD_OUT)])
+@pytest.mark.parametrize("column", ["number", "whole", "truth", "word"])
+def test_columns_may_have_gaps_in_some_rows_only(column, rows):
+    labels = np.arange(60) // 20
+    X = 9 * np.eye(3)[labels, :2] + np.random.default_rng(0).normal(size=(60, 2))
+    frame = pd.DataFrame(X, columns=["a", "number"])
+    frame["whole"] = pd.array(np.arange(60) % 7, "Int64")
+    frame["truth"] = pd.array(np.arange(60) % 2 == 0, "boolean")
+    frame["word"] = np.array(["u", "v", "w"], object)[np.arange(60) % 3]
+    frame.loc[rows, column] = None
+    assert neonxc.explain(frame, clusters=3, fast=True).contents.k == 3
+    tree = grow(read(None, frame, np.where(np.arange(60) == HELD_OUT[0], -1, labels), None, None, None))
+    assert tree.tree.n_noise == 1
 
 
 def test_of_many_clusters_the_nearest_rivals_are_compared():

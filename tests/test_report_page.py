@@ -61,7 +61,7 @@ def report(request):
 
 
 def empty(**parts):
-    points = PointMap([], None, [], [], [], [], [], [], [], [], [], "", "")
+    points = PointMap([], None, [], [], [], [], [], [], [], [], [], [], "", "")
     reproduce = Reproduce([], [], [])
     bare = Contents(
         "Nothing", "table", "", 0, 0, 0, "", [], [], [], [], [], [], [], points, Trust(), reproduce, ""

@@ -14,8 +14,8 @@ from sklearn.model_selection import train_test_split
 
 from neonxc.attribution.contrasts import some_of
 from neonxc.attribution.effects import cohens_d
-from neonxc.common.arguments import check_columns
 from neonxc.common.memory import blocks
+from neonxc.data.expression import expression_of, groups_of
 
 HELD_OUT = 1 / 3  # share of the cells on which rules are measured
 SEARCHED = 20_000  # maximum number of cells among which rules are searched
@@ -34,6 +34,10 @@ class Expression:
         Expression, as stored.
     names : ndarray [genes] of str
         Names of the genes.
+    groupby, source : str
+        Names of the clusters and of the matrix.
+    small : dict
+        Sizes of the clusters of too few cells, which are left out.
     allowed : ndarray [genes] of bool
         Genes that rules may use.
     clusters : ndarray [K]
@@ -49,6 +53,9 @@ class Expression:
 
     X: Any
     names: np.ndarray
+    groupby: str
+    source: str
+    small: dict[Any, int]
     allowed: np.ndarray
     clusters: np.ndarray
     codes: np.ndarray
@@ -61,38 +68,42 @@ class Expression:
 
     @classmethod
     def of(
-        cls, adata: Any, groupby: str, layer: str | None, raw: bool, among: Sequence[str] | None, random_state: Any
+        cls,
+        adata: Any,
+        groupby: Any,
+        layer: str | None,
+        raw: bool | None,
+        among: Sequence[str] | None,
+        random_state: Any,
     ) -> Expression:
         """Read an AnnData, whose columns and genes are checked."""
-        check_columns("adata.obs", [groupby], adata.obs.columns)
-        source = adata.raw if raw else adata
-        if source is None:
-            raise ValueError("use_raw=True needs adata.raw, which is missing")
-        if layer is not None:
-            check_columns("adata.layers", [layer], adata.layers)
-        X, names = source.X if layer is None else adata.layers[layer], source.var_names
+        X, names, source = expression_of(adata, layer, raw)
         if not names.is_unique:
             twice = [*names[names.duplicated()].unique()]
             raise ValueError(f"genes have the same name: {twice[:5]}; call adata.var_names_make_unique()")
         unknown = [] if among is None else [gene for gene in among if gene not in names]
         if unknown:
             raise ValueError(f"among has genes that the expression lacks: {unknown[:5]}")
-        groups = pd.Categorical(adata.obs[groupby]).remove_unused_categories()
+        groups, groupby = groups_of(adata, groupby)
+        sizes = groups.value_counts()
+        small = {
+            label: n for label, n in zip(groups.categories.tolist(), sizes.tolist(), strict=True) if n < FEWEST
+        }
+        groups = groups.remove_categories([*small])
         codes, clusters = np.asarray(groups.codes, int), groups.categories.to_numpy()
         cells = np.flatnonzero(codes >= 0)
-        sizes = np.bincount(codes[cells], minlength=len(clusters))
-        if len(clusters) < 2 or sizes.min() < FEWEST:
-            few = {str(label): int(n) for label, n in zip(clusters, sizes, strict=True) if n < FEWEST}
+        if len(clusters) < 2:
             raise ValueError(
                 f"groupby needs at least two clusters of at least {FEWEST} cells, got {len(clusters)} clusters, "
-                f"with fewer cells in {few}; cells without a cluster (missing) are left out"
+                f"and fewer cells in {small}; cells without a cluster (missing) are left out"
             )
         split = train_test_split(cells, test_size=HELD_OUT, random_state=random_state, stratify=codes[cells])
         train, test = map(np.sort, split)
         X = X.tocsr() if sparse.issparse(X) else X
+        check_expression(X, names)
         allowed = np.ones(len(names), bool) if among is None else names.isin(among)
         moments = _moments(X, np.where(np.isin(np.arange(len(codes)), train), codes, -1), len(clusters))
-        return cls(X, names.to_numpy(str), allowed, clusters, codes, train, test, *moments)
+        return cls(X, names.to_numpy(str), groupby, source, small, allowed, clusters, codes, train, test, *moments)
 
     def effects(self, g: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Cohen's d of the genes between a cluster and others together, and the larger share that expresses them.
@@ -132,6 +143,18 @@ class Expression:
     def sample(self, genes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
         """As :meth:`read`, for the training cells or a random sample of them."""
         return self.read(some_of(self.train, SEARCHED), genes)
+
+
+def check_expression(X: Any, names: pd.Index) -> None:
+    """Raise a ValueError for values that are not finite, with the name of their gene."""
+    for block in blocks(X.shape[0], 8 * X.shape[1]):
+        part = X[block]
+        values = part.tocoo() if sparse.issparse(part) else None
+        bad = ~np.isfinite(np.asarray(part) if values is None else values.data)
+        if bad.any():
+            first = int(bad.argmax()) if values is not None else int(bad.any(axis=0).argmax())
+            gene = names[first if values is None else values.col[first]]
+            raise ValueError(f"the expression of gene {gene!r} has values that are not finite (NaN or inf)")
 
 
 def _moments(X: Any, codes: np.ndarray, K: int) -> tuple[np.ndarray, ...]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from neonxc.common.arguments import check_number, check_whole
+from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.rules.collection import Rules, counted
 from neonxc.rules.condition import Condition
-from neonxc.trees.expression import Expression
+from neonxc.trees.expression import FEWEST, Expression
 from neonxc.trees.one_rule import best_rule
 
 Tests = tuple[Condition, ...]
@@ -37,32 +39,35 @@ class Markers:
     table : DataFrame [K]
         For every cluster its ``genes`` and ``rule`` as texts, empty if no rule was found; ``precision``,
         ``recall`` and ``f_beta`` on the held-out cells, 0 to 1, and the number of these ``cells``.
+    notes : list of str
+        The matrix that was read, and clusters that have too few cells for a rule.
     """
 
     rules: Rules
     panel: list[str]
     table: pd.DataFrame
+    notes: list[str] = field(default_factory=list)
 
     @property
     def _printed(self) -> pd.DataFrame:
         return self.table.drop(columns="genes").round(2)
 
     @property
-    def _panel_text(self) -> str:
-        return f"panel of {len(self.panel)} genes: {', '.join(self.panel)}"
+    def _told(self) -> list[str]:
+        return [f"panel of {plural(len(self.panel), 'gene')}: {', '.join(self.panel)}", *self.notes]
 
     def __str__(self) -> str:
-        return f"{self._printed.to_string()}\n{self._panel_text}"
+        return "\n".join([self._printed.to_string(), *self._told])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"{self._printed.to_html()}<p>{self._panel_text}</p>"
+        return self._printed.to_html() + "".join(f"<p>{escape(line)}</p>" for line in self._told)
 
 
 def markers(
     adata: Any,
-    groupby: str,
+    groupby: Any,
     *,
     max_genes: int = 3,
     beta: float = 0.5,
@@ -85,8 +90,10 @@ def markers(
     ----------
     adata : AnnData [cells, genes]
         Expression, usually logarithms of normalised counts.
-    groupby : str
-        Column of ``adata.obs`` with the clusters. Cells without a cluster (missing) are left out.
+    groupby : str, Series or array-like [cells]
+        Column of ``adata.obs`` with the clusters, or the clusters themselves; a series goes by the names of the
+        cells. Cells without a cluster (missing) are left out, and so are those of clusters of one or two cells,
+        which get no rule.
     max_genes : int
         Maximum number of genes of a rule.
     beta : float
@@ -114,8 +121,8 @@ def markers(
     Raises
     ------
     ValueError
-        Unknown columns, layers or genes, repeated names of genes, parameters out of range, fewer than two
-        clusters, or a cluster of fewer than three cells.
+        Unknown columns, layers or genes, repeated names of genes, values that are not finite, parameters out of
+        range, or fewer than two clusters of at least three cells.
 
     References
     ----------
@@ -131,8 +138,7 @@ def markers(
     check_whole("max_genes", max_genes)
     check_number("min_fraction", min_fraction, 1)
     check_number("beta", beta)
-    raw = layer is None and adata.raw is not None if use_raw is None else use_raw
-    data = Expression.of(adata, groupby, layer, raw, among, random_state)
+    data = Expression.of(adata, groupby, layer, use_raw, among, random_state)
     candidates = [data.candidates(g, min_fraction) for g in range(len(data.clusters))]
     sample, codes = data.sample(np.unique(np.concatenate(candidates)))
 
@@ -151,11 +157,20 @@ def markers(
     columns = np.array([place[name] for name in panel], dtype=int)
     (seen, own), (other, others) = (data.read(cells, columns) for cells in (data.train, data.test))
     measured = counted(rules, seen, data.clusters[own], len(place)).measure(other, data.clusters[others])
-    sizes = pd.Series(np.bincount(others), data.clusters, name="cells").rename_axis(groupby)
-    made = Markers(measured, panel, _table(measured, sizes, beta))
-    parameters = {"groupby": groupby, "use_raw": raw, "layer": layer, "max_genes": max_genes, "beta": beta}
+    labels = pd.Index([*data.clusters.tolist(), *data.small], name=data.groupby)
+    sizes = pd.Series(np.bincount(others, minlength=len(labels)), labels, name="cells")
+    made = Markers(measured, panel, _table(measured, sizes, beta), _notes(data))
+    raw = data.source == "adata.raw"
+    parameters = {"groupby": data.groupby, "use_raw": raw, "layer": layer, "max_genes": max_genes, "beta": beta}
     adata.uns[key_added] = _stored(made, data, candidates, parameters)
     return made
+
+
+def _notes(data: Expression) -> list[str]:
+    """What was read, and what was left out."""
+    few = [f"{label} ({plural(n, 'cell')})" for label, n in data.small.items()]
+    left_out = f"left out, as a rule needs at least {FEWEST} cells: {', '.join(few)}"
+    return [f"expression: {data.source}", *[left_out] * bool(few)]
 
 
 def _genes(rules: Iterable[Tests]) -> list[str]:
@@ -196,7 +211,9 @@ def _table(rules: Rules, sizes: pd.Series, beta: float) -> pd.DataFrame:
             "recall": counts.coverage,
             "f_beta": counts.f_score(beta),
         }
-    return pd.DataFrame([*rows.values()], sizes.index).assign(cells=sizes)
+    frame = pd.DataFrame([*rows.values()], sizes.index).assign(cells=sizes)
+    frame.loc[sizes == 0, ["recall", "f_beta"]] = np.nan
+    return frame
 
 
 def _stored(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neonxc.attribution.summary import values_of
 from neonxc.common.arguments import check_number
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import percent, plural, text
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
@@ -92,7 +92,7 @@ class Contrast:
     def _told(self) -> str:
         every = len(self.relevance)
         some = f" (of the {COLUMNS} most relevant of {text(every)} columns)" if every > COLUMNS else ""
-        points = "" if self.sizes is None else f" of {self.sizes[0]} and {self.sizes[1]} points"
+        points = "" if self.sizes is None else f" of {self.sizes[0]} and {plural(self.sizes[1], 'point')}"
         return f"{percent(self.accuracy)}{points} told apart{some}"
 
     def _printed(self) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 
 from neonxc.attribution.contrasts import mean_relevance, some_of
 from neonxc.attribution.summary import ClusterValues, values_of
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import percent, plural, shares, text
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array, label_array
 from neonxc.data.table import Table, is_texts
@@ -80,8 +80,8 @@ class Move:
     typical: pd.DataFrame
 
     def top(self, n: int = SHOWN) -> pd.Series:
-        """Return the shares of the `n` columns that contributed most to the move; all columns' shares sum to 1."""
-        share = self.relevance / self.relevance.sum()
+        """Return the `n` columns that contributed most to the move, as shares of the changes of all columns."""
+        share = pd.Series(shares(self.relevance.to_numpy()), self.relevance.index, name="relevance")
         return share.iloc[np.argsort(-share.to_numpy(), kind="stable")[:n]]
 
     @property
@@ -99,7 +99,7 @@ class Move:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines that describe the move."""
-        number = f"{text(len(self.ids))} row{'s' * (len(self.ids) > 1)}"
+        number = plural(len(self.ids), "row")
         usual = f"; {text(int(self.usual.sum()))} changed no more than rows that stayed" * bool(self.usual.any())
         yield f"{self.old} → {self.new}: {number}, {percent(self.share)} of cluster {self.old}{usual}"
         columns = (f"{name} {percent(share)} ({self.step(name)})" for name, share in self.named.items())
@@ -144,7 +144,7 @@ class Moves:
         more = ((self.entered, "new"), (self.left, "gone"))
         counts = [f"{text(int(some.sum()))} {name}" for some, name in more if some.sum()]
         moved = f"{text(self.n_moved)} ({percent(self.n_moved / n)}) moved"
-        return ", ".join([f"{text(n)} rows", *counts]) + f": {moved}"
+        return ", ".join([plural(n, "row"), *counts]) + f": {moved}"
 
     @property
     def shares(self) -> pd.DataFrame:
@@ -158,7 +158,7 @@ class Moves:
         -------
         DataFrame
             Index levels ``old``, ``new`` and ``column``; columns ``rows``, ``share`` of the old cluster,
-            ``relevance``, its share of the ``change``, and the ``values`` before and after in words.
+            ``relevance``, its share of the changes of all columns, and the ``values`` before and after in words.
         """
         rows = [
             (move.old, move.new, name, len(move.ids), move.share, move.relevance[name], share, move.step(name))
@@ -173,7 +173,7 @@ class Moves:
         from neonxc.plot.flow import flow_figure  # loads matplotlib
 
         explained = [
-            (f"{move.old} → {move.new}: {text(len(move.ids))} rows", move.top(len(move.relevance)), move.step)
+            (f"{move.old} → {move.new}: {plural(len(move.ids), 'row')}", move.top(len(move.relevance)), move.step)
             for move in self.moves
             if np.isfinite(move.change)
         ]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.attribution.effects import cohens_d, cramers_v
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import percent, plural, text
 from neonxc.data.kinds import plain
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
@@ -312,7 +312,7 @@ class ClusterSummary:
         lines = []
         for label, size, texts in zip(self.classes, self.sizes, reasons, strict=True):
             name = "noise" if is_noise(label) else f"cluster {label}"
-            lines += [f"{name} ({size} points)", *(f"    {reason}" for reason in texts)]
+            lines += [f"{name} ({plural(int(size), 'point')})", *(f"    {reason}" for reason in texts)]
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(
                 f"Numbers are {WHAT[self.method]} and, in brackets, the mean (or share) in the cluster vs overall "

@@ -19,7 +19,7 @@ from neonxc import plot
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import Result, with_folder
 from neonxc.cli.photos import Named, Place, names_of, patch, preprocessed, typical_places
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import percent, plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.storage import staged_folder, write_tensors
 from neonxc.convert import neuralize
@@ -76,7 +76,7 @@ def heatmaps(
     names, whole = names_of(photos), mode == "image"
     together = None if mode == "per photo" else _together(photos, clusters, features, whole)
     each = "each of " if mode == "per photo" else ""
-    of = f" of {each}{len(photos)} photos" if whole or len(photos) > 1 else ""
+    of = f" of {each}{plural(len(photos), 'photo')}" if whole or len(photos) > 1 else ""
     layer = f"{features.layer or 'the output'} of {type(features.net).__name__}"
     header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
     result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {layer}", header, Path(out))

@@ -176,7 +176,7 @@ Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A .saf
 Page = Annotated[Path, output("File for the report, .html or .json.", ".html", ".json")]
 Fast = Annotated[
     bool,
-    typer.Option("--fast", help="Leave out the trees of pairs of clusters, refits and pixel-flipping."),
+    typer.Option("--fast", help="Leave out the trees of pairs of clusters and pixel-flipping."),
 ]
 Labels = Annotated[str | None, typer.Option(help="Column with cluster labels, used instead of k-means.")]
 Scaling = Annotated[Scale, typer.Option(help="Scaling of numeric columns.")]

@@ -22,6 +22,7 @@ from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import check_columns, unused
+from neonxc.common.numbers import plural
 from neonxc.common.storage import load, save, staged_folder
 from neonxc.convert import neuralize
 from neonxc.data.cells import read_cells
@@ -189,7 +190,7 @@ def photo_report(
     names = names_of(photos)
     x = torch.cat([preprocessed(photos[row][1], features) for row in range(len(photos))])
     model = kmeans(features.points(x).cpu().numpy(), clusters, "photos" if whole else "locations")
-    source = names[0] if len(names) == 1 else f"{len(names)} photos"
+    source = names[0] if len(names) == 1 else plural(len(names), "photo")
     title = f"{clusters} {'clusters of' if whole else 'kinds of places in'} {source}"
     return explain(model, x, features, row_names=names, title=title, fast=fast, progress=True)
 
@@ -203,7 +204,7 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
         If there are fewer different texts than clusters, or the file is not a text file.
     """
     texts = read_texts(file)
-    title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
+    title = f"{clusters} clusters of {plural(len(texts), 'text')} of {file.name}"
     if encoder is not None:
         from neonxc.models import SentenceEncoder  # depends on this package
 

@@ -21,6 +21,15 @@ def mean_error(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), error
 
 
+def shares(values: np.ndarray) -> np.ndarray:
+    """Values [..., n] as shares of the sum of their sizes: from -1 to 1, and 0 if all values are 0.
+
+    Unlike shares of the sum of the values, they stay small where positive and negative values cancel.
+    """
+    sizes = np.abs(values).sum(axis=-1, keepdims=True)
+    return np.divide(values, sizes, out=np.zeros_like(values), where=sizes > 0)
+
+
 def rounded(values: Iterable[float], digits: int = 3) -> list[float]:
     """Round numbers to a few significant digits, so that JSON stays short; NaN becomes 0."""
     array = np.nan_to_num(np.asarray(list(values), dtype=np.float64))
@@ -66,6 +75,11 @@ def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False
         found = f"{number:{sign}.{max(digits - 1 - exponent, decimals)}f}"
         found = found.rstrip("0").rstrip(".") if "." in found else found
     return grouped(found) if separators else found
+
+
+def plural(number: int, thing: str) -> str:
+    """Write a number of things: ``1 row``, ``2 rows``."""
+    return f"{text(number)} {thing}{'s' * (number != 1)}"
 
 
 def as_printed(value: float) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
+from neonxc.common.numbers import plural
 from neonxc.plot.heat import add_scale, bare, draw_heatmap, frame
 
 ACROSS = 4  # photos per row
@@ -51,7 +52,7 @@ def grouped_sheet(
                 photo.set_title(names[i], fontsize=8, parse_math=False)
         if line[0] == groups[label][0]:
             n = len(groups[label])
-            title = titles[label] if titles else f"cluster {label}\n{n} photo{'s' if n > 1 else ''}"
+            title = titles[label] if titles else f"cluster {label}\n{plural(n, 'photo')}"
             cells[0].set_ylabel(title, fontsize=9, color=color, fontweight="bold", parse_math=False)
     add_scale(figure, grid, below=True)
     return figure

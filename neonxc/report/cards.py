@@ -11,7 +11,7 @@ import pandas as pd
 
 from neonxc.attribution.contrasts import COLUMNS as SEARCHED
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair, some_of
-from neonxc.common.numbers import rounded
+from neonxc.common.numbers import rounded, shares
 from neonxc.common.progress import progress_bar
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Card, Pair, RuleText, Statement
@@ -124,15 +124,14 @@ def _pair(clustering: Clustering, pair: tuple[int, int], most: int, shown: dict[
     inputs = clustering.inputs(np.concatenate(members))
     places = np.split(np.arange(len(members[0]) + len(members[1])), [len(members[0])])
     relevance = relevance_of_pair(clustering.net, inputs, places, pair)
-    values = relevance.sum(axis=1).to_numpy()
-    shares = values / max(np.abs(values).sum(), 1e-300)
-    order = [column for column in np.argsort(-np.abs(shares), kind="stable").tolist() if column in shown]
+    share = shares(relevance.sum(axis=1).to_numpy())
+    order = [column for column in np.argsort(-np.abs(share), kind="stable").tolist() if column in shown]
     order = order[: clustering.shortened(COLUMNS)]
     tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
     columns = []
     for i, column in enumerate(order):
         of_a, of_b = (typical(table.iloc[:, i], clustering.kind) for table in tables)
-        columns.append((shown[column], rounded([shares[column]])[0], of_a, of_b))
+        columns.append((shown[column], rounded([share[column]])[0], of_a, of_b))
     if not trees:
         return Pair(*pair, columns)
     contrast = contrasted(clustering.net, inputs, places, pair, ENOUGH, relevance)

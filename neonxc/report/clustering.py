@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,13 +17,15 @@ from torch import nn
 
 from neonxc.clusterings.given import points_of
 from neonxc.clusterings.mistaken import check_is_model
-from neonxc.clusterings.readers import GivenLabels
+from neonxc.clusterings.readers import GivenLabels, reads_exactly
+from neonxc.common.numbers import plural
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import NOISE, as_array, as_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
 from neonxc.network import NeuralizedClustering
+from neonxc.report.clusters import NOISE_NAME, noise_as_cluster
 from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # maximum number of points whose relevance is computed
@@ -46,7 +49,7 @@ class Clustering:
     points : Any
         Inputs of `net`, one per point; for images, a data frame of the features.
     model : estimator or None
-        The clusterer; None if only labels or a network were given.
+        The clusterer, which can be fitted again; None if only labels or a network were given.
     preparation : transformer or None
         Fitted preprocessing steps of the clusterer, or steps fitted for a table with given labels.
     own_features : bool
@@ -88,6 +91,16 @@ class Clustering:
     def cluster_labels(self) -> list[str]:
         """Labels of the clusters, without noise."""
         return [str(label) for label in self.net.classes_[: self.k].tolist()]
+
+    @property
+    def final(self) -> Any:
+        """The clusterer behind its preprocessing."""
+        return _final(self.model)
+
+    @property
+    def counted(self) -> str:
+        """The number of clusters in words."""
+        return "1 cluster and noise" if NOISE_NAME in self.cluster_labels else plural(self.k, "cluster")
 
     @property
     def units(self) -> list[str]:
@@ -202,16 +215,26 @@ def read(
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     labels, names = in_order_of(labels, X), getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
-    preparation, notes = None, list[str]()
+    preparation, notes, final = None, list[str](), _final(model)
+    if labels is None and features is None and hasattr(final, "labels_") and not reads_exactly(final):
+        labels = noise_as_cluster(final.labels_)
+        model, labels = (model, None) if labels is final.labels_ else (None, labels)
+    elif labels is not None:
+        labels = noise_as_cluster(labels)
     if labels is not None and features is None and is_table(X):
         prepared = prepare(Table.read(X).frame())
-        X, preparation, notes = prepared.frame, prepared.pipeline.fit(prepared.frame), prepared.notes
-        net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
-    elif isinstance(model, NeuralizedClustering):
+        X, notes = prepared.frame, prepared.notes
+        model, labels = make_pipeline(prepared.pipeline.fit(X), GivenLabels(labels).fit(X)), None
+    if isinstance(model, NeuralizedClustering):
         net = model
     else:
         net = neuralize(model, X, features, labels=labels)
         preparation = model[:-1] if isinstance(model, Pipeline) and len(model) > 1 else None
+    if net.n_clusters == 1 and net.noise_position >= 0:
+        net = copy(net)
+        net.classes_ = np.array([str(net.classes_[0]), NOISE_NAME])
+    if NOISE_NAME in net.classes_.tolist():
+        notes = [*notes, "Rows outside the only cluster are noise, which is explained like a second cluster."]
     table = Table.read(X)
     if names is not None and table.is_sparse:
         net.feature_names_ = names
@@ -224,7 +247,9 @@ def read(
         raise ValueError(f"cluster_names has {sorted(unknown)}, but the labels are {net.classes_.tolist()}")
     positions = _positions(net, X, model, labels)
     if len(np.unique(positions[positions >= 0])) < 2:
-        raise ValueError("X has points of a single cluster; explain needs at least two clusters")
+        raise ValueError(
+            "X has points of a single cluster; explain needs at least two clusters, or one and noise (label -1)"
+        )
     if row_names is not None and len(row_names) != len(table):
         raise ValueError(f"row_names needs one name per input, got {len(row_names)}")
     index = table.index if row_names is None else row_names
@@ -234,7 +259,7 @@ def read(
         net,
         head,
         points,
-        None if isinstance(model, NeuralizedClustering) else model,
+        None if isinstance(_final(model), NeuralizedClustering | GivenLabels) else model,
         preparation,
         features is None and net.features is not None,
         positions,
@@ -242,6 +267,11 @@ def read(
         None if index is None or isinstance(index, pd.RangeIndex) else [*map(str, index)],
         notes,
     )
+
+
+def _final(model: Any) -> Any:
+    """Return the clusterer behind its preprocessing."""
+    return model[-1] if isinstance(model, Pipeline) else model
 
 
 def _is_known_alone(model: Any) -> bool:
@@ -307,7 +337,7 @@ def _kind(net: NeuralizedClustering, X: Any) -> Kind:
 def _positions(net: NeuralizedClustering, X: Any, model: Any, labels: Any) -> np.ndarray:
     """Position of the cluster of every point, [n]; -1 for noise."""
     if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
-        labels = getattr(model[-1] if isinstance(model, Pipeline) else model, "labels_", None)
+        labels = getattr(_final(model), "labels_", None)
     if labels is None:
         labels = as_array(net.predict(X)).reshape(-1)
     columns, classes, clustered = as_labels(labels, len(labels), torch.device("cpu"))

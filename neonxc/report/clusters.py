@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.arguments import as_range
+from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import are_labels, label_array
 from neonxc.data.preparation import Preparation, prepare
@@ -21,6 +22,8 @@ from neonxc.evaluation.choice import Choice, choose_k
 
 USUAL = 8
 """Largest number of clusters that is tried if none is given."""
+NOISE_NAME = "noise"
+"""Label of noise that is explained like a cluster, beside a single other one."""
 NAMED = 3
 """Points that are the same, at most so many of which a message names."""
 
@@ -60,6 +63,16 @@ class Clusters:
         return len(set(self.labels[self.clustered].tolist()))
 
 
+def noise_as_cluster(labels: Any) -> Any:
+    """Labels of a single cluster and noise, as the names of two clusters; other labels as they are."""
+    values = label_array(labels)
+    clustered = are_labels(values)
+    names = {*values[clustered].tolist()}
+    if len(names) != 1 or clustered.all():
+        return labels
+    return np.where(clustered, text(*names, separators=False), NOISE_NAME)
+
+
 def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
     """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
     n, different = points.shape[0], Table.read(_rounded(points)).distinct()
@@ -97,7 +110,7 @@ def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
     """K-means on the rows of a table."""
     points = prepared.pipeline.fit_transform(prepared.frame)
     model = kmeans(points, clusters, f"rows of {name}")
-    what = f"{clusters} clusters of {len(points)} rows of {name}"
+    what = f"{clusters} clusters of {plural(len(points), 'row')} of {name}"
     return Clusters(make_pipeline(prepared.pipeline, model), model.labels_, what)
 
 
@@ -111,7 +124,7 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
     ValueError
         Numbers that are not whole, fewer than two clusters, or as many clusters as rows.
     """
-    values, missing = label_array(labels), labels.isna()
+    values, missing = noise_as_cluster(label_array(labels)), labels.isna()
     if values.dtype.kind == "f" and (values % 1).any():
         raise ValueError(f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels")
     clustered, n = are_labels(values), len(values)
@@ -121,7 +134,9 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
     notes = []
     if noise := int((~clustered).sum()):
         why = f"{missing.sum()} of them have no label" if missing.any() else "their label is -1"
-        notes.append(f"{noise} of {n} rows are noise and in no cluster: {why}")
+        notes.append(
+            f"{noise} of {plural(n, 'row')} {'are' if noise > 1 else 'is'} noise and in no cluster: {why}"
+        )
     frame = prepared.frame
     model = make_pipeline(prepared.pipeline.fit(frame), GivenLabels(values).fit(frame))
     return Clusters(model, values, f"{k} clusters of {name} by {labels.name}, {n} rows", True, notes)

@@ -73,7 +73,8 @@ class Statement:
     column : int
         Position of the column.
     relevance : float
-        Mean relevance over the points of the cluster, divided by their mean logit. A negative value speaks against
+        Mean relevance over the points of the cluster, as a share of that of all columns (the sum of its absolute
+        values), -1 to 1. A negative value speaks against
         the cluster.
     text : str
         The statement in words: ``high proline``, ``workclass is Private``.
@@ -128,7 +129,8 @@ class Item:
     rival : int
         Position of the nearest other cluster; -1 for a whole photo.
     values : list of (column, text, relevance)
-        Most relevant columns of a table row, with the printed value and the relevance as a share of the logit.
+        Most relevant columns of a table row, with the printed value and the relevance as a share of that of all
+        columns.
     picture, heatmap : str or None
         WebP data URIs of a photo, and of the photo overlaid with its heatmap.
     text : str or None
@@ -231,7 +233,7 @@ class Moved:
     share : float
         Share of the old cluster's rows, 0 to 1.
     columns : list of (name, share, text)
-        Most relevant columns, their shares of the change, and their typical values before and after.
+        Most relevant columns, their shares of the changes of all columns, and typical values before and after.
     rule : str or None
         Rule that finds these rows before they move, among those of the old cluster.
     precision, coverage : float or None
@@ -315,7 +317,9 @@ class PointMap:
     values : list of columns, each a list of values
         Values as printed; empty if the inputs have no columns.
     relevance : list of columns, each a list of float
-        Relevance of each column as a share of the logit.
+        Relevance of each column as a share of the point's ``total``.
+    total : list of float
+        Sum of the absolute relevance of all columns.
     changes : list of Change or None
         Counterfactual of each point, if one was found.
     axes : str
@@ -334,6 +338,7 @@ class PointMap:
     logit: list[float]
     values: list[list[Any]]
     relevance: list[list[float]]
+    total: list[float]
     changes: list[Change | None]
     axes: str
     picture: str

@@ -12,11 +12,11 @@ import numpy as np
 from torch import nn
 
 from neonxc.clusterings.mistaken import check_is_model
-from neonxc.common.arguments import check_columns
 from neonxc.common.colours import colors
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
+from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.frames import as_pandas
 from neonxc.report.cards import cards, pairs
 from neonxc.report.clustering import Clustering, is_table, read, with_names
@@ -31,11 +31,11 @@ from neonxc.report.reproduce import reproduce
 from neonxc.report.statements import cluster_names as titles_of
 from neonxc.report.statements import columns_of, statements
 from neonxc.report.tree import grow, nodes
-from neonxc.report.trust import flip, refit, second_opinion
+from neonxc.report.trust import FAST, REFITTED, flip, refit, second_opinion
 from neonxc.report.verdict import cautions, description, figures, verdict
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
-LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, refits and pixel-flipping."
+LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping."
 
 
 def explain(
@@ -49,6 +49,8 @@ def explain(
     clusters: int | str | range | None = None,
     cluster_names: Mapping[Any, str] | None = None,
     row_names: Sequence[str] | None = None,
+    layer: str | None = None,
+    use_raw: bool | None = None,
     title: str | None = None,
     notes: Sequence[str] = (),
     projection: Projection = "pca",
@@ -69,7 +71,8 @@ def explain(
         command ``neonxc explain`` does.
     X : data frame, array, sparse matrix, tensor, sequence of str, path, or str
         Clustered data: a table [n, d], texts, or, if `features` is a backbone, images. With an AnnData as first
-        argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``.
+        argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``, or the
+        labels themselves; a series goes by the names of the cells.
     features : nn.Module, optional
         Feature network, as for :func:`neonxc.neuralize`.
     names : sequence of str, optional
@@ -87,6 +90,9 @@ def explain(
         Names of clusters; default: the two strongest statements about the cluster.
     row_names : sequence of str, optional
         Names of the inputs, such as file names; default: the index of a data frame, or row numbers.
+    layer, use_raw : str and bool, optional
+        The expression of an AnnData, as for :func:`neonxc.markers`: a layer, or whether ``adata.raw`` is read.
+        Default: ``adata.raw`` if it is there, else ``adata.X``.
     title : str, optional
         Title of the report.
     notes : sequence of str
@@ -94,8 +100,8 @@ def explain(
     projection : {"pca", "tsne", "umap"}
         Projection used for the map. "umap" needs umap-learn.
     fast : bool
-        Whether to leave out the slowest parts: the trees that separate pairs of clusters, the refits and
-        pixel-flipping.
+        Whether to leave out the slowest parts: the trees that separate pairs of clusters, and pixel-flipping.
+        Clusters are then refitted on at most 2,000 points.
     progress : bool
         Whether to show progress bars.
 
@@ -134,7 +140,7 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    steps = 6 + 2 * (not fast) + (before is not None)
+    steps = 7 + (not fast) + (before is not None)
     with showing(progress), progress_bar(total=steps, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
@@ -142,10 +148,16 @@ def explain(
             bar.update()
 
         step("clustering")
-        if hasattr(model_or_labels, "obs") and isinstance(X, str):  # an AnnData and a column of its observations
-            check_columns("adata.obs", [X], model_or_labels.obs.columns)
-            labels, names = model_or_labels.obs[X].to_numpy(), names or model_or_labels.var_names
-            title, X = title or f"{model_or_labels.shape[0]} cells by {X}", None
+        if hasattr(model_or_labels, "obs"):
+            cells = model_or_labels
+            if X is not None:
+                (labels, groups), X = groups_of(cells, X), None
+                title = title or f"{text(len(cells.obs))} cells by {groups}"
+            model_or_labels, genes, matrix = expression_of(cells, layer, use_raw)
+            names, notes = names or genes, [*notes, f"Expression is that of {matrix}."]
+            row_names = cells.obs.index if row_names is None else row_names
+        elif layer is not None or use_raw is not None:
+            raise TypeError("layer= and use_raw= are for an AnnData as first argument")
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
             check_is_model(model_or_labels, None)
@@ -164,15 +176,15 @@ def explain(
         relevance = measure(clustering)
         step("tree")
         tree = grow(clustering)
-        flipping, refits, trust = None, None, Trust(cost=tree.curves)
+        flipping, trust = None, Trust(cost=tree.curves)
         if not fast:
             trust.notes = second_opinion(clustering, relevance)
             step("pixel-flipping")
             flipping = flip(clustering)
             trust.flipping = flipping.curves
-            step("refits")
-            if (refits := refit(clustering)) is not None:
-                trust.seeds = refits.seeds
+        step("refits")
+        if (refits := refit(clustering, FAST if fast else REFITTED)) is not None:
+            trust.seeds = refits.seeds
         step("clusters")
         palette = colors(clustering.k)
         sentences = [statements(clustering, relevance, cluster) for cluster in range(clustering.k)]
@@ -188,7 +200,7 @@ def explain(
     warned = {warning.text for warning in warnings}
     remarks = [*notes, *_notes(clustering, relevance, len(sample.rows))]
     contents = Contents(
-        title=title or f"{clustering.k} clusters",
+        title=title or clustering.counted,
         kind=clustering.kind,
         what=description(clustering),
         n=clustering.n,

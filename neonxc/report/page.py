@@ -17,7 +17,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from neonxc.common import colours
-from neonxc.common.numbers import as_printed
+from neonxc.common.numbers import as_printed, plural
 from neonxc.report.charts import bar, curves, distribution, number, share, signed, standardised
 from neonxc.report.contents import Column, Contents, Item, Pair, PointMap, rows_shown
 from neonxc.report.tree import outline
@@ -47,7 +47,7 @@ def render(contents: Contents) -> str:
     --------
     >>> from neonxc.report.contents import Contents, PointMap, Reproduce, Trust
     >>> from neonxc.report.page import render
-    >>> points = PointMap([], None, [], [], [], [], [], [], [], [], [], "", "")
+    >>> points = PointMap([], None, [], [], [], [], [], [], [], [], [], [], "", "")
     >>> contents = Contents(
     ...     "Wine & co",
     ...     "table",
@@ -127,6 +127,7 @@ def _template() -> Callable[..., str]:
     )
     environment.filters |= {
         "number": number,
+        "plural": plural,
         "share": share,
         "signed": signed,
         "bar": bar,
@@ -196,7 +197,7 @@ def _near(contents: Contents) -> list[Pair]:
     return [pair for pair in pairs if cards[pair.a].nearest == pair.b or cards[pair.b].nearest == pair.a]
 
 
-MOST, STRONGEST = 4_000, 10  # maximum number of points, and of columns per point, which keep the page small
+MOST, STRONGEST = 3_900, 10  # maximum number of points, and of columns per point, which keep the page small
 CANONICAL = re.compile(r"-?(0|[1-9]\d{0,11})(\.\d{0,8}[1-9])?")  # numbers that JavaScript prints in the same form
 
 
@@ -204,7 +205,7 @@ def page_data(contents: Contents, tags: list[str], colors: list[str]) -> dict[st
     """Return clusters, columns, pairs and points as nested lists, in the order that report.js expects.
 
     For each point, the most relevant columns are listed one after the other as column, relevance in thousandths of
-    the logit, and value. A text value is replaced by a list with its position in ``words``.
+    the point's total, and value. A text value is replaced by a list with its position in ``words``.
     """
     clusters = zip(tags, contents.cards, colors, strict=True)
     return {
@@ -257,7 +258,7 @@ def _points(points: PointMap, sample: list[int]) -> dict[str, Any]:
     return {
         **{name: [getattr(points, name)[i] for i in sample] for name in plain},
         "names": points.names and [points.names[i] for i in sample],
-        "logit": [as_printed(points.logit[i]) for i in sample],
+        **{name: [as_printed(getattr(points, name)[i]) for i in sample] for name in ("logit", "total")},
         "strongest": [strongest(i) for i in sample],
         "changes": [change(i) for i in sample],
         "words": list(words),

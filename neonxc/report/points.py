@@ -60,6 +60,7 @@ def points(
         rounded(relevance.logit[sample]),
         [printed(values) for _, values in relevance.table.iloc[sample].items()],
         [rounded(shares, 2) for shares in relevance.shares[sample].T],
+        rounded(relevance.total[sample]),
         _changes(clustering, relevance, index),
         axes,
         _picture(x, y, positions, cards),

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from neonxc.common.numbers import shares
 from neonxc.head.answer import Question
 from neonxc.report.clustering import Clustering
 
@@ -27,6 +28,10 @@ class Relevance:
         Position of the cluster of each point; -1 for noise.
     values : ndarray [m, shown]
         Relevance of the shown columns, in units of the logit.
+    total : ndarray [m]
+        Sum of the absolute relevance of all columns.
+    of_clusters : ndarray [k, shown]
+        Mean relevance over the points of every cluster, as a share of that of all columns; 0 without points.
     logit : ndarray [m]
         Logit of the cluster of each point.
     rival : ndarray [m]
@@ -40,6 +45,8 @@ class Relevance:
     index: np.ndarray
     positions: np.ndarray
     values: np.ndarray
+    total: np.ndarray
+    of_clusters: np.ndarray
     logit: np.ndarray
     rival: np.ndarray
     shown: np.ndarray
@@ -47,8 +54,8 @@ class Relevance:
 
     @cached_property
     def shares(self) -> np.ndarray:
-        """Relevance as a share of the logit, [m, shown]."""
-        return self.values / np.maximum(np.abs(self.logit), 1e-300)[:, None]
+        """Relevance as a share of that of all columns, [m, shown]."""
+        return self.values / np.maximum(self.total, 1e-300)[:, None]
 
     @cached_property
     def shown_positions(self) -> dict[int, int]:
@@ -69,15 +76,28 @@ def measure(clustering: Clustering) -> Relevance:
     values, logit = torch.cat(relevance).numpy(), torch.cat(logits)
     of_target = logit.gather(1, target[:, None])[:, 0].numpy()
     rival = logit.scatter(1, target[:, None], -torch.inf).argmax(1).numpy()
-    shown = _shown(values, positions)
-    return Relevance(index, positions, values[:, shown], of_target, rival, shown, clustering.values(index, shown))
+    total = np.concatenate([np.abs(part).sum(1) for part in np.array_split(values, 64)])  # within little memory
+    means = np.zeros((clustering.k, values.shape[1]))
+    for cluster in np.unique(positions[positions >= 0]):
+        means[cluster] = values[positions == cluster].mean(0)
+    shown = _shown(means)
+    return Relevance(
+        index,
+        positions,
+        values[:, shown],
+        total,
+        shares(means)[:, shown],
+        of_target,
+        rival,
+        shown,
+        clustering.values(index, shown),
+    )
 
 
-def _shown(values: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Select the most relevant columns, about the same number for each cluster."""
-    if values.shape[1] <= SHOWN:
-        return np.arange(values.shape[1])
-    clusters = np.unique(positions[positions >= 0])
-    means = np.stack([np.abs(values[positions == cluster].mean(0)) for cluster in clusters])
+def _shown(means: np.ndarray) -> np.ndarray:
+    """Select the most relevant columns, about the same number for each cluster, by mean relevance [k, columns]."""
+    if means.shape[1] <= SHOWN:
+        return np.arange(means.shape[1])
+    means = np.abs(means[means.any(axis=1)])
     best = np.argsort(-means, axis=1, kind="stable").T  # the strongest of every cluster come first
     return np.sort(pd.unique(best.ravel())[:SHOWN])

@@ -250,19 +250,21 @@
   function waterfall(at) {
     const packed = points.strongest[at];
     const logit = points.logit[at];
-    if (!packed.length || logit === null) return [];
+    const total = points.total[at];
+    if (!packed.length || logit === null || !total) return [];
+    const whole = logit / total; // shares are those of the sum of sizes
     const rows = [];
     for (let i = 0; i < packed.length; i += 3) rows.push([valued(packed[i], packed[i + 2]), packed[i + 1] / 1000]);
-    const rest = 1 - rows.reduce((sum, row) => sum + row[1], 0);
+    const rest = whole - rows.reduce((sum, row) => sum + row[1], 0);
     if (Math.abs(rest) > 0.006) rows.push([make("span", { class: "quiet" }, "all other columns"), rest]);
-    let [sum, least, most] = [0, 0, 1];
+    let [sum, least, most] = [0, Math.min(0, whole), Math.max(0, whole)];
     for (const [, share] of rows) {
       sum += share;
       [least, most] = [Math.min(least, sum), Math.max(most, sum)];
     }
     const zero = (-least / (most - least)) * 100;
     const across = (share) => ((share - least) / (most - least)) * 100;
-    const digits = Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(logit) || 1))));
+    const digits = Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(total))));
     const fixed = (part) => minus(part.toFixed(digits));
     const grid = make("div", { class: "fall", style: `--zero:${zero}%` });
     const bar = (from, to, kind) => {
@@ -272,10 +274,10 @@
     sum = 0;
     for (const [label, share] of rows) {
       const kind = share >= 0 ? "for" : "against";
-      grid.append(label, make("span", { class: "track" }, bar(sum, sum + share, kind)), make("span", { class: "n" }, (share > 0 ? "+" : "") + fixed(share * logit)));
+      grid.append(label, make("span", { class: "track" }, bar(sum, sum + share, kind)), make("span", { class: "n" }, (share > 0 ? "+" : "") + fixed(share * total)));
       sum += share;
     }
-    grid.append(make("span", { class: "sum" }, "logit"), make("span", { class: "track" }, bar(0, 1, "")), make("span", { class: "n sum" }, fixed(logit)));
+    grid.append(make("span", { class: "sum" }, "logit"), make("span", { class: "track" }, bar(0, whole, "")), make("span", { class: "n sum" }, fixed(logit)));
     return [make("h4", {}, "Relevance of the columns, which adds up to the logit"), grid];
   }
   function change(at) {

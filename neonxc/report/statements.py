@@ -21,6 +21,7 @@ BINS = 16  # number of bins of a histogram
 ABSENT = "no "  # precedes a term that is rarer inside the cluster than outside
 WORTH = 0.1  # minimum relevance, relative to the strongest statement, for a place in the name of the cluster
 CLEAR = 1.5  # minimum ratio of larger to smaller values, compared pairwise with other points, for "high"
+OUTSIDE = 0.05  # share of other points on either side, beyond which most values have to be for "extreme"
 CATEGORIES = 8  # maximum number of categories in a distribution
 
 Distribution = tuple[str, list[Any], list[float], list[float], str, str, str]
@@ -45,7 +46,7 @@ def statements(clustering: Clustering, relevance: Relevance, cluster: int) -> li
     inside = relevance.positions == cluster
     if not inside.any():
         return []
-    shares = relevance.values[inside].mean(0) / max(float(relevance.logit[inside].mean()), 1e-300)
+    shares = relevance.of_clusters[cluster]
     order = np.argsort(-np.abs(shares), kind="stable")[: clustering.shortened(STATEMENTS)]
     described = []
     for column in sorted(order.tolist(), key=lambda column: -shares[column]):
@@ -116,7 +117,10 @@ def _v(within: np.ndarray, overall: np.ndarray, inside: np.ndarray) -> str:
 
 
 def _level(members: np.ndarray, others: np.ndarray) -> str:
-    """Return "high" or "low" if the cluster's values are clearly more often larger or smaller than others."""
+    """Return "high" or "low" if the cluster's values are clearly more often larger or smaller than others.
+
+    "extreme" are values of which most are on the outside, on both sides.
+    """
     if not len(others):
         return "typical"
     ordered = np.sort(others)
@@ -124,7 +128,10 @@ def _level(members: np.ndarray, others: np.ndarray) -> str:
     above = len(others) - np.searchsorted(ordered, members, "right").mean()
     if below > CLEAR * above and below > 0:
         return "high"
-    return "low" if above > CLEAR * below else "medium"
+    if above > CLEAR * below:
+        return "low"
+    least, most = np.quantile(ordered, [OUTSIDE, 1 - OUTSIDE])
+    return "extreme" if ((members < least) | (members > most)).mean() > 0.5 else "medium"
 
 
 def _of_categories(values: pd.Series, inside: np.ndarray) -> Distribution:

@@ -86,10 +86,10 @@ def grow(clustering: Clustering) -> TreePart:
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
     good = [candidate for candidate in candidates if candidate.held_out >= enough]
     chosen = next((candidate for candidate in good if candidate.complete), good[0])
-    (fitted,) = _fitted(clustering, chosen.name, [chosen.size], clustered)
+    (fitted,) = _fitted(clustering, chosen.name, [chosen.size], clustered, np.arange(clustering.n))
     if len(clustered) < clustering.n:
         fitted.tree_ = with_noise(fitted.tree_, clustering.columns(np.flatnonzero(clustering.positions < 0)))
-    predicted, labels = np.asarray(fitted.labels_), clustering.labels[clustered]
+    predicted, labels = np.asarray(fitted.labels_)[clustered], clustering.labels[clustered]
     leaf = np.full(clustering.n, -1)
     leaf[clustered] = fitted.tree_.apply(clustering.columns(clustered))
     price = cost_ratio(clustering.space(clustered), predicted, labels)
@@ -102,27 +102,36 @@ def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> 
     k = len(np.unique(clustering.positions[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
     columns, labels, space = clustering.columns(test), clustering.labels[test], clustering.space(train)
-    candidates = []
+    every, candidates = np.union1d(train, test), list[Candidate]()
     for kind in ["CART"] if clustering.kind == "texts" else ["ExShallow", "CART"]:
-        grown = zip(sizes, _fitted(clustering, kind, sizes, train), strict=True)
+        grown = zip(sizes, _fitted(clustering, kind, sizes, train, every), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
             fidelity = float((np.asarray(fitted.predict(columns)) == labels).mean())
-            price = cost_ratio(space, np.asarray(fitted.labels_), clustering.labels[train])
+            predicted = np.asarray(fitted.labels_)[np.searchsorted(every, train)]
+            price = cost_ratio(space, predicted, clustering.labels[train])
             tree = fitted.tree_
             complete = len(tree.label[tree.leaves].unique()) == k
             candidates.append(Candidate(kind, size, tree.n_leaves, fidelity, price, complete))
     return sorted(candidates, key=lambda candidate: candidate.size)
 
 
-def _fitted(clustering: Clustering, kind: str, sizes: list[int], index: np.ndarray) -> Iterator[Any]:
-    """Fit trees of one kind and of several numbers of leaves to the selected points."""
+def _fitted(
+    clustering: Clustering, kind: str, sizes: list[int], index: np.ndarray, every: np.ndarray
+) -> Iterator[Any]:
+    """Fit trees of one kind and of several numbers of leaves to the points `index`, a part of `every` (sorted).
+
+    The others weigh nothing, but trees know their categories and missing values.
+    """
     from neonxc.trees import CART, ExShallow  # depends on this package
 
-    k, columns = len(np.unique(clustering.positions[index])), clustering.columns(index)
+    k, columns = len(np.unique(clustering.positions[index])), clustering.columns(every)
     sizes = [max(size, k) for size in sizes]
+    weight = None if len(index) == len(every) else np.isin(every, index).astype(float)
     if kind == "CART":  # does not use the costs
-        return CART(k, max_bins=BINS)._grown_to(sizes, columns, clustering.labels[index])
-    return ExShallow(k, reference=clustering.reference(index), max_bins=BINS)._grown_to(sizes, columns)
+        labels = clustering.net.classes_[clustering.positions[every].clip(0)]  # of noise any, as its weight is 0
+        return CART(k, max_bins=BINS)._grown_to(sizes, columns, labels, weight)
+    reference = clustering.reference(np.sort(index))
+    return ExShallow(k, reference=reference, max_bins=BINS)._grown_to(sizes, columns, weight=weight)
 
 
 def _curves(candidates: list[Candidate]) -> list[Curve]:

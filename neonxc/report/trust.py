@@ -14,6 +14,7 @@ from sklearn.metrics import silhouette_score
 from neonxc.attribution.permutation import permuted
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
+from neonxc.data.inputs import NOISE
 from neonxc.data.table import Table
 from neonxc.evaluation import Imputer, KDEImputer, agreement, methods
 from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
@@ -30,6 +31,7 @@ BACKGROUND = 1000  # number of points from which hidden columns are imputed
 COMPARED = 5000  # number of points on which tree and network are compared
 STEPS = 20  # maximum number of steps of a flipping curve
 REFITTED = 10_000  # maximum number of points for refits
+FAST = 2_000  # the same for a fast report
 
 
 @dataclass
@@ -106,12 +108,15 @@ class RefitPart:
         return float(np.mean(self.seeds))
 
 
-def refit(clustering: Clustering) -> RefitPart | None:
-    """Refit the clustering on random halves of the points; None if it cannot be refitted."""
+def refit(clustering: Clustering, most: int = REFITTED) -> RefitPart | None:
+    """Refit the clustering on random halves of at most `most` points; None if it cannot be refitted."""
     model, positions = clustering.model, clustering.positions
     if clustering.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
-    halves = refits(model, clustering.clusterer_inputs, stratified(positions, REFITTED), clustering.k)
+    sample = stratified(positions, most)
+    if len(sample) < len(positions) and NOISE in np.asarray(getattr(clustering.final, "labels_", ())):
+        return None  # clusters by their density differ in a sample, which is less dense
+    halves = refits(model, clustering.clusterer_inputs, sample, clustering.k)
     refitted = list(progress_bar(halves, desc="refits"))
     overlaps = pd.concat([_overlaps(positions[rows], labels) for rows, labels in refitted], axis=1).mean(axis=1)
     return RefitPart(rand_indices(positions, refitted), overlaps.reindex(range(clustering.k)).to_numpy())

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import percent, plural
 from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
@@ -29,17 +29,17 @@ KEPT = 0.6  # mean Jaccard index of a cluster with its counterparts in the refit
 MUCH = 0.2  # share of noise
 SMALL = 10  # number of points of a cluster
 
-THINGS = {"table": "rows", "images": "images", "locations": "locations", "texts": "texts"}
+THINGS = {"table": "row", "images": "image", "locations": "location", "texts": "text"}
 
 
 def description(clustering: Clustering) -> str:
     """Describe the data and the clusterer."""
-    things = f"{text(clustering.n)} {THINGS[clustering.kind]}"
+    things = plural(clustering.n, THINGS[clustering.kind])
     if clustering.kind == "locations":
-        things += f" of {len(clustering.X)} photos"
-    width = f" with {text(len(clustering.units))} columns" if clustering.kind == "table" else ""
+        things += f" of {plural(len(clustering.X), 'photo')}"
+    width = f" with {plural(len(clustering.units), 'column')}" if clustering.kind == "table" else ""
     how = "given labels" if clustering.model is None else _how(clustering.model)
-    return f"{things}{width}, {clustering.k} clusters from {how}"
+    return f"{things}{width}, {clustering.counted} from {how}"
 
 
 def _how(model: Any) -> str:

@@ -10,8 +10,11 @@ from typing import Any, overload
 import numpy as np
 import pandas as pd
 import torch
+from scipy.optimize import linear_sum_assignment
 
+from neonxc.common.numbers import percent
 from neonxc.common.registry import Values, register
+from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import are_labels, as_array, as_weights, label_array
 from neonxc.rules.code import SQL, counting, function, queries, sql
@@ -144,6 +147,11 @@ class Rules(RuleSet, Sequence[Rule]):
         ValueError
             If labels or weights do not have one value per point, if no label has a rule, or if X does not fit the
             rules.
+
+        Warns
+        -----
+        UserWarning
+            The labels are those of other numbers of the same clusters, as those of another fit are.
         """
         points, labels = self._points(X), label_array(in_order_of(labels, X))
         sample_weight, n = in_order_of(sample_weight, X, "sample_weight"), len(points)
@@ -153,6 +161,7 @@ class Rules(RuleSet, Sequence[Rule]):
         if n and self.rules and not np.isin(labels, list(self.clusters)).any():
             known, other = list(self.clusters), labels.tolist()[0]
             raise ValueError(f"labels contains none of the labels of the rules, {known}, got {other!r}")
+        _warn_of_other_numbers(as_array(self.predict(X)), labels)
         held_out, totals = counts_of(self.rules, points, labels, weight)
         rules = tuple(replace(rule, held_out=counts) for rule, counts in zip(self.rules, held_out, strict=True))
         return replace(self, rules=rules, held_out_totals={label: totals[label] for label in self.clusters})
@@ -335,6 +344,27 @@ class Rules(RuleSet, Sequence[Rule]):
     def _points(self, X: Any) -> Points:
         widths = {rule.n_features for rule in self.rules}
         return Points(X, widths.pop() if len(widths) == 1 else None, self.columns, self.table_format)
+
+
+RENUMBERED = 0.25
+"""Share of the points that must get their label by other numbers of the clusters, and do not by their own."""
+
+
+def _warn_of_other_numbers(predicted: np.ndarray, labels: np.ndarray) -> None:
+    """Warn if labels agree far better with those that rules predict if clusters get other numbers."""
+    both = pd.crosstab(pd.Series(predicted, dtype=object), pd.Series(labels, dtype=object))
+    counts = both.to_numpy()
+    places = linear_sum_assignment(-counts)
+    right = sum(both.at[label, label] for label in both.index.intersection(both.columns))
+    best = counts[places].sum()
+    if best - right > RENUMBERED * len(labels):
+        moved = [(both.index[a], both.columns[b]) for a, b in zip(*places, strict=True) if counts[a, b]]
+        pairs = ", ".join(f"{a} → {b}" for a, b in moved if a != b)
+        shares = percent(right / len(labels)), percent(best / len(labels))
+        warn(
+            f"labels agree with the rules for {shares[0]} of the points, and for {shares[1]} if the clusters of the "
+            f"rules get other numbers ({pairs}); were they fitted to another numbering of the clusters?"
+        )
 
 
 def counted(

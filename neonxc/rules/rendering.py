@@ -9,7 +9,7 @@ from itertools import chain
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import percent, plural, text
 from neonxc.rules.condition import printed_bounds
 from neonxc.rules.rule import Counts, Rule, RuleSet, overall, summed
 from neonxc.rules.wording import counts
@@ -227,7 +227,7 @@ def _overall(rules: RuleSet) -> list[str]:
             lines.append(f"{title}: {', '.join(parts)}")
     if rules.n_noise:
         lines.append(
-            f"not counted: {text(rules.n_noise)} points of noise (label -1), which the rules also assign to "
+            f"not counted: {plural(rules.n_noise, 'point')} of noise (label -1), which the rules also assign to "
             "clusters; only the shares with noise count them"
         )
     return lines
