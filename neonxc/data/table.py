@@ -16,7 +16,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from neonxc.common.memory import blocks
-from neonxc.data.frames import as_pandas, given_back, library_of
+from neonxc.data.frames import as_pandas, given_back, index_of, library_of
 from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
 from neonxc.data.preparation import listed
 from neonxc.data.sparse import SparseRows, canonical, check_room
@@ -40,7 +40,8 @@ class Table:
     names : list of str or None
         Names of the columns of a data frame.
     columns, index : pandas.Index or None
-        Labels of results that have the shape of the points: those of a data frame.
+        Labels of results that have the shape of the points: those of a data frame. Tables of libraries without an
+        index have none, and an AnnData the names of its observations.
     collected : callable
         Converts relevance of the tensor's columns to relevance of the caller's columns.
     reader : Inputs or None
@@ -77,7 +78,8 @@ class Table:
         """
         name = X.name if isinstance(X, cls) else name
         if not isinstance(X, cls):
-            library, X = library_of(X) or "pandas", as_pandas(X, name)
+            given, X = X, as_pandas(X, name)
+            index = index_of(given, X)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
                     array = np.asarray(X)  # of strings, if a list has numbers and strings
@@ -85,7 +87,7 @@ class Table:
                 except ValueError as error:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = cls(X if hasattr(X, "__len__") else [*X], name)
-            X.library = library
+            X.library, X.index = library_of(given) or "pandas", index
         if like is not None and not isinstance(like, int):
             if X.names not in (None, names := [*map(str, like)]):
                 check_names(X.names, names, name=name)
@@ -275,7 +277,7 @@ class Table:
 
     def take(self, rows: Any) -> Table:
         """Select rows by their indices or by a slice."""
-        X = self.data.tocsr() if self.is_sparse else self.data if self.index is None else self.data.iloc
+        X = self.data.tocsr() if self.is_sparse else getattr(self.data, "iloc", self.data)
         if not isinstance(rows, slice):
             if isinstance(X, list | tuple):
                 return Table([X[i] for i in rows], self.name)
