@@ -115,13 +115,13 @@ def _missing(key: pd.Index) -> np.ndarray:
 
 
 def _check_types(gone: pd.Index, new: pd.Index, some: bool) -> None:
-    """Raise a ValueError if rows are not matched because their identifiers have other types, or none are matched."""
+    """Raise a ValueError if rows do not match because their identifiers have other types, or if no rows match."""
     named = {_printed(key): key for key in gone}
     for key in new if named else ():
         if (other := named.get(_printed(key))) is not None:
             raise ValueError(
-                f"the identifier {other!r} of before is of type {type(other).__name__}, and {key!r} of after of type "
-                f"{type(key).__name__}; convert one of them"
+                f"the identifier {other!r} of before is of type {type(other).__name__}, and {key!r} of after of "
+                f"type {type(key).__name__}; convert one of them"
             )
     if not some:
         first, second = (repr(plain(key[0])) if len(key) else "no identifiers" for key in (gone, new))
