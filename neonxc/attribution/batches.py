@@ -26,7 +26,7 @@ What = Literal["attribute", "heatmaps", "predict", "rules"]
 class BatchFunction:
     """Maps batches of rows to their clusters and explanations; :func:`batch_function` makes it.
 
-    It can be pickled: an object is sent along, and a path is read in each process, again if its file was rewritten.
+    It can be pickled: an object is sent along, and a path is read in each process, and again when it is rewritten.
 
     Attributes
     ----------
