@@ -1,8 +1,10 @@
 """Functions of batches that other engines run, and rules that are verified where the data live."""
 
 import io
+import os
 import pickle
 import sqlite3
+import time
 
 import numpy as np
 import pandas as pd
@@ -45,6 +47,52 @@ def test_attribution_of_batches(stored, tmp_path):
     assert sent(BATCH.slice(0, 0)).schema.equals(function.schema)
     assert isinstance(sent(BATCH.to_pandas()), pd.DataFrame)
     assert isinstance(sent(pa.table(BATCH)), pa.Table)
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("way", ["saved", "in place", "renamed", "other folder"])
+def test_the_model_is_that_of_the_file_as_it_is(way, settled, tmp_path, monkeypatch):
+    """Also if size and time of change are the same, and if a relative path leads to another file."""
+    nets = NET, neonxc.neuralize(NET.head.detection.references.flip(0), WINE)
+    files = tmp_path / "a" / "net.safetensors", tmp_path / "b" / "net.safetensors"
+    for net, file in zip(nets, files, strict=True):
+        file.parent.mkdir()
+        neonxc.save(net, file)
+        os.utime(file, (10**9, 10**9))
+    if settled:
+        monkeypatch.setattr("neonxc.attribution.batches.SETTLED", -1)
+    monkeypatch.chdir(tmp_path / "a")
+    function, clusters = neonxc.batch_function("net.safetensors", "predict"), []
+    clusters.append(function(BATCH)["cluster"])
+    if way == "saved":
+        neonxc.save(nets[1], files[0])
+    elif way == "in place":
+        time.sleep(0.05 * settled)
+        files[0].write_bytes(files[1].read_bytes())
+    elif way == "renamed":
+        files[1].replace(files[0])
+    else:
+        monkeypatch.chdir(tmp_path / "b")
+    os.utime("net.safetensors", (10**9, 10**9))
+    clusters.append(function(BATCH)["cluster"])
+    for net, found in zip(nets, clusters, strict=True):
+        np.testing.assert_array_equal(found, net.predict(WINE))
+
+
+def test_a_file_is_read_once_and_keeps_its_columns(tmp_path, monkeypatch):
+    path = tmp_path / "net.safetensors"
+    neonxc.save(NET, path)
+    function, read = neonxc.batch_function(path), []
+    monkeypatch.setattr("neonxc.attribution.batches.SETTLED", -1)
+    monkeypatch.setattr("neonxc.attribution.batches.load", lambda path: read.append(path) or neonxc.load(path))
+    for _ in range(3):
+        function(BATCH)
+    assert len(read) == 1
+    for other in (NET.predict(WINE), np.array(["x", "y", "z"])[NET.predict(WINE)]):
+        X = WINE.iloc[:, 1:] if other.dtype.kind == "i" else WINE
+        neonxc.save(neonxc.neuralize(labels=other, X=X), path)
+        with pytest.raises(ValueError, match="now holds a model with other columns"):
+            function(BATCH)
 
 
 def test_clusters_and_rules_of_batches():

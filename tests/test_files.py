@@ -627,6 +627,42 @@ def test_lost_tensors(path):
         neonxc.load(path)
 
 
+@pytest.mark.parametrize("place", [0.05, 0.3, 0.6, 0.75, 0.9, 0.999])
+def test_damaged_bytes(path, place):
+    whole = path.read_bytes()
+    at, other = int(place * len(whole)), int(0.45 * len(whole))
+    part, swap = whole[at : at + 8], whole[other : other + 8]
+    swapped_bytes = whole[:at] + swap + whole[at + 8 :]
+    for content in (
+        whole[:at] + bytes(len(part)) + whole[at + 8 :],
+        swapped_bytes[:other] + part + swapped_bytes[other + 8 :],
+        whole[:at],
+        whole + part,
+    ):
+        assert content != whole
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="damaged"):
+            neonxc.load(path)
+
+
+def test_files_without_checksums_of_tensors(path):
+    model = neonxc.load(path)
+    rewritten(path, whole=lambda header: header.pop("tensors"), tensors=lambda held: held["classes.data"].add_(1))
+    assert (neonxc.load(path).predict(X) == model.predict(X) + 1).all()
+
+
+def test_a_file_that_is_replaced_while_it_is_read(path, monkeypatch):
+    """The tensors are those of the header: the file of another model with the same names comes in between."""
+    model = neonxc.load(path)
+
+    def replaced_then_opened(held, framework):
+        neonxc.save(neonxc.neuralize(km().fit(-3 * X)), path)
+        return safe_open(held, framework=framework)
+
+    monkeypatch.setattr("neonxc.common.storage.safe_open", replaced_then_opened)
+    assert_same(neonxc.load(path), model, torch.as_tensor(NEW))
+
+
 def test_features_of_another_shape(tmp_path):
     net, _ = on_features(backbone("resnet18", block=1, weights=None), 16)
     neonxc.save(net, tmp_path / "net")

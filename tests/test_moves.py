@@ -1,9 +1,11 @@
 """Who changed cluster between two versions of the rows, and by which columns."""
 
+import importlib
 from html import escape
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from scipy.sparse import csr_matrix
@@ -121,6 +123,90 @@ def test_rows_are_matched(wine):
         neonxc.moves(net, *plain, ids="customer")
     with pytest.raises(TypeError, match="pass neonxc"):
         neonxc.moves(KMeans(2), *plain)
+
+
+@pytest.mark.parametrize("container", ["array", "tensor", "rows", "polars", "lazy", "arrow"])
+def test_rows_without_an_index_go_by_their_order(wine, container):
+    net, before, _, _ = wine
+    if container in ("polars", "lazy"):
+        pytest.importorskip("polars")
+    back = before[::-1]
+    other = {
+        "array": lambda: back.to_numpy(),
+        "tensor": lambda: torch.tensor(back.to_numpy().copy()),
+        "rows": lambda: back.to_numpy().tolist(),
+        "polars": lambda: importlib.import_module("polars").DataFrame(back),
+        "lazy": lambda: importlib.import_module("polars").DataFrame(back).lazy(),
+        "arrow": lambda: pa.Table.from_pandas(back, preserve_index=False),
+    }[container]()
+    assert neonxc.moves(net, back, other).headline == "178 rows: 0 (0%) moved"
+    with pytest.raises(ValueError, match="have 3 and 178 rows, and no index"):
+        neonxc.moves(net, back.iloc[:3], other)
+    if container in ("array", "polars"):
+        report = neonxc.explain(net, other, before=back, fast=True)
+        assert report.contents.moved == "178 rows: 0 (0%) moved"
+    stored = pa.Table.from_pandas(before.rename(index=str))  # has an index
+    assert (
+        neonxc.moves(net, stored, before.rename(index=str).iloc[9:]).headline == "169 rows, 9 gone: 0 (0%) moved"
+    )
+
+
+LETTERS = [f"{number:03}" for number in range(178)]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+@pytest.mark.parametrize("way", ["index", "column", "pair", "series", "levels", "tuples"])
+def test_a_missing_identifier_is_that_of_no_row(wine, way, missing):
+    net, before, *_ = wine
+    ids = [[missing if i in gaps else name for i, name in enumerate(LETTERS)] for gaps in ([3], [3, 5])]
+    tables, pair = [before, before], None
+    match way:
+        case "index":
+            tables = [before.set_axis(pd.Index(own, dtype=object)) for own in ids]
+        case "column":
+            tables, pair = [before.assign(id=pd.Series(own, dtype=object)) for own in ids], "id"
+        case "levels":
+            tables = [before.set_axis(pd.MultiIndex.from_arrays([LETTERS, own])) for own in ids]
+        case "tuples":
+            pair = [[*zip(LETTERS, own, strict=True)] for own in ids]
+        case _:
+            pair = [pd.Series(own) if way == "series" else own for own in ids]
+    found = neonxc.moves(net, *tables, ids=pair)
+    assert found.headline == (
+        "176 rows, 2 new (2 without an identifier), 2 gone (1 without an identifier): 0 (0%) moved"
+    )
+    assert (found.unidentified, found.entered.sum(), found.left.sum()) == ((1, 2), 2, 2)
+
+
+def test_whole_numbers_with_a_gap_stay_exact(wine):
+    net, before, *_ = wine
+    ids = pd.Series([None, *range(2**60, 2**60 + 177)], dtype="Int64")
+    tables = [before.assign(id=own) for own in (ids, ids[::-1].reset_index(drop=True))]
+    tables[1].iloc[:, :-1] = before.to_numpy()[::-1]
+    assert neonxc.moves(net, *tables, ids="id").headline.endswith("without an identifier): 0 (0%) moved")
+    with pytest.raises(ValueError, match="ids has the float 1152921504606846976, which is not exact"):
+        neonxc.moves(net, before, before, ids=(ids.astype(float), ids))
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (([1, 2], ["1", "2"]), "the identifier 1 of before is of type int, and '1' of after of type str"),
+        ((["x", "7"], ["x", 7]), "the identifier '7' of before is of type str, and 7 of after of type int"),
+        (([1, None], ["1", "2"]), "the identifier 1.0 of before is of type float, and '1' of after of type str"),
+        (([(1, "a"), (2, "a")], [("1", "a"), ("2", "a")]), r"\(1, 'a'\) of before .* \('1', 'a'\) of after"),
+        (([1, 2], [3, 4]), "no row of after has .*: before has 1, after has 3"),
+        (([None, None], [3, 4]), "no row of after has .*: before has no identifiers, after has 3"),
+        (([(1, 1), (1, 2)], [1, 2]), "no row of after has"),
+        (([3, 3], [3, 4]), "before has several rows with the identifier 3"),
+        ((np.eye(2), [3, 4]), r"one identifier per row, got shape \[2, 2\]"),
+        (("id", "id"), "a sequence of identifiers for each table, got 'id'"),
+    ],
+)
+def test_identifiers_that_match_nothing(wine, ids, message):
+    net, before, *_ = wine
+    with pytest.raises(ValueError, match=message):
+        neonxc.moves(net, before.iloc[:2], before.iloc[:2], ids=ids)
 
 
 def test_mixed_tables_with_gaps():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
@@ -18,14 +19,14 @@ from neonxc.data.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.rules.collection import Rules
 
-loaded = lru_cache(maxsize=8)(load)  # once per process
+SETTLED = 2_000_000_000  # nanoseconds after which a file that is rewritten has another time
 What = Literal["attribute", "heatmaps", "predict", "rules"]
 
 
 class BatchFunction:
     """Maps batches of rows to their clusters and explanations; :func:`batch_function` makes it.
 
-    It can be pickled: a path is read in each process, and an object is sent along.
+    It can be pickled: an object is sent along, and a path is read in each process, and again when it is rewritten.
 
     Attributes
     ----------
@@ -35,12 +36,8 @@ class BatchFunction:
 
     def __init__(self, model: Any, what: What, keep: pa.Schema, images: str | None, size: int | None) -> None:
         self.model, self.what, self.keep, self.images, self.size = model, what, keep, images, size
-        fitted = self._fitted()
-        if images is not None:
-            self.names, made = [images], _image_columns(fitted, what)
-        else:
-            self.names, made = _table_columns(fitted, what)
-        self.schema = pa.schema([*keep, *made])
+        self.names, self.made = self._columns(self._fitted())
+        self.schema = pa.schema([*keep, *self.made])
         if len({*self.schema.names}) < len(self.schema):
             raise ValueError(f"the results have several columns of one name: {self.schema.names}")
 
@@ -59,20 +56,24 @@ class BatchFunction:
         Raises
         ------
         ValueError
-            A row is invalid; for images the message names it.
+            A row is invalid; for images the message names it. Or the file has been rewritten with a model that has
+            other columns or results.
         """
         table = batch if isinstance(batch, pa.Table) else pa.table(batch)
         columns: dict[str, Any] = {name: table[name] for name in self.keep.names}
         if len(table):
-            columns |= self._results(table) if self.images is None else self._of_images(table)
+            fitted = self._fitted()
+            if isinstance(self.model, str) and self._columns(fitted) != (self.names, self.made):
+                raise ValueError(f"{self.model} now holds a model with other columns; call batch_function again")
+            columns |= self._results(fitted, table) if self.images is None else self._of_images(fitted, table)
         made = pa.table({name: columns.get(name, []) for name in self.schema.names}, schema=self.schema)
         if isinstance(batch, pa.RecordBatch):
             arrays = [column.combine_chunks() for column in made.columns]
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return made.to_pandas() if isinstance(batch, pd.DataFrame) else made
 
-    def _results(self, table: pa.Table) -> dict[str, Any]:
-        fitted, rows = self._fitted(), table.select(self.names).to_pandas()
+    def _results(self, fitted: Rules | NEON, table: pa.Table) -> dict[str, Any]:
+        rows = table.select(self.names).to_pandas()
         if isinstance(fitted, Rules):
             masks = np.stack([as_array(rule.matches(rows)) for rule in fitted.rules])
             texts = np.array([*(rule.text() for rule in fitted.rules), None], dtype=object)
@@ -83,8 +84,7 @@ class BatchFunction:
             found |= {str(name): own.to_numpy() for name, own in fitted.attribute(rows).items()}
         return found
 
-    def _of_images(self, table: pa.Table) -> dict[str, Any]:
-        neon: Any = self._fitted()
+    def _of_images(self, neon: Any, table: pa.Table) -> dict[str, Any]:
         inputs = [self._input(table, row, neon.net.features) for row in range(len(table))]
         alike = defaultdict(list)
         for row, x in enumerate(inputs):
@@ -128,10 +128,38 @@ class BatchFunction:
             raise ValueError(f"{self.images} of row {row} of the batch{kept}: {error}") from error
 
     def _fitted(self) -> Rules | NEON:
-        model = loaded(self.model) if isinstance(self.model, str) else self.model
+        model = _loaded(self.model) if isinstance(self.model, str) else self.model
         if self.what == "rules":
             return model if isinstance(model, Rules) else getattr(model, "tree_", model).rules()
         return model if isinstance(model, NEON) else NEON(model)
+
+    def _columns(self, fitted: Rules | NEON) -> tuple[list[str], list[tuple[str, pa.DataType]]]:
+        """Names of the columns that the model needs, and names and types of the results."""
+        if self.images is not None:
+            return [self.images], _image_columns(fitted, self.what)
+        return _table_columns(fitted, self.what)
+
+
+@lru_cache(maxsize=8)
+def _held(path: str) -> dict[tuple[int, ...], Any]:
+    """The last model of a path in this process, by the identity of its file."""
+    return {}
+
+
+def _loaded(path: str) -> Any:
+    """Load a model, unless the file is the one that was loaded last.
+
+    A file of the last two seconds is loaded each time: its times may stay the same when it is rewritten.
+    """
+    now, status, held = time.time_ns(), os.stat(path), _held(path)
+    times = status.st_mtime_ns, status.st_ctime_ns
+    identity = status.st_dev, status.st_ino, status.st_size, *times
+    if (model := held.get(identity)) is None:
+        model = load(path)
+        held.clear()
+        if min(abs(now - then) for then in times) > SETTLED:
+            held[identity] = model
+    return model
 
 
 def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tuple[str, pa.DataType]]]:
@@ -201,8 +229,8 @@ def batch_function(
     ----------
     model : NeuralizedClustering, NEON, Rules, tree or path
         A network, or a :class:`NEON` of it with options of its own, or for "rules" the rules of a tree; or the
-        path of a file that :func:`neonxc.save` wrote, which every process reads once. It needs names of columns,
-        unless there are images.
+        path of a file that :func:`neonxc.save` wrote, which every process reads once, and again if it is
+        rewritten. It needs names of columns, unless there are images.
     what : {"attribute", "heatmaps", "predict", "rules"}
         The results: the cluster of every row, its logit, and the relevance of every column; for images, the
         cluster, the logit, and a heatmap for every cluster; the cluster and the logit; or the cluster and the text

@@ -16,8 +16,10 @@ from sklearn.model_selection import train_test_split
 from neonxc.attribution.contrasts import mean_relevance, some_of
 from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, plural, shares, text
-from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import as_array, label_array
+from neonxc.data.files import read_with_ids
+from neonxc.data.frames import as_pandas, is_path
+from neonxc.data.identifiers import as_index, match_rows
+from neonxc.data.inputs import as_array
 from neonxc.data.table import Table, is_texts
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network
@@ -125,12 +127,15 @@ class Moves:
         The moves, the most frequent first. Only the 50 most frequent ones are explained.
     entered, left : Series [K]
         Number of rows of every cluster that are in `after` only, and in `before` only.
+    unidentified : tuple of int
+        Numbers of rows of `before` and `after` without an identifier; they are among those that left and entered.
     """
 
     table: pd.DataFrame
     moves: list[Move]
     entered: pd.Series
     left: pd.Series
+    unidentified: tuple[int, int] = (0, 0)
 
     @property
     def n_moved(self) -> int:
@@ -141,8 +146,12 @@ class Moves:
     def headline(self) -> str:
         """Numbers of rows in one line."""
         n = int(self.table.to_numpy().sum())
-        more = ((self.entered, "new"), (self.left, "gone"))
-        counts = [f"{text(int(some.sum()))} {name}" for some, name in more if some.sum()]
+        more = zip((self.entered, self.left), ("new", "gone"), self.unidentified[::-1], strict=True)
+        counts = [
+            f"{text(int(some.sum()))} {name}" + f" ({text(unknown)} without an identifier)" * bool(unknown)
+            for some, name, unknown in more
+            if some.sum()
+        ]
         moved = f"{text(self.n_moved)} ({percent(self.n_moved / n)}) moved"
         return ", ".join([plural(n, "row"), *counts]) + f": {moved}"
 
@@ -188,7 +197,6 @@ class Moves:
         return f"{self.table.to_html()}<pre>{escape(str(self))}</pre>"
 
 
-@reads_tables
 def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None) -> Moves:
     """Explain which rows changed cluster between two versions of the data, and by which columns.
 
@@ -208,7 +216,8 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
         Inputs of the network at two times.
     ids : str, or pair of sequences [N], [M], optional
         Identifiers by which rows are matched: a column of both tables, which is no input of the network, or the
-        identifiers of both. Default: the index of two data frames, or the order of rows.
+        identifiers of both. Default: the index if both versions are data frames with one, or else the order of
+        rows, whose numbers need to be equal. Rows with a missing identifier are never matched.
 
     Returns
     -------
@@ -219,7 +228,7 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
     TypeError
         `net` is not a network from :func:`~neonxc.neuralize`.
     ValueError
-        Identifiers are missing or repeated, no rows match, the numbers of rows differ and there are no
+        Identifiers are repeated or of different types, no rows match, the numbers of rows differ and there are no
         identifiers, or the network clusters the locations of inputs.
 
     Examples
@@ -239,64 +248,37 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
     if isinstance(ids, str):
         if ids in (net.inputs.needed or ()):
             raise ValueError(f"ids needs a column that is no input of the network, which was fitted on {ids!r}")
-        given = {"before": before, "after": after}
-        before, after = (_without(net.inputs.given(X, name, [ids]).data, ids, name) for name, X in given.items())
+        tables = [_without(net, before, ids, "before"), _without(net, after, ids, "after")]
         ids = None
-    tables, keys = _identified(net.inputs.given(before, "before"), net.inputs.given(after, "after"), ids)
-    places = pd.Index(keys[0]).get_indexer(pd.Index(keys[1]))
-    there = np.flatnonzero(places >= 0)
-    if not len(there):
-        raise ValueError("no row of after has the identifier of a row of before")
+    else:
+        tables = [net.inputs.given(before, "before"), net.inputs.given(after, "after")]
+    match = match_rows(*tables, ids)
     labels = [as_array(net.predict(table)) for table in tables]
     if labels[0].ndim > 1:
         raise ValueError("moves needs one cluster per row; this network clusters the locations of its inputs")
     classes = net.classes_.tolist()
-    old, new = (pd.Categorical(own, classes) for own in (labels[0][places[there]], labels[1][there]))
+    old, new = (pd.Categorical(own, classes) for own in (labels[0][match.before], labels[1][match.after]))
     table = pd.crosstab(old, new, dropna=False).rename_axis(index="old", columns="new")
-    gone = np.setdiff1d(np.arange(len(keys[0])), places)
-    entered = pd.Series(pd.Categorical(np.delete(labels[1], there), classes)).value_counts(sort=False)
-    left = pd.Series(pd.Categorical(labels[0][gone], classes)).value_counts(sort=False)
-    versions = tables[0].take(places[there]), tables[1].take(there)
+    entered = pd.Series(pd.Categorical(np.delete(labels[1], match.after), classes)).value_counts(sort=False)
+    left = pd.Series(pd.Categorical(np.delete(labels[0], match.before), classes)).value_counts(sort=False)
+    versions = tables[0].take(match.before), tables[1].take(match.after)
     counts = table.to_numpy() * (1 - np.eye(len(classes), dtype=int))
     order = np.argsort(-counts, axis=None, kind="stable")[: min(EXPLAINED, np.count_nonzero(counts))]
     pairs = zip(*np.unravel_index(order, counts.shape), strict=True)
-    found = [
-        _move(net, versions, keys[1][there], old.codes, new.codes, (int(a), int(b)), classes) for a, b in pairs
-    ]
-    return Moves(table, found, entered, left)
+    found = [_move(net, versions, match.ids, old.codes, new.codes, (int(a), int(b)), classes) for a, b in pairs]
+    return Moves(table, found, entered, left, match.unidentified)
 
 
-def _without(table: Any, column: str, name: str) -> Any:
+def _without(net: NeuralizedClustering, X: Any, column: str, name: str) -> Table:
     """A version of the table without its identifiers, which become its index."""
-    if not isinstance(table, pd.DataFrame) or column not in table:
+    if is_path(X):
+        return Table.read(read_with_ids(X, column, needed=net.inputs.needed, format=net.table_format), name=name)
+    frame = as_pandas(X, name)
+    if not isinstance(frame, pd.DataFrame) or column not in frame:
         raise ValueError(f"ids needs a column of both tables, and {name} has no column {column!r}")
-    return table.set_index(column)
-
-
-def _identified(before: Table, after: Table, ids: Any) -> tuple[list[Table], list[np.ndarray]]:
-    """Both versions, and the identifiers of their rows."""
-    tables = [before, after]
-    sizes = [len(table) for table in tables]
-    if ids is None:
-        numbered = [pd.RangeIndex(size) for size in sizes]
-        keys: list[Any] = [
-            own if table.index is None else table.index for own, table in zip(numbered, tables, strict=True)
-        ]
-        if sizes[0] != sizes[1] and all(key.equals(own) for key, own in zip(keys, numbered, strict=True)):
-            raise ValueError(
-                f"before and after have {sizes[0]} and {sizes[1]} rows, and no index: pass ids, the column that "
-                "identifies rows"
-            )
-    else:
-        keys = [label_array(key, name="ids") for key in ids] if isinstance(ids, tuple | list) else []
-        if [*map(len, keys)] != sizes:
-            raise ValueError(
-                f"ids needs a column, or a pair of {sizes[0]} and {sizes[1]} identifiers, got {[*map(len, keys)]}"
-            )
-    for table, key in zip(tables, map(pd.Index, keys), strict=True):
-        if not key.is_unique:
-            raise ValueError(f"{table.name} has several rows with the identifier {key[key.duplicated()][0]!r}")
-    return tables, [np.asarray(key) for key in keys]
+    table = Table.read(frame.drop(columns=column), name=name)
+    table.index = as_index((X if isinstance(X, pd.DataFrame) and column in X else frame)[column])
+    return table
 
 
 @torch.no_grad()

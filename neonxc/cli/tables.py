@@ -21,12 +21,12 @@ from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
-from neonxc.common.arguments import check_columns, unused
+from neonxc.common.arguments import unused
 from neonxc.common.numbers import plural
 from neonxc.common.storage import load, save, staged_folder
 from neonxc.convert import neuralize
 from neonxc.data.cells import read_cells
-from neonxc.data.files import as_table
+from neonxc.data.files import as_table, read_table, read_with_ids
 from neonxc.data.frames import read_texts
 from neonxc.data.inputs import are_labels
 from neonxc.data.preparation import Preparation
@@ -161,15 +161,12 @@ def moved(
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
     net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
-    tables = []
-    for file in (before, after):
-        cells = read_cells(file)
-        table = as_table(cells, needed=names, na=na, format=format)
-        format = format or table.attrs.get("format")  # both tables are read alike
-        if ids is not None:
-            check_columns(cells.name, [ids], cells.columns)
-            table.index = cells.ids(ids, na)
-        tables.append(table.drop(columns=ids or [], errors="ignore") if names is None else table[names])
+    reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
+    if ids is None:
+        tables = [read_table(file, **reading) for file in (before, after)]
+        tables = tables if names is None else [table[names] for table in tables]
+    else:
+        tables = [read_with_ids(file, ids, **reading) for file in (before, after)]
     moved_rows = moves(net, *tables)
     if not report:
         return moved_rows, None

@@ -112,7 +112,7 @@ def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensor
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving {path.name}")
-    header = json.dumps({"version": VERSION, "kind": kind, "plain": plain})
+    header = json.dumps({"version": VERSION, "kind": kind, "plain": plain, "tensors": _checksums(tensors)})
     write_tensors(tensors, path, {KEY: header, SUM: _checksum(header)})
 
 
@@ -141,7 +141,7 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        with safe_open(path, framework="pt") as file:
+        with _opened_once(path) as one, safe_open(one, framework="pt") as file:
             held = {KEY: "null"} | (file.metadata() or {})
             header = json.loads(held[KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
@@ -149,6 +149,8 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
     if not isinstance(header, dict):
         raise ValueError(f"{path} was not written by neonxc")
+    if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
+        raise ValueError(f"{path} is damaged: its header was changed since it was written")
     version, kind, plain = (header.get(name) for name in ("version", "kind", "plain"))
     if not isinstance(version, int):
         raise ValueError(f"{path} is damaged: its header has no version")
@@ -156,18 +158,37 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         age = "a newer" if version > VERSION else "an older"
         known = " and ".join(map(str, READ))
         raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {known})")
-    if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
-        raise ValueError(f"{path} is damaged: its header was changed since it was written")
-    if not isinstance(kind, str) or not isinstance(plain, dict):
+    sums = header.get("tensors", {})  # earlier files have none
+    if not isinstance(kind, str) or not isinstance(plain, dict) or not isinstance(sums, dict):
         raise ValueError(f"{path} is damaged: its header has no description of its contents")
     if kind not in kinds:
         needed = " or ".join(map(repr, kinds))
         raise ValueError(f"{path} contains a {kind!r}, not {needed}")
+    found = _checksums(tensors) if "tensors" in header else sums
+    if changed := [name for name in sorted({*sums, *found}) if sums.get(name) != found.get(name)]:
+        raise ValueError(f"{path} is damaged: its tensors {changed} were changed since it was written")
     return kind, plain, tensors
+
+
+@contextmanager
+def _opened_once(path: Path) -> Iterator[Path]:
+    """Open a file, and yield a path that stays with it if another file replaces it: PyTorch opens it once more."""
+    with path.open("rb") as file:
+        held = Path(f"/dev/fd/{file.fileno()}")
+        yield held if held.exists() else path  # Windows does not replace files that are open
 
 
 def _checksum(text: str) -> str:
     return f"{crc32(text.encode()):08x}"
+
+
+def _checksums(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Checksums of the types, shapes and bytes of tensors."""
+    sums = {}
+    for name, tensor in tensors.items():
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        sums[name] = f"{crc32(content, crc32(f'{tensor.dtype} {[*tensor.shape]}'.encode())):08x}"
+    return sums
 
 
 @contextmanager

@@ -98,6 +98,22 @@ def read_table(
     return as_table(read_cells(path), ignore=ignore, needed=needed, na=na, format=format)
 
 
+def read_with_ids(
+    path: str | os.PathLike[str],
+    ids: str,
+    *,
+    needed: Sequence[str] | None = None,
+    na: Sequence[str] = (),
+    format: str | None = None,
+) -> pd.DataFrame:
+    """Read a table whose index are the identifiers in a column, as they are written; see :func:`read_table`."""
+    cells = read_cells(path)
+    check_columns(cells.name, [ids], cells.columns)
+    table = as_table(cells, needed=needed, na=na, format=format)
+    table = table.drop(columns=ids, errors="ignore") if needed is None else table[needed]
+    return table.set_axis(cells.ids(ids, na), axis=0)
+
+
 def as_table(
     cells: Cells,
     *,

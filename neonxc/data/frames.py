@@ -178,6 +178,23 @@ def in_order_of(values: Any, rows: Any, name: str = "labels", of: str = "X") -> 
     )
 
 
+def index_of(value: Any, read: Any) -> pd.Index | None:
+    """Return the identifiers of the rows of a table; `read` is what :func:`as_pandas` made of it.
+
+    Returns
+    -------
+    pandas.Index or None
+        The index of a data frame of pandas or modin, or one that Arrow data have stored, and the names of an
+        AnnData's observations. Others have none, as rows that are numbered on reading have no identifiers.
+    """
+    if hasattr(value, "obs_names"):
+        return pd.Index(value.obs_names)
+    arrow = isinstance(value, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
+    stored = ((arrow and value.schema.pandas_metadata) or {}).get("index_columns", [])
+    has_index = hasattr(value, "iloc") or any(isinstance(column, str) for column in stored)
+    return read.index if has_index else None
+
+
 def _from_arrow(value: Any, name: str) -> Any:
     """A table or column with an Arrow interface as a frame or series of pandas."""
     if not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")):

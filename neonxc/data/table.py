@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neonxc.common.memory import blocks
 from neonxc.common.warnings import warn
-from neonxc.data.frames import as_pandas, given_back, is_path, library_of
+from neonxc.data.frames import as_pandas, given_back, index_of, is_path, library_of
 from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
 from neonxc.data.kinds import column_kind, computable_array
 from neonxc.data.preparation import listed, on_suspects
@@ -42,7 +42,8 @@ class Table:
     names : list of str or None
         Names of the columns of a data frame.
     columns, index : pandas.Index or None
-        Labels of results that have the shape of the points: those of a data frame.
+        Labels of results that have the shape of the points: those of a data frame. Tables of libraries without an
+        index have none, and an AnnData the names of its observations.
     collected : callable
         Converts relevance of the tensor's columns to relevance of the caller's columns.
     reader : Inputs or None
@@ -102,8 +103,8 @@ class Table:
                     f"{name} needs a sequence of strings; a single one is [text]. The table in a file is the path "
                     f"of an existing file, and {X!r:.60} is none"
                 )
-            library, has_index = library_of(X) or "pandas", hasattr(X, "iloc") or hasattr(X, "obs_names")
-            X = as_pandas(X, name)
+            given, X = X, as_pandas(X, name)
+            index = index_of(given, X)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
                     array = np.asarray(X)  # of strings, if a list has numbers and strings
@@ -112,7 +113,7 @@ class Table:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = computable_array(X) if isinstance(X, np.ndarray) else X
             X = cls(X if hasattr(X, "__len__") else [*X], name)
-            X.library, X.index = library, X.index if has_index else None
+            X.library, X.index = library_of(given) or "pandas", index
         if like is not None and not isinstance(like, int):
             if X.names not in (None, names := [*map(str, like)]):
                 check_names(X.names, names, name=name)

@@ -37,22 +37,25 @@ def grouped_sheet(
     gap = 0.1 if names is None else 0.3
     size = 2.1 * CELL * across, sum(CELL * height + gap for height in heights) + 0.5
     figure = Figure(figsize=size, layout="constrained", dpi=dpi)
-    ratios = {"height_ratios": heights, "width_ratios": [1, 1, 0.1] * across}  # the last column is a gap
-    grid = figure.subplots(len(lines), 3 * across, squeeze=False, gridspec_kw=ratios)
-    for axes in grid.flat:
-        bare(axes)
-    for cells, (label, line) in zip(grid, lines, strict=True):
+    widths = [1, 1, 0.1] * across  # the last column is a gap, without axes: they take the time
+    grid = figure.add_gridspec(len(lines), len(widths), height_ratios=heights, width_ratios=widths)
+    for row, (label, line) in enumerate(lines):
         color = colors(label)
-        for i, photo, heat in zip(line, cells[::3], cells[1::3], strict=False):
-            photo.imshow(photos[i])
+        for place, i in enumerate(line):
+            photo, heat = (figure.add_subplot(grid[row, 3 * place + side]) for side in range(2))
+            bare(photo).imshow(photos[i])
             draw_heatmap(heat, photos[i], heatmaps[i])
             frame(photo, color)
             frame(heat, color)
             if names is not None:
                 photo.set_title(names[i], fontsize=8, parse_math=False)
+            for axis in (photo.xaxis, photo.yaxis, heat.xaxis, heat.yaxis):
+                axis.set_visible(False)  # to measure an axis takes long, also one without ticks
         if line[0] == groups[label][0]:
             n = len(groups[label])
             title = titles[label] if titles else f"cluster {label}\n{plural(n, 'photo')}"
-            cells[0].set_ylabel(title, fontsize=9, color=color, fontweight="bold", parse_math=False)
-    add_scale(figure, grid, below=True)
+            first = figure.axes[-2 * len(line)]
+            first.yaxis.set_visible(True)
+            first.set_ylabel(title, fontsize=9, color=color, fontweight="bold", parse_math=False)
+    add_scale(figure, figure.axes, below=True)
     return figure

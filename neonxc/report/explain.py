@@ -141,6 +141,7 @@ def explain(
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
     steps = 7 + (not fast) + (before is not None)
+    given = model_or_labels if X is None or isinstance(X, str) else X
     with showing(progress), progress_bar(total=steps, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
@@ -171,7 +172,7 @@ def explain(
         moved: tuple[str, list[Moved]] = "", []
         if before is not None:
             step("moves")
-            moved = since(clustering, with_names(as_pandas(before), names))
+            moved = since(clustering, before, given, names)
         step("relevance")
         relevance = measure(clustering)
         step("tree")

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from neonxc.attribution.moves import Move, moves
-from neonxc.report.clustering import Clustering
+from neonxc.data.frames import as_pandas, index_of
+from neonxc.data.table import Table
+from neonxc.report.clustering import Clustering, with_names
 from neonxc.report.contents import Moved
 
 
-def since(clustering: Clustering, before: Any) -> tuple[str, list[Moved]]:
-    """Describe the moves since an earlier version of the inputs: their number, and each of them."""
-    result = moves(clustering.whole, before, clustering.X)
+def since(clustering: Clustering, before: Any, given: Any, names: Sequence[str] | None) -> tuple[str, list[Moved]]:
+    """Describe the moves since an earlier version of the inputs: their number, and each of them.
+
+    `before` and `given` are the two versions as the user passed them, and `names` those of their columns.
+    """
+    tables = [Table.read(with_names(as_pandas(before), names), name="before"), Table.read(clustering.X)]
+    for table, version in zip(tables, (before, given), strict=True):
+        table.index = index_of(version, table.data)
+    result = moves(clustering.whole, *tables)
     clusters = clustering.net.classes_[: clustering.k].tolist()  # without noise
     positions = {label: position for position, label in enumerate(clusters)}
     return result.headline, [_moved(move, positions) for move in result.moves]
