@@ -161,12 +161,12 @@ def moved(
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
     net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
-    reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
-    if ids is None:
-        tables = [read_table(file, **reading) for file in (before, after)]
-        tables = tables if names is None else [table[names] for table in tables]
-    else:
-        tables = [read_with_ids(file, ids, **reading) for file in (before, after)]
+    tables = []
+    for file in (before, after):
+        reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
+        table = read_table(file, **reading) if ids is None else read_with_ids(file, ids, **reading)
+        format = format or table.attrs.get("format")  # both tables are read alike
+        tables.append(table if names is None else table[names])
     moved_rows = moves(net, *tables)
     if not report:
         return moved_rows, None

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from neonxc.common.numbers import is_missing
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import is_missing, plain
+from neonxc.data.kinds import plain
 from neonxc.data.table import Table
 
 EXACT = 2**53  # the least whole number that a float may have in place of another one

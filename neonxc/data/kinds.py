@@ -70,7 +70,8 @@ def computable_array(array: np.ndarray) -> Any:
         array = array.astype(np.result_type(array.dtype, np.float32)).filled(np.nan)
     if array.ndim == 2 and array.dtype == object:
         columns = pd.DataFrame(array).apply(computable)
-        return columns.to_numpy() if all(column_kind(column) == "number" for _, column in columns.items()) else array
+        are_numbers = all(column_kind(column) == "number" for _, column in columns.items())
+        return columns.to_numpy() if are_numbers else array
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

@@ -354,7 +354,8 @@ def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor],
     labels : callable
         Converts results to the type of X.
     """
-    used, table = tree.feature[tree.feature >= 0].unique(), Table.read(X, columns=tree.feature_names, format=tree.table_format)
+    table = Table.read(X, columns=tree.feature_names, format=tree.table_format)
+    used = tree.feature[tree.feature >= 0].unique()
     if tree.encoding is not None:
         values = tree.encoding.of(used.tolist()).encode(table)
     elif table.is_sparse:
