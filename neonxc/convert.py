@@ -22,8 +22,8 @@ from neonxc.clusterings.readers import (
 )
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import check_width, moments
-from neonxc.data.notation import table_format
 from neonxc.data.table import Table
+from neonxc.data.table_format import table_format
 from neonxc.head.detection import Preprocessing
 from neonxc.head.noise import with_noise
 from neonxc.network import NeuralizedClustering, with_noise_label
