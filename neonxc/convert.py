@@ -27,8 +27,8 @@ from neonxc.clusterings.readers import (
 from neonxc.clusterings.verified import has_centers, labels_of, verified
 from neonxc.common.arguments import kind_of
 from neonxc.data.inputs import check_width, moments
-from neonxc.data.notation import table_format
 from neonxc.data.table import Table
+from neonxc.data.table_format import table_format
 from neonxc.head.detection import Preprocessing
 from neonxc.head.noise import with_noise
 from neonxc.inputs.space import ranges

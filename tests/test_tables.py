@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import sys
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neonxc.data.files import read_table
+from neonxc.data.table_format import table_format
 
 
 @pytest.fixture
@@ -288,6 +290,15 @@ def test_one_row_is_read_as_the_table_before(read):
 def test_one_column_of_numbers_with_decimal_commas(read):
     assert columns(read("price\n12,50\n1.213,75\n")) == {"price": [12.5, 1213.75]}
     assert columns(read("price\n12,50 €\n3 €\n")) == {"price": [12.5, 3]}
+
+
+def test_columns_that_a_user_has_changed_have_no_format(read):
+    """Whether they are text or numbers now; models are fitted to what they are."""
+    frame = read("a;b;c;d\n1,5;x;2 kg;1\n2;y;3 kg;2\n").drop(columns="d").rename(columns={"c": "e"})
+    assert '"a"' in table_format(frame)
+    frame["b"] = frame["b"].map({"x": 0, "y": 1})
+    assert [*json.loads(table_format(frame))["columns"]] == ["a"]
+    assert table_format(frame.to_numpy()) is table_format(pd.DataFrame({"a": [1]})) is None
 
 
 def test_further_words_for_missing_values(read):

@@ -18,8 +18,8 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, in_order_of, is_path, reads_tables
 from neonxc.data.inputs import NOISE, are_labels, label_array
-from neonxc.data.notation import table_format
 from neonxc.data.table import Table
+from neonxc.data.table_format import table_format
 from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.fitted.builder import TreeBuilder, tested_values

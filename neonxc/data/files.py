@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,8 @@ import pandas as pd
 from neonxc.common.arguments import check_columns
 from neonxc.data.cells import UNNAMED, Cells, read_cells
 from neonxc.data.notation import MARKS, MISSING, Notation
+from neonxc.data.preparation import listed
+from neonxc.data.table_format import TEXT, TRUTH, Format
 from neonxc.data.text_column import TextColumn
 
 TYPED = "iufbmM"
@@ -26,8 +27,6 @@ TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""
 LEAST = 3
 """Rows of which another one is recognised as the sum."""
-TEXT, TRUTH = "text", "truth"
-"""What columns without numbers hold."""
 
 
 def read_table(
@@ -127,14 +126,14 @@ def as_table(
     ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point.
     """
     check_columns(cells.name, [*ignore, *(needed or ())], cells.columns)
-    fitted = Format(**json.loads(format)) if format else Format({}, [])
+    fitted = Format.read(format)
     words = {*fitted.missing, *(word.strip().casefold() for word in ([na] if isinstance(na, str) else na))}
     fitted = fitted._replace(missing=sorted(words))
     reader = Reader(cells, [name for name in cells.columns if name not in ignore], needed, fitted)
     values = {name: reader.read(name) for name in reader.columns}
     if not values:
         raise ValueError(f"{cells.name} has no column left")
-    notes = cells.notes + [f"{what} {', '.join(examples)}" for what, examples in reader.told.items()]
+    notes = cells.notes + [f"{what} {listed(examples)}" for what, examples in reader.told.items()]
     first = next(iter(values))
     unnamed = first == f"{UNNAMED}0" and first not in (needed or ()) and len(values) > 1
     if unnamed and values[first].dtype.kind == "i" and pd.Series(values[first]).is_unique:
@@ -143,21 +142,9 @@ def as_table(
     frame = pd.DataFrame(values)
     frame.attrs["decimal"] = reader.mark or "."
     frame.attrs["notes"] = notes + _on_total(frame, cells.places)
-    if reader.kinds or words:
-        frame.attrs["format"] = json.dumps(Format(reader.kinds, fitted.missing)._asdict(), ensure_ascii=False)
+    if (text := fitted._replace(columns=reader.kinds).text()) is not None:
+        frame.attrs["format"] = text
     return frame
-
-
-class Format(NamedTuple):
-    """How a table was read: the notation, "text" or "truth" for its columns that were text, and missing words."""
-
-    columns: Mapping[str, Any]
-    missing: Sequence[str]
-
-    def notation(self, name: str) -> Notation | None:
-        """Return the notation of a column of numbers, None for another or unknown column."""
-        known = self.columns.get(name)
-        return Notation(*known) if isinstance(known, list) else None
 
 
 class Reader:
@@ -263,7 +250,7 @@ class Reader:
         total = "; the line may be a total of others: remove it" if is_total(cell) else ""
         raise ValueError(
             f"{self.cells.name}, {self.cells.places.name} {self.cells.places[row]}, column {name!r}: {cell!r} is "
-            f"not {what}; correct it, or leave the column out{total}"
+            f"not {what}; correct it, leave the column out, or let the cell count as missing (na){total}"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Set
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
 """Cells that count as missing in every column, in lower case."""
@@ -35,13 +35,6 @@ CELL = re.compile(
     rf"(?P<sign>[+-]?)\s*(?P<before>{CURRENCY})?\s*(?P<inner>[+-]?)\s*(?P<body>{BODY})\s*(?P<behind>-?)\s*"
     rf"(?P<after>{UNIT})?\s*(?P<last>-?)"
 )
-
-
-def table_format(X: Any) -> str | None:
-    """Return the format that :func:`~neonxc.data.files.read_table` stored with a frame; None for other data."""
-    found = getattr(X, "attrs", None)
-    text = found.get("format") if isinstance(found, dict) else None
-    return text if isinstance(text, str) and text.startswith('{"columns"') else None
 
 
 class Notation(NamedTuple):
