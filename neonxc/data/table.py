@@ -95,8 +95,8 @@ class Table:
         if not isinstance(X, cls):
             if isinstance(X, str):
                 raise ValueError(
-                    f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, {name} "
-                    "needs a sequence of strings; a single one is [text]"
+                    f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, "
+                    f"{name} needs a sequence of strings; a single one is [text]"
                 )
             library, X = library_of(X) or "pandas", as_pandas(X, name)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
