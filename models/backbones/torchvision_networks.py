@@ -88,16 +88,12 @@ def vgg16(
     ----------
     block : int, default=5
         1 to 5. The features are the output of the max-pooling of that number.
-    weights : "default", None or path, default="default"
-        "default": ImageNet weights of torchvision, downloaded once; None: random weights; a path: a .pth or
-        .safetensors file with the state dict of the network.
-    pool, normalize
+    weights, pool, normalize
         As in :func:`neonxc.models.backbone`, which also takes the name of a layer instead of a block.
 
     Returns
     -------
     FeatureExtractor
-        On the CPU in float32, with the `mean` and `std` of the network's inputs and a `recipe`.
 
     References
     ----------

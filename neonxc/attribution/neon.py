@@ -483,14 +483,6 @@ class NEON(Attribution):
                 given = {name: part(value, name, block, n) for name, value in per_input.items()}
                 points = x[block]
                 dense = points if isinstance(points, Tensor) else points.dense()
-                yield explain(dense, _of_block(of_all, block, n), **given)
+                yield explain(dense, of_all.of_block(block, n), **given)
 
         return joined(explained(), n)
-
-
-def _of_block(question: Question, block: slice, n: int) -> Question:
-    """The question about a block of n inputs."""
-    if question is OWN:
-        return question
-    target, competitor = (part(getattr(question, name), name, block, n) for name in ("target", "competitor"))
-    return Question(target, competitor)

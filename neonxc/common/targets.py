@@ -61,12 +61,15 @@ def check_place(place: Sequence[int], a: Tensor) -> Tensor:
     return where
 
 
-def part(argument: Any, name: str, want: slice, n: int) -> Any:
-    """The entries of a per-input argument that belong to a block; scalars, tuples and None apply to all inputs."""
+def part(argument: Any, name: str, want: slice, n: int | None = None) -> Any:
+    """The entries of a per-input argument that belong to a block; scalars, tuples and None apply to all inputs.
+
+    If the number n of inputs is known, another number of entries is an error.
+    """
     if hasattr(argument, "iloc"):  # a Series would be sliced by its index
         argument = np.array(argument)
     if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
         return argument
-    if len(argument) != n:
+    if n is not None and len(argument) != n:
         raise ValueError(f"{name} has {len(argument)} entries for {n} inputs")
     return argument[want]

@@ -100,8 +100,8 @@ class Table:
         if not isinstance(X, cls):
             if isinstance(X, str):
                 raise ValueError(
-                    f"{name} needs a sequence of strings; a single one is [text]. The table in a file is the path "
-                    f"of an existing file, and {X!r:.60} is none"
+                    f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, "
+                    f"{name} needs a sequence of strings; a single one is [text]"
                 )
             given, X = X, as_pandas(X, name)
             index = index_of(given, X)

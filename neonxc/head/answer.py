@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from neonxc.common.targets import as_positions, check_place
+from neonxc.common.targets import as_positions, check_place, part
 from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
 from neonxc.head.competition import Share, softmin, take_most
@@ -39,6 +39,11 @@ class Question(NamedTuple):
     competitor: Any = None
     where: Tensor | None = None
     neurons: Tensor | None = None
+
+    def of_block(self, block: slice, n: int | None = None) -> Question:
+        """Return the question about a block of n inputs."""
+        per_input = ("target", "competitor", "where")
+        return self._replace(**{name: part(getattr(self, name), name, block, n) for name in per_input})
 
 
 OWN = Question()

@@ -252,14 +252,10 @@ class Inputs(nn.Module, ABC):
     def _answered(self, parts: Iterator[Any], question: Question, beta: float) -> Iterator[tuple[Any, Answer]]:
         first = 0
         for x in parts:
-            per_input = {
-                name: value[first : first + len(x)]
-                for name, value in question._asdict().items()
-                if name != "neurons" and isinstance(value, Tensor) and value.ndim
-            }
+            asked = question.of_block(slice(first, first + len(x)))
             first += len(x)
             a = self.features(x)
-            for answer in answers(self.head, a, question._replace(**per_input), beta):
+            for answer in answers(self.head, a, asked, beta):
                 yield (x if a.ndim > 2 else x[answer.block]), answer
 
     def explain(self, x: Any, questions: Sequence[Question], how: How) -> Iterator[Tensor]:
