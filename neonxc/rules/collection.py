@@ -346,8 +346,8 @@ class Rules(RuleSet, Sequence[Rule]):
         return Points(X, widths.pop() if len(widths) == 1 else None, self.columns, self.table_format)
 
 
-RENUMBERED = 0.25
-"""Share of the points that must get their label by other numbers of the clusters, and do not by their own."""
+ALIKE, RENUMBERED = 0.8, 0.25
+"""Shares of the points that get their label by other numbers of the clusters: of all, and of those that else do not."""
 
 
 def _warn_of_other_numbers(predicted: np.ndarray, labels: np.ndarray) -> None:
@@ -357,13 +357,13 @@ def _warn_of_other_numbers(predicted: np.ndarray, labels: np.ndarray) -> None:
     places = linear_sum_assignment(-counts)
     right = sum(both.at[label, label] for label in both.index.intersection(both.columns))
     best = counts[places].sum()
-    if best - right > RENUMBERED * len(labels):
+    if best >= ALIKE * len(labels) and best - right > RENUMBERED * len(labels):
         moved = [(both.index[a], both.columns[b]) for a, b in zip(*places, strict=True) if counts[a, b]]
         pairs = ", ".join(f"{a} → {b}" for a, b in moved if a != b)
         shares = percent(right / len(labels)), percent(best / len(labels))
         warn(
-            f"labels agree with the rules for {shares[0]} of the points, and for {shares[1]} if the clusters of the "
-            f"rules get other numbers ({pairs}); were they fitted to another numbering of the clusters?"
+            f"labels agree with the rules for {shares[0]} of the points, and for {shares[1]} if the clusters of "
+            f"the rules get other numbers ({pairs}); were they fitted to another numbering of the clusters?"
         )
 
 
