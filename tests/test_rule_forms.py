@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import contextlib
 import importlib.util
 import json
 import math
@@ -747,3 +748,18 @@ def test_clusters_without_a_rule_are_listed():
         assert not table.drop(columns="rule").iloc[:2].isna().any(axis=None)
     assert rules[:1].without_rule == ()
     assert CART(2).fit(X[:2], labels=["a", "b"]).tree_.rules().without_rule == ()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_integers_beyond_doubles_in_databases(sign):
+    first = 2**53
+    X = pd.DataFrame({"id": sign * (first + np.arange(8).repeat(4)), "width": np.arange(32)})
+    tree = CART(2).fit(X, labels=(X["id"].astype(float) > sign * (first + 2)).astype(int))
+    rules = tree.tree_.rules()
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        X.to_sql("ids", database, index=False)
+        (found,) = pd.read_sql(f"SELECT {rules.to_sql('ids', 'sqlite').case} FROM ids", database).to_numpy().T
+    assert (found == tree.predict(X)).all()
+    assert 'CAST("id" AS DOUBLE PRECISION)' in rules.to_sql("ids").case
+    assert "CAST" not in rules.to_sql("ids", "mysql").case
+    assert "CAST" not in CART(2).fit(X[["width"]], labels=[0] * 16 + [1] * 16).tree_.rules().to_sql("ids").case

@@ -184,6 +184,17 @@ def test_random_cuts_fall_between_centers_as_often_as_they_should(metric):
     assert place.std() == pytest.approx(1 / 12**0.5 if metric == "l1" else 1 / 24**0.5, abs=0.01)
 
 
+def test_thresholds_separate_adjacent_centers_whatever_the_scale():
+    low = 2.0**54 - 2 * np.arange(1, 40)[:, None]
+    for centers in np.stack([low - 2, low], axis=1):
+        for scale in (1.9999999, 0.3, 7.0):
+            ((feature, threshold),) = draw(centers, 1, "l2", np.random.default_rng(0), np.array([scale]))[
+                0
+            ].values()
+            assert feature == 0
+            assert centers[0] <= threshold < centers[1]
+
+
 def test_more_trials_cost_no_more_and_seeds_repeat(digits):
     X, centers = digits
     one, many = (RandomThresholds(10, n_trials=n, random_state=0).fit(X, centers=centers) for n in (1, 60))

@@ -20,6 +20,8 @@ from neonxc.rules.rule import Rule, RuleSet
 from neonxc.rules.wording import one_line
 
 Templates = tuple[tuple[str, str], ...]
+WHOLE = 2.0**53
+"""Number from which on not all integers are numbers of float64, with which trees compute."""
 
 
 class Language(NamedTuple):
@@ -207,6 +209,8 @@ class Dialect(NamedTuple):
     string: Callable[[str], str]
     true: str = "TRUE"
     false: str = "FALSE"
+    double: str = ""
+    """Type to which integers beyond 2^53 are cast, if they are compared exactly otherwise; trees round them."""
 
 
 def _doubled(text: str, opening: str, closing: str) -> str:
@@ -218,7 +222,9 @@ def _backslashed(text: str, quote: str) -> str:
     return quote + text + quote
 
 
-ANSI = Dialect(lambda name: _doubled(name, '"', '"'), lambda text: _doubled(text, "'", "'"))
+ANSI = Dialect(
+    lambda name: _doubled(name, '"', '"'), lambda text: _doubled(text, "'", "'"), double="DOUBLE PRECISION"
+)
 BACKTICKS = Dialect(lambda name: _doubled(name, "`", "`"), lambda text: _backslashed(text, "'"))
 DIALECTS = {
     **dict.fromkeys(("ansi", "duckdb", "postgres", "sqlite", "trino"), ANSI),
@@ -292,8 +298,16 @@ def _comment(name: str) -> str:
 
 def _conjunction(rule: Rule, words: Dialect) -> str:
     literal = partial(_literal, words=words)
-    tests = [expression(test, words.name(str(test.column.key)), EXPRESSIONS, literal) for test in rule.conditions]
+    tests = [expression(test, _column(test, words), EXPRESSIONS, literal) for test in rule.conditions]
     return " AND ".join(tests) or "1 = 1"
+
+
+def _column(condition: Condition, words: Dialect) -> str:
+    """Write the column of a condition, as a floating-point number if integers near a bound are rounded."""
+    name = words.name(str(condition.column.key))
+    ends = [abs(end) for interval in condition.intervals for end in interval if isfinite(end)]
+    large = condition.values is None and max(ends, default=0) >= WHOLE
+    return f"CAST({name} AS {words.double})" if large and words.double else name
 
 
 def _literal(value: Any, words: Dialect) -> str:

@@ -55,13 +55,18 @@ class RandomThresholds(TreeExplainer):
         spread = problem.variances.sqrt().cpu().numpy()
         scale = np.where(spread > 0, spread, 1.0)
         generator = np.random.default_rng(common_seed(self.random_state, problem.ranks))
-        drawn = draw(problem.centers.cpu().numpy() / scale, self.n_trials, self.metric, generator)
+        drawn = draw(problem.centers.cpu().numpy(), self.n_trials, self.metric, generator, scale)
         # A generator, because each tree holds all points
-        return min((_build(problem, tests, scale) for tests in drawn), key=lambda grown: _cost(problem, grown))
+        return min((_build(problem, tests) for tests in drawn), key=lambda grown: _cost(problem, grown))
 
 
-def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator) -> list[Tests]:
-    """Draw the tests of random trees that separate the centers [k, d]."""
+def draw(
+    centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator, scale: Any = 1.0
+) -> list[Tests]:
+    """Draw the tests of random trees that separate the centers [k, d], whose columns have a scale [d].
+
+    Thresholds are in the units of the columns: rounding may put a rescaled one on one side of both centers.
+    """
     trials: list[Tests] = [{} for _ in range(n_trials)]
     open_ = [(tests, 1, centers) for tests in trials if len(centers) > 1]
     while open_:  # one level of all trees
@@ -71,7 +76,7 @@ def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.G
         level, open_ = open_, []
         for (tests, path, own), share, place in zip(level, which, inside, strict=True):
             ordered = np.sort(own, axis=0)
-            gaps = (ordered[1:] - ordered[:-1]).T  # between adjacent centers in every column
+            gaps = ((ordered[1:] - ordered[:-1]) / scale).T  # between adjacent centers in every column
             chances = (gaps if metric == "l1" else gaps**2).cumsum()
             if not chances[-1] > 0:
                 raise ValueError("two centers are the same in every column, so no cut separates them")
@@ -84,14 +89,14 @@ def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.G
     return trials
 
 
-def _build(problem: Problem, tests: Tests, scale: np.ndarray) -> Grown:
-    """Grow a tree from tests of columns that were divided by `scale`."""
+def _build(problem: Problem, tests: Tests) -> Grown:
+    """Grow a tree from its tests."""
 
     def test(path: int, node: Node) -> Step | None:
         if path not in tests:
             return None
         feature, threshold = tests[path]
-        return problem.cut_at(node, feature, threshold * float(scale[feature])), 2 * path, 2 * path + 1
+        return problem.cut_at(node, feature, threshold), 2 * path, 2 * path + 1
 
     builder, leaves = grow_with_tests(problem, 1, test)
     return builder, [leaf for _, leaf in leaves], {leaf.id: int(leaf.centers[0]) for _, leaf in leaves}
