@@ -130,9 +130,9 @@ class Moves:
     unidentified : tuple of int
         Numbers of rows of `before` and `after` without an identifier; they are among those that left and entered.
     outside : Series [K]
-        Number of rows of `after` in every cluster that are unlike its rows in `before`: a value is outside of their
-        range by more than half of this range, and by more than two standard deviations of the column. Texts have
-        none.
+        Number of rows of `after` in every cluster that are unlike its rows in `before`: a value is outside of
+        their range by more than half of this range, and by more than two standard deviations of the column. Texts
+        have none.
     outside_columns : Series
         Number of these rows by column, the most frequent first.
     """

@@ -17,7 +17,8 @@ def since(
 ) -> tuple[str, str, list[Moved]]:
     """Describe the moves since an earlier version of the inputs: their number, unlike rows, and each move.
 
-    Unlike rows are outside of the range that their cluster had. `before` and `given` are the two versions as the user passed them, and `names` those of their columns.
+    Unlike rows are far outside of the range that their cluster had. `before` and `given` are the two versions as
+    the user passed them, and `names` those of their columns.
     """
     tables = [Table.read(with_names(as_pandas(before), names), name="before"), Table.read(clustering.X)]
     for table, version in zip(tables, (before, given), strict=True):
