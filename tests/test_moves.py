@@ -209,6 +209,29 @@ def test_identifiers_that_match_nothing(wine, ids, message):
         neonxc.moves(net, before.iloc[:2], before.iloc[:2], ids=ids)
 
 
+def test_rows_unlike_those_of_their_cluster_are_counted(wine):
+    net, before, *_ = wine
+    after = before.copy()
+    after.iloc[:40] *= 3
+    found = neonxc.moves(net, before, after)
+    assert found.outside.sum() == 40
+    assert found.outside.reindex([*net.classes_]).tolist() == found.outside.tolist()
+    assert "outside the range of their cluster" in found.headline
+    assert found.outside_columns.index[0] in found.unlike
+    assert not neonxc.moves(net, before, before).outside.any()
+    one = before.copy()
+    one.loc[7, "ash"] = 60
+    single = neonxc.moves(net, before, one)
+    assert single.outside.sum() == 1
+    assert single.outside_columns.to_dict() == {"ash": 1}
+    report = neonxc.explain(net, after, before=before, fast=True)
+    assert escape(found.unlike) in report.html()
+    order = np.random.default_rng(0).permutation(len(before))
+    halves = before.iloc[order[::2]], before.iloc[order[1::2]]
+    resampled = neonxc.moves(net, *[half.reset_index(drop=True) for half in halves])
+    assert resampled.outside.sum() <= 4
+
+
 def test_mixed_tables_with_gaps():
     n = 400
     before = pd.DataFrame(

@@ -14,6 +14,7 @@ from scipy.stats import median_abs_deviation
 from sklearn.model_selection import train_test_split
 
 from neonxc.attribution.contrasts import mean_relevance, some_of
+from neonxc.attribution.ranges import count_outside
 from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, plural, shares, text
 from neonxc.data.files import read_with_ids
@@ -129,13 +130,21 @@ class Moves:
         Number of rows of every cluster that are in `after` only, and in `before` only.
     unidentified : tuple of int
         Numbers of rows of `before` and `after` without an identifier; they are among those that left and entered.
+    outside : Series [K]
+        Number of rows of `after` in every cluster that are unlike its rows in `before`: a value is outside of
+        their range by more than half of this range, and by more than two standard deviations of the column. Texts
+        have none.
+    outside_columns : Series
+        Number of these rows by column, the most frequent first.
     """
 
     table: pd.DataFrame
     moves: list[Move]
     entered: pd.Series
     left: pd.Series
-    unidentified: tuple[int, int] = (0, 0)
+    unidentified: tuple[int, int]
+    outside: pd.Series
+    outside_columns: pd.Series
 
     @property
     def n_moved(self) -> int:
@@ -153,7 +162,19 @@ class Moves:
             if some.sum()
         ]
         moved = f"{text(self.n_moved)} ({percent(self.n_moved / n)}) moved"
-        return ", ".join([plural(n, "row"), *counts]) + f": {moved}"
+        outside = f", {text(int(self.outside.sum()))} outside the range of their cluster" * bool(
+            self.outside.any()
+        )
+        return ", ".join([plural(n, 'row'), *counts]) + f": {moved}{outside}"
+
+    @property
+    def unlike(self) -> str:
+        """The rows outside the range of their cluster by cluster and column, in one line; "" if there are none."""
+        if not self.outside.any():
+            return ""
+        clusters = (f"{label} {text(int(n))}" for label, n in self.outside.items() if n)
+        columns = (f"{name} {text(int(n))}" for name, n in self.outside_columns[:SHOWN].items())
+        return f"outside the range of their cluster: rows of {', '.join(clusters)}; by {', '.join(columns)}"
 
     @property
     def shares(self) -> pd.DataFrame:
@@ -189,7 +210,8 @@ class Moves:
         return flow_figure(self.table, self.entered, self.left, explained[:DRAWN])
 
     def __str__(self) -> str:
-        return "\n".join([self.headline, *(line for move in self.moves for line in move.lines())])
+        lines = (line for move in self.moves for line in move.lines())
+        return "\n".join([self.headline, *filter(None, [self.unlike]), *lines])
 
     __repr__ = __str__
 
@@ -266,7 +288,10 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
     order = np.argsort(-counts, axis=None, kind="stable")[: min(EXPLAINED, np.count_nonzero(counts))]
     pairs = zip(*np.unravel_index(order, counts.shape), strict=True)
     found = [_move(net, versions, match.ids, old.codes, new.codes, (int(a), int(b)), classes) for a, b in pairs]
-    return Moves(table, found, entered, left, match.unidentified)
+    codes = [pd.Categorical(own, classes).codes for own in labels]
+    outside, columns = count_outside(net.inputs, (tables[0], tables[1]), (codes[0], codes[1]), len(classes))
+    by_cluster = pd.Series(outside, pd.Index(classes))
+    return Moves(table, found, entered, left, match.unidentified, by_cluster, columns)
 
 
 def _without(net: NeuralizedClustering, X: Any, column: str, name: str) -> Table:

@@ -439,6 +439,8 @@ class Contents:
         Moves between clusters since an earlier version of the data.
     moved : str
         Number of rows that moved, in words; "" without an earlier version.
+    outside : str
+        Rows outside of the range that their cluster had, by cluster and column; "" if there are none.
     created : str
         Date and time, ISO 8601.
     """
@@ -466,6 +468,7 @@ class Contents:
     pair_notes: list[str] = field(default_factory=list)
     moves: list[Moved] = field(default_factory=list)
     moved: str = ""
+    outside: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as plain values for JSON, with the version of the format."""

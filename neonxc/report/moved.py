@@ -12,10 +12,13 @@ from neonxc.report.clustering import Clustering, with_names
 from neonxc.report.contents import Moved
 
 
-def since(clustering: Clustering, before: Any, given: Any, names: Sequence[str] | None) -> tuple[str, list[Moved]]:
-    """Describe the moves since an earlier version of the inputs: their number, and each of them.
+def since(
+    clustering: Clustering, before: Any, given: Any, names: Sequence[str] | None
+) -> tuple[str, str, list[Moved]]:
+    """Describe the moves since an earlier version of the inputs: their number, unlike rows, and each move.
 
-    `before` and `given` are the two versions as the user passed them, and `names` those of their columns.
+    Unlike rows are far outside of the range that their cluster had. `before` and `given` are the two versions as
+    the user passed them, and `names` those of their columns.
     """
     tables = [Table.read(with_names(as_pandas(before), names), name="before"), Table.read(clustering.X)]
     for table, version in zip(tables, (before, given), strict=True):
@@ -23,7 +26,7 @@ def since(clustering: Clustering, before: Any, given: Any, names: Sequence[str] 
     result = moves(clustering.whole, *tables)
     clusters = clustering.net.classes_[: clustering.k].tolist()  # without noise
     positions = {label: position for position, label in enumerate(clusters)}
-    return result.headline, [_moved(move, positions) for move in result.moves]
+    return result.headline, result.unlike, [_moved(move, positions) for move in result.moves]
 
 
 def _moved(move: Move, positions: dict[Any, int]) -> Moved:
