@@ -165,7 +165,7 @@ class Moves:
         outside = f", {text(int(self.outside.sum()))} outside the range of their cluster" * bool(
             self.outside.any()
         )
-        return ", ".join([plural(n, 'row'), *counts]) + f": {moved}{outside}"
+        return ", ".join([plural(n, "row"), *counts]) + f": {moved}{outside}"
 
     @property
     def unlike(self) -> str:

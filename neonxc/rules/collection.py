@@ -347,7 +347,7 @@ class Rules(RuleSet, Sequence[Rule]):
 
 
 ALIKE, RENUMBERED = 0.8, 0.25
-"""Shares of the points that get their label by other numbers of the clusters: of all, and of those that else do not."""
+"""Shares of the points that get their label by other numbers of the clusters: at least, and more than without."""
 
 
 def _warn_of_other_numbers(predicted: np.ndarray, labels: np.ndarray) -> None:
