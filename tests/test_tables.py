@@ -253,7 +253,7 @@ def test_what_was_understood_is_told(read, cells):
     ],
 )
 def test_a_mark_is_told_by_other_columns(read, text, expected):
-    assert read(text)["a"].tolist() == expected
+    assert read(text)["a"].tolist() == read(text, ignore=["b"])["a"].tolist() == expected
 
 
 def test_one_row_is_read_as_the_table_before(read):
