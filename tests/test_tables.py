@@ -184,7 +184,7 @@ WRITTEN = {
     "5|k.A.|--|\\N|#DIV/0!|#N/A|n/a|#WERT!|keine Angabe|missing|UNKNOWN": [5, *[NAN] * 10],
     "01067|007": [1067, 7],
     "9007199254740993|5": [9007199254740993, 5],
-    "9007199254740993||5": ["9007199254740993", None, "5"],
+    "9007199254740993||5": ["9007199254740993", NAN, "5"],
     "99999999999999999999|5": "text",
     "12 kg|500 g": "text",
     "12 %|0.5": "text",
@@ -253,7 +253,7 @@ def test_what_was_understood_is_told(read, cells):
     ],
 )
 def test_a_mark_is_told_by_other_columns(read, text, expected):
-    assert read(text)["a"].tolist() == expected
+    assert read(text)["a"].tolist() == read(text, ignore=["b"])["a"].tolist() == expected
 
 
 def test_one_row_is_read_as_the_table_before(read):
@@ -290,6 +290,12 @@ def test_one_row_is_read_as_the_table_before(read):
 def test_one_column_of_numbers_with_decimal_commas(read):
     assert columns(read("price\n12,50\n1.213,75\n")) == {"price": [12.5, 1213.75]}
     assert columns(read("price\n12,50 €\n3 €\n")) == {"price": [12.5, 3]}
+
+
+@pytest.mark.parametrize("given", [{"a": "text"}, "text", "[]", '{"a": 1}'])
+def test_what_is_no_format(read, given):
+    with pytest.raises(ValueError, match=r"format needs the text in frame\.attrs\['format'\], got"):
+        read("a;b\n1;2\n", format=given)
 
 
 def test_columns_that_a_user_has_changed_have_no_format(read):

@@ -124,7 +124,9 @@ def _from_parquet(name: str, data: bytes) -> Cells:
     columns: dict[str, Any] = dict(frame.items())
     for column, values in written.items():
         if values.dtype.kind in "iu" and values.isna().any() and values.dropna().abs().max() >= EXACT:
-            columns[str(column)] = values.astype(str).where(values.notna(), "").tolist()  # floats would round them
+            columns[str(column)] = [
+                "" if value is pd.NA else str(value) for value in values
+            ]  # floats are too short
     return Cells(name, columns, [*written], written, frame.index.rename("row"), "", [])
 
 

@@ -129,8 +129,9 @@ def as_table(
     fitted = Format.read(format)
     words = {*fitted.missing, *(word.strip().casefold() for word in ([na] if isinstance(na, str) else na))}
     fitted = fitted._replace(missing=sorted(words))
-    reader = Reader(cells, [name for name in cells.columns if name not in ignore], needed, fitted)
-    values = {name: reader.read(name) for name in reader.columns}
+    names = [name for name in cells.columns if name not in ignore]
+    reader = Reader(cells, frozenset(names if needed is None else needed), fitted)
+    values = {name: reader.read(name) for name in names}
     if not values:
         raise ValueError(f"{cells.name} has no column left")
     notes = cells.notes + [f"{what} {listed(examples)}" for what, examples in reader.told.items()]
@@ -150,12 +151,11 @@ def as_table(
 class Reader:
     """Reads the columns of a file one by one; then, `kinds` are what they hold, and `told` what was understood."""
 
-    def __init__(self, cells: Cells, names: Sequence[str], needed: Sequence[str] | None, fitted: Format) -> None:
-        self.cells, self.fitted = cells, fitted
-        self.needed = frozenset(names if needed is None else needed)
+    def __init__(self, cells: Cells, needed: frozenset[str], fitted: Format) -> None:
+        self.cells, self.needed, self.fitted = cells, needed, fitted
         self.kinds, self.told = dict[str, Any](), defaultdict[str, list[str]](list)
-        self.columns = {name: self._column(name) for name in names}
-        known = {name: notation.decimal for name in names if (notation := fitted.notation(name))}
+        self.columns = {name: self._column(name) for name in cells.columns}
+        known = {name: notation.decimal for name in self.columns if (notation := fitted.notation(name))}
         marks = {
             name: column.decimal
             for name, column in self.columns.items()

@@ -23,7 +23,10 @@ class Format(NamedTuple):
     @classmethod
     def read(cls, text: str | None) -> Self:
         """Return what a JSON text describes; None describes nothing."""
-        return cls({}, ()) if text is None else cls(**json.loads(text))
+        try:
+            return cls({}, ()) if text is None else cls(**json.loads(text))
+        except (TypeError, ValueError):
+            raise ValueError(f"format needs the text in frame.attrs['format'], got {text!r}") from None
 
     def text(self) -> str | None:
         """Return the description as a JSON text, which pandas copies fast; None if it says nothing."""

@@ -192,7 +192,8 @@ def _unpack(cls: type[Encoding], values: Values) -> Encoding:
     parts = tuple(kinds[kind](*rest) for kind, *rest in tuples(values["parts"]))
     alone = frozenset(values.get("nan_alone", ()))  # files of version 0.2 have none
     _ = [part.number(0) for part in parts]  # fails for unknown functions and for values of other types
-    encoding = cls(tuples(values["columns"]), parts, dict(tuples(values["known"])), alone)
+    known = {column: tuple(categories) for column, categories in tuples(values["known"])}
+    encoding = cls(tuples(values["columns"]), parts, known, alone)
     used = {*encoding.known, *alone, *encoding.owner.tolist()}
     listed = all(isinstance(values, tuple) for values in encoding.known.values())
     named = all(isinstance(name, str) for name in encoding.columns)
