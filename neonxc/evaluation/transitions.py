@@ -89,8 +89,8 @@ class ClusteringComparison:
         if self.ari < ari.mean() - DEVIATIONS * ari.std():
             return "The difference is larger than that between refits of a."
         return (
-            "The difference may be that between refits of a: it is beyond that of each of them, as it is for one in "
-            f"{len(ari) + 1} refits by chance, but it is no outlier."
+            "The difference may be that between refits of a: it is beyond that of each of them, as it is for one "
+            f"in {len(ari) + 1} refits by chance, but it is no outlier."
         )
 
     __repr__ = __str__
@@ -137,9 +137,9 @@ def compare_clusterings(
     has a match with a Jaccard index of at least a half, and else it *died*. Clusters of b without any of these
     relations are *born*.
 
-    The printed text calls the difference larger than that between refits if its ARI is below that of every refit and
-    also more than two standard deviations below their mean. With five refits this is so for 4% to 6% of mere refits
-    (k-means of wine and digits); for the first condition alone it would be up to one in six.
+    The printed text calls the difference larger than that between refits if its ARI is below that of every refit
+    and also more than two standard deviations below their mean. With five refits this is so for 4% to 6% of mere
+    refits (k-means of wine and digits); for the first condition alone it would be up to one in six.
 
     A refit moves the clusters themselves. The difference of two models belongs to no columns of the rows; to
     explain which rows changed cluster, and why, assign both versions of the data by one model:
