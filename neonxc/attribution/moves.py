@@ -274,7 +274,7 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
         ids = None
     else:
         tables = [net.inputs.given(before, "before"), net.inputs.given(after, "after")]
-    match = match_rows(*tables, ids)
+    match = match_rows(tables[0], tables[1], ids)
     labels = [as_array(net.predict(table)) for table in tables]
     if labels[0].ndim > 1:
         raise ValueError("moves needs one cluster per row; this network clusters the locations of its inputs")

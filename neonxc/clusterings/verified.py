@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.clusterings.readers import ClusterModel, are_nearest, nearest_centroid, points_near
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import as_array
+from neonxc.data.inputs import are_labels, as_array
 
 NAMES = ("cluster_centers", "centers", "centroids", "cluster_centroids", "medoids", "medoid_indices", "prototypes")
 CENTERS = (*(name + end for name in NAMES for end in ("_", "")), "get_centers", "get_medoids")
@@ -64,6 +64,8 @@ def verified(model: Any, labels: np.ndarray, points: Tensor) -> ClusterModel | N
     UserWarning
         The model has centers that give other labels.
     """
+    if not are_labels(labels).all():  # noise is no center's
+        return None
     for name, centers in _centers(model, points):
         classes = as_array(getattr(model, "classes_", np.arange(len(centers))))
         classes = classes if len(classes) == len(centers) else np.arange(len(centers))

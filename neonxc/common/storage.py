@@ -186,7 +186,7 @@ def _checksums(tensors: dict[str, Tensor]) -> dict[str, str]:
     """Checksums of the types, shapes and bytes of tensors."""
     sums = {}
     for name, tensor in tensors.items():
-        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
         sums[name] = f"{crc32(content, crc32(f'{tensor.dtype} {[*tensor.shape]}'.encode())):08x}"
     return sums
 

@@ -67,7 +67,7 @@ def computable_array(array: np.ndarray) -> Any:
     if array.dtype.names:
         return pd.DataFrame(array)
     if isinstance(array, np.ma.MaskedArray):
-        array = array.astype(np.result_type(array.dtype, np.float32)).filled(np.nan)
+        array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
     if array.ndim == 2 and array.dtype == object:
         columns = pd.DataFrame(array).apply(computable)
         are_numbers = all(column_kind(column) == "number" for _, column in columns.items())

@@ -90,8 +90,8 @@ class ClusteringComparison:
         if self.ari < ari.mean() - DEVIATIONS * ari.std():
             return "The difference is larger than that between refits of a."
         return (
-            "The difference may be that between refits of a: it is beyond that of each of them, as it is for one in "
-            f"{len(ari) + 1} refits by chance, but it is no outlier."
+            "The difference may be that between refits of a: it is beyond that of each of them, as it is for one "
+            f"in {len(ari) + 1} refits by chance, but it is no outlier."
         )
 
     __repr__ = __str__

@@ -438,9 +438,7 @@ class Contents:
     moves : list of Moved
         Moves between clusters since an earlier version of the data.
     moved : str
-        Number of rows that moved, in words; "" without an earlier version.
-    outside : str
-        Rows outside of the range that their cluster had, by cluster and column; "" if there are none.
+        Number of rows that moved, and rows unlike those of their cluster, in words; "" without an earlier version.
     created : str
         Date and time, ISO 8601.
     """
@@ -468,7 +466,6 @@ class Contents:
     pair_notes: list[str] = field(default_factory=list)
     moves: list[Moved] = field(default_factory=list)
     moved: str = ""
-    outside: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as plain values for JSON, with the version of the format."""

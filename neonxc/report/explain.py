@@ -169,7 +169,7 @@ def explain(
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
         clustering = read(model_or_labels, X, labels, features, names, cluster_names, row_names)
-        moved: tuple[str, str, list[Moved]] = "", "", []
+        moved: tuple[str, list[Moved]] = "", []
         if before is not None:
             step("moves")
             moved = since(clustering, before, given, names)
@@ -220,8 +220,7 @@ def explain(
         reproduce=reproduce(clustering, tree),
         pair_notes=pair_notes,
         moved=moved[0],
-        outside=moved[1],
-        moves=moved[2],
+        moves=moved[1],
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
     if clustering.kind == "locations":

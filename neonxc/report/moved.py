@@ -12,9 +12,7 @@ from neonxc.report.clustering import Clustering, with_names
 from neonxc.report.contents import Moved
 
 
-def since(
-    clustering: Clustering, before: Any, given: Any, names: Sequence[str] | None
-) -> tuple[str, str, list[Moved]]:
+def since(clustering: Clustering, before: Any, given: Any, names: Sequence[str] | None) -> tuple[str, list[Moved]]:
     """Describe the moves since an earlier version of the inputs: their number, unlike rows, and each move.
 
     Unlike rows are far outside of the range that their cluster had. `before` and `given` are the two versions as
@@ -26,7 +24,9 @@ def since(
     result = moves(clustering.whole, *tables)
     clusters = clustering.net.classes_[: clustering.k].tolist()  # without noise
     positions = {label: position for position, label in enumerate(clusters)}
-    return result.headline, result.unlike, [_moved(move, positions) for move in result.moves]
+    return "; ".join(filter(None, [result.headline, result.unlike])), [
+        _moved(move, positions) for move in result.moves
+    ]
 
 
 def _moved(move: Move, positions: dict[Any, int]) -> Moved:
