@@ -120,7 +120,8 @@ class NearestDetection(Framed):
         radius, and neurons of clusters out of reach are above that.
         """
         exact = at.difference.square().cumsum(dim=2)[:, :, -1]  # in the order in which a k-d tree adds squares
-        squared, reach = exact.to(at.dtype), self._buffers.get("reach", self.shares.sum()).to(exact)
+        reach: Tensor = getattr(self, "reach", self.shares.sum()).to(exact)
+        squared = exact.to(at.dtype)
         noise = torch.nextafter(reach.to(at.dtype), squared.new_tensor(torch.inf))
         beyond = torch.nextafter(noise, squared.new_tensor(torch.inf))
         squared = torch.where(exact > reach, squared.clamp(min=beyond), squared)
