@@ -747,3 +747,18 @@ def test_clusters_without_a_rule_are_listed():
         assert not table.drop(columns="rule").iloc[:2].isna().any(axis=None)
     assert rules[:1].without_rule == ()
     assert CART(2).fit(X[:2], labels=["a", "b"]).tree_.rules().without_rule == ()
+
+
+def test_labels_of_another_numbering_are_told():
+    frame = pd.DataFrame({"a": np.arange(40.0)})
+    labels = np.arange(40) // 10
+    rules = CART(4).fit(frame, labels=labels).tree_.rules()
+    for other in ((labels + 1) % 4, labels + 2, np.array(["p", "q", 2, 3], object)[labels]):
+        with pytest.warns(
+            UserWarning, match=r"and for 100% if the clusters of the rules get other numbers \(0 → "
+        ):
+            rules.measure(frame, other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rules.measure(frame, np.where(labels == 3, -1, labels))
+        rules.measure(frame, np.random.default_rng(0).integers(0, 4, 40))

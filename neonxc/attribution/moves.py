@@ -17,7 +17,7 @@ from neonxc.attribution.contrasts import mean_relevance, some_of
 from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, plural, shares, text
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import as_array, label_array
+from neonxc.data.inputs import as_array, label_array, plain
 from neonxc.data.table import Table, is_texts
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network
@@ -291,7 +291,9 @@ def _identified(before: Any, after: Any, ids: Any) -> tuple[list[Table], list[np
             )
     for table, key in zip(tables, map(pd.Index, keys), strict=True):
         if not key.is_unique:
-            raise ValueError(f"{table.name} has several rows with the identifier {key[key.duplicated()][0]!r}")
+            raise ValueError(
+                f"{table.name} has several rows with the identifier {plain(key[key.duplicated()][0])!r}"
+            )
     return tables, [np.asarray(key) for key in keys]
 
 

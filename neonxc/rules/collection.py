@@ -361,8 +361,8 @@ def _warn_of_other_numbers(predicted: np.ndarray, labels: np.ndarray) -> None:
         pairs = ", ".join(f"{a} → {b}" for a, b in moved if a != b)
         shares = percent(right / len(labels)), percent(best / len(labels))
         warn(
-            f"labels agree with the rules for {shares[0]} of the points, and for {shares[1]} if the clusters of the "
-            f"rules get other numbers ({pairs}); were they fitted to another numbering of the clusters?"
+            f"labels agree with the rules for {shares[0]} of the points, and for {shares[1]} if the clusters of "
+            f"the rules get other numbers ({pairs}); were they fitted to another numbering of the clusters?"
         )
 
 
