@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import neonxc
-from neonxc.common.numbers import percent, rounded, text
+from neonxc.common.numbers import percent, plural, rounded, text
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k, cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
@@ -306,7 +306,11 @@ def test_whole_images(photos):
     torch.manual_seed(0)
     features = extractor(pool="avg")
     model = KMeans(2, n_init=3, random_state=0).fit(features.points(photos).numpy())
-    found = neonxc.explain(model, photos, features, row_names=[f"p{i}" for i in range(12)]).contents
+    made = neonxc.explain(model, photos, features, row_names=[f"p{i}" for i in range(12)])
+    found = made.contents
+    assert "channel" not in str(made)
+    assert f"    {found.cards[0].prototypes[0].name}, p" in str(made)
+    assert "<summary>Rules and relevance of the channels of the network</summary>" in made.html()
     assert found.kind == "images"
     assert sorted(card.size for card in found.cards) == [6, 6]
     item = found.cards[0].prototypes[0]
@@ -617,6 +621,16 @@ def test_one_cluster_and_outliers(given):
     assert "1 cluster and noise" in made.html()
     if given == "network":
         assert cases["network"][0].classes_.tolist() == [0, -1], "the caller's network stays as it is"
+
+
+def test_one_thing_is_not_several():
+    X = pd.DataFrame(np.r_[np.zeros(20), np.ones(20), 9.0], columns=["a"])
+    labels = np.r_[np.zeros(20), np.ones(20), -1].astype(int)
+    made = neonxc.explain(CART(2).fit(X[:-1], labels=labels[:-1]), X, fast=True)
+    assert made.contents.what.startswith("41 rows with 1 column, 2 clusters from")
+    found = neonxc.explain(DBSCAN(eps=0.5).fit(X), X, fast=True)
+    assert "including 1 noise point<" in found.html()
+    assert [plural(n, "row") for n in (0, 1, 10_000)] == ["0 rows", "1 row", "10,000 rows"]
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate")

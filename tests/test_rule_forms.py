@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import sqlite3
+import warnings
 from collections import Counter
 from html.parser import HTMLParser
 from math import inf, nan
@@ -763,3 +764,16 @@ def test_integers_beyond_doubles_in_databases(sign):
     assert 'CAST("id" AS DOUBLE PRECISION)' in rules.to_sql("ids").case
     assert "CAST" not in rules.to_sql("ids", "mysql").case
     assert "CAST" not in CART(2).fit(X[["width"]], labels=[0] * 16 + [1] * 16).tree_.rules().to_sql("ids").case
+
+
+def test_labels_of_another_numbering_are_told():
+    frame = pd.DataFrame({"a": np.arange(40.0)})
+    labels = np.arange(40) // 10
+    rules = CART(4).fit(frame, labels=labels).tree_.rules()
+    for other in ((labels + 1) % 4, labels + 2, np.array(["p", "q", 2, 3], object)[labels]):
+        with pytest.warns(UserWarning, match=r"and for 100% if the clusters of the rules get other numbers"):
+            rules.measure(frame, other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rules.measure(frame, np.where(labels == 3, -1, labels))
+        rules.measure(frame, np.random.default_rng(0).integers(0, 4, 40))

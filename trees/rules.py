@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.colours import colors
-from neonxc.data.inputs import is_missing
+from neonxc.common.numbers import is_missing
 from neonxc.pipelines.parts import Number
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition, printed_bounds

@@ -20,6 +20,7 @@ from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, plural, text
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
+from neonxc.data.kinds import plain
 from neonxc.data.table import Table
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network, is_noise
@@ -146,7 +147,7 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     check_number("accuracy", accuracy, most=1)
     pair = net.positions(a, "a"), net.positions(b, "b")
     if pair[0] == pair[1]:
-        raise ValueError(f"a and b are the same cluster, {a!r}")
+        raise ValueError(f"a and b are the same cluster, {plain(a)!r}")
     X = net.inputs.given(X).data
     labels = as_array(net.predict(X))
     members = [_members(labels, net.classes_[position]) for position in pair]
@@ -247,5 +248,5 @@ def some_of(index: np.ndarray, most: int) -> np.ndarray:
 def _members(labels: np.ndarray, label: Any) -> np.ndarray:
     found = np.flatnonzero(labels == label)
     if not len(found):
-        raise ValueError(f"X has no points of cluster {label!r}")
+        raise ValueError(f"X has no points of cluster {plain(label)!r}")
     return some_of(found, MOST)

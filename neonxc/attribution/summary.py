@@ -301,7 +301,7 @@ class ClusterSummary:
     def _position(self, cluster: Any) -> int:
         classes = self.classes.tolist()
         if cluster not in classes:
-            raise ValueError(f"cluster needs one of the labels {classes}, got {cluster!r}")
+            raise ValueError(f"cluster needs one of the labels {classes}, got {plain(cluster)!r}")
         return classes.index(cluster)
 
     def _strongest(self, k: int, n: int) -> np.ndarray:

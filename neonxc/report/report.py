@@ -106,6 +106,9 @@ class Report:
             lines.append(f"! {warning.text}" + (f" [{labels}]" if labels else ""))
         for card in contents.cards:
             lines += ["", f"cluster {card.label}: {card.name} ({text(card.size)}, {percent(card.share)})"]
+            if contents.kind in ("images", "locations"):  # whose channels have no meaning to readers
+                lines.append("    " + ", ".join(item.name for item in card.prototypes))
+                continue
             lines += [
                 f"    {rule.text} (coverage {percent(rule.coverage)}, precision {percent(rule.precision)}"
                 + (")" if rule.with_noise is None else f", with noise {percent(rule.with_noise)})")

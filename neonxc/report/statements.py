@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from neonxc.attribution.effects import cohens_d, cramers_v
-from neonxc.common.numbers import as_printed, percent, rounded, text
-from neonxc.data.inputs import is_missing
+from neonxc.common.numbers import as_printed, is_missing, percent, rounded, text
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Column, Statement
 from neonxc.report.relevance import Relevance

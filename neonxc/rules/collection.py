@@ -117,12 +117,17 @@ class Rules(RuleSet, Sequence[Rule]):
         """
         labels = [rule.label for rule in self.rules]
         points = self._points(X)
-        which = np.full(len(points), len(labels))
-        for i in reversed(range(len(labels))):
-            which[as_array(points.matches(self.rules[i].conditions))] = i
+        which = self._first(points)
         if (which == len(labels)).any() or any(isinstance(label, str) for label in labels):
             return np.array([*labels, None], dtype=object)[which]
         return points.table.labels(np.array(labels)[which])
+
+    def _first(self, points: Points) -> np.ndarray:
+        """Position of the first rule that each point meets, [N]; the number of rules if it meets none."""
+        which = np.full(len(points), len(self.rules))
+        for i in reversed(range(len(self.rules))):
+            which[as_array(points.matches(self.rules[i].conditions))] = i
+        return which
 
     def measure(self, X: Any, labels: Any, sample_weight: Any = None) -> Rules:
         """Measure every rule on other points, such as held-out data.
@@ -161,7 +166,8 @@ class Rules(RuleSet, Sequence[Rule]):
         if n and self.rules and not np.isin(labels, list(self.clusters)).any():
             known, other = list(self.clusters), labels.tolist()[0]
             raise ValueError(f"labels contains none of the labels of the rules, {known}, got {other!r}")
-        _warn_of_other_numbers(as_array(self.predict(X)), labels)
+        predicted = np.array([*(rule.label for rule in self.rules), None], dtype=object)[self._first(points)]
+        _warn_of_other_numbers(predicted, labels)
         held_out, totals = counts_of(self.rules, points, labels, weight)
         rules = tuple(replace(rule, held_out=counts) for rule, counts in zip(self.rules, held_out, strict=True))
         return replace(self, rules=rules, held_out_totals={label: totals[label] for label in self.clusters})
