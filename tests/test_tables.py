@@ -349,17 +349,23 @@ def test_a_total_at_the_end_is_told(read, last, why):
 
 @given(
     values=st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=2, max_size=6),
-    style=st.sampled_from(["point", "comma", "german", "english"]),
+    style=st.sampled_from(["point", "comma", "german", "english", "swiss", "french", "accounting"]),
 )
 def test_numbers_come_back_however_they_are_written(tmp_path_factory, values, style):
     values = [*values, 0.25]  # some value tells which is the decimal sign
-    texts = [f"{value:,.4f}" if style in ("german", "english") else f"{value:.4f}" for value in values]
+    texts = [f"{value:.4f}" if style in ("point", "comma") else f"{value:,.4f}" for value in values]
     if style == "german":
         texts = [text.translate(str.maketrans(",.", ".,")) for text in texts]
     if style == "comma":
         texts = [text.replace(".", ",") for text in texts]
+    if style == "swiss":
+        texts = ["CHF " + text.replace(",", "’") for text in texts]
+    if style == "french":
+        texts = [text.translate(str.maketrans(",.-", "\u202f,−")) + " €" for text in texts]
+    if style == "accounting":
+        texts = [f"({text[1:]})" if text.startswith("-") else text for text in texts]
     path = tmp_path_factory.mktemp("numbers") / "t.csv"
-    path.write_text("\n".join(["a;b", *(f"{text};x{i}" for i, text in enumerate(texts))]))
+    path.write_text("\n".join(["a;b", *(f"{text};x{i}" for i, text in enumerate(texts))]), encoding="utf-8")
     np.testing.assert_array_equal(read_table(path)["a"], values)
 
 
