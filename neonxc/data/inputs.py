@@ -13,6 +13,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from neonxc.common.arguments import kind_of
+from neonxc.common.numbers import is_missing
 from neonxc.data.frames import as_pandas
 from neonxc.data.kinds import plain
 
