@@ -115,7 +115,7 @@ def test_centers_in_every_form(wine):
     assert IMM().fit(wine, centers=frame).inertia_ == pytest.approx(wanted)
     with pytest.raises(ValueError, match="columns of centers are in another order"):
         IMM().fit(wine, centers=frame.iloc[:, ::-1])
-    with pytest.raises(ValueError, match="centers needs a table"):
+    with pytest.raises(ValueError, match="centers can't be read"):
         IMM().fit(X, centers="kmeans")
 
 

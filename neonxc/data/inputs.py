@@ -20,11 +20,16 @@ from neonxc.data.kinds import plain
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # torch does not compute with others
 NOISE = -1
 """The label of noise points in density-based clusterings."""
+OTHER_NOISE = (-2, -3)
+"""Labels of HDBSCAN for rows with infinite and with missing values."""
 
 
 def as_array(values: Any) -> np.ndarray:
     """Convert a tensor on any device, or anything array-like, to an array."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(as_pandas(values))
+    if not isinstance(values, Tensor):
+        return np.asarray(as_pandas(values))
+    values = values.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
 
 
 def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
@@ -138,17 +143,17 @@ def are_labels(values: np.ndarray) -> np.ndarray:
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     """Return labels as an array of whole numbers, truth values or strings.
 
-    Labels of other types, such as dates, intervals and bytes, become their text. Missing labels, and numbers below
-    -1 as HDBSCAN has them for rows that are not finite, are noise: -1. Beside noise, truth values are 0 and 1.
+    Labels of other types, such as dates, intervals and bytes, become their text. Missing labels, and -2 and -3,
+    which are those of HDBSCAN for rows that are not finite, are noise: -1. Beside noise, truth values are 0 and 1.
     """
     values = as_array(labels)
     if values.ndim != 1 or values.dtype.kind in "bu":
         return values
+    if values.dtype.kind in "if":
+        values = np.where(np.isnan(values) | np.isin(values, OTHER_NOISE), values.dtype.type(NOISE), values)
     if values.dtype.kind == "i":
-        return np.maximum(values, values.dtype.type(NOISE))
+        return values
     if values.dtype.kind == "f":
-        missing = np.isnan(values) | (values < NOISE)
-        values = np.where(missing, values.dtype.type(NOISE), values)
         if not np.isfinite(values).all():
             raise ValueError(f"{name} has infinite values")
         return values if (values % 1).any() else values.astype(np.int64)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
+from neonxc.data.frames import as_pandas
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
 
@@ -17,13 +17,15 @@ from neonxc.pipelines.encoding import Encoding
 def ranges(table: Table) -> np.ndarray:
     """Least and greatest value [2, d] of every column of a table; NaN for columns that are not numeric."""
     if table.is_sparse:
-        return np.stack([end.toarray()[0] for end in (table.data.min(axis=0), table.data.max(axis=0))]).astype(
-            float
-        )
-    if not (table.is_mixed or getattr(table.data, "dtype", None) == np.dtype(object)):
+        ends = (end.toarray()[0] for end in (table.data.min(axis=0), table.data.max(axis=0)))
+        return np.stack([*ends]).astype(np.float64)
+    if table.is_tensor:
         return torch.stack(torch.aminmax(table.numbers, dim=0)).double().cpu().numpy()
-    numbers = [pd.to_numeric(column.astype(object), errors="coerce") for _, column in table.frame().items()]
-    return np.array([(column.min(), column.max()) for column in numbers], dtype=np.float64).T
+    frame = as_pandas(table.frame())
+    numeric = [i for i, dtype in enumerate(frame.dtypes) if dtype.kind in "iufb"]
+    found, numbers = np.full((2, table.width), np.nan), frame.iloc[:, numeric]
+    found[:, numeric] = numbers.min(), numbers.max()
+    return found
 
 
 class Space:

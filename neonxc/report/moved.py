@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from neonxc.attribution.moves import Move, moves
-from neonxc.data.frames import as_pandas, index_of
+from neonxc.data.frames import as_pandas, index_of, is_path
 from neonxc.data.table import Table
 from neonxc.report.clustering import Clustering, with_names
 from neonxc.report.contents import Moved
@@ -18,7 +18,8 @@ def since(clustering: Clustering, before: Any, given: Any, names: Sequence[str] 
     Unlike rows are far outside of the range that their cluster had. `before` and `given` are the two versions as
     the user passed them, and `names` those of their columns.
     """
-    tables = [Table.read(with_names(as_pandas(before), names), name="before"), Table.read(clustering.X)]
+    earlier = before if is_path(before) else with_names(as_pandas(before), names)
+    tables = [clustering.whole.inputs.given(earlier, "before"), Table.read(clustering.X)]
     for table, version in zip(tables, (before, given), strict=True):
         table.index = index_of(version, table.data)
     result = moves(clustering.whole, *tables)
