@@ -1,5 +1,7 @@
 """How rules are worded: as many digits as tell training values apart, whole numbers, units, categories."""
 
+import json
+import re
 import sqlite3
 from decimal import Decimal
 from math import inf, nan, nextafter
@@ -10,12 +12,16 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from tree_witnesses import data
 
+from neonxc import explain
 from neonxc.rules import Column, Condition, Rules, render_rules
 from neonxc.rules.wording import interval_texts, shortest
-from neonxc.trees import CART, KernelExKMC
+from neonxc.trees import CART, ExShallow, KernelExKMC
 
 
 def decimals(digits, low, high):
@@ -343,3 +349,25 @@ def test_labels_of_other_clusters_and_tables_without_names():
     for table in ("", None, ("schema", "")):
         with pytest.raises(ValueError, match="table must be the name of a table"):
             tree.rules().to_sql(table)
+
+
+def test_terms_are_there_or_not():
+    texts = ["python code in docker", "docker runs code", "a cat and a dog", "dogs and a cat"] * 5
+    vectorizer = TfidfVectorizer()
+    weights = vectorizer.fit_transform(texts).toarray()
+    rules = (
+        ExShallow(2, random_state=0)
+        .fit(weights)
+        .tree_.rules(feature_names=vectorizer.get_feature_names_out(), terms=True)
+    )
+    assert {rule.text() for rule in rules} in (
+        {f"with {word}", f"without {word}"} for word in ("and", "cat", "code")
+    )
+    assert str(Rules.from_dict(json.loads(json.dumps(rules.to_dict())))) == str(rules)
+    model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts)
+    assert set(explain(model, texts, fast=True).to_frame()["rule"]) <= {
+        f"{word} {term}" for word in ("with", "without") for term in vectorizer.get_feature_names_out()
+    }
+    half = weights * (1 + np.arange(20)[:, None] % 2)
+    for rule in CART(4).fit(half, labels=np.arange(20) % 4).tree_.rules(terms=True):
+        assert not re.search("[≤>] 0(?![.])", rule.text())

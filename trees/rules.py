@@ -42,6 +42,7 @@ def rules(
     class_names: Sequence[str] | None = None,
     units: Mapping[str, str] | None = None,
     categories: Mapping[str, Sequence[Any]] | None = None,
+    terms: bool = False,
     merge: bool = False,
 ) -> Rules:
     """Convert a tree to one rule per leaf, from left to right.
@@ -64,6 +65,9 @@ def rules(
         the code -1. Columns such as ``workclass_Private`` are replaced by ``workclass`` (``OneHotEncoder``,
         ``pandas.get_dummies``). Rules, SQL and code then refer to the table before it was encoded, ``workclass is
         Private``. A tree that was fitted on strings knows its categories.
+    terms : bool
+        Whether the columns are terms or words of texts, of which rules say "with" and "without" in place of a
+        comparison with zero.
     merge : bool
         Whether to merge two rules of a cluster that differ in a single column, if one condition with no more
         intervals can replace both. The rules still cover every point once.
@@ -78,7 +82,7 @@ def rules(
         Names that are too few or too many, or units or categories of columns that the tree does not have.
     """
     tree = as_tree(tree)
-    decode = decodings(tree, tree_columns(tree, feature_names, units), categories or {})
+    decode = decodings(tree, tree_columns(tree, feature_names, units, terms), categories or {})
     classes, clusters = tree.classes.tolist(), cluster_texts(tree, class_names)  # Python's own numbers and strings
     paths = list(_paths(tree))
     found = tuple(
@@ -174,7 +178,10 @@ def _without_everything(tests: dict[int, Intervals]) -> dict[int, Intervals]:
 
 
 def tree_columns(
-    tree: ThresholdTree, names: Sequence[str] | None = None, units: Mapping[str, str] | None = None
+    tree: ThresholdTree,
+    names: Sequence[str] | None = None,
+    units: Mapping[str, str] | None = None,
+    terms: bool = False,
 ) -> list[Column]:
     """Return the columns of a tree's table, with given or own names, and the gaps around bounds."""
     n, units = tree.n_features, dict(units or {})
@@ -190,7 +197,7 @@ def tree_columns(
     for i, key in enumerate(keys):
         name = given[i] if given else f"x[{i}]"
         unit = next((units.pop(known) for known in (str(key), name, i) if known in units), "")
-        columns.append(Column(i, key, name, unit, whole[i], tuple(gaps[i])))
+        columns.append(Column(i, key, name, unit, whole[i], tuple(gaps[i]), terms))
     if units:
         raise ValueError(f"units names columns that the tree does not have: {sorted(map(str, units))}")
     return columns
@@ -347,9 +354,10 @@ def node_words(
     feature_names: Sequence[str] | None,
     class_names: Sequence[str] | None,
     precision: int | None,
+    terms: bool = False,
 ) -> list[NodeWords]:
     """Return the texts of every node, with enough digits to distinguish all bounds of a column."""
-    columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
+    columns, clusters = tree_columns(tree, feature_names, None, terms), cluster_texts(tree, class_names)
     decode = decodings(tree, columns, {})
     sides = [
         tuple(conditions(tree, decode, {feature: side})[0] for side in (test, complement(test)) if feature >= 0)

@@ -180,7 +180,7 @@ def contrasted(
     if len(kept) < len(relevance):
         tree = _of_whole_table(tree, kept, net.inputs.units)
     units = net.inputs.units if tree.feature_names is None else None
-    return Contrast(a, b, relevance, tree, tree.rules(feature_names=units), share)
+    return Contrast(a, b, relevance, tree, tree.rules(feature_names=units, terms=net.inputs.in_texts), share)
 
 
 def relevance_of_pair(

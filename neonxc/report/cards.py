@@ -67,7 +67,7 @@ def cards(
 def _rules(clustering: Clustering, tree: TreePart) -> dict[Any, list[RuleText]]:
     """Rules of every label, by decreasing coverage."""
     rules: dict[Any, list[RuleText]] = defaultdict(list)
-    for rule in tree.tree.rules(feature_names=clustering.names):
+    for rule in tree.tree.rules(feature_names=clustering.names, terms=clustering.has_terms):
         coverage, precision = np.nan_to_num([rule.coverage, rule.precision]).tolist()
         noisy = rule.counts.precision_with_noise if rule.counts.noise else None
         rules[rule.label].append(

@@ -108,6 +108,11 @@ class Clustering:
         return self.net.inputs.units
 
     @property
+    def has_terms(self) -> bool:
+        """Whether the columns are terms or words of texts."""
+        return self.net.inputs.in_texts
+
+    @property
     def point_names(self) -> list[str] | None:
         """Names of the points; None for locations of photos, which share the name of their photo."""
         return None if self.kind == "locations" else self.row_names

@@ -29,7 +29,7 @@ def reproduce(clustering: Clustering, tree: TreePart) -> Reproduce:
         ("beta", f"{clustering.whole.beta:.6g}"),
         ("tree", f"{type(tree.explainer).__name__} with {tree.tree.n_leaves} leaves"),
     ]
-    rules = tree.tree.rules(feature_names=clustering.names)
+    rules = tree.tree.rules(feature_names=clustering.names, terms=clustering.has_terms)
     code = [
         ("Create this report", "python", _again(clustering)),
         ("Rules as SQL", "sql", rules.to_sql("my_table").case),

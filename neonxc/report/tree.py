@@ -157,7 +157,7 @@ def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
     of_leaf = clustering.net.positions(tree.classes)[tree.label].numpy()
     clusters = np.where((tree.left < 0).numpy(), of_leaf, counts.argmax(1)).tolist()
     tree_nodes = []
-    words = node_words(tree, clustering.names, None, None)
+    words = node_words(tree, clustering.names, None, None, clustering.has_terms)
     for text, parent, cluster in zip(words, tree.parents.tolist(), clusters, strict=True):
         # Ask "is it a?" rather than "is it not a?", so that no answer is a double negation
         order = -1 if text.sides and text.sides[0].negated else 1

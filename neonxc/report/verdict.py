@@ -152,7 +152,8 @@ def cautions(
         yield Caution(f"The surrogate assigns many points of {listed(lost)} to other clusters.", lost)
     total = np.abs(relevance.values).mean(0)
     own_tree = isinstance(clustering.net.head.competition, Path)  # trees use few columns by design
-    if not own_tree and total.sum() > 0 and total.max() / total.sum() >= ALONE and len(total) > 1:
+    scaled = clustering.kind in ("table", "texts") and not own_tree
+    if scaled and total.sum() > 0 and total.max() / total.sum() >= ALONE and len(total) > 1:
         yield Caution(
             f"A single column has most of the relevance: {relevance.table.columns[total.argmax()]}. Check whether "
             "its scale differs from others."

@@ -34,6 +34,8 @@ class Column:
     gaps : tuple of (bound, below, above)
         Largest training value that is at most the bound, and smallest training value above it, for each bound of
         an interval. A bound is printed with as few digits as keep it between the two.
+    term : bool
+        Whether the column holds the weight or number of a term in a text, which is zero in texts without the term.
     """
 
     position: int
@@ -42,6 +44,7 @@ class Column:
     unit: str = ""
     whole: bool = False
     gaps: tuple[tuple[float, float, float], ...] = field(default=(), hash=False)  # may be many
+    term: bool = False
 
     def __post_init__(self) -> None:
         key = self.position if self.key is None else self.key
@@ -200,6 +203,9 @@ class Condition:
             return [f"{name} is missing"]
         if self.values is None:
             texts = interval_texts(self.intervals, name, numbers, escape(column.unit), column.whole)
+            for bound, below, _ in column.gaps if column.term else ():
+                if below <= 0 and self.intervals in (((-inf, bound),), ((bound, inf),)):
+                    texts = [f"{'with' if self.intervals[0][0] == bound else 'without'} {name}"]
             return texts + ["missing"] * self.missing
         if not self.values:
             return [f"{'any' if self.negated else 'no'} value of {name}"]

@@ -52,7 +52,8 @@ def to_dict(rules: RuleSet) -> dict[str, Any]:
             names = ["intervals"] + ["missing"] * value.missing if value.values is None else ["values", "negated"]
             return {"column": position[value.column]} | {name: plainly(getattr(value, name)) for name in names}
         if is_dataclass(value):
-            return {field.name: plainly(getattr(value, field.name)) for field in fields(value)}
+            named = {field.name: plainly(getattr(value, field.name)) for field in fields(value)}
+            return named if named.pop("term", False) is False else named | {"term": True}
         if isinstance(value, Mapping):  # the counts of each label
             return [{"label": plain(label)} | plainly(counts) for label, counts in value.items()]
         if isinstance(value, list | tuple):

@@ -266,8 +266,8 @@ class ThresholdTree:
         ----------
         **options
             `feature_names` and `class_names` (sequences of str) name columns and clusters. `units` maps columns to
-            units, and `categories` maps encoded columns to their categories. ``merge=True`` merges rules of a
-            cluster that one rule can replace.
+            units, and `categories` maps encoded columns to their categories. ``terms=True`` says "with" and
+            "without" of terms of texts, and ``merge=True`` merges rules of a cluster that one rule can replace.
 
         Returns
         -------
