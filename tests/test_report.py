@@ -302,6 +302,12 @@ def extractor(**options):
     return FeatureExtractor(net, "1", mean=(0.0,) * 3, std=(1.0,) * 3, **options)
 
 
+def test_networks_of_tables_whose_columns_have_numbers():
+    X = pd.DataFrame(load_iris().data)
+    net = neonxc.neuralize(KMeans(3, n_init=2, random_state=0).fit(X.to_numpy()), X)
+    assert len(neonxc.explain(net, X, fast=True).to_frame()) == 3
+
+
 def test_whole_images(photos):
     torch.manual_seed(0)
     features = extractor(pool="avg")

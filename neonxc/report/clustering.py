@@ -245,6 +245,7 @@ def read(
         net.feature_names_ = names
     kind = _kind(net, X)
     if kind == "table" and _is_known_alone(model):
+        X = X.rename(columns=str) if isinstance(X, pd.DataFrame) else X  # as `prepare` calls them
         preparation = _scaler(X)
     points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
     named = {str(label): name for label, name in (cluster_names or {}).items()}
