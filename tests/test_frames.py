@@ -249,6 +249,7 @@ ARRAYS = {
     "decimals": [[Decimal(value) for value in row] for row in NUMBERS.to_numpy()],
     "masked": np.ma.array(NUMBERS, mask=False),
     "fields": NUMBERS.to_records(index=False),
+    "big-endian fields": NUMBERS.astype(">f8").to_records(index=False),
 }
 
 
