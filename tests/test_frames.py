@@ -213,6 +213,11 @@ def test_frames_with_the_interface_of_pandas(method):
     assert as_pandas(frame) is NUMBERS
 
 
+def test_objects_of_python_in_polars():
+    frame = as_pandas(pl.DataFrame({"a": pl.Series([Decimal("1.5"), 2.5, 3], dtype=pl.Object)}))
+    assert frame["a"].tolist() == [1.5, 2.5, 3]
+
+
 TENTHS = NUMBERS.round(1)
 DECIMALS = [Decimal(str(value)) for value in TENTHS["x"]]
 HELD = {
