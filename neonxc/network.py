@@ -170,7 +170,7 @@ class NeuralizedClustering(nn.Module):
             places = {}
         found = np.array([places.get(label, -1) for label in map(plain, array.ravel().tolist())], dtype=np.int64)
         if (found < 0).any():
-            unknown = array.ravel()[found.argmin()].tolist()
+            unknown = plain(array.ravel()[found.argmin()])
             raise ValueError(f"{name} needs labels among {short(str(known))}, got {unknown!r}")
         return int(found[0]) if array.ndim == 0 else torch.from_numpy(found.reshape(array.shape))
 

@@ -213,6 +213,20 @@ def test_frames_with_the_interface_of_pandas(method):
     assert as_pandas(frame) is NUMBERS
 
 
+def test_targets_are_matched_by_index():
+    net = FITTED["numbers"][0]
+    X, labels = NUMBERS.set_axis([f"r{i}" for i in range(45)]), net.classes_[np.arange(45) % 3]
+    mixed = pd.Series(labels, X.index).sample(frac=1, random_state=0)
+    pd.testing.assert_frame_equal(NEON(net).attribute(X, mixed), NEON(net).attribute(X, labels))
+    with pytest.raises(ValueError, match=r"needs labels among .* got 'z'"):
+        NEON(net).attribute(X, mixed.map(lambda label: "z"))
+
+
+def test_objects_of_python_in_polars():
+    frame = as_pandas(pl.DataFrame({"a": pl.Series([Decimal("1.5"), 2.5, 3], dtype=pl.Object)}))
+    assert frame["a"].tolist() == [1.5, 2.5, 3]
+
+
 TENTHS = NUMBERS.round(1)
 DECIMALS = [Decimal(str(value)) for value in TENTHS["x"]]
 HELD = {
@@ -249,6 +263,7 @@ ARRAYS = {
     "decimals": [[Decimal(value) for value in row] for row in NUMBERS.to_numpy()],
     "masked": np.ma.array(NUMBERS, mask=False),
     "fields": NUMBERS.to_records(index=False),
+    "big-endian fields": NUMBERS.astype(">f8").to_records(index=False),
 }
 
 

@@ -179,6 +179,9 @@ WRITTEN = {
     "1'106.29|2’500|3`000": [1106.29, 2500, 3000],
     "1,00,000|12,34,567": [100000, 1234567],
     "(1,234.50)|12.00": [-1234.5, 12],
+    "$(1,234.50)|$12.00|($3)": [-1234.5, 12, -3],
+    "￥1,200|￥900": [1200, 900],
+    "5|N/V|#¡DIV/0!|#CALC!|<NULL>|-nan|not reported|entfällt": [5, *[NAN] * 7],
     "1.106,29-|5,00": [-1106.29, 5],
     "−5,5|3": [-5.5, 3],
     "5|k.A.|--|\\N|#DIV/0!|#N/A|n/a|#WERT!|keine Angabe|missing|UNKNOWN": [5, *[NAN] * 10],
@@ -311,6 +314,8 @@ def test_further_words_for_missing_values(read):
     text = "a;b\n5;x\n999;Keine\nnix;y\n"
     frame = read(text, na=("999", "nix", "keine"))
     assert frame.isna().to_numpy().tolist() == [[False, False], [True, True], [True, False]]
+    for na in (-999, [-999], "-999"):  # as a number, however it is written
+        assert read("a;b\n5,5;x\n-999,0;y\n-999;x\n", na=na)["a"].isna().tolist() == [False, True, True]
     again = read("a;b\n999;keine\n", format=frame.attrs["format"])
     assert again.isna().all(axis=None)
     typed = pd.DataFrame({"a": [1, 999], "b": ["x", "none"]}).to_parquet()

@@ -19,6 +19,7 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.modules import takes_tokens
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part
+from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room
 from neonxc.data.table import Table
@@ -472,6 +473,7 @@ class NEON(Attribution):
         **per_input: Any,
     ) -> Tensor:
         """Explain inputs block by block, with the entries of other arguments that belong to each block."""
+        target, competitor = in_order_of(target, table, "target"), in_order_of(competitor, table, "competitor")
         network, x = self.net.inputs, table.tensor
         n, blocks = len(x), network.blocks(x)
         if isinstance(target, tuple) and network.features(x[:1]).ndim < 3:

@@ -127,7 +127,8 @@ def as_table(
     """
     check_columns(cells.name, [*ignore, *(needed or ())], cells.columns)
     fitted = Format.read(format)
-    words = {*fitted.missing, *(word.strip().casefold() for word in ([na] if isinstance(na, str) else na))}
+    given = [na] if np.isscalar(na) else na
+    words = {*fitted.missing, *(str(word).strip().casefold() for word in given)}
     fitted = fitted._replace(missing=sorted(words))
     names = [name for name in cells.columns if name not in ignore]
     reader = Reader(cells, frozenset(names if needed is None else needed), fitted)
@@ -153,6 +154,8 @@ class Reader:
 
     def __init__(self, cells: Cells, needed: frozenset[str], fitted: Format) -> None:
         self.cells, self.needed, self.fitted = cells, needed, fitted
+        words = pd.to_numeric(pd.Series(fitted.missing, dtype=object), errors="coerce")
+        self.missing = words.dropna().to_numpy()
         self.kinds, self.told = dict[str, Any](), defaultdict[str, list[str]](list)
         self.columns = {name: self._column(name) for name in cells.columns}
         known = {name: notation.decimal for name in self.columns if (notation := fitted.notation(name))}
@@ -195,8 +198,7 @@ class Reader:
         """A column of a Parquet file that is no text; missing words may be numbers."""
         if values.dtype.kind not in "iuf":
             return values
-        words = pd.to_numeric(pd.Series(self.fitted.missing, dtype=object), errors="coerce").dropna()
-        values = values.mask(values.isin(words)) if len(words) else values
+        values = values.mask(values.isin(self.missing)) if len(self.missing) else values
         values = values.astype(np.result_type(values.dtype, np.int64))
         if name in self.needed and (infinite := np.isinf(values)).any():
             self._refuse(name, int(infinite.argmax()), str(values[infinite.argmax()]), "a finite number")
@@ -220,6 +222,8 @@ class Reader:
             self.kinds[name] = [*notation]
         if name in self.needed and column.filled.any():
             self._tell(name, column, notation, numbers, doubt)
+        if (missing := np.isin(numbers, self.missing)).any():
+            numbers = np.where(missing, np.nan, numbers)  # -999.0, where -999 is missing
         return numbers[column.codes]
 
     def _tell(self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, doubt: bool) -> None:
@@ -263,7 +267,7 @@ def _on_total(frame: pd.DataFrame, places: pd.Index) -> list[str]:
     """Point out a last row that is the total of those above it."""
     numbers = frame.select_dtypes([np.int64, np.float64])
     words = frame.drop(columns=numbers.columns).select_dtypes(exclude="bool")
-    label = str(words.iloc[-1, 0]) if words.shape[1] else ""
+    label = next(map(str, words.iloc[-1].dropna()), "")
     last, sums = numbers.iloc[-1].dropna(), numbers.iloc[:-1].sum()
     sums = sums[last.index]
     added = len(frame) > LEAST and len(last) and np.isclose(last, sums, rtol=1e-6, atol=0).all() and sums.any()

@@ -199,6 +199,8 @@ def _from_arrow(value: Any, name: str) -> Any:
     """A table or column with an Arrow interface as a frame or series of pandas."""
     if not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")):
         return value
+    if "Object" in map(str, getattr(value, "dtypes", [getattr(value, "dtype", "")])):
+        return value.to_pandas()  # objects of Python in polars, which Arrow has as pointers
     try:
         table = pa.table(value)
     except (TypeError, pa.ArrowInvalid):  # a column

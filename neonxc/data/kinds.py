@@ -65,7 +65,7 @@ def computable(column: pd.Series) -> pd.Series:
 def computable_array(array: np.ndarray) -> Any:
     """Return an array in a type that is computed with: one with fields as a data frame, masked values as NaN."""
     if array.dtype.names:
-        return pd.DataFrame(array)
+        return pd.DataFrame({name: computable_array(array[name]) for name in array.dtype.names})
     if isinstance(array, np.ma.MaskedArray):
         array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
     if array.ndim == 2 and array.dtype == object:

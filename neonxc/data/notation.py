@@ -14,14 +14,15 @@ _WORDS = (
     "|k. a.|k.a|k/a|ka|o.a.|s/d|missing|(missing)|unknown|(unknown)|not available|not applicable"
     "|not known|no data|keine angabe|keine angaben|ohne angabe|nicht bekannt|unbekannt|fehlt|fehlend"
     "|inconnu|manquant|desconocido|sin dato|sin datos|sconosciuto|onbekend|brak danych|#na|#nv|#div/0!"
-    "|#value!|#ref!|#name?|#null!|#num!|#wert!|#bezug!|#zahl!"
+    "|#value!|#ref!|#name?|#null!|#num!|#wert!|#bezug!|#zahl!|#error!|#calc!|#spill!|#valeur!|#¡div/0!|#¡valor!"
+    r"|#¡ref!|#n/a n/a|<null>|<none>|-nan|1.#ind|-1.#ind|1.#qnan|n\a|n/v|na.|n.b.|not reported|not measured"
+    "|not stated|no answer|no response|undefined|empty|keine daten|nicht vorhanden|nicht erhoben|entfällt|leer"
 )
 AMONG_NUMBERS = frozenset(_WORDS.split("|"))
 """Cells that count as missing where the others are numbers, in lower case."""
-ALIKE = str.maketrans(
-    {**dict.fromkeys("\u00a0\u2007\u2009\u202f", " "), **dict.fromkeys("’‘´`", "'"), **dict.fromkeys("−–—", "-")}
-)
-"""Signs that are written in several ways: spaces, apostrophes and minus signs."""
+_SIGNS = {" ": "\u00a0\u2007\u2009\u202f", "'": "’‘´`", "-": "−–—", "¥": "￥", "$": "＄"}
+ALIKE = str.maketrans({way: sign for sign, ways in _SIGNS.items() for way in ways})
+"""Signs that are written in several ways: spaces, apostrophes, minus signs and currencies."""
 MARKS = {".": "points", ",": "commas", " ": "spaces", "'": "apostrophes"}
 ENCLOSED, BEHIND = "parentheses around negative numbers", "minus signs behind numbers"
 INFINITE = "(?i:inf|infinity)"
@@ -30,6 +31,7 @@ CURRENCY = (
     r"[A-Z]{0,3}[$€£¥₹₽₩₺₴₪฿₫₦]|S?Fr\.|Rs\.?|kr\.?|EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF"
     "|RON|BGN|TRY|RUB|BRL|MXN|ZAR"
 )
+PARENTHESES = re.compile(rf"({CURRENCY})?\s*\(([^()]+)\)")
 UNIT = r"(?:[^\W\d_]|[%‰°$€£¥₹₽])(?:[^\W\d_]|[%‰°$€£¥₹₽./·^]|(?<=[A-Za-z])[23](?!\w)| (?=\S)){0,24}"
 CELL = re.compile(
     rf"(?P<sign>[+-]?)\s*(?P<before>{CURRENCY})?\s*(?P<inner>[+-]?)\s*(?P<body>{BODY})\s*(?P<behind>-?)\s*"
@@ -56,12 +58,12 @@ class Part(NamedTuple):
 def part_of(cell: str) -> Part | None:
     """Find the number in a cell that has nothing beside it but a unit."""
     cell = cell.translate(ALIKE)
-    enclosed = cell.startswith("(") and cell.endswith(")")
-    found = CELL.fullmatch(cell[1:-1].strip() if enclosed else cell)
+    enclosed = PARENTHESES.fullmatch(cell) if cell.endswith(")") else None
+    found = CELL.fullmatch(" ".join(filter(None, enclosed.groups())).strip() if enclosed else cell)
     if found is None:
         return None
     before, behind = found["sign"] + found["inner"], found["behind"] + found["last"]
-    if len(before + behind) + enclosed > 1:
+    if len(before + behind) + bool(enclosed) > 1:
         return None
     negative = ENCLOSED if enclosed else BEHIND if behind else ""
     unit = " ".join(filter(None, (found["before"], found["after"])))
