@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import percent, plural, text
 from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.data.distributed import of_all_ranks
@@ -98,7 +98,7 @@ class NeuralizedClustering(nn.Module):
         if self.features is None:
             named = f"columns ({', '.join(units[:4])}{', ...' if len(units) > 4 else ''})"
         number = self.head.n_features if self.features is not None else len(units)
-        clusters = f"{self.n_clusters} clusters{' and noise' if self.noise_position >= 0 else ''}"
+        clusters = f"{plural(self.n_clusters, 'cluster')}{' and noise' if self.noise_position >= 0 else ''}"
         lines = [
             f"{clusters} of points with {number} {named}, beta={text(self.beta)}",
             f"(head): {', '.join(type(part).__name__ for part in self.head.children())}",

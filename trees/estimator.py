@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.common.numbers import plural
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, in_order_of, is_path, reads_tables
@@ -256,8 +257,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             weight = check_sample_weight(sample_weight, data.points)
             data.noise = noise.double() if weight is None else weight.cpu() * noise
             warn(
-                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ "
-                "and predict put them into its clusters"
+                f"labels has {plural(data.n_noise, 'point')} of noise (-1): the tree is fitted without them, but "
+                "labels_ and predict put them into its clusters"
             )
         return data
 

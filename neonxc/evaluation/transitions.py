@@ -18,7 +18,7 @@ from torch import nn
 
 from neonxc.clusterings.given import points_of
 from neonxc.common.arguments import check_whole
-from neonxc.common.numbers import text
+from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.inputs import NOISE, as_array, label_array
@@ -80,7 +80,9 @@ class ClusteringComparison:
             mostly = "mostly " * (row["kind"] in ("born", "died"))
             partners = f"{mostly}{'into' if model == 'a' else 'from'} {', '.join(map(str, row['partners']))}"
             refits = "" if np.isnan(row["refits"]) else f"; in refits Jaccard {text(row['refits'], 2)}"
-            lines.append(f"    {cluster} of {model} ({text(row['rows'])} rows): {row['kind']} {partners}{refits}")
+            lines.append(
+                f"    {cluster} of {model} ({plural(row['rows'], 'row')}): {row['kind']} {partners}{refits}"
+            )
         return "\n".join([*lines, ADVICE])
 
     def _relation(self, ari: pd.Series) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from neonxc.common.numbers import percent
+from neonxc.common.numbers import percent, plural
 from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of
@@ -289,7 +289,9 @@ class Rules(RuleSet, Sequence[Rule]):
         fit = [round(rule.counts.samples + rule.counts.noise) for rule in self.rules]
         checked = pd.DataFrame({"rule": texts, "fit": fit, "found": found})
         if len(wrong := checked[checked["fit"] != checked["found"]]):
-            rows = "; ".join(f"{rule}: {fit} rows at fit, {found} now" for rule, fit, found in wrong.to_numpy())
+            rows = "; ".join(
+                f"{rule}: {plural(fit, 'row')} at fit, {found} now" for rule, fit, found in wrong.to_numpy()
+            )
             raise ValueError(f"the rules find other rows in source than at fit: {rows}")
         return checked
 
