@@ -14,8 +14,9 @@ from neonxc.common.numbers import percent, plural, text
 from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.data.distributed import of_all_ranks
-from neonxc.data.inputs import NOISE, as_array
+from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
+from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.head import Head
 from neonxc.head.answer import Answer, answers, rows, unrows

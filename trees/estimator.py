@@ -18,7 +18,7 @@ from neonxc.common.numbers import plural
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, in_order_of, is_path, reads_tables
-from neonxc.data.inputs import NOISE, are_labels, label_array
+from neonxc.data.labels import NOISE, are_labels, label_array
 from neonxc.data.table import Table
 from neonxc.data.table_format import table_format
 from neonxc.trees.coding.exact_sums import counts_by_label

@@ -13,7 +13,8 @@ import torch
 from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import in_order_of
-from neonxc.data.inputs import as_array, as_labels
+from neonxc.data.inputs import as_array
+from neonxc.data.labels import as_labels
 from neonxc.data.table import Table
 from neonxc.rules import Rules
 from neonxc.rules.collection import counted

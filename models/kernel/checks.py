@@ -12,7 +12,7 @@ from torch import Tensor
 from neonxc.common.processes import Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes
-from neonxc.data.inputs import are_labels, as_labels, label_array
+from neonxc.data.labels import are_labels, as_labels, label_array
 
 
 def check_options(model: Any, labels: bool, group: Any) -> None:

@@ -28,7 +28,7 @@ from neonxc.convert import neuralize
 from neonxc.data.cells import read_cells
 from neonxc.data.files import as_table, read_table, read_with_ids
 from neonxc.data.frames import read_texts
-from neonxc.data.inputs import are_labels
+from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
 from neonxc.evaluation.choice import Choice
 from neonxc.network import NeuralizedClustering

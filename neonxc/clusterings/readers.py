@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of
 from neonxc.data.frames import in_order_of
-from neonxc.data.inputs import NOISE, check_finite, check_range
+from neonxc.data.inputs import check_finite, check_range
+from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.head import Head, bisecting_head, centroid_head, linear_head
 from neonxc.head import head as heads

@@ -16,7 +16,7 @@ from neonxc.clusterings.readers import ClusterModel, Fidelity
 from neonxc.clusterings.supports import Supports, check_spread, labelled
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import as_labels
+from neonxc.data.labels import as_labels
 from neonxc.data.table import Table
 from neonxc.head import Head, centroid_head
 from neonxc.head.detection import Preprocessing

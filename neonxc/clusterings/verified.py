@@ -13,7 +13,8 @@ from torch import Tensor
 
 from neonxc.clusterings.readers import ClusterModel, are_nearest, nearest_centroid, points_near
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import are_labels, as_array
+from neonxc.data.inputs import as_array
+from neonxc.data.labels import are_labels
 
 NAMES = ("cluster_centers", "centers", "centroids", "cluster_centroids", "medoids", "medoid_indices", "prototypes")
 CENTERS = (*(name + end for name in NAMES for end in ("_", "")), "get_centers", "get_medoids")

@@ -14,7 +14,8 @@ from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from neonxc.data.frames import in_order_of, reads_tables
-from neonxc.data.inputs import as_array, as_labels, as_weights, label_array
+from neonxc.data.inputs import as_array, as_weights
+from neonxc.data.labels import as_labels, label_array
 from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering, check_network
 

@@ -21,7 +21,8 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import in_order_of, reads_tables
-from neonxc.data.inputs import NOISE, as_array, label_array
+from neonxc.data.inputs import as_array
+from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
 

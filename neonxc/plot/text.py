@@ -139,7 +139,7 @@ def text(
 
 def _heading(label: Any) -> str | None:
     """Return the text of a heading; whole numbers are labels of clusters."""
-    from neonxc.data.inputs import NOISE  # loads PyTorch, which a bar chart does not need
+    from neonxc.data.labels import NOISE  # loads PyTorch, which a bar chart does not need
 
     label = label.item() if hasattr(label, "item") else label
     if isinstance(label, int) and not isinstance(label, bool):

@@ -21,7 +21,8 @@ from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import plural
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas, in_order_of, is_path
-from neonxc.data.inputs import NOISE, as_array, as_labels
+from neonxc.data.inputs import as_array
+from neonxc.data.labels import NOISE, as_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
 from neonxc.network import NeuralizedClustering

@@ -15,7 +15,7 @@ from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.arguments import as_range
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
-from neonxc.data.inputs import are_labels, label_array
+from neonxc.data.labels import are_labels, label_array
 from neonxc.data.preparation import Preparation, prepare
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import Choice, choose_k

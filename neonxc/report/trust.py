@@ -14,7 +14,7 @@ from sklearn.metrics import silhouette_score
 from neonxc.attribution.permutation import permuted
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
-from neonxc.data.inputs import NOISE
+from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.evaluation import Imputer, KDEImputer, agreement, methods
 from neonxc.evaluation.choice import SAMPLE, rand_indices, refits

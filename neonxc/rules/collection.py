@@ -16,7 +16,8 @@ from neonxc.common.numbers import percent, plural
 from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of
-from neonxc.data.inputs import are_labels, as_array, as_weights, label_array
+from neonxc.data.inputs import as_array, as_weights
+from neonxc.data.labels import are_labels, label_array
 from neonxc.rules.code import SQL, counting, function, queries, sql
 from neonxc.rules.condition import Condition
 from neonxc.rules.rendering import render_rules

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from neonxc.data.inputs import are_labels, as_array
+from neonxc.data.inputs import as_array
+from neonxc.data.labels import are_labels
 from neonxc.data.table import Table
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.wording import counts

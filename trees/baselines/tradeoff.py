@@ -12,7 +12,7 @@ from sklearn.base import clone
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of, is_path, reads_tables
-from neonxc.data.inputs import are_labels, label_array
+from neonxc.data.labels import are_labels, label_array
 from neonxc.data.table import Table
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer

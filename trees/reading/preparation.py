@@ -15,7 +15,8 @@ from neonxc.common.processes import Ranks
 from neonxc.common.registry import plain_parameters
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_type, readable, without_rows
-from neonxc.data.inputs import are_labels, as_weights, class_order, label_array
+from neonxc.data.inputs import as_weights
+from neonxc.data.labels import are_labels, class_order, label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact_sums import digest

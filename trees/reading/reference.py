@@ -19,7 +19,8 @@ from torch import Tensor
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
-from neonxc.data.inputs import check_names, label_array
+from neonxc.data.inputs import check_names
+from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.trees.coding.exact_sums import counts_by_label, exact_total
 from neonxc.trees.coding.matrix import DataMatrix, native

@@ -25,7 +25,8 @@ from neonxc.common.memory import CPU, at_once
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import common_type
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import are_labels, check_names
+from neonxc.data.inputs import check_names
+from neonxc.data.labels import are_labels
 from neonxc.data.preparation import on_suspects
 from neonxc.data.table import Table
 from neonxc.trees.coding.bins import Sketch
