@@ -19,7 +19,8 @@ from typing import Any
 from zlib import crc32
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -141,10 +142,11 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        with _opened_once(path) as one, safe_open(one, framework="pt") as file:
-            held = {KEY: "null"} | (file.metadata() or {})
-            header = json.loads(held[KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+        content = path.read_bytes()  # tensors of a file that is mapped would change with the file
+        tensors = load_tensors(content)
+        start = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        held = {KEY: "null"} | (start.get("__metadata__") or {})
+        header = json.loads(held[KEY])
     except (SafetensorError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
     if not isinstance(header, dict):
@@ -168,14 +170,6 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     if changed := [name for name in sorted({*sums, *found}) if sums.get(name) != found.get(name)]:
         raise ValueError(f"{path} is damaged: its tensors {changed} were changed since it was written")
     return kind, plain, tensors
-
-
-@contextmanager
-def _opened_once(path: Path) -> Iterator[Path]:
-    """Open a file, and yield a path that stays with it if another file replaces it: PyTorch opens it once more."""
-    with path.open("rb") as file:
-        held = Path(f"/dev/fd/{file.fileno()}")
-        yield held if held.exists() else path  # Windows does not replace files that are open
 
 
 def _checksum(text: str) -> str:
