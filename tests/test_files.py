@@ -652,7 +652,7 @@ def test_files_without_checksums_of_tensors(path):
 
 
 def test_a_file_that_changes_after_it_was_read(path):
-    """The model stays that of the file when it was read: the file of another one is written into the same place."""
+    """The model stays that of the file when it was read, also if the file is written over in its place."""
     model, content = neonxc.load(path), path.read_bytes()
     expected = model.predict(X)
     path.write_bytes(bytes(len(content)))
