@@ -11,6 +11,7 @@ from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, load_wine, make_blobs, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -555,6 +556,14 @@ def test_warnings_of_noise_and_of_clusters_without_rules():
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate")
+def test_a_column_beside_the_indicator_of_its_gaps():
+    X = pd.DataFrame(make_blobs(60, 3, centers=3, random_state=0)[0], columns=[*"abc"])
+    X.loc[7, "b"] = np.nan
+    model = make_pipeline(SimpleImputer(add_indicator=True), KMeans(3, n_init=3, random_state=0)).fit(X)
+    changes = neonxc.explain(model, X, fast=True).contents.points.changes
+    assert any(changes)
+
+
 def test_clusters_of_missing_values():
     draw = np.random.default_rng(0)
     a, b = np.where(np.arange(120) < 40, np.nan, draw.normal(size=120)), draw.normal(size=120)

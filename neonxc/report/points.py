@@ -135,10 +135,15 @@ def _changes(clustering: Clustering, relevance: Relevance, index: np.ndarray) ->
         return changes
     d = len(clustering.units)
     before = Table.read(clustering.columns(index[sample])).frame(clustering.units)
-    numbers = {i: values for i, (_, values) in enumerate(before.items()) if not is_category(values)}
+    inputs = clustering.inputs(index[sample])
+    space = clustering.net.inputs.space(clustering.net.inputs.read(inputs))
+    movable = {*space.owner[~space.still.cpu().numpy()].tolist()}
+    numbers = {
+        i: values for i, (_, values) in enumerate(before.items()) if i in movable and not is_category(values)
+    }
     nearest = counterfactual(
         clustering.net,
-        clustering.inputs(index[sample]),
+        inputs,
         columns=None if _is_slow(clustering) else min(CHANGED, d),
         fixed=np.setdiff1d(np.arange(d), relevance.shown).tolist(),
         integer=[i for i, values in numbers.items() if values.dtype.kind in "iu"],
