@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import neonxc
 from neonxc.common.numbers import percent, plural, rounded, text
@@ -555,7 +555,6 @@ def test_warnings_of_noise_and_of_clusters_without_rules():
     assert any(warning.text.startswith("39% of the points are noise") for warning in found.warnings)
 
 
-@pytest.mark.filterwarnings("ignore:the surrogate")
 def test_a_column_beside_the_indicator_of_its_gaps():
     X = pd.DataFrame(make_blobs(60, 3, centers=3, random_state=0)[0], columns=[*"abc"])
     X.loc[7, "b"] = np.nan
@@ -564,6 +563,13 @@ def test_a_column_beside_the_indicator_of_its_gaps():
     assert any(changes)
 
 
+def test_whole_numbers_behind_a_logarithm():
+    X = pd.DataFrame(make_blobs(60, 3, centers=3, random_state=0)[0].round() + 20, columns=[*"abc"]).astype(int)
+    model = make_pipeline(FunctionTransformer(np.log1p), KMeans(3, n_init=3, random_state=0)).fit(X)
+    assert any(neonxc.explain(model, X, fast=True).contents.points.changes)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
 def test_clusters_of_missing_values():
     draw = np.random.default_rng(0)
     a, b = np.where(np.arange(120) < 40, np.nan, draw.normal(size=120)), draw.normal(size=120)

@@ -141,12 +141,14 @@ def _changes(clustering: Clustering, relevance: Relevance, index: np.ndarray) ->
     numbers = {
         i: values for i, (_, values) in enumerate(before.items()) if i in movable and not is_category(values)
     }
+    parts = getattr(clustering.net.inputs.encoding, "number_parts", {}).values()
+    curved = {part.column for part in parts if part.functions}  # which no search can hold at whole numbers
     nearest = counterfactual(
         clustering.net,
         inputs,
         columns=None if _is_slow(clustering) else min(CHANGED, d),
         fixed=np.setdiff1d(np.arange(d), relevance.shown).tolist(),
-        integer=[i for i, values in numbers.items() if values.dtype.kind in "iu"],
+        integer=[i for i, values in numbers.items() if values.dtype.kind in "iu" and i not in curved],
         bounds={i: (values.min(), values.max()) for i, values in numbers.items()},
     )
     after = Table.read(nearest.points).frame(list(before.columns))
