@@ -99,8 +99,6 @@ class Expression:
             )
         split = train_test_split(cells, test_size=HELD_OUT, random_state=random_state, stratify=codes[cells])
         train, test = map(np.sort, split)
-        X = X.tocsr() if sparse.issparse(X) else X
-        check_expression(X, names)
         allowed = np.ones(len(names), bool) if among is None else names.isin(among)
         moments = _moments(X, np.where(np.isin(np.arange(len(codes)), train), codes, -1), len(clusters))
         return cls(X, names.to_numpy(str), groupby, source, small, allowed, clusters, codes, train, test, *moments)
@@ -143,18 +141,6 @@ class Expression:
     def sample(self, genes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
         """As :meth:`read`, for the training cells or a random sample of them."""
         return self.read(some_of(self.train, SEARCHED), genes)
-
-
-def check_expression(X: Any, names: pd.Index) -> None:
-    """Raise a ValueError for values that are not finite, with the name of their gene."""
-    for block in blocks(X.shape[0], 8 * X.shape[1]):
-        part = X[block]
-        values = part.tocoo() if sparse.issparse(part) else None
-        bad = ~np.isfinite(np.asarray(part) if values is None else values.data)
-        if bad.any():
-            first = int(bad.argmax()) if values is not None else int(bad.any(axis=0).argmax())
-            gene = names[first if values is None else values.col[first]]
-            raise ValueError(f"the expression of gene {gene!r} has values that are not finite (NaN or inf)")
 
 
 def _moments(X: Any, codes: np.ndarray, K: int) -> tuple[np.ndarray, ...]:

@@ -64,7 +64,8 @@ class BatchFunction:
         if len(table):
             fitted = self._fitted()
             if isinstance(self.model, str) and self._columns(fitted) != (self.names, self.made):
-                raise ValueError(f"{self.model} now holds a model with other columns or results; call batch_function again")
+                what = "a model with other columns or results"
+                raise ValueError(f"{self.model} now holds {what}; call batch_function again")
             columns |= self._results(fitted, table) if self.images is None else self._of_images(fitted, table)
         made = pa.table({name: columns.get(name, []) for name in self.schema.names}, schema=self.schema)
         if isinstance(batch, pa.RecordBatch):

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import sparse
 
 from neonxc.common.arguments import check_columns
+from neonxc.common.memory import blocks
 
 
 def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = None) -> tuple[Any, pd.Index, str]:
@@ -24,19 +26,36 @@ def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = N
     Raises
     ------
     ValueError
-        There is no such layer or no ``adata.raw``, or both are asked for.
+        There is no such layer or no ``adata.raw``, or both are asked for; or a value is not finite, whose gene the
+        message names.
     """
     if layer is not None and use_raw:
         raise ValueError(f"pass layer={layer!r} or use_raw=True, not both")
-    if layer is not None:
-        check_columns("adata.layers", [layer], adata.layers)
-        return adata.layers[layer], adata.var_names, f"adata.layers[{layer!r}]"
     raw = getattr(adata, "raw", None)
     if use_raw and raw is None:
         raise ValueError("use_raw=True needs adata.raw, which is missing")
-    if raw is None or use_raw is False:
-        return adata.X, adata.var_names, "adata.X"
-    return raw.X, raw.var_names, "adata.raw"
+    if layer is not None:
+        check_columns("adata.layers", [layer], adata.layers)
+        X, names, source = adata.layers[layer], adata.var_names, f"adata.layers[{layer!r}]"
+    elif raw is None or use_raw is False:
+        X, names, source = adata.X, adata.var_names, "adata.X"
+    else:
+        X, names, source = raw.X, raw.var_names, "adata.raw"
+    X = X.tocsr() if sparse.issparse(X) else X
+    _check_finite(X, names)
+    return X, names, source
+
+
+def _check_finite(X: Any, names: pd.Index) -> None:
+    """Raise a ValueError for values that are not finite, with the name of their gene."""
+    for block in blocks(X.shape[0], 8 * X.shape[1]):
+        part = X[block]
+        values = part.tocoo() if sparse.issparse(part) else None
+        bad = ~np.isfinite(np.asarray(part) if values is None else values.data)
+        if bad.any():
+            first = int(bad.argmax()) if values is not None else int(bad.any(axis=0).argmax())
+            gene = names[first if values is None else values.col[first]]
+            raise ValueError(f"the expression of gene {gene!r} has values that are not finite (NaN or inf)")
 
 
 def groups_of(adata: Any, groupby: Any) -> tuple[pd.Categorical, str]:
