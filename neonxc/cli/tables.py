@@ -23,6 +23,7 @@ from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import unused
 from neonxc.common.numbers import plural
+from neonxc.common.progress import are_shown
 from neonxc.common.storage import load, save, staged_folder
 from neonxc.convert import neuralize
 from neonxc.data.cells import read_cells
@@ -171,13 +172,15 @@ def moved(
     if not report:
         return moved_rows, None
     title = f"{after.name} since {before.name}"
-    return moved_rows, explain(net, tables[1], before=tables[0], title=title, fast=fast, progress=True)
+    return moved_rows, explain(net, tables[1], before=tables[0], title=title, fast=fast, progress=are_shown())
 
 
 def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
     """Make a report on the clusters of a table."""
     notes = [*prepared.notes, *clusters.notes]
-    return explain(clusters.model, prepared.frame, title=clusters.what, notes=notes, fast=fast, progress=True)
+    return explain(
+        clusters.model, prepared.frame, title=clusters.what, notes=notes, fast=fast, progress=are_shown()
+    )
 
 
 def photo_report(
@@ -189,7 +192,7 @@ def photo_report(
     model = kmeans(features.points(x).cpu().numpy(), clusters, "photos" if whole else "locations")
     source = names[0] if len(names) == 1 else plural(len(names), "photo")
     title = f"{clusters} {'clusters of' if whole else 'kinds of places in'} {source}"
-    return explain(model, x, features, row_names=names, title=title, fast=fast, progress=True)
+    return explain(model, x, features, row_names=names, title=title, fast=fast, progress=are_shown())
 
 
 def text_report(file: Path, clusters: int, encoder: str | None = None, fast: bool = False) -> Report:
@@ -207,7 +210,7 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
 
         features = SentenceEncoder.from_pretrained(encoder)
         model = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
-        return explain(model, texts, features, title=title, fast=fast, progress=True)
+        return explain(model, texts, features, title=title, fast=fast, progress=are_shown())
     least = 2 if len(texts) >= ENOUGH else 1
     vectorizer = TfidfVectorizer(
         max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True
@@ -217,7 +220,7 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
     except ValueError as error:
         raise ValueError(f"{file} has no terms besides English stop words: {error}") from None
     pipeline = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
-    return explain(pipeline, texts, title=title, fast=fast, progress=True)
+    return explain(pipeline, texts, title=title, fast=fast, progress=are_shown())
 
 
 def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None = None) -> Rules:

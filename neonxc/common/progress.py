@@ -41,6 +41,11 @@ def hide() -> None:
     _SHOWN.set(False)
 
 
+def are_shown() -> bool:
+    """Whether progress bars are shown."""
+    return _SHOWN.get()
+
+
 def progress_bar(iterable: Iterable[Any] | None = None, *, disable: bool = False, **options: Any) -> tqdm[Any]:
     """A progress bar that appears after some time, and vanishes at the end."""
     from tqdm.auto import tqdm  # a widget in notebooks; not needed to start the command
