@@ -41,4 +41,5 @@ def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, wine_csv,
     assert "k-means" in shown
     shown.clear()
     assert neonxc_command("--quiet", "table", wine_csv, "-k", 2, "--out", "r")[0] == 0
+    assert neonxc_command("--quiet", "explain", wine_csv, "-k", 2, "--fast", "--out", "r.html")[0] == 0
     assert shown == []
