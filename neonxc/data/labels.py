@@ -103,9 +103,10 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
         codes, levels = pd.factorize(values)
     except TypeError:
         raise ValueError(f"{name} needs whole numbers or names, got lists or other objects") from None
-    known = np.asarray([*map(plain, levels)]) if len(levels) else np.empty(0, np.int64)
+    names = [*map(plain, levels)]
+    known = np.asarray(names) if names else np.empty(0, np.int64)
     if known.dtype.kind == "b" and codes.min() >= 0:
         return known[codes]
     if known.dtype.kind in "bif":
         return label_array(np.append(known, NOISE)[codes], name=name)
-    return np.array([*map(plain, levels), NOISE], dtype=object)[codes]
+    return np.array([*names, NOISE], dtype=object)[codes]
