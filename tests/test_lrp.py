@@ -4,6 +4,7 @@ import copy
 import gc
 import re
 import weakref
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 from torch.nn.utils import parametrizations
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torchvision.ops import FrozenBatchNorm2d
 
-from neonxc.lrp import LRP, AlphaBeta, Composite, Epsilon, Flat, Gamma, UnsupportedOperation, ZBox
+from neonxc.lrp import LRP, AlphaBeta, Composite, Epsilon, Flat, Gamma, UnsupportedOperation, ZBox, ZPlus
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 
@@ -205,6 +208,87 @@ def test_reflected_padding(kernel, dilation):
     x = images().requires_grad_()
     (gradient,) = torch.autograd.grad(net(x)[:, 0].sum(), x)
     torch.testing.assert_close(LRP(net, Composite(Gamma(0.0))).attribute(x, 0), (gradient * x).detach())
+
+
+class ByHand(nn.Module):
+    """BatchNorm in eval mode as a network's own code, in one of several forms."""
+
+    def __init__(self, norm, form):
+        super().__init__()
+        by_channel = [-1] if isinstance(norm, nn.BatchNorm1d) else [-1, 1, 1]
+        self.weight, self.bias = (nn.Parameter(p.detach().view(by_channel)) for p in (norm.weight, norm.bias))
+        self.register_buffer("mean", norm.running_mean.view(by_channel))
+        self.deviation = (norm.running_var + norm.eps).sqrt().view(by_channel)  # neither parameter nor buffer
+        self.form = form
+
+    def forward(self, x):
+        return FORMS[self.form](x, self.mean, self.deviation, self.weight, self.bias)
+
+
+FORMS = {
+    "scale and shift": lambda x, m, s, w, b: x * (w / s) + (b - m * w / s),
+    "in its order": lambda x, m, s, w, b: (x - m) / s * w + b,
+    "in place": lambda x, m, s, w, b: x.clone().sub_(m).div_(s).mul_(w).add_(b),
+    "reversed": lambda x, m, s, w, b: b - (m - x).contiguous() * (1 / s) * w,
+    "fused": lambda x, m, s, w, b: torch.addcmul(b - m * w / s, x, w / s),
+    "doubled": lambda x, m, s, w, b: torch.add(b, 0.5 * ((x - m) / s * w), alpha=2),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rule", [Gamma(0.25), ZPlus(), Epsilon(0.1)], ids=repr)
+def test_scales_and_shifts_by_channel_are_batch_norm(form, rule):
+    nets = [NETS["batch norm"](), NETS["depthwise"]()]
+    nets.append(nn.Sequential(conv(3, 4), nn.ReLU(), nn.BatchNorm2d(4), nn.ReLU(), conv(4, 2), *head(72)))
+    nets.append(nn.Sequential(nn.BatchNorm2d(3), conv(3, 4), nn.ReLU(), *head(256)))
+    for net in map(ready, nets):
+        by_hand = nn.Sequential(
+            *(
+                ByHand(layer, form) if isinstance(layer, nn.modules.batchnorm._BatchNorm) else layer
+                for layer in net
+            )
+        )
+        wanted = LRP(net, Composite(rule)).attribute(images(), 1)
+        assert gap(LRP(by_hand, Composite(rule)).attribute(images(), 1), wanted) < 1e-9
+
+
+def freeze(block, name, layer, after, norm):
+    frozen = FrozenBatchNorm2d(norm.num_features, norm.eps).double()
+    frozen.load_state_dict({key: value for key, value in norm.state_dict().items() if "batches" not in key})
+    setattr(block, after, frozen)
+
+
+def fuse(block, name, layer, after, norm):
+    setattr(block, name, fuse_conv_bn_eval(layer, norm))
+    setattr(block, after, nn.Identity())
+
+
+@pytest.mark.parametrize("make", [freeze, fuse])
+def test_frozen_and_fused_batch_norm_are_live_batch_norm(make):
+    net = ready(torchvision.models.resnet18(num_classes=5).requires_grad_(False))
+    changed = copy.deepcopy(net)
+    for block in changed.modules():
+        for (name, layer), (after, norm) in pairwise([*block.named_children()]):
+            if isinstance(norm, nn.BatchNorm2d):
+                make(block, name, layer, after, norm)
+    x = images(2, 32)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in changed.modules())
+    assert gap(LRP(changed).attribute(x, 1), LRP(net).attribute(x, 1)) < 1e-9
+
+
+def test_a_norm_by_the_inputs_own_statistics_is_no_batch_norm():
+    """Its bias absorbs its share, whether LayerNorm computes it or a network's own code."""
+
+    def by_hand(n, x):
+        x = n.a(x).relu()
+        x = x - x.mean(1, keepdim=True)
+        return n.b(x / (x.square().mean(1, keepdim=True) + n.norm.eps).sqrt() * n.norm.weight + n.norm.bias)
+
+    net = ready(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.LayerNorm(6), nn.Linear(6, 3)))
+    own = Net(by_hand)
+    own.a, own.norm, own.b = net[0], net[2], net[3]
+    for x in (points(), points(1)):
+        torch.testing.assert_close(LRP(own).attribute(x, 1), LRP(net).attribute(x, 1))
 
 
 def test_batch_norm_that_follows_no_linear_layer_keeps_its_gradient():

@@ -254,7 +254,14 @@ def whole_view(n, x):
     return n.b(h)
 
 
+def product_that_is_a_view(n, x):
+    h = torch.einsum("ni,io->on", n.a(x), n.w)  # a transposed view of the product
+    h[1:3] *= -1.5
+    return n.b((h - h.mean(0)).T)
+
+
 WRITTEN = {
+    "product": product_that_is_a_view,
     "part": part_added,
     "part of a view": part_of_a_view,
     "buffer": part_of_a_buffer,

@@ -73,6 +73,18 @@ def test_products_by_weights_follow_the_composite(name, rule):
     torch.testing.assert_close(together, LRP(layer, composite).record(x).propagate(starts))
 
 
+def test_a_product_that_sums_over_what_the_weight_has_not():
+    net, x = Net(lambda n, x: torch.einsum("nij,jk->nk", n.a(x)[:, None].expand(-1, 4, -1), n.w)), points()
+    layer = Net(lambda n, x: 4 * n.a(x) @ n.w)
+    torch.testing.assert_close(relevance(net, x, Composite(Gamma(5))), relevance(layer, x, Composite(Gamma(5))))
+
+
+def test_a_product_of_several_constants_keeps_its_gradient():
+    net, x = Net(lambda n, x: n.b(torch.einsum("ni,io,o->no", n.a(x), n.w, -n.z))), points()
+    wanted = relevance(Net(lambda n, x: n.b((n.a(x) @ n.w) * -n.z)), x, Composite(Epsilon(0), {2: Gamma(5)}))
+    torch.testing.assert_close(relevance(net, x, Composite(Epsilon(0), {1: Gamma(5)})), wanted)
+
+
 # --- BatchNorm and its like, called with the arguments in another order ------------------------------------
 
 

@@ -149,7 +149,7 @@ class CustomBackward(torch.autograd.Function):
         y, *saved = compute()
         ctx.save_for_backward(*saved)
         ctx.backward_rule = backward_rule
-        return y
+        return y if y._base is None else y.clone()  # the base of a view, as einsum returns, is not traced
 
     @staticmethod
     def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None, None]:

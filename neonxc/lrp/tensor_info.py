@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from neonxc.lrp.channel_map import ChannelMap
 from neonxc.lrp.layer import RecordedLayer
 from neonxc.lrp.layer_names import LayerNames, Owner, UnsupportedOperation
 
@@ -32,6 +33,9 @@ class TensorInfo:
     tensor: weakref.ref[Tensor] | None = None
     version: int = -1  # set by a traced call; a later version was written by code that is not traced
     layer: RecordedLayer | None = None  # the linear layer whose output it is
+    channel_map: ChannelMap | None = None  # constants by which it was computed since the last layer
+    rescaled: bool = False  # whether it was scaled by values that depend on the input
+    varying: bool = False  # whether it is a constant only because it was detached
     gate: Gate | None = None
     pixels: bool = False  # whether it is the network's input, possibly normalized
     owner: Owner | None = None  # the module whose parameter or buffer it is, or was computed from
@@ -68,12 +72,20 @@ class TensorTable:
         for name, value in values.items():
             setattr(self._infos[key], name, value)
 
-    def inherit_owner(self, value: Any, sources: Iterable[Tensor]) -> Any:
-        """Register the owner of `sources` as the owner of a constant that was computed from them; return it."""
+    def inherit(self, value: Any, sources: Iterable[Tensor]) -> Any:
+        """Return a constant that was computed from `sources`, registered with their owner, and if they vary."""
+        sources = list(sources)
         owner = next((owner for source in sources if (owner := self[source].owner)), None)
-        if owner is not None and isinstance(value, Tensor) and self[value].owner is None:
-            self.update(value, owner=owner)
+        if isinstance(value, Tensor):
+            if owner is not None and self[value].owner is None:
+                self.update(value, owner=owner)
+            if any(map(self.varies, sources)):
+                self.update(value, varying=True)
         return value
+
+    def varies(self, value: Any) -> bool:
+        """Whether a constant takes another value for another input: it is a gate, or was detached."""
+        return isinstance(value, Tensor) and (self[value].varying or self[value].gate is not None)
 
     def depends_on_input(self, value: Any) -> bool:
         """Whether a value is a tensor that depends on the network's input, gates included."""

@@ -84,7 +84,7 @@ class Tracer(TorchFunctionMode):
                 "PyTorch instead"
             )
         # unlike detach(), `data` has a version counter of its own: another thread may train the parameter
-        return self.tensors.inherit_owner(value.data, [value])
+        return self.tensors.inherit(value.data, [value])
 
     def run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function; in-place operations on values that depend on the input are computed out of place."""
@@ -143,7 +143,7 @@ class Tracer(TorchFunctionMode):
 
     def _in_float32(self, value: Any) -> Any:
         half = isinstance(value, Tensor) and value.dtype in HALF and not self.tensors.depends_on_input(value)
-        return self.tensors.inherit_owner(value.float(), [value]) if half else value
+        return self.tensors.inherit(value.float(), [value]) if half else value
 
     def _constant(self, func: Any, args: Any, kwargs: Any, given: list[Tensor], dependent: bool) -> Any:
         """Compute a constant: an operation on parameters alone, a detached one, or one under no_grad."""
@@ -155,7 +155,9 @@ class Tracer(TorchFunctionMode):
         with torch.no_grad():
             result = tree_map(self._detached, func(*args, **kwargs))
         if not dependent:
-            return tree_map(lambda value: self.tensors.inherit_owner(value, given), result)
+            return tree_map(lambda value: self.tensors.inherit(value, given), result)
+        for value in tensors(result):
+            self.tensors.update(value, varying=True)
         if not grad_enabled and tensors(result):
             self._no_grad = self._no_grad or self.layers.call_site()
         return result

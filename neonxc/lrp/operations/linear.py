@@ -1,9 +1,8 @@
-"""Linear layers (convolutions, matrix products, BatchNorm), other products, and quotients."""
+"""Linear layers (convolutions and matrix products), other products, and quotients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,44 +12,19 @@ from torch import Tensor
 from torch.nn.modules.utils import _ntuple
 from torch.utils._pytree import tree_map
 
-from neonxc.lrp.layer import CustomBackward, LinearLayer, RecordedLayer, Scaling, replace_zeros
-from neonxc.lrp.operations.passing import input_normalization
-from neonxc.lrp.table import arguments, check_eval, function_name, operation
+from neonxc.lrp.layer import LinearLayer, Scaling
+from neonxc.lrp.operations.affine import column, constants, linear_output, operands, scaled_and_shifted
+from neonxc.lrp.table import arguments, function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad, tensors
 from neonxc.lrp.tracer import Tracer
 
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
-_FOLDED = "folded into the linear layer before it; the composite's rule if there is none"
 
 _SCALINGS = "mul multiply __mul__ __rmul__"
 _MATRICES = "matmul __matmul__ __rmatmul__ mm bmm mv dot einsum inner tensordot"
-_KEYWORDS = "input a b mat2 batch2 other vec vec2 tensor input1 input2 weight"  # of operands
 
 Apply = Callable[..., Tensor]
 Transpose = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def linear_output(
-    tracer: Tracer,
-    owner: Tensor,
-    layer: LinearLayer,
-    x: Tensor,
-    compute: Callable[[], Tensor],
-    scale_outputs: Scaling | None = None,
-    outputs: int = 1,
-) -> Tensor:
-    """Compute the output of a linear layer, and register the layer."""
-    rule = tracer.layers.rule(tracer.tensors[owner].owner, owner, x)
-    return _record(tracer, compute, RecordedLayer(x, layer, rule, scale_outputs, outputs))
-
-
-def _record(tracer: Tracer, compute: Callable[[], Tensor], recorded: RecordedLayer) -> Tensor:
-    recorded.layer.memory = {} if tracer.several else None
-    x = recorded.x
-    result = CustomBackward.apply(x, lambda: (replace_zeros(compute(), tracer.tiny), x), recorded.backward)
-    recorded.y = result.detach()
-    tracer.tensors.update(result, layer=recorded)  # a following BatchNorm or ReLU looks it up
-    return result
 
 
 def _layer_with_bias(
@@ -73,7 +47,7 @@ def _layer_with_bias(
         y = apply(input, weight) if requiring_grad(input) else tracer.as_gate(apply, (input, weight), {}, gate)
     else:
         w, b = constants(input, weight, bias)
-        layer = LinearLayer(w, _column(b, weight.ndim - 2), apply, transpose, channels)
+        layer = LinearLayer(w, column(b, weight.ndim - 2), apply, transpose, channels)
         compute = partial(apply, input.detach(), w, b)
         y = linear_output(tracer, weight, layer, input, compute, scale_outputs, outputs)
     if separate_bias is None:
@@ -110,74 +84,25 @@ def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-@operation("batch_norm", _FOLDED)
-def _batch_norm(
-    tracer: Tracer,
-    func: Apply,
-    input: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    check_eval(training or running_mean is None or running_var is None, "BatchNorm")
-    mean, var, w, b = constants(input, running_mean, running_var, weight, bias)
-    compute = partial(F.batch_norm, input.detach(), mean, var, w, b, False, momentum, eps)
-    scale = torch.rsqrt(var + eps) * (1.0 if w is None else w)
-    n = input.ndim - 2
-    shift = _column((0.0 if b is None else b) - mean * scale, n)
-    before = tracer.tensors[input].layer
-    if before is not None and before.scale_outputs is not None and before.outputs % input.ndim == 1:
-        folded = replace(
-            before.layer,
-            weight=before.scale_outputs(before.layer.weight, scale),
-            bias=before.layer.bias * _column(scale, n) + shift,
-        )
-        return _record(tracer, compute, replace(before, layer=folded, y=None, uses=0))
-
-    def apply(x: Tensor, w: Tensor, _: Any = None) -> Tensor:
-        return x * _column(w, n)
-
-    owner = running_mean if weight is None else weight
-    return linear_output(tracer, owner, LinearLayer(scale, shift, apply, apply), input, compute, torch.mul)
-
-
 def by_gradient(apply: Apply) -> Transpose:
     """Return the transpose of a linear function of x, computed by autograd."""
-    return lambda m, w, x: torch.func.vjp(lambda x: apply(x, w), x)[1](m)[0]
-
-
-def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
-    """Parameters as constants in the dtype of the computation, which is float32 for half-precision networks."""
-    return [None if t is None else t.detach().to(like.dtype) for t in tensors]
+    # sums return a gradient that is expanded, to which nothing can be added in place
+    return lambda m, w, x: torch.func.vjp(lambda x: apply(x, w), x)[1](m)[0].contiguous()
 
 
 def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
-    return weight * _column(scale, weight.ndim - 1)
-
-
-def _column(values: Tensor | None, n: int) -> Any:
-    """Reshape one value per channel to broadcast over the n dimensions after the channels."""
-    return 0.0 if values is None else values.reshape(-1, *[1] * n)
-
-
-def _operands(args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """Operands by position; keyword operands are removed from `kwargs`."""
-    return (*args, *(kwargs.pop(name) for name in _KEYWORDS.split() if name in kwargs))
+    return weight * column(scale, weight.ndim - 1)
 
 
 @operation(
     f"{_SCALINGS} {_MATRICES} outer bilinear",
-    "a matrix product with a weight follows the composite's rule, whichever function computes it; other products "
-    "with a constant or a gate scale the multiplier; of two factors that depend on the input, each gets half of "
-    "the relevance",
+    "a matrix product with a weight follows the composite's rule, whichever function computes it; a scale and a "
+    "shift per channel are folded as those of `batch_norm`; other products with a constant or a gate scale the "
+    "multiplier; of two factors that depend on the input, each gets half of the relevance",
     "factors",
 )
 def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
-    args, name = _operands(args, kwargs), function_name(func)
+    args, name = operands(args, kwargs), function_name(func)
     sources = requiring_grad(args)
     if len(sources) > 2:
         return tracer.as_gate(func, args, kwargs)
@@ -185,19 +110,22 @@ def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
         y = func(*args, **kwargs)
         y.register_hook(lambda m: m / 2)  # each of the two factors gets half of the relevance
         return y
-    table = tracer.tensors  # a weight of the network, or a value that was computed from one
-    weight = next((t for t in tensors(args) if table[t].owner and not table.depends_on_input(t)), None)
-    if name in _MATRICES.split() and weight is not None:
-        return _matrix_product(tracer, func, sources[0], weight, args, kwargs)
+    table = tracer.tensors
+    given = [t for t in tensors(args) if not table.depends_on_input(t)]
+    if name in _MATRICES.split() and len(given) == 1 and table[given[0]].owner:
+        return _matrix_product(tracer, func, sources[0], given[0], args, kwargs)
     y = func(*args, **kwargs)
-    return input_normalization(tracer, sources, y) if name in _SCALINGS.split() else y
+    if name not in _SCALINGS.split():
+        return y
+    factor = args[0] if args[1] is sources[0] else args[1]
+    return scaled_and_shifted(tracer, sources[0], y, factor, None)
 
 
 def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args: Any, kwargs: Any) -> Any:
-    """Compute a product of x with a weight of the network as a linear layer."""
+    """Compute a product of x with a weight of the network, or a value computed from one, as a linear layer."""
     plain = func.__name__ in ("matmul", "__matmul__", "mm") and not kwargs
     if plain and args[1] is weight and weight.ndim == 2:
-        return tracer.run(F.linear, x, tracer.tensors.inherit_owner(weight.mT, [weight]))
+        return tracer.run(F.linear, x, tracer.tensors.inherit(weight.mT, [weight]))
 
     def apply(x_: Tensor, w: Tensor) -> Tensor:
         return func(*tree_map(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
@@ -209,11 +137,13 @@ def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args
 
 @operation("div divide true_divide __div__ __truediv__", "the divisor is held constant", "gates")
 def _quotient(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
-    x, divisor, *rest = _operands(args, kwargs)
+    x, divisor, *rest = operands(args, kwargs)
     if kwargs.get("rounding_mode") or not requiring_grad(x):
         return tracer.as_gate(func, (x, divisor, *rest), kwargs)
-    divisor = divisor.detach() if isinstance(divisor, Tensor) else divisor
-    return input_normalization(tracer, [x], func(x, divisor, *rest, **kwargs))
+    factor = 1 / divisor
+    if isinstance(divisor, Tensor):
+        divisor, factor = divisor.detach(), tracer.tensors.inherit(factor.detach(), [divisor])
+    return scaled_and_shifted(tracer, x, func(x, divisor, *rest, **kwargs), factor, None)
 
 
 _PARTS = "as the sums and products that they consist of"

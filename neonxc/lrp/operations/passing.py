@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neonxc.lrp.channel_map import ChannelMap
 from neonxc.lrp.layer import elementwise
-from neonxc.lrp.table import DETACHING, check_eval, operation
+from neonxc.lrp.operations.affine import SUMS
+from neonxc.lrp.table import DETACHING, check_eval, function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad
 from neonxc.lrp.tracer import Tracer
 
@@ -60,24 +62,8 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, **train: bool
     return input
 
 
-_SUMS = "in proportion to the summands; a constant absorbs its share"
 _MOVES = "relevance moves with the values"
-
-
-@operation("add __add__ __radd__ sub subtract __sub__ __rsub__ rsub", _SUMS, "several")
-def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return input_normalization(tracer, requiring_grad((args, kwargs)), func(*args, **kwargs))
-
-
-def input_normalization(tracer: Tracer, sources: list[Tensor], y: Tensor) -> Tensor:
-    """Pass relevance unchanged through a normalization of the network's input, as if it were done outside."""
-    if len(sources) > 1 or not tracer.tensors[sources[0]].pixels or y.shape != sources[0].shape:
-        return y
-    value = y.detach()
-    y = elementwise(sources[0], lambda _: value)
-    tracer.shifted = True
-    tracer.tensors.update(y, pixels=True)
-    return y
+COPYING = "clone", "contiguous", "to", "type", "type_as", "float", "double"
 
 
 @operation(
@@ -91,12 +77,16 @@ def input_normalization(tracer: Tracer, sources: list[Tensor], y: Tensor) -> Ten
 )
 def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     y, sources = func(*args, **kwargs), requiring_grad((args, kwargs))
-    if isinstance(y, Tensor) and len(sources) == 1 and tracer.tensors[sources[0]].pixels:
-        tracer.tensors.update(y, pixels=True)
+    if isinstance(y, Tensor) and len(sources) == 1:
+        (x,), table = sources, tracer.tensors
+        if table[x].pixels:
+            table.update(y, pixels=True)
+        elif function_name(func) in COPYING and y.dtype == x.dtype:
+            table.update(y, channel_map=table[x].channel_map or ChannelMap(x), rescaled=table[x].rescaled)
     return y
 
 
-@operation("neg __neg__ negative positive sum mean cumsum diff", _SUMS, "several")
+@operation("neg __neg__ negative positive sum mean cumsum diff", SUMS, "several")
 @operation(
     "cat concat concatenate stack hstack vstack dstack column_stack row_stack scatter scatter_add index_add "
     "index_copy index_put select_scatter slice_scatter diag_embed pad where masked_fill fill tril triu "
