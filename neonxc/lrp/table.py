@@ -46,6 +46,11 @@ OPERATIONS: dict[str, Operation] = {}
 """Operations by the name that PyTorch gives their functions."""
 
 DETACHING = "detach", "data"
+LEAVING = (
+    *("numpy", "__array__", "tolist", "item", "__float__", "__int__", "__index__", "__complex__"),
+    *("__deepcopy__", "__dlpack__", "untyped_storage"),
+)
+"""Functions that take the values of a tensor out of what autograd follows."""
 
 
 def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Function], Function]:
@@ -111,4 +116,14 @@ def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tenso
     return source.to(tensor).expand_as(tensor).clone()
 
 
-_COUNTERPARTS = {"__setitem__": _with_item, "copy_": _copied, "zero_": torch.zeros_like}
+def _requiring_grad(tensor: Tensor, requires_grad: bool = True) -> Tensor:
+    """The out-of-place counterpart of ``tensor.requires_grad_(requires_grad)``."""
+    return tensor if requires_grad else tensor.detach()
+
+
+_COUNTERPARTS = {
+    "__setitem__": _with_item,
+    "copy_": _copied,
+    "zero_": torch.zeros_like,
+    "requires_grad_": _requiring_grad,
+}

@@ -18,8 +18,8 @@ Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Gate:
-    """The call of a nonlinear function without a rule: its result may be used as a constant factor only."""
+class FunctionCall:
+    """The call of a function: its name, and its line."""
 
     name: str
     place: str
@@ -32,7 +32,8 @@ class TensorInfo:
     tensor: weakref.ref[Tensor] | None = None
     version: int = -1  # set by a traced call; a later version was written by code that is not traced
     layer: RecordedLayer | None = None  # the linear layer whose output it is
-    gate: Gate | None = None
+    gate: FunctionCall | None = None  # of a nonlinear function without a rule: the value may be a constant factor only
+    cut: FunctionCall | None = None  # after which relevance can't reach the input, though the value depends on it
     pixels: bool = False  # whether it is the network's input, possibly normalized
     owner: Owner | None = None  # the module whose parameter or buffer it is, or was computed from
     replacement: Tensor | None = None  # its new value, if the network has modified it in place
@@ -77,7 +78,11 @@ class TensorTable:
 
     def depends_on_input(self, value: Any) -> bool:
         """Whether a value is a tensor that depends on the network's input, gates included."""
-        return isinstance(value, Tensor) and (value.requires_grad or self[value].gate is not None)
+        return isinstance(value, Tensor) and (self.is_live(value) or self[value].gate is not None)
+
+    def is_live(self, value: Tensor) -> bool:
+        """Whether autograd leads from a value to the network's input, not just to a parameter."""
+        return value.requires_grad and (not value.is_leaf or value is self._leaf)
 
     def was_traced(self, value: Tensor) -> bool:
         """Whether a traced call computed this value: TorchScript, ``autograd.Function`` and C++ are not traced."""

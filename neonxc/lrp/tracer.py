@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
+from torch.utils.hooks import RemovableHandle
 
 from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.layer import CustomBackward, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.table import (
     DETACHING,
+    LEAVING,
     OPERATIONS,
     Operation,
     UnsupportedOptions,
@@ -22,9 +25,11 @@ from neonxc.lrp.table import (
     functional,
     out_of_place,
 )
-from neonxc.lrp.tensor_info import Gate, TensorTable, requiring_grad, tensors
+from neonxc.lrp.tensor_info import FunctionCall, TensorTable, requiring_grad, tensors
 
 HALF = (torch.float16, torch.bfloat16)
+# A network meets its values as at prediction, so that it registers no hooks and checkpoints nothing
+HIDDEN = {"requires_grad": False, "grad_fn": None}
 RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 
 
@@ -51,11 +56,18 @@ class Tracer(TorchFunctionMode):
         self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
         self.tensors = TensorTable(layers, leaf)
         self._device = leaf.device.type
-        self._no_grad = ""  # where the input was first used without gradients
+        self._left: FunctionCall | None = None  # where a value last left PyTorch, for NumPy or as a number
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch._C._set_grad_enabled or function_name(func) == "__set__":  # torch.no_grad(); `w.data = v`
+        if func is torch._C._set_grad_enabled:  # torch.no_grad()
             return func(*args)
+        name = function_name(func)
+        if name in HIDDEN and self.tensors.is_live(args[0]):
+            return HIDDEN[name]
+        if name in ("register_hook", "retain_grad"):
+            return RemovableHandle(OrderedDict())
+        if name == "__set__":
+            return self._assign(func, *args)
         if torch.is_autocast_enabled(self._device):  # enabled by the network, which restores it itself
             torch.set_autocast_enabled(self._device, False)
         args, kwargs = tree_map(self._current_argument, (args, kwargs or {}))
@@ -64,10 +76,47 @@ class Tracer(TorchFunctionMode):
     def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function as if the network had called it, and register its result as traced."""
         result = self.run(func, *args, **kwargs)
-        for value in requiring_grad(result):
-            if not value.is_leaf:
+        constants = []
+        for value in tensors(result):
+            if self.tensors.is_live(value):
                 self.tensors.update(value, version=value._version)
+            elif not self.tensors[value].gate:
+                constants.append(value)
+        if constants or function_name(func) in (*LEAVING, "__setitem__"):
+            self._mark_cut(func, constants, tensors((args, kwargs)))
         return result
+
+    def _mark_cut(self, func: Any, constants: list[Tensor], given: list[Tensor]) -> None:
+        """Register where constants were cut off from the input, if they were computed from it."""
+        name = function_name(func)
+        if name.startswith("new_") or name.endswith("_like"):
+            given = given[1:]  # the first one lends its form alone
+        elif name == "to" or name.endswith("_as"):
+            given = given[:1]
+        if any(map(self.tensors.depends_on_input, given)):
+            what = repr(name.strip("_")) if torch.is_grad_enabled() else "torch.no_grad()"
+            cut = FunctionCall(what, self.layers.call_site())
+        else:
+            cut = next((cut for value in given if (cut := self.tensors[value].cut)), None)
+        if cut is None:
+            return
+        if name in LEAVING:
+            self._left = cut
+        for value in given[:1] if name == "__setitem__" else constants:
+            for whole in (value, value._base):
+                if whole is not None and not self.tensors.depends_on_input(whole):
+                    self.tensors.update(whole, cut=cut)
+
+    def _assign(self, func: Any, target: Tensor, value: Any) -> None:
+        """Assign to a property of a tensor, such as ``h.data = v``."""
+        name = func.__self__.__name__
+        target, value = tree_map(self._current_argument, (target, value))
+        if name == "requires_grad":
+            self.call(Tensor.requires_grad_, target, value)
+        elif name == "data" and any(map(self.tensors.depends_on_input, (target, value))):
+            self.tensors.replace(self.call, target, self.call(Tensor.detach, value))
+        else:
+            func(target, value)
 
     def _current_argument(self, value: Any) -> Any:
         """Return the current value of an argument, parameters as constants; raise if it was not traced."""
@@ -106,7 +155,7 @@ class Tracer(TorchFunctionMode):
         given, name = tensors((args, kwargs)), function_name(func)
         depends = requiring_grad(given)
         gate = next(filter(None, (self.tensors[value].gate for value in given)), None)
-        if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING:
+        if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING + LEAVING:
             return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
         if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
             args, kwargs = tree_map(self._in_float32, (args, kwargs))
@@ -151,25 +200,21 @@ class Tracer(TorchFunctionMode):
             raise UnsupportedOperation(
                 f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad()"
             )
-        grad_enabled = torch.is_grad_enabled()
+        args, kwargs = tree_map(self._detached, (args, kwargs))
         with torch.no_grad():
-            result = tree_map(self._detached, func(*args, **kwargs))
-        if not dependent:
-            return tree_map(lambda value: self.tensors.inherit_owner(value, given), result)
-        if not grad_enabled and tensors(result):
-            self._no_grad = self._no_grad or self.layers.call_site()
-        return result
+            result = func(*args, **kwargs)
+        return result if dependent else tree_map(lambda value: self.tensors.inherit_owner(value, given), result)
 
     def _detached(self, value: Any) -> Any:
         """Detach a value that depends on the input."""
         return value.detach() if self.tensors.depends_on_input(value) else value
 
-    def as_gate(self, func: Any, args: Any, kwargs: Any, gate: Gate | None = None) -> Any:
+    def as_gate(self, func: Any, args: Any, kwargs: Any, gate: FunctionCall | None = None) -> Any:
         """Compute a value without a rule: detached, and registered as a gate if it depends on the input."""
         result = func(*args, **kwargs)
-        if not (gate or requiring_grad(result)):
+        if not (gate or requiring_grad(result)) or any(result is value for value in tensors((args, kwargs))):
             return result
-        gate = gate or Gate(function_name(func), self.layers.call_site())
+        gate = gate or FunctionCall(function_name(func), self.layers.call_site())
         result = tree_map(self._detached, result)
         for value in tensors(result):
             self.tensors.update(value, gate=gate)
@@ -203,9 +248,10 @@ class Tracer(TorchFunctionMode):
             raise self.unsupported(gate.name, gate.place)
         if (layer := self.tensors[output].layer) is not None:
             layer.count_use(output)
-        if self._no_grad and not output.requires_grad:
+        if not output.requires_grad and (cut := self.tensors[output].cut or self._left):
             raise UnsupportedOperation(
-                f"the output does not depend on the input: it was computed under torch.no_grad(), {self._no_grad}"
+                f"the output does not depend on the input: it was cut off by {cut.name}, {cut.place}; LRP needs "
+                "differentiable operations all the way"
             )
         return output
 
