@@ -64,7 +64,11 @@ def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Func
 
 
 def function_name(func: Any) -> str:
-    """The name of a function of PyTorch; for the getter of a property, the name of the property."""
+    """The name of a function of PyTorch or of a property; operators of other libraries have their namespace."""
+    func = getattr(func, "_opoverload", func)  # of a torch.library.custom_op
+    qualified: str = getattr(getattr(func, "overloadpacket", func), "_qualified_op_name", "aten::")
+    if not qualified.startswith("aten::"):
+        return qualified
     name: str = getattr(func, "__name__", str(func))
     return getattr(func.__self__, "__name__", name) if name == "__get__" else name
 

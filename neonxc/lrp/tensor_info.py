@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.utils._pytree import tree_leaves
 
 from neonxc.lrp.layer import RecordedLayer
@@ -19,10 +20,11 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """The call of a function: its name, and its line."""
+    """The call of a function: its name, its line, and what to do if relevance can't pass it."""
 
     name: str
     place: str
+    advice: str
 
 
 @dataclass
@@ -83,6 +85,14 @@ class TensorTable:
     def is_live(self, value: Tensor) -> bool:
         """Whether autograd leads from a value to the network's input, not just to a parameter."""
         return value.requires_grad and (not value.is_leaf or value is self._leaf)
+
+    def is_transformed(self, value: Tensor) -> bool:
+        """Whether a value that depends on the input is wrapped by a transform such as ``torch.vmap``."""
+        if not functorch.is_functorch_wrapped_tensor(value):
+            return False
+        while functorch.is_functorch_wrapped_tensor(value):
+            value = functorch.get_unwrapped(value)
+        return self.depends_on_input(value)
 
     def was_traced(self, value: Tensor) -> bool:
         """Whether a traced call computed this value: TorchScript, ``autograd.Function`` and C++ are not traced."""

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
+from neonxc.lrp.advice import FLOATING_POINT, RECURRENT, WRITE_OUT, advice, is_quantised
 from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.layer import CustomBackward, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
@@ -30,7 +31,6 @@ from neonxc.lrp.tensor_info import FunctionCall, TensorTable, requiring_grad, te
 HALF = (torch.float16, torch.bfloat16)
 # A network meets its values as at prediction, so that it registers no hooks and checkpoints nothing
 HIDDEN = {"requires_grad": False, "grad_fn": None}
-RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 
 
 class Tracer(TorchFunctionMode):
@@ -95,7 +95,8 @@ class Tracer(TorchFunctionMode):
             given = given[:1]
         if any(map(self.tensors.depends_on_input, given)):
             what = repr(name.strip("_")) if torch.is_grad_enabled() else "torch.no_grad()"
-            cut = FunctionCall(what, self.layers.call_site())
+            todo = FLOATING_POINT if is_quantised(func) else "LRP needs differentiable operations all the way"
+            cut = FunctionCall(what, self.layers.call_site(), todo)
         else:
             cut = next((cut for value in given if (cut := self.tensors[value].cut)), None)
         if cut is None:
@@ -110,19 +111,24 @@ class Tracer(TorchFunctionMode):
     def _assign(self, func: Any, target: Tensor, value: Any) -> None:
         """Assign to a property of a tensor, such as ``h.data = v``."""
         name = func.__self__.__name__
-        target, value = tree_map(self._current_argument, (target, value))
-        if name == "requires_grad":
-            self.call(Tensor.requires_grad_, target, value)
-        elif name == "data" and any(map(self.tensors.depends_on_input, (target, value))):
-            self.tensors.replace(self.call, target, self.call(Tensor.detach, value))
-        else:
+        current, new = tree_map(self._current_argument, (target, value))
+        if name not in ("data", "requires_grad") or not any(map(self.tensors.depends_on_input, (current, new))):
             func(target, value)
+        elif name == "data":
+            self.tensors.replace(self.call, current, self.call(Tensor.detach, new))
+        else:
+            self.call(Tensor.requires_grad_, current, new)
 
     def _current_argument(self, value: Any) -> Any:
         """Return the current value of an argument, parameters as constants; raise if it was not traced."""
         if not isinstance(value, Tensor):
             return value
         value = self.tensors.current(self.call, value)
+        if self.tensors.is_transformed(value):
+            raise UnsupportedOperation(
+                f"LRP can't trace transforms such as torch.vmap, used {self.layers.call_site()}; call the function "
+                "on the whole batch"
+            )
         if not value.requires_grad or self.tensors.was_traced(value):
             return value
         if self.tensors.leads_to_input(value):
@@ -130,7 +136,7 @@ class Tracer(TorchFunctionMode):
             source = f"the autograd.Function {function.__name__!r}" if function else "TorchScript or C++"
             raise UnsupportedOperation(
                 f"LRP can't trace {source}, whose result is used {self.layers.call_site()}; use operations of "
-                "PyTorch instead"
+                "PyTorch instead, or a network without it, such as one that is not quantised"
             )
         # unlike detach(), `data` has a version counter of its own: another thread may train the parameter
         return self.tensors.inherit_owner(value.data, [value])
@@ -165,7 +171,7 @@ class Tracer(TorchFunctionMode):
                 with self:
                     return operation.run(*args, **kwargs)
             except UnsupportedOptions as error:
-                raise self.unsupported(str(error)) from None
+                raise unsupported(FunctionCall(str(error), self.layers.call_site(), WRITE_OUT)) from None
         first = args[0] if args else kwargs.get("input")
         if gate is not None and not (depends and self._takes_gates(operation, first)):
             return self.as_gate(func, args, kwargs, gate)
@@ -198,7 +204,7 @@ class Tracer(TorchFunctionMode):
         """Compute a constant: an operation on parameters alone, a detached one, or one under no_grad."""
         if dependent and torch.is_inference_mode_enabled():
             raise UnsupportedOperation(
-                f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad()"
+                f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad() for constants"
             )
         args, kwargs = tree_map(self._detached, (args, kwargs))
         with torch.no_grad():
@@ -214,10 +220,11 @@ class Tracer(TorchFunctionMode):
         result = func(*args, **kwargs)
         if not (gate or requiring_grad(result)) or any(result is value for value in tensors((args, kwargs))):
             return result
-        gate = gate or FunctionCall(function_name(func), self.layers.call_site())
+        gate = gate or FunctionCall(function_name(func), self.layers.call_site(), advice(func, (args, kwargs), result))
         result = tree_map(self._detached, result)
         for value in tensors(result):
-            self.tensors.update(value, gate=gate)
+            if value.is_floating_point() or value.is_complex():  # others, such as masks, are constants
+                self.tensors.update(value, gate=gate)
         return result
 
     def _apply_function_rule(
@@ -245,25 +252,17 @@ class Tracer(TorchFunctionMode):
         if not isinstance(output, Tensor):
             raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
         if gate := self.tensors[output].gate:
-            raise self.unsupported(gate.name, gate.place)
+            raise unsupported(gate)
         if (layer := self.tensors[output].layer) is not None:
             layer.count_use(output)
         if not output.requires_grad and (cut := self.tensors[output].cut or self._left):
             raise UnsupportedOperation(
-                f"the output does not depend on the input: it was cut off by {cut.name}, {cut.place}; LRP needs "
-                "differentiable operations all the way"
+                f"the output does not depend on the input: it was cut off by {cut.name}, {cut.place}; {cut.advice}"
             )
         return output
 
-    def unsupported(self, name: str, place: str | None = None) -> UnsupportedOperation:
-        """Return the error for an operation that has no rule."""
-        place = place or self.layers.call_site()
-        if name in RECURRENT:
-            return UnsupportedOperation(
-                f"LRP has no rule for the recurrent layer {name.upper()}, called {place}; write "
-                "it out in linear layers and gates (nn.Linear, torch.sigmoid, torch.tanh)"
-            )
-        return UnsupportedOperation(
-            f"LRP has no rule for {name!r}, called {place}; give it one with Composite(functions={{...}}): Pass() "
-            "if it is elementwise, Constant() if it is a gate"
-        )
+
+def unsupported(call: FunctionCall) -> UnsupportedOperation:
+    """Return the error for the call of a function that has no rule."""
+    what = f"the recurrent layer {call.name.upper()}" if call.name in RECURRENT else repr(call.name)
+    return UnsupportedOperation(f"LRP has no rule for {what}, called {call.place}; {call.advice}")
