@@ -13,6 +13,7 @@ from neonxc.lrp.tensor_info import requiring_grad, tensors
 RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 FLOATING_POINT = "pass the network in floating point, as it was before its quantisation"
 WRITE_OUT = "write it out in operations that have one"
+BESIDE = "if other paths lead to the input"
 
 
 def advice(func: Any, given: Any, result: Any) -> str:
@@ -24,12 +25,12 @@ def advice(func: Any, given: Any, result: Any) -> str:
         return FLOATING_POINT
     if any(value.is_complex() for value in tensors((given, result))):
         return f"{WRITE_OUT}, in real numbers"
+    if "." in name:  # of an operator as torch.export writes it
+        return "pass the network as it was written, not an exported graph"
     depends = requiring_grad(given)
     if len(depends) == 1 and isinstance(result, Tensor) and result.shape == depends[0].shape:
-        rule = "give it one with Composite(functions={...}): Pass() if it is elementwise"
-    else:
-        rule = f"{WRITE_OUT}, or use Composite(functions={{...}})"
-    return f"{rule}, Constant() if relevance reaches the input beside it"
+        return f"give it one with Composite(functions={{...}}): Pass() if it is elementwise, Constant() {BESIDE}"
+    return f"{WRITE_OUT}; Composite(functions={{...: Constant()}}) holds its result constant {BESIDE}"
 
 
 def is_quantised(func: Any) -> bool:

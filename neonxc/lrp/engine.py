@@ -7,6 +7,8 @@ keep their gradient; the results of all others are held constant, and may serve 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,6 +208,17 @@ class Recording:
                 self.output, self._leaf, m, retain_graph=self._several, is_grads_batched=batched
             )
             return m.detach()
+
+
+@contextmanager
+def named_cut(module: nn.Module, x: Tensor) -> Iterator[None]:
+    """Replace autograd's error about a value that is cut off from the input by LRP's, which names the line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(word in str(error) for word in ("grad", "graph")):
+            LRP(module).record(x.detach(), several=False)
+        raise
 
 
 def _room(x: Tensor, before: int) -> int:

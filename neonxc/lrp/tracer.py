@@ -232,8 +232,7 @@ class Tracer(TorchFunctionMode):
     ) -> Any:
         """Run a function that the composite has a rule for."""
         if isinstance(rule, Constant):
-            with torch.no_grad():
-                return func(*args, **kwargs)
+            return self._constant(func, args, kwargs, depends, dependent=True)
         if len(depends) != 1:
             raise TypeError(
                 f"the rule for {function_name(func)!r} needs one argument that depends on the network's input, "
