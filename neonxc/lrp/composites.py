@@ -103,7 +103,9 @@ class Composite:
             if not (isinstance(key, (str, int, range)) or callable(key)):
                 raise TypeError(f"a key of layers needs to be a name, type, depth, range or function, got {key!r}")
         for function in self.functions:
-            if isinstance(function, type) or not (hasattr(function, "__name__") or hasattr(function, "_opoverload")):
+            if isinstance(function, type) or not (
+                hasattr(function, "__name__") or hasattr(function, "_opoverload")
+            ):
                 raise TypeError(f"a key of functions needs to be a function such as torch.exp, got {function!r}")
         for rule in (self.default, *self.layers.values(), *self.functions.values()):
             if isinstance(rule, type) or not (callable(rule) or isinstance(rule, Constant)):

@@ -44,7 +44,11 @@ class PlainCalls:
 
     def _checkpoint(self) -> None:
         module: Any = sys.modules["torch.utils.checkpoint"]
-        reentrant, apply, hook = module.CheckpointFunction, module.CheckpointFunction.apply, module._checkpoint_hook
+        reentrant, apply, hook = (
+            module.CheckpointFunction,
+            module.CheckpointFunction.apply,
+            module._checkpoint_hook,
+        )
 
         def applied(function: Any, preserve_rng_state: bool, *args: Any) -> Any:
             return function(*args) if self._traces() else apply(function, preserve_rng_state, *args)

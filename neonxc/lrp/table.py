@@ -47,10 +47,10 @@ OPERATIONS: dict[str, Operation] = {}
 
 DETACHING = "detach", "data"
 LEAVING = (
-    *("numpy", "__array__", "tolist", "item", "__float__", "__int__", "__index__", "__complex__"),
-    *("__deepcopy__", "__dlpack__", "untyped_storage"),
+    *("numpy", "__array__", "__cuda_array_interface__", "__dlpack__", "storage", "untyped_storage", "data_ptr"),
+    *("tolist", "item", "__float__", "__int__", "__index__", "__complex__", "__deepcopy__"),
 )
-"""Functions that take the values of a tensor out of what autograd follows."""
+"""Functions that pass the values of a tensor on to where autograd does not follow."""
 
 
 def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Function], Function]:

@@ -34,8 +34,8 @@ class TensorInfo:
     tensor: weakref.ref[Tensor] | None = None
     version: int = -1  # set by a traced call; a later version was written by code that is not traced
     layer: RecordedLayer | None = None  # the linear layer whose output it is
-    gate: FunctionCall | None = None  # of a nonlinear function without a rule: the value may be a constant factor only
-    cut: FunctionCall | None = None  # after which relevance can't reach the input, though the value depends on it
+    gate: FunctionCall | None = None  # the nonlinear function without a rule; the value may be a factor only
+    cut: FunctionCall | None = None  # what cut it off from the input that it was computed from
     pixels: bool = False  # whether it is the network's input, possibly normalized
     owner: Owner | None = None  # the module whose parameter or buffer it is, or was computed from
     replacement: Tensor | None = None  # its new value, if the network has modified it in place

@@ -61,6 +61,8 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch._C._set_grad_enabled:  # torch.no_grad()
             return func(*args)
+        if func in (torch.autograd.grad, Tensor.backward):
+            raise UnsupportedOperation(f"LRP can't trace gradients, computed {self.layers.call_site()}")
         name = function_name(func)
         if name in HIDDEN and self.tensors.is_live(args[0]):
             return HIDDEN[name]
@@ -82,13 +84,16 @@ class Tracer(TorchFunctionMode):
                 self.tensors.update(value, version=value._version)
             elif not self.tensors[value].gate:
                 constants.append(value)
-        if constants or function_name(func) in (*LEAVING, "__setitem__"):
-            self._mark_cut(func, constants, tensors((args, kwargs)))
+        self._mark_cut(func, constants, tensors((args, kwargs)))
         return result
 
     def _mark_cut(self, func: Any, constants: list[Tensor], given: list[Tensor]) -> None:
         """Register where constants were cut off from the input, if they were computed from it."""
         name = function_name(func)
+        if name == "__setitem__":
+            constants = given[:1]
+        if not constants and name not in LEAVING:
+            return
         if name.startswith("new_") or name.endswith("_like"):
             given = given[1:]  # the first one lends its form alone
         elif name == "to" or name.endswith("_as"):
@@ -96,28 +101,27 @@ class Tracer(TorchFunctionMode):
         if any(map(self.tensors.depends_on_input, given)):
             what = repr(name.strip("_")) if torch.is_grad_enabled() else "torch.no_grad()"
             todo = FLOATING_POINT if is_quantised(func) else "LRP needs differentiable operations all the way"
-            cut = FunctionCall(what, self.layers.call_site(), todo)
+            cut: FunctionCall | None = FunctionCall(what, self.layers.call_site(), todo)
         else:
-            cut = next((cut for value in given if (cut := self.tensors[value].cut)), None)
+            cut = next(filter(None, (self.tensors[value].cut for value in given)), None)
         if cut is None:
             return
         if name in LEAVING:
             self._left = cut
-        for value in given[:1] if name == "__setitem__" else constants:
-            for whole in (value, value._base):
-                if whole is not None and not self.tensors.depends_on_input(whole):
-                    self.tensors.update(whole, cut=cut)
+        for value in (*constants, *(value._base for value in constants)):  # a write into a view changes its base
+            if value is not None and not self.tensors.depends_on_input(value):
+                self.tensors.update(value, cut=cut)
 
-    def _assign(self, func: Any, target: Tensor, value: Any) -> None:
+    def _assign(self, func: Any, target: Any, value: Any) -> None:
         """Assign to a property of a tensor, such as ``h.data = v``."""
         name = func.__self__.__name__
-        current, new = tree_map(self._current_argument, (target, value))
+        current, new = map(self._current_argument, (target, value))
         if name not in ("data", "requires_grad") or not any(map(self.tensors.depends_on_input, (current, new))):
             func(target, value)
-        elif name == "data":
-            self.tensors.replace(self.call, current, self.call(Tensor.detach, new))
-        else:
+        elif name == "requires_grad":
             self.call(Tensor.requires_grad_, current, new)
+        else:
+            self.tensors.replace(self.call, current, self.call(Tensor.detach, new))
 
     def _current_argument(self, value: Any) -> Any:
         """Return the current value of an argument, parameters as constants; raise if it was not traced."""
@@ -126,8 +130,8 @@ class Tracer(TorchFunctionMode):
         value = self.tensors.current(self.call, value)
         if self.tensors.is_transformed(value):
             raise UnsupportedOperation(
-                f"LRP can't trace transforms such as torch.vmap, used {self.layers.call_site()}; call the function "
-                "on the whole batch"
+                f"LRP can't trace transforms such as torch.vmap, used {self.layers.call_site()}; call the "
+                "function on the whole batch"
             )
         if not value.requires_grad or self.tensors.was_traced(value):
             return value
@@ -204,7 +208,8 @@ class Tracer(TorchFunctionMode):
         """Compute a constant: an operation on parameters alone, a detached one, or one under no_grad."""
         if dependent and torch.is_inference_mode_enabled():
             raise UnsupportedOperation(
-                f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad() for constants"
+                f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad() for "
+                "constants"
             )
         args, kwargs = tree_map(self._detached, (args, kwargs))
         with torch.no_grad():
@@ -220,7 +225,9 @@ class Tracer(TorchFunctionMode):
         result = func(*args, **kwargs)
         if not (gate or requiring_grad(result)) or any(result is value for value in tensors((args, kwargs))):
             return result
-        gate = gate or FunctionCall(function_name(func), self.layers.call_site(), advice(func, (args, kwargs), result))
+        gate = gate or FunctionCall(
+            function_name(func), self.layers.call_site(), advice(func, (args, kwargs), result)
+        )
         result = tree_map(self._detached, result)
         for value in tensors(result):
             if value.is_floating_point() or value.is_complex():  # others, such as masks, are constants
