@@ -14,7 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import neonxc
+from neonxc.evaluation.methods import integrated_gradients, sensitivity
 from neonxc.lrp import LRP, Composite, Epsilon, Flat, Gamma, UnsupportedOperation
+from neonxc.models import FeatureExtractor
 
 GRADIENT = Composite(Epsilon(0.0))
 
@@ -175,7 +178,7 @@ def test_an_output_that_does_not_depend_on_the_input_has_no_relevance(run):
     assert not LRP(Net(run)).attribute(points(), 1).any()
 
 
-class Quantised(torch.autograd.Function):
+class Rounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         y = x.round()
@@ -231,7 +234,7 @@ CUT = {
     "codes of gates": lambda n, x: n.b(F.embedding(n.a(x).sigmoid().argmin(1), n.w)),
     "classes": lambda n, x: n.b(F.one_hot(n.a(x).topk(1).indices[:, 0], 6).to(x)),
     "mask": lambda n, x: n.b((n.a(x) > 0).type_as(x)),
-    "a function of autograd": lambda n, x: n.b(Quantised.apply(n.a(x))),
+    "a function of autograd": lambda n, x: n.b(Rounded.apply(n.a(x))),
     "hook": hooked(lambda module, args, output: output.detach()),
     "kept by a hook": lambda n, x: hooked(lambda module, args, output: setattr(n, "kept", output.detach()))(n, x),
     "beside others": lambda n, x: n.b((n.a(x) / x.detach().norm()).detach() * n.g(x).exp().detach()),
@@ -276,6 +279,37 @@ def written_out_gradient(n, x):
 def test_what_has_no_relevance_for_want_of_gradients_is_an_error(run, message):
     with pytest.raises(UnsupportedOperation, match=message):
         LRP(Net(run)).attribute(points(), 1)
+
+
+DOORS = {
+    "NEON": lambda net, x: neonxc.NEON(net).attribute(x),
+    "along": lambda net, x: neonxc.NEON(net, along=0.0).attribute(x),
+    "extractor": lambda net, x: neonxc.NEON(clustering(FeatureExtractor(net.features, "b"))).attribute(x),
+    "similarity": lambda net, x: neonxc.similarity(net.features, x, x.flip(0)),
+    "gradient": lambda net, x: sensitivity(net, x, net.assign(x)),
+    "integrated gradients": lambda net, x: integrated_gradients()(net, x, net.assign(x)),
+    "gradient of a classifier": lambda net, x: sensitivity(net.features, x, 0),
+}
+
+
+def clustering(features):
+    return neonxc.neuralize(np.eye(3), features=features)
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda h: h.detach(), lambda h: torch.from_numpy(h.numpy())], ids=["detach", "numpy"]
+)
+@pytest.mark.parametrize("name", DOORS)
+def test_every_way_into_a_network_names_the_line(name, cut):
+    def run(n, x):
+        embedding = n.a(x.mean((2, 3)))
+        return n.b(cut(embedding))
+
+    x = torch.randn(5, 4, 2, 2, dtype=torch.float64)
+    with pytest.raises(
+        UnsupportedOperation, match=r"does not depend on the input: .*test_lrp_constants.py:\d+ in <"
+    ):
+        DOORS[name](clustering(Net(run)), x)
 
 
 def test_autocast_inside_the_network_is_off():
