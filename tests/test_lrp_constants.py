@@ -171,8 +171,9 @@ def of_a_size(n, x):
         lambda n, x: n.b(torch.ones_like(n.a(x)) + x.new_zeros(6)),
         lambda n, x: n.b(n.q[0].to(x).expand_as(n.a(x).detach())),
         lambda n, x: (n.a(x).detach().norm(), n.b(n.q[0]))[1] if x.isfinite().all() else None,
+        lambda n, x: n.b(n.q[0]) if x.abs().max().item() < 100 else None,
     ],
-    ids=["size", "like", "to", "unused"],
+    ids=["size", "like", "to", "unused", "checked"],
 )
 def test_an_output_that_does_not_depend_on_the_input_has_no_relevance(run):
     assert not LRP(Net(run)).attribute(points(), 1).any()
@@ -226,6 +227,8 @@ CUT = {
     "list": lambda n, x: n.b(torch.tensor(n.a(x).tolist(), dtype=x.dtype)),
     "number": lambda n, x: n.b(n.s * float(n.a(x).sum())),
     "list of tensors": lambda n, x: n.b(torch.tensor([[*row] for row in n.a(x)], dtype=x.dtype)),
+    "detach().requires_grad_()": lambda n, x: n.b(n.a(x).detach().requires_grad_()),
+    "Variable": lambda n, x: n.b(torch.autograd.Variable(n.a(x).data)),
     "new tensor": lambda n, x: n.b(x.new_tensor(n.a(x).tolist())),
     "copy": lambda n, x: n.b(copy.deepcopy(n.a(x))),
     "buffer": lambda n, x: n.b(written(n.a(x))),
@@ -270,6 +273,7 @@ def written_out_gradient(n, x):
     ("run", "message"),
     [
         (constant_output, r"output does not depend on the input: .* torch.no_grad\(\), at .*in constant_output"),
+        (lambda n, x: n.b(nn.Parameter(n.a(x))), r"output does not depend on the input: autograd has no path"),
         (written_out_gradient, r"can't trace gradients, computed at .*in written_out_gradient"),
         (lambda n, x: torch.vmap(lambda row: n.b(n.a(row)))(x), r"can't trace transforms such as torch.vmap"),
         (inference, r"can't trace torch.inference_mode\(\), used at .*in inference"),

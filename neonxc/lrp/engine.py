@@ -26,7 +26,6 @@ from neonxc.data.inputs import check_finite, compute_dtype
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.layer import tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
-from neonxc.lrp.plain_calls import plain_calls
 from neonxc.lrp.table import check_eval
 from neonxc.lrp.tracer import Tracer
 
@@ -144,9 +143,10 @@ class LRP(Attribution):
             leaf = source.detach().requires_grad_()
             before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
             tracer = Tracer(layers, leaf, several)
-            with plain_calls, tracer:
-                output = module(leaf)
-            output = tracer.finish(output)
+            output = tracer.trace(module)
+            if not output.requires_grad:
+                other = Tracer(layers, (leaf / 2 + 0.25).detach().requires_grad_(), several)
+                tracer.check_constant(output, other.trace(module))
         return Recording(source if tracer.tiny or tracer.shifted else x, output, _room(x, before), leaf, several)
 
 

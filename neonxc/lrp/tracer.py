@@ -16,6 +16,7 @@ from neonxc.lrp.advice import FLOATING_POINT, RECURRENT, WRITE_OUT, advice, is_q
 from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.layer import CustomBackward, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
+from neonxc.lrp.plain_calls import plain_calls
 from neonxc.lrp.table import (
     DETACHING,
     LEAVING,
@@ -56,7 +57,8 @@ class Tracer(TorchFunctionMode):
         self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
         self.tensors = TensorTable(layers, leaf)
         self._device = leaf.device.type
-        self._left: FunctionCall | None = None  # where a value last left PyTorch, for NumPy or as a number
+        self._leaf = leaf
+        self._cut: FunctionCall | None = None  # the last call that cut a value off from the input
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch._C._set_grad_enabled:  # torch.no_grad()
@@ -106,8 +108,7 @@ class Tracer(TorchFunctionMode):
             cut = next(filter(None, (self.tensors[value].cut for value in given)), None)
         if cut is None:
             return
-        if name in LEAVING:
-            self._left = cut
+        self._cut = cut
         for value in (*constants, *(value._base for value in constants)):  # a write into a view changes its base
             if value is not None and not self.tensors.depends_on_input(value):
                 self.tensors.update(value, cut=cut)
@@ -143,7 +144,10 @@ class Tracer(TorchFunctionMode):
                 "PyTorch instead, or a network without it, such as one that is not quantised"
             )
         # unlike detach(), `data` has a version counter of its own: another thread may train the parameter
-        return self.tensors.inherit_owner(value.data, [value])
+        constant = self.tensors.inherit_owner(value.data, [value])
+        if cut := self.tensors[value].cut:
+            self.tensors.update(constant, cut=cut)
+        return constant
 
     def run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function; in-place operations on values that depend on the input are computed out of place."""
@@ -252,8 +256,10 @@ class Tracer(TorchFunctionMode):
 
         return CustomBackward.apply(depends[0], compute, lambda m, x, y: rule(x, y, m))
 
-    def finish(self, output: Any) -> Any:
-        """Check the network's output, and return its current value."""
+    def trace(self, module: Callable[[Tensor], Any]) -> Tensor:
+        """Run a network, check its output, and return it."""
+        with plain_calls, self:
+            output = module(self._leaf)
         output = self._current_argument(output)
         if not isinstance(output, Tensor):
             raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
@@ -261,11 +267,16 @@ class Tracer(TorchFunctionMode):
             raise unsupported(gate)
         if (layer := self.tensors[output].layer) is not None:
             layer.count_use(output)
-        if not output.requires_grad and (cut := self.tensors[output].cut or self._left):
-            raise UnsupportedOperation(
-                f"the output does not depend on the input: it was cut off by {cut.name}, {cut.place}; {cut.advice}"
-            )
         return output
+
+    def check_constant(self, output: Tensor, other: Tensor) -> None:
+        """Raise an error if an output that is constant for autograd is not; `other` is that of another input."""
+        cut = self.tensors[output].cut
+        if cut is None and torch.equal(output, other):
+            return
+        cut = cut or self._cut  # after NumPy, say, it is not known which one
+        why = f"it was cut off by {cut.name}, {cut.place}; {cut.advice}" if cut else "autograd has no path to it"
+        raise UnsupportedOperation(f"the output does not depend on the input: {why}")
 
 
 def unsupported(call: FunctionCall) -> UnsupportedOperation:
