@@ -18,9 +18,9 @@ matter whether a module or a function calls an operation, and whether it works i
 |---|---|
 """
 FOOT = """
-Parameters are constants, as are values that are detached or computed under `torch.no_grad()`. If a weight
-or a bias depends on the input, it is treated as a factor or a summand. Other arguments that depend on it, such as
-the bounds of `clamp` or the grid of `grid_sample`, are refused.
+Parameters are constants, as are masks, indices, and values that are detached or computed under
+`torch.no_grad()`. If a weight or a bias depends on the input, it is treated as a factor or a summand. Other
+arguments that depend on it, such as the bounds of `clamp` or the grid of `grid_sample`, are refused.
 
 All other nonlinear operations are held constant and marked. Their results may serve as gates, that is, as
 factors or divisors of other values, as in squeeze-excitation, attention gates, or a normalisation or GELU

@@ -1,18 +1,23 @@
 """What counts as depending on the network's input, and what as a constant; values written in place."""
 
 import copy
+import linecache
 import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import neonxc
+from neonxc.evaluation.methods import integrated_gradients, sensitivity
 from neonxc.lrp import LRP, Composite, Epsilon, Flat, Gamma, UnsupportedOperation
+from neonxc.models import FeatureExtractor
 
 GRADIENT = Composite(Epsilon(0.0))
 
@@ -129,6 +134,10 @@ DETACHED = {
     "no_grad, a layer": without_gradients(lambda n, x: F.relu(n.g(x), inplace=True)),
     "detach": lambda n, x: n.b(n.a(x) + n.g(x).exp().detach()),
     "data": lambda n, x: n.b(n.a(x) + n.g(x).exp().data),
+    "numpy": lambda n, x: n.b(n.a(x) * torch.from_numpy(np.tanh(n.g(x).detach().numpy()))),
+    "number": lambda n, x: n.b(n.a(x) - n.g(x).mean().item()),
+    "straight through": lambda n, x: n.b(n.a(x) + (n.a(x).round() - n.a(x)).detach()),
+    "mask of a gate": lambda n, x: n.b(torch.where(n.g(x).sigmoid() > 0.5, n.a(x), 0.0)),
 }
 
 
@@ -149,13 +158,103 @@ def inference(n, x):
     return n.b(n.a(x))
 
 
-def test_an_output_that_does_not_depend_on_the_input_has_no_relevance():
-    def run(n, x):
-        with torch.no_grad():
-            size = x.shape[0]
-        return n.b(n.q[0, :size])
+def of_a_size(n, x):
+    with torch.no_grad():
+        size = x.shape[0]
+    return n.b(n.q[0, :size])
 
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        of_a_size,
+        lambda n, x: n.b(torch.ones_like(n.a(x)) + x.new_zeros(6)),
+        lambda n, x: n.b(n.q[0].to(x).expand_as(n.a(x).detach())),
+        lambda n, x: (n.a(x).detach().norm(), n.b(n.q[0]))[1] if x.isfinite().all() else None,
+        lambda n, x: n.b(n.q[0]) if x.abs().max().item() < 100 else None,
+    ],
+    ids=["size", "like", "to", "unused", "checked"],
+)
+def test_an_output_that_does_not_depend_on_the_input_has_no_relevance(run):
     assert not LRP(Net(run)).attribute(points(), 1).any()
+
+
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.round()
+        ctx.mark_non_differentiable(y)
+        return y
+
+
+def changed(change):
+    def run(n, x):
+        h = n.a(x)
+        change(h)
+        return n.b(h)
+
+    return run
+
+
+def hooked(hook):
+    def run(n, x):
+        handle = n.a.register_forward_hook(hook)
+        h = n.a(x)
+        handle.remove()
+        return n.b(vars(n).pop("kept", h))
+
+    return run
+
+
+def written(h):
+    buffer = torch.zeros_like(h)
+    buffer[:, :3], buffer[:, 3:] = h[:, :3].detach(), 1.0
+    return buffer
+
+
+CUT = {
+    "detach": lambda n, x: n.b(n.a(x).detach()),
+    "the input": lambda n, x: n.b(n.a(x.detach())),
+    "the output": lambda n, x: n.b(n.a(x)).data,
+    "in place": changed(lambda h: h.detach_()),
+    "requires_grad_": changed(lambda h: h.requires_grad_(False)),
+    "requires_grad_ of the input": lambda n, x: n.b(n.a(x.requires_grad_(False))),
+    "requires_grad": changed(lambda h: setattr(h, "requires_grad", False)),
+    "data": changed(lambda h: setattr(h, "data", h.tanh())),
+    "numpy": lambda n, x: n.b(torch.from_numpy(np.tanh(n.a(x).detach().numpy()))),
+    "numpy of what has gradients": lambda n, x: n.b(torch.as_tensor(np.tanh(n.a(x).numpy()))),
+    "asarray": lambda n, x: n.b(torch.as_tensor(np.asarray(n.a(x)))),
+    "list": lambda n, x: n.b(torch.tensor(n.a(x).tolist(), dtype=x.dtype)),
+    "number": lambda n, x: n.b(n.s * float(n.a(x).sum())),
+    "list of tensors": lambda n, x: n.b(torch.tensor([[*row] for row in n.a(x)], dtype=x.dtype)),
+    "detach().requires_grad_()": lambda n, x: n.b(n.a(x).detach().requires_grad_()),
+    "Variable": lambda n, x: n.b(torch.autograd.Variable(n.a(x).data)),
+    "new tensor": lambda n, x: n.b(x.new_tensor(n.a(x).tolist())),
+    "copy": lambda n, x: n.b(copy.deepcopy(n.a(x))),
+    "buffer": lambda n, x: n.b(written(n.a(x))),
+    "out": lambda n, x: n.b(torch.mul(n.a(x).detach(), 2, out=torch.empty(5, 6, dtype=x.dtype))),
+    "codes": lambda n, x: n.b(n.w[n.a(x).argmin(1)].to(x)),
+    "codes of gates": lambda n, x: n.b(F.embedding(n.a(x).sigmoid().argmin(1), n.w)),
+    "classes": lambda n, x: n.b(F.one_hot(n.a(x).topk(1).indices[:, 0], 6).to(x)),
+    "mask": lambda n, x: n.b((n.a(x) > 0).type_as(x)),
+    "a function of autograd": lambda n, x: n.b(Rounded.apply(n.a(x))),
+    "hook": hooked(lambda module, args, output: output.detach()),
+    "kept by a hook": lambda n, x: hooked(lambda module, args, output: setattr(n, "kept", output.detach()))(n, x),
+    "beside others": lambda n, x: n.b((n.a(x) / x.detach().norm()).detach() * n.g(x).exp().detach()),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*copy construct:UserWarning", "ignore:Converting a tensor:UserWarning")
+@pytest.mark.parametrize("name", CUT)
+def test_features_that_are_cut_off_from_the_input_are_errors_that_name_the_line(name):
+    net, x = Net(CUT[name]), points()
+    with torch.no_grad():
+        net(x.clone())
+    message = r"output does not depend on the input: it was cut off by \S+, at .*test_lrp_constants.py:(\d+) in "
+    with pytest.raises(UnsupportedOperation, match=message) as error:
+        LRP(net).attribute(x, 1)
+    line = linecache.getline(__file__, int(re.search(message, str(error.value))[1]))
+    assert name in line or name in ("buffer", "a function of autograd")
 
 
 def written_without_gradients(n, x):
@@ -165,10 +264,18 @@ def written_without_gradients(n, x):
     return n.b(h)
 
 
+def written_out_gradient(n, x):
+    h = n.a(x)
+    return n.b(h * torch.autograd.grad(h.square().sum(), h)[0])
+
+
 @pytest.mark.parametrize(
     ("run", "message"),
     [
         (constant_output, r"output does not depend on the input: .* torch.no_grad\(\), at .*in constant_output"),
+        (lambda n, x: n.b(nn.Parameter(n.a(x))), r"output does not depend on the input: autograd has no path"),
+        (written_out_gradient, r"can't trace gradients, computed at .*in written_out_gradient"),
+        (lambda n, x: torch.vmap(lambda row: n.b(n.a(row)))(x), r"can't trace transforms such as torch.vmap"),
         (inference, r"can't trace torch.inference_mode\(\), used at .*in inference"),
         (written_without_gradients, r"under torch.no_grad\(\), called at .*in written_without_gradients"),
     ],
@@ -176,6 +283,37 @@ def written_without_gradients(n, x):
 def test_what_has_no_relevance_for_want_of_gradients_is_an_error(run, message):
     with pytest.raises(UnsupportedOperation, match=message):
         LRP(Net(run)).attribute(points(), 1)
+
+
+DOORS = {
+    "NEON": lambda net, x: neonxc.NEON(net).attribute(x),
+    "along": lambda net, x: neonxc.NEON(net, along=0.0).attribute(x),
+    "extractor": lambda net, x: neonxc.NEON(clustering(FeatureExtractor(net.features, "b"))).attribute(x),
+    "similarity": lambda net, x: neonxc.similarity(net.features, x, x.flip(0)),
+    "gradient": lambda net, x: sensitivity(net, x, net.assign(x)),
+    "integrated gradients": lambda net, x: integrated_gradients()(net, x, net.assign(x)),
+    "gradient of a classifier": lambda net, x: sensitivity(net.features, x, 0),
+}
+
+
+def clustering(features):
+    return neonxc.neuralize(np.eye(3), features=features)
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda h: h.detach(), lambda h: torch.from_numpy(h.numpy())], ids=["detach", "numpy"]
+)
+@pytest.mark.parametrize("name", DOORS)
+def test_every_way_into_a_network_names_the_line(name, cut):
+    def run(n, x):
+        embedding = n.a(x.mean((2, 3)))
+        return n.b(cut(embedding))
+
+    x = torch.randn(5, 4, 2, 2, dtype=torch.float64)
+    with pytest.raises(
+        UnsupportedOperation, match=r"does not depend on the input: .*test_lrp_constants.py:\d+ in <"
+    ):
+        DOORS[name](clustering(Net(run)), x)
 
 
 def test_autocast_inside_the_network_is_off():

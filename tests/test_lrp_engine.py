@@ -1,10 +1,15 @@
 """What the engine costs, what it holds constant, and how it meets what it does not know."""
 
+import copy
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from neonxc.lrp import LRP, AlphaBeta, Composite, Constant, Epsilon, Flat, Gamma, Pass, UnsupportedOperation, ZBox
 from neonxc.lrp.presets import paper
@@ -199,6 +204,200 @@ def test_recurrent_layers_are_errors_that_say_what_to_do():
 
     with pytest.raises(UnsupportedOperation, match=r"recurrent layer GRU, called at .*'rnn'.*; write it out in"):
         LRP(Last().eval()).attribute(torch.rand(2, 3, 4), 0)
+
+
+@torch.library.custom_op("neonxc_test::relu", mutates_args=())  # a name that PyTorch has as well
+def custom(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@custom.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+ELEMENTWISE = {
+    "round": (lambda n, h: h.round(), torch.round),
+    "in place": (lambda n, h: h.exp_(), torch.exp),
+    "special": (lambda n, h: torch.special.erf(h), torch.special.erf),
+    "operator": (lambda n, h: torch.ops.neonxc_test.relu(h), torch.ops.neonxc_test.relu),
+    "custom operator": (lambda n, h: custom(h), custom),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_the_advice_for_elementwise_functions_works(name):
+    run, function = ELEMENTWISE[name]
+    net, x = Net(run), points()
+    with pytest.raises(UnsupportedOperation, match=r"Composite\(functions=.*Pass\(\) if it is elementwise"):
+        LRP(net).attribute(x, 1)
+    found = LRP(net, Composite(Epsilon(0.0), functions={function: Pass()})).attribute(x, 1)
+    h = net.a(x).detach()
+    torch.testing.assert_close(found, (x * (net.b.weight[1] * run(net, h.clone()) / h @ net.a.weight)).detach())
+    beside = Net(lambda n, h: h + run(n, h.clone()))
+    found = LRP(beside, Composite(Epsilon(0.0), functions={function: Constant()})).attribute(x, 1)
+    torch.testing.assert_close(found, (x * (beside.b.weight[1] @ beside.a.weight)).detach())
+
+
+@pytest.mark.parametrize(
+    ("run", "advice"),
+    [
+        (lambda n, h: h.median(1, keepdim=True).values.expand_as(h), "'median', .*; write it out in operations"),
+        (lambda n, h: torch.atan2(h, h * h), r"'atan2', .*; Composite\(functions={...: Constant\(\)}\) holds"),
+        (lambda n, h: torch.fft.fft(h).real, "'fft_fft', .*; write it out in operations that have one, in real"),
+        (lambda n, h: torch.ops.aten.silu.default(h), "'silu.default', .*; pass the network as it was written"),
+    ],
+)
+def test_functions_that_cannot_pass_relevance_get_no_advice_to_do_so(run, advice):
+    with pytest.raises(UnsupportedOperation, match=advice) as error:
+        LRP(Net(run)).attribute(points(), 1)
+    assert "Pass()" not in str(error.value)
+
+
+def quantised_dynamically():
+    return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), {nn.Linear})
+
+
+def quantised_statically():
+    net = torch.ao.quantization.QuantWrapper(nn.Sequential(nn.Linear(4, 6), nn.ReLU())).eval()
+    net.qconfig = torch.ao.quantization.default_qconfig
+    torch.ao.quantization.prepare(net, inplace=True)(torch.randn(9, 4))
+    return torch.ao.quantization.convert(net)
+
+
+@pytest.mark.filterwarnings("ignore")  # quantisation has moved to another library
+@pytest.mark.parametrize("quantised", [quantised_dynamically, quantised_statically])
+@pytest.mark.parametrize(
+    "around", [nn.Sequential, lambda net: nn.Sequential(nn.Linear(4, 4), net, nn.Linear(6, 3))]
+)
+def test_quantised_layers_are_errors_that_ask_for_the_network_before(quantised, around):
+    with pytest.raises(
+        UnsupportedOperation, match=r"'\S*quantize\S*', .*; pass the network in floating point"
+    ) as error:
+        LRP(around(quantised()).eval()).attribute(torch.randn(5, 4), 0)
+    assert "Composite" not in str(error.value)
+
+
+# --- set-ups of training -----------------------------------------------------------------------------------
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, net, reentrant):
+        super().__init__()
+        self.net, self.reentrant = net, reentrant
+
+    def forward(self, x):
+        first, last = self.net[:5], self.net[5:]
+        return checkpoint(last, checkpoint(first, x, use_reentrant=self.reentrant), use_reentrant=False)
+
+
+def sequence(net):
+    segments = nn.Module()
+    segments.net, segments.forward = net, lambda x: checkpoint_sequential(net, 3, x, use_reentrant=True)
+    return segments
+
+
+def scaled(*gradients):
+    return tuple(None if gradient is None else 5 * gradient for gradient in gradients)
+
+
+def keep_gradient(module, args, output):
+    if torch.is_grad_enabled():
+        output.register_hook(torch.zeros_like)
+        output.retain_grad()
+
+
+def with_backward_hooks(net):
+    for module in net.modules():
+        module.register_full_backward_hook(lambda module, inputs, outputs: scaled(*inputs))
+        module.register_full_backward_pre_hook(lambda module, outputs: scaled(*outputs))
+        module.register_forward_hook(keep_gradient)
+    for parameter in net.parameters():
+        parameter.register_hook(torch.zeros_like)
+    return net
+
+
+def with_old_hooks(net):
+    for module in net.modules():
+        module.register_backward_hook(lambda module, inputs, outputs: scaled(*inputs))
+    return net
+
+
+def compiled_part(net):
+    return nn.Sequential(torch.compile(net[:5], backend="eager"), *net[5:])
+
+
+def compiled_in_place(net):
+    net.compile(backend="eager")
+    return net
+
+
+def compiled_layer(net):
+    net[0].forward = torch.compile(net[0].forward, backend="eager", fullgraph=True)
+    return net
+
+
+SETUPS = {
+    "reentrant": lambda net: Checkpointed(net, True),
+    "not reentrant": lambda net: Checkpointed(net, False),
+    "sequence": sequence,
+    "wrapped": lambda net: nn.Sequential(checkpoint_wrapper(net[:5]), *net[5:]),
+    "backward hooks": with_backward_hooks,
+    "old hooks": with_old_hooks,
+    "compiled part": compiled_part,
+    "compiled in place": compiled_in_place,
+    "compiled layer": compiled_layer,
+    "compiled inside": lambda net: nn.Sequential(torch.compile(net, backend="eager")),
+}
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
+@pytest.mark.parametrize("name", SETUPS)
+def test_training_setups_have_the_relevance_of_the_network(name):
+    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
+    wanted = LRP(net).attribute(x, 3)
+    setup = SETUPS[name](copy.deepcopy(net)).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(setup(x), net(x))
+    torch.testing.assert_close(LRP(setup).attribute(x, 3), wanted, rtol=0, atol=0)
+
+
+def test_other_threads_checkpoint_while_a_network_is_explained():
+    net, x = Net(lambda n, h: n.gate(h).relu()), points()
+    seen, explaining, trained = [], threading.Event(), threading.Event()
+
+    def layer(h):
+        seen.append(torch.is_grad_enabled())
+        return net.a(h)
+
+    def train():
+        explaining.wait(10)
+        checkpoint(layer, x.clone().requires_grad_(), use_reentrant=True).sum().backward()
+        trained.set()
+
+    net.between = lambda n, h: explaining.set() or (trained.wait(10) and n.gate(h).relu())
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    LRP(net).attribute(x, 1)
+    trainer.join()
+    assert seen == [False, True]  # without gradients, and again for the backward pass
+    assert net.a.weight.grad is not None
+
+
+def test_compilation_is_on_again_after_an_error():
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph
+
+    net, x = Net(lambda n, h: torch.sigmoid(h)), points()
+    net.a = torch.compile(net.a, backend=backend)
+    with pytest.raises(UnsupportedOperation):
+        LRP(net).attribute(x, 1)
+    assert not compiled
+    net(x)
+    assert compiled
 
 
 # --- composites --------------------------------------------------------------------------------------------

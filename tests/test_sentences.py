@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 import neonxc
 from neonxc import NEON
 from neonxc.evaluation import MaskImputer, pixel_flipping
-from neonxc.lrp import LRP, Composite, Constant, Epsilon
+from neonxc.lrp import LRP, Composite, Constant, Epsilon, UnsupportedOperation
 from neonxc.models import SentenceEncoder
 
 transformers = pytest.importorskip("transformers")
@@ -452,6 +452,23 @@ def test_on_the_way_from_masked_words(encoder):
     for arguments in ({"along": 0.0}, {"along": "zero"}):
         with pytest.raises(ValueError, match="along"):
             NEON(net, **arguments)
+
+
+class Detached(torch.nn.Module):
+    def forward(self, states, mask):
+        return states.detach()[:, 0]
+
+
+def test_embeddings_that_are_cut_off_from_the_words_are_errors_that_name_the_line(encoder):
+    cut = SentenceEncoder(encoder.model, encoder.tokenizer, pooling=Detached())
+    net = neonxc.neuralize(cut.points(TEXTS)[:2], features=cut)
+    for explain in (
+        NEON(net).attribute,
+        NEON(net, along="mask").attribute,
+        lambda texts: neonxc.similarity(cut, texts, texts),
+    ):
+        with pytest.raises(UnsupportedOperation, match=r"cut off by 'detach', at .*return states.detach"):
+            explain(TEXTS)
 
 
 def test_a_folder_that_is_missing(tmp_path):

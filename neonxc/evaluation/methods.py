@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from neonxc.attribution.neon import NEON
 from neonxc.evaluation.flipping import asked_again
 from neonxc.evaluation.imputers import Imputer, MeanImputer, ZeroImputer
+from neonxc.inputs import inputs_of
 from neonxc.lrp import Composite
+from neonxc.lrp.engine import named_cut
 
 Method = Callable[[Any, Tensor, Tensor], Tensor]
 
@@ -60,7 +62,8 @@ def squared(net: Any, x: Tensor, target: Tensor) -> Tensor:
 
 def gradient(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
     """Gradient of the target's logit."""
-    return Saliency(net).attribute(x.detach().requires_grad_(), target, abs=False)
+    with named_cut(inputs_of(net).module or net, x):
+        return Saliency(net).attribute(x.detach().requires_grad_(), target, abs=False)
 
 
 def sensitivity(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
@@ -77,14 +80,15 @@ def integrated_gradients(steps: int = 10, baseline: Tensor | None = None) -> Met
     """Integrated gradients along the path from a baseline, by default zero, with a number of steps (captum)."""
 
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
-        return IntegratedGradients(net).attribute(
-            x,
-            baselines=_baselines(baseline, x),
-            target=target,
-            n_steps=steps,
-            method="riemann_middle",
-            internal_batch_size=max(len(x), 256),
-        )
+        with named_cut(inputs_of(net).module or net, x):
+            return IntegratedGradients(net).attribute(
+                x,
+                baselines=_baselines(baseline, x),
+                target=target,
+                n_steps=steps,
+                method="riemann_middle",
+                internal_batch_size=max(len(x), 256),
+            )
 
     return method
 

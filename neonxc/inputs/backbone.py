@@ -94,7 +94,7 @@ def _hint_at_embeddings() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "embedding" not in str(error):
+        if type(error) is not RuntimeError or "embedding" not in str(error):  # LRP's errors quote the user's code
             raise
         raise ValueError(
             "the network looks its inputs up in an Embedding, through which no relevance passes: leave the "

@@ -76,24 +76,30 @@ class Sentences(Propagating, Words):
 
     def between(self, base: Any, x: Tensor, share: Any, composite: Any) -> Run:
         """Run the encoder a share of the way from the masked words to the words, to attribute the difference."""
-        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
+        from neonxc.lrp.engine import LRP, named_cut  # loads captum, which networks of tables do without
 
         encoder = self.module
         mask = encoder.inputs(torch.tensor(encoder.tokenizer.mask_token_id, device=x.device)).detach()
 
         @torch.enable_grad()
         def through(inputs: Tensor, tokens: Any, texts: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+            network = _Embedded(encoder, tokens)
             change = (inputs - mask) * (tokens.word >= 0)[..., None]
             of_words = share
             if isinstance(share, Tensor):  # of every word
                 of_words = share[texts].gather(1, tokens.word.clamp(min=0))[..., None].to(inputs)
             at = inputs - (1 - of_words) * change
             if composite is not None:
-                recording = LRP(_Embedded(encoder, tokens), composite).record(at)
+                recording = LRP(network, composite).record(at)
                 return recording.output, lambda start: change * recording.multiplier(start)
             at.requires_grad_()
-            output = encoder.embedding(at, tokens.mask, tokens.ids)
-            return output, lambda start: change * torch.autograd.grad(output, at, start)[0]
+            output = network(at)
+
+            def slopes(start: Tensor) -> Tensor:
+                with named_cut(network, at):
+                    return change * torch.autograd.grad(output, at, start)[0]
+
+            return output, slopes
 
         run = self._run(x, through)
         return Run(run.features, lambda start: run.back(start[None])[0])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from neonxc.common.arguments import similar
 from neonxc.lrp.layer import Rule
 from neonxc.lrp.rules import Gamma
+from neonxc.lrp.table import function_name
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ class Composite:
             if not (isinstance(key, (str, int, range)) or callable(key)):
                 raise TypeError(f"a key of layers needs to be a name, type, depth, range or function, got {key!r}")
         for function in self.functions:
-            if isinstance(function, type) or not hasattr(function, "__name__"):
+            if isinstance(function, type) or not (
+                hasattr(function, "__name__") or hasattr(function, "_opoverload")
+            ):
                 raise TypeError(f"a key of functions needs to be a function such as torch.exp, got {function!r}")
         for rule in (self.default, *self.layers.values(), *self.functions.values()):
             if isinstance(rule, type) or not (callable(rule) or isinstance(rule, Constant)):
@@ -140,7 +143,8 @@ class Composite:
         name : str
             Name of the function.
         """
-        return next((rule for f, rule in self.functions.items() if f.__name__ == name), None)
+        names = (name, name.rpartition("::")[2])
+        return next((rule for f, rule in self.functions.items() if function_name(f) in names), None)
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise ValueError if a name among the keys of `layers` matches no layer with weights.
@@ -157,7 +161,7 @@ class Composite:
                 raise ValueError(f"composite has a rule for {key!r}, which matches no layer with weights{hint}")
 
     def __repr__(self) -> str:
-        functions = {f.__name__: rule for f, rule in self.functions.items()}
+        functions = {function_name(f): rule for f, rule in self.functions.items()}
         return f"Composite({self.default!r}, {self.layers!r}{f', {functions!r}' if functions else ''})"
 
 

@@ -7,6 +7,8 @@ keep their gradient; the results of all others are held constant, and may serve 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,9 +143,10 @@ class LRP(Attribution):
             leaf = source.detach().requires_grad_()
             before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
             tracer = Tracer(layers, leaf, several)
-            with tracer:
-                output = module(leaf)
-            output = tracer.finish(output)
+            output = tracer.trace(module)
+            if not output.requires_grad:
+                other = Tracer(layers, (leaf / 2 + 0.25).detach().requires_grad_(), several)
+                tracer.check_constant(output, other.trace(module))
         return Recording(source if tracer.tiny or tracer.shifted else x, output, _room(x, before), leaf, several)
 
 
@@ -205,6 +208,17 @@ class Recording:
                 self.output, self._leaf, m, retain_graph=self._several, is_grads_batched=batched
             )
             return m.detach()
+
+
+@contextmanager
+def named_cut(module: nn.Module, x: Tensor) -> Iterator[None]:
+    """Replace autograd's error about a value that is cut off from the input by LRP's, which names the line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(word in str(error) for word in ("grad", "graph")):
+            LRP(module).record(x.detach(), several=False)
+        raise
 
 
 def _room(x: Tensor, before: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import linecache
 import math
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from traceback import walk_stack
 
 import captum
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,8 +19,13 @@ from neonxc.lrp.composites import Composite, Place
 from neonxc.lrp.layer import Rule
 
 Owner = tuple[str, nn.Module]
-LIBRARY_FOLDERS = tuple(
-    os.path.dirname(file) + os.sep for file in (torch.__file__, captum.__file__, __file__) if file is not None
+LIBRARIES = (  # whose frames are not the user's
+    *(
+        f"{os.path.dirname(file)}{os.sep}"
+        for file in (torch.__file__, captum.__file__, np.__file__, __file__)
+        if file
+    ),
+    copy.__file__,
 )
 
 
@@ -69,7 +76,7 @@ class LayerNames:
             if name := self._names.get(id(module)):
                 inside = inside or f" (module {name!r}, {type(module).__name__})"
             file = frame.f_code.co_filename
-            if not file.startswith(LIBRARY_FOLDERS):
+            if not file.startswith(LIBRARIES):
                 code = linecache.getline(file, line).strip()
                 return f"at {file}:{line} in {frame.f_code.co_name}{inside}: {code}"
         return f"inside torch{inside}"

@@ -46,6 +46,11 @@ OPERATIONS: dict[str, Operation] = {}
 """Operations by the name that PyTorch gives their functions."""
 
 DETACHING = "detach", "data"
+LEAVING = (
+    *("numpy", "__array__", "__cuda_array_interface__", "__dlpack__", "storage", "untyped_storage", "data_ptr"),
+    *("tolist", "item", "__float__", "__int__", "__index__", "__complex__", "__deepcopy__"),
+)
+"""Functions that pass the values of a tensor on to where autograd does not follow."""
 
 
 def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Function], Function]:
@@ -59,7 +64,11 @@ def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Func
 
 
 def function_name(func: Any) -> str:
-    """The name of a function of PyTorch; for the getter of a property, the name of the property."""
+    """The name of a function of PyTorch or of a property; operators of other libraries have their namespace."""
+    func = getattr(func, "_opoverload", func)  # of a torch.library.custom_op
+    qualified: str = getattr(getattr(func, "overloadpacket", func), "_qualified_op_name", "aten::")
+    if not qualified.startswith("aten::"):
+        return qualified
     name: str = getattr(func, "__name__", str(func))
     return getattr(func.__self__, "__name__", name) if name == "__get__" else name
 
@@ -111,4 +120,14 @@ def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tenso
     return source.to(tensor).expand_as(tensor).clone()
 
 
-_COUNTERPARTS = {"__setitem__": _with_item, "copy_": _copied, "zero_": torch.zeros_like}
+def _requiring_grad(tensor: Tensor, requires_grad: bool = True) -> Tensor:
+    """The out-of-place counterpart of ``tensor.requires_grad_(requires_grad)``."""
+    return tensor if requires_grad else tensor.detach()
+
+
+_COUNTERPARTS = {
+    "__setitem__": _with_item,
+    "copy_": _copied,
+    "zero_": torch.zeros_like,
+    "requires_grad_": _requiring_grad,
+}

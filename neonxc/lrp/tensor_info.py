@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.utils._pytree import tree_leaves
 
 from neonxc.lrp.channel_map import ChannelMap
@@ -19,11 +20,12 @@ Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Gate:
-    """The call of a nonlinear function without a rule: its result may be used as a constant factor only."""
+class FunctionCall:
+    """The call of a function: its name, its line, and what to do if relevance can't pass it."""
 
     name: str
     place: str
+    advice: str
 
 
 @dataclass
@@ -35,8 +37,8 @@ class TensorInfo:
     layer: RecordedLayer | None = None  # the linear layer whose output it is
     channel_map: ChannelMap | None = None  # constants by which it was computed since the last layer
     rescaled: bool = False  # whether it was scaled by values that depend on the input
-    varying: bool = False  # whether it is a constant only because it was detached
-    gate: Gate | None = None
+    gate: FunctionCall | None = None  # the nonlinear function without a rule; the value may be a factor only
+    cut: FunctionCall | None = None  # what cut it off from the input that it was computed from
     pixels: bool = False  # whether it is the network's input, possibly normalized
     owner: Owner | None = None  # the module whose parameter or buffer it is, or was computed from
     replacement: Tensor | None = None  # its new value, if the network has modified it in place
@@ -72,24 +74,39 @@ class TensorTable:
         for name, value in values.items():
             setattr(self._infos[key], name, value)
 
-    def inherit(self, value: Any, sources: Iterable[Tensor]) -> Any:
-        """Return a constant that was computed from `sources`, registered with their owner, and if they vary."""
-        sources = list(sources)
+    def inherit_owner(self, value: Any, sources: Iterable[Tensor]) -> Any:
+        """Register the owner of `sources` as the owner of a constant that was computed from them; return it."""
         owner = next((owner for source in sources if (owner := self[source].owner)), None)
-        if isinstance(value, Tensor):
-            if owner is not None and self[value].owner is None:
-                self.update(value, owner=owner)
-            if any(map(self.varies, sources)):
-                self.update(value, varying=True)
+        if owner is not None and isinstance(value, Tensor) and self[value].owner is None:
+            self.update(value, owner=owner)
         return value
 
+    def in_place_of(self, source: Tensor, value: Tensor) -> Tensor:
+        """Register a constant as what a network uses in place of `source`; return it."""
+        if cut := self[source].cut:
+            self.update(value, cut=cut)
+        copied: Tensor = self.inherit_owner(value, [source])
+        return copied
+
     def varies(self, value: Any) -> bool:
-        """Whether a constant takes another value for another input: it is a gate, or was detached."""
-        return isinstance(value, Tensor) and (self[value].varying or self[value].gate is not None)
+        """Whether a constant differs from input to input: it is a gate, or was cut off from the input."""
+        return isinstance(value, Tensor) and bool(self[value].gate or self[value].cut)
 
     def depends_on_input(self, value: Any) -> bool:
         """Whether a value is a tensor that depends on the network's input, gates included."""
-        return isinstance(value, Tensor) and (value.requires_grad or self[value].gate is not None)
+        return isinstance(value, Tensor) and (self.is_live(value) or self[value].gate is not None)
+
+    def is_live(self, value: Tensor) -> bool:
+        """Whether autograd leads from a value to the network's input, not just to a parameter."""
+        return value.requires_grad and (not value.is_leaf or value is self._leaf)
+
+    def is_transformed(self, value: Tensor) -> bool:
+        """Whether a value that depends on the input is wrapped by a transform such as ``torch.vmap``."""
+        if not functorch.is_functorch_wrapped_tensor(value):
+            return False
+        while functorch.is_functorch_wrapped_tensor(value):
+            value = functorch.get_unwrapped(value)
+        return self.depends_on_input(value)
 
     def was_traced(self, value: Tensor) -> bool:
         """Whether a traced call computed this value: TorchScript, ``autograd.Function`` and C++ are not traced."""

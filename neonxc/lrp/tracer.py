@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,16 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
+from torch.utils.hooks import RemovableHandle
 
+from neonxc.lrp.advice import FLOATING_POINT, RECURRENT, WRITE_OUT, advice, is_quantised
 from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.layer import CustomBackward, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
+from neonxc.lrp.plain_calls import plain_calls
 from neonxc.lrp.table import (
     DETACHING,
+    LEAVING,
     OPERATIONS,
     Operation,
     UnsupportedOptions,
@@ -22,10 +27,11 @@ from neonxc.lrp.table import (
     functional,
     out_of_place,
 )
-from neonxc.lrp.tensor_info import Gate, TensorTable, requiring_grad, tensors
+from neonxc.lrp.tensor_info import FunctionCall, TensorTable, requiring_grad, tensors
 
 HALF = (torch.float16, torch.bfloat16)
-RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
+# A network meets its values as at prediction, so that it registers no hooks and checkpoints nothing
+HIDDEN = {"requires_grad": False, "grad_fn": None}
 
 
 class Tracer(TorchFunctionMode):
@@ -51,11 +57,21 @@ class Tracer(TorchFunctionMode):
         self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
         self.tensors = TensorTable(layers, leaf)
         self._device = leaf.device.type
-        self._no_grad = ""  # where the input was first used without gradients
+        self._leaf = leaf
+        self._cut: FunctionCall | None = None  # the last call that cut a value off from the input
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch._C._set_grad_enabled or function_name(func) == "__set__":  # torch.no_grad(); `w.data = v`
+        if func is torch._C._set_grad_enabled:  # torch.no_grad()
             return func(*args)
+        if func in (torch.autograd.grad, Tensor.backward):
+            raise UnsupportedOperation(f"LRP can't trace gradients, computed {self.layers.call_site()}")
+        name = function_name(func)
+        if name in HIDDEN and self.tensors.is_live(args[0]):
+            return HIDDEN[name]
+        if name in ("register_hook", "retain_grad"):
+            return RemovableHandle(OrderedDict())
+        if name == "__set__":
+            return self._assign(func, *args)
         if torch.is_autocast_enabled(self._device):  # enabled by the network, which restores it itself
             torch.set_autocast_enabled(self._device, False)
         args, kwargs = tree_map(self._current_argument, (args, kwargs or {}))
@@ -64,16 +80,60 @@ class Tracer(TorchFunctionMode):
     def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function as if the network had called it, and register its result as traced."""
         result = self.run(func, *args, **kwargs)
-        for value in requiring_grad(result):
-            if not value.is_leaf:
+        constants = []
+        for value in tensors(result):
+            if self.tensors.is_live(value):
                 self.tensors.update(value, version=value._version)
+            elif not self.tensors[value].gate:
+                constants.append(value)
+        self._mark_cut(func, constants, tensors((args, kwargs)))
         return result
+
+    def _mark_cut(self, func: Any, constants: list[Tensor], given: list[Tensor]) -> None:
+        """Register where constants were cut off from the input, if they were computed from it."""
+        name = function_name(func)
+        if name == "__setitem__":
+            constants = given[:1]
+        if not constants and name not in LEAVING:
+            return
+        if name.startswith("new_") or name.endswith("_like"):
+            given = given[1:]  # the first one lends its form alone
+        elif name == "to" or name.endswith("_as"):
+            given = given[:1]
+        if any(map(self.tensors.depends_on_input, given)):
+            what = repr(name.strip("_")) if torch.is_grad_enabled() else "torch.no_grad()"
+            todo = FLOATING_POINT if is_quantised(func) else "LRP needs differentiable operations all the way"
+            cut: FunctionCall | None = FunctionCall(what, self.layers.call_site(), todo)
+        else:
+            cut = next(filter(None, (self.tensors[value].cut for value in given)), None)
+        if cut is None:
+            return
+        self._cut = cut
+        for value in (*constants, *(value._base for value in constants)):  # a write into a view changes its base
+            if value is not None and not self.tensors.depends_on_input(value):
+                self.tensors.update(value, cut=cut)
+
+    def _assign(self, func: Any, target: Any, value: Any) -> None:
+        """Assign to a property of a tensor, such as ``h.data = v``."""
+        name = func.__self__.__name__
+        current, new = map(self._current_argument, (target, value))
+        if name not in ("data", "requires_grad") or not any(map(self.tensors.depends_on_input, (current, new))):
+            func(target, value)
+        elif name == "requires_grad":
+            self.call(Tensor.requires_grad_, current, new)
+        else:
+            self.tensors.replace(self.call, current, self.call(Tensor.detach, new))
 
     def _current_argument(self, value: Any) -> Any:
         """Return the current value of an argument, parameters as constants; raise if it was not traced."""
         if not isinstance(value, Tensor):
             return value
         value = self.tensors.current(self.call, value)
+        if self.tensors.is_transformed(value):
+            raise UnsupportedOperation(
+                f"LRP can't trace transforms such as torch.vmap, used {self.layers.call_site()}; call the "
+                "function on the whole batch"
+            )
         if not value.requires_grad or self.tensors.was_traced(value):
             return value
         if self.tensors.leads_to_input(value):
@@ -81,10 +141,10 @@ class Tracer(TorchFunctionMode):
             source = f"the autograd.Function {function.__name__!r}" if function else "TorchScript or C++"
             raise UnsupportedOperation(
                 f"LRP can't trace {source}, whose result is used {self.layers.call_site()}; use operations of "
-                "PyTorch instead"
+                "PyTorch instead, or a network without it, such as one that is not quantised"
             )
         # unlike detach(), `data` has a version counter of its own: another thread may train the parameter
-        return self.tensors.inherit(value.data, [value])
+        return self.tensors.in_place_of(value, value.data)
 
     def run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function; in-place operations on values that depend on the input are computed out of place."""
@@ -106,7 +166,7 @@ class Tracer(TorchFunctionMode):
         given, name = tensors((args, kwargs)), function_name(func)
         depends = requiring_grad(given)
         gate = next(filter(None, (self.tensors[value].gate for value in given)), None)
-        if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING:
+        if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING + LEAVING:
             return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
         if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
             args, kwargs = tree_map(self._in_float32, (args, kwargs))
@@ -116,7 +176,7 @@ class Tracer(TorchFunctionMode):
                 with self:
                     return operation.run(*args, **kwargs)
             except UnsupportedOptions as error:
-                raise self.unsupported(str(error)) from None
+                raise unsupported(FunctionCall(str(error), self.layers.call_site(), WRITE_OUT)) from None
         first = args[0] if args else kwargs.get("input")
         if gate is not None and not (depends and self._takes_gates(operation, first)):
             return self.as_gate(func, args, kwargs, gate)
@@ -143,38 +203,36 @@ class Tracer(TorchFunctionMode):
 
     def _in_float32(self, value: Any) -> Any:
         half = isinstance(value, Tensor) and value.dtype in HALF and not self.tensors.depends_on_input(value)
-        return self.tensors.inherit(value.float(), [value]) if half else value
+        return self.tensors.in_place_of(value, value.float()) if half else value
 
     def _constant(self, func: Any, args: Any, kwargs: Any, given: list[Tensor], dependent: bool) -> Any:
         """Compute a constant: an operation on parameters alone, a detached one, or one under no_grad."""
         if dependent and torch.is_inference_mode_enabled():
             raise UnsupportedOperation(
-                f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad()"
+                f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad() for "
+                "constants"
             )
-        grad_enabled = torch.is_grad_enabled()
+        args, kwargs = tree_map(self._detached, (args, kwargs))
         with torch.no_grad():
-            result = tree_map(self._detached, func(*args, **kwargs))
-        if not dependent:
-            return tree_map(lambda value: self.tensors.inherit(value, given), result)
-        for value in tensors(result):
-            self.tensors.update(value, varying=True)
-        if not grad_enabled and tensors(result):
-            self._no_grad = self._no_grad or self.layers.call_site()
-        return result
+            result = func(*args, **kwargs)
+        return result if dependent else tree_map(lambda value: self.tensors.inherit_owner(value, given), result)
 
     def _detached(self, value: Any) -> Any:
         """Detach a value that depends on the input."""
         return value.detach() if self.tensors.depends_on_input(value) else value
 
-    def as_gate(self, func: Any, args: Any, kwargs: Any, gate: Gate | None = None) -> Any:
+    def as_gate(self, func: Any, args: Any, kwargs: Any, gate: FunctionCall | None = None) -> Any:
         """Compute a value without a rule: detached, and registered as a gate if it depends on the input."""
         result = func(*args, **kwargs)
-        if not (gate or requiring_grad(result)):
+        if not (gate or requiring_grad(result)) or any(result is value for value in tensors((args, kwargs))):
             return result
-        gate = gate or Gate(function_name(func), self.layers.call_site())
+        gate = gate or FunctionCall(
+            function_name(func), self.layers.call_site(), advice(func, (args, kwargs), result)
+        )
         result = tree_map(self._detached, result)
         for value in tensors(result):
-            self.tensors.update(value, gate=gate)
+            if value.is_floating_point() or value.is_complex():  # others, such as masks, are constants
+                self.tensors.update(value, gate=gate)
         return result
 
     def _apply_function_rule(
@@ -182,8 +240,7 @@ class Tracer(TorchFunctionMode):
     ) -> Any:
         """Run a function that the composite has a rule for."""
         if isinstance(rule, Constant):
-            with torch.no_grad():
-                return func(*args, **kwargs)
+            return self._constant(func, args, kwargs, depends, dependent=True)
         if len(depends) != 1:
             raise TypeError(
                 f"the rule for {function_name(func)!r} needs one argument that depends on the network's input, "
@@ -196,30 +253,30 @@ class Tracer(TorchFunctionMode):
 
         return CustomBackward.apply(depends[0], compute, lambda m, x, y: rule(x, y, m))
 
-    def finish(self, output: Any) -> Any:
-        """Check the network's output, and return its current value."""
+    def trace(self, module: Callable[[Tensor], Any]) -> Tensor:
+        """Run a network, check its output, and return it."""
+        with plain_calls, self:
+            output = module(self._leaf)
         output = self._current_argument(output)
         if not isinstance(output, Tensor):
             raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
         if gate := self.tensors[output].gate:
-            raise self.unsupported(gate.name, gate.place)
+            raise unsupported(gate)
         if (layer := self.tensors[output].layer) is not None:
             layer.count_use(output)
-        if self._no_grad and not output.requires_grad:
-            raise UnsupportedOperation(
-                f"the output does not depend on the input: it was computed under torch.no_grad(), {self._no_grad}"
-            )
         return output
 
-    def unsupported(self, name: str, place: str | None = None) -> UnsupportedOperation:
-        """Return the error for an operation that has no rule."""
-        place = place or self.layers.call_site()
-        if name in RECURRENT:
-            return UnsupportedOperation(
-                f"LRP has no rule for the recurrent layer {name.upper()}, called {place}; write "
-                "it out in linear layers and gates (nn.Linear, torch.sigmoid, torch.tanh)"
-            )
-        return UnsupportedOperation(
-            f"LRP has no rule for {name!r}, called {place}; give it one with Composite(functions={{...}}): Pass() "
-            "if it is elementwise, Constant() if it is a gate"
-        )
+    def check_constant(self, output: Tensor, other: Tensor) -> None:
+        """Raise an error if an output that is constant for autograd is not; `other` is that of another input."""
+        cut = self.tensors[output].cut
+        if cut is None and torch.equal(output, other):
+            return
+        cut = cut or self._cut  # after NumPy, say, it is not known which one
+        why = f"it was cut off by {cut.name}, {cut.place}; {cut.advice}" if cut else "autograd has no path to it"
+        raise UnsupportedOperation(f"the output does not depend on the input: {why}")
+
+
+def unsupported(call: FunctionCall) -> UnsupportedOperation:
+    """Return the error for the call of a function that has no rule."""
+    what = f"the recurrent layer {call.name.upper()}" if call.name in RECURRENT else repr(call.name)
+    return UnsupportedOperation(f"LRP has no rule for {what}, called {call.place}; {call.advice}")

@@ -125,7 +125,7 @@ def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args
     """Compute a product of x with a weight of the network, or a value computed from one, as a linear layer."""
     plain = func.__name__ in ("matmul", "__matmul__", "mm") and not kwargs
     if plain and args[1] is weight and weight.ndim == 2:
-        return tracer.run(F.linear, x, tracer.tensors.inherit(weight.mT, [weight]))
+        return tracer.run(F.linear, x, tracer.tensors.inherit_owner(weight.mT, [weight]))
 
     def apply(x_: Tensor, w: Tensor) -> Tensor:
         return func(*tree_map(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
@@ -140,9 +140,10 @@ def _quotient(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     x, divisor, *rest = operands(args, kwargs)
     if kwargs.get("rounding_mode") or not requiring_grad(x):
         return tracer.as_gate(func, (x, divisor, *rest), kwargs)
-    factor = 1 / divisor
-    if isinstance(divisor, Tensor):
-        divisor, factor = divisor.detach(), tracer.tensors.inherit(factor.detach(), [divisor])
+    factor = divisor  # which a gate remains
+    if not tracer.tensors.varies(divisor):
+        factor = tracer.tensors.inherit_owner(x.new_ones(()) / divisor, tensors(divisor))
+    divisor = divisor.detach() if isinstance(divisor, Tensor) else divisor
     return scaled_and_shifted(tracer, x, func(x, divisor, *rest, **kwargs), factor, None)
 
 
