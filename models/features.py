@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of
-from neonxc.common.modules import check_evaluating, unwrapped
+from neonxc.common.modules import evaluated, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 
@@ -192,10 +192,10 @@ class FeatureExtractor(nn.Module):
             raise ValueError("images is empty; at least one image is needed")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; got {batch_size}")
-        check_evaluating(self.net, "net")
         chunks = progress_bar(torch.split(images, batch_size), desc="features")
         with torch.no_grad():
-            return torch.cat([self(chunk).movedim(1, -1).flatten(0, -2) for chunk in chunks])
+            features = (evaluated(self, chunk) for chunk in chunks)
+            return torch.cat([each.movedim(1, -1).flatten(0, -2) for each in features])
 
     def preprocess(self, images: Tensor) -> Tensor:
         """Normalize images in [0, 1] to inputs of the network.

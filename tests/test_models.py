@@ -88,7 +88,7 @@ def test_leaves_mode_and_gradients(images):
 def test_points_of_a_network_in_training_mode(images, part):
     extractor = FeatureExtractor(nn.Sequential(part), "0")
     before = {name: value.clone() for name, value in extractor.state_dict().items()}
-    with pytest.raises(ValueError, match=r"net is in training mode: its .* \('0'\) .*; call .eval\(\)"):
+    with pytest.raises(ValueError, match=r"is in training mode: its .* \('net.0'\) .*; call .eval\(\)"):
         extractor.points(images)
     assert all(torch.equal(value, before[name]) for name, value in extractor.state_dict().items())
     extractor.net.eval()

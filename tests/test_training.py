@@ -187,11 +187,11 @@ def test_training_mode_is_a_clear_error(net, images):
     again = lambda x: neonxc.neuralize(neon.net.head.detection.directions, x, neon.net.features)  # noqa: E731
     lrp = lambda x: LRP(net).attribute(x, target=0)  # noqa: E731
     for ask in (neon.attribute, neon.heatmaps, neon.summary, neon.net.predict, lrp, again):
-        with pytest.raises(ValueError, match=r"its BatchNorm.*change its statistics; call .eval\(\)"):
+        with pytest.raises(ValueError, match=r"its BatchNorm.*change its num_batches_tracked; call .eval\(\)"):
             ask(images)
     assert state(net) == before  # in particular, BatchNorm has not counted the images
     dropout = nn.Sequential(nn.Flatten(), nn.Linear(256, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 2))
-    with pytest.raises((ValueError, RuntimeError), match=r"its Dropout.*drop units at random; call .eval\(\)"):
+    with pytest.raises((ValueError, RuntimeError), match=r"its Dropout.*draw random numbers; call .eval\(\)"):
         LRP(dropout.train()).attribute(images, target=0)
     assert LRP(dropout.eval()).attribute(images, target=0).shape == images.shape
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
+from neonxc.common.modules import evaluated
 from neonxc.common.registry import Values, can_pack, pack_estimator, register, unpack_estimator
 from neonxc.data.table import Table
 
@@ -237,8 +238,8 @@ class SCAN(ClusterMixin, BaseEstimator):
     def _apply(self, X: Any, read: Callable[[Tensor], Tensor]) -> Any:
         check_is_fitted(self)
         weight, batches = self.cluster_head_.weight, read_batches(X, self.batch_size, self.image_shape_)
-        images = (images for batch in batches for images in batch.split(self.batch_size))
-        result = torch.cat([read(self.embedding_(batch.to(weight))) for batch in images])
+        images = (x for batch in batches for x in batch.split(self.batch_size))
+        result = torch.cat([read(evaluated(self.embedding_, x.to(weight), "embedding_")) for x in images])
         if isinstance(X, Tensor):
             return result.to(X.device)
         return result.cpu() if is_loaded(X) else result.cpu().numpy()

@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.modules import check_evaluating
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
@@ -55,8 +54,7 @@ class Backbone(Propagating):
     has_heatmaps = True
 
     def _read(self, table: Table) -> Table:
-        """Check inputs and convert them to the dtype of the weights; raise if the network is in training mode."""
-        check_evaluating(self.module)
+        """Check inputs and convert them to the dtype of the weights."""
         dtype = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), table.tensor.dtype)
         return table.holding(table.tensor.to(self.device, dtype))
 

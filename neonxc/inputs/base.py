@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.memory import blocks, network_bytes
+from neonxc.common.modules import evaluated
 from neonxc.data.frames import is_texts_file, read_texts
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
@@ -226,7 +227,7 @@ class Inputs(nn.Module, ABC):
         if self.module is None:
             return x
         with torch.no_grad():
-            return self.module(x)
+            return evaluated(self.module, x)
 
     def blocks(self, x: Any) -> list[slice]:
         """Slices of the inputs that fit into memory."""
