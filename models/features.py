@@ -12,6 +12,7 @@ from neonxc.common.arguments import kind_of
 from neonxc.common.modules import evaluated, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
+from neonxc.data.inputs import check_no_bytes
 
 from .layers import Pool, arrange, check_pool, find_module, layer_output, vision_settings
 
@@ -286,9 +287,11 @@ class FeatureExtractor(nn.Module):
 
 def _check_images(images: Tensor) -> None:
     _check_tensor(images)
+    check_no_bytes(images, name="images")
     # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels.
     if images.ndim != 4:
-        raise ValueError(f"images must be [N, C, H, W]; got shape {list(images.shape)}")
+        hint = " (a single image is image[None])" if images.ndim == 3 else ""
+        raise ValueError(f"images must be [N, C, H, W]; got shape {list(images.shape)}{hint}")
 
 
 def _check_tensor(images: object) -> None:

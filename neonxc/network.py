@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.modules import evaluated
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
@@ -195,7 +194,7 @@ class NeuralizedClustering(nn.Module):
                 f"net(x) takes a tensor, got {type(x).__name__}: net({given}); "
                 "net.predict takes arrays and frames too"
             )
-        a = x if self.features is None else evaluated(self.features, x)
+        a = self.inputs.through(x)
         return unrows(self.head(rows(a)), a)
 
     @torch.no_grad()

@@ -267,7 +267,9 @@ def read_batches(X: Any, batch_size: int, shape: list[int] | None = None) -> Ite
     """
     loaded, images = is_loaded(X), None
     for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
-        images = Table.read(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch).tensor
+        table = Table.read(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch)
+        table.check_no_bytes()
+        images = table.tensor
         shape = shape or list(images.shape[1:])
         if len(shape) != 3 or list(images.shape[1:]) != shape:
             needed = f" of shape {shape}" if len(shape) == 3 else ""

@@ -222,12 +222,14 @@ class Inputs(nn.Module, ABC):
 
     # --- to the points of the head, and back ---
 
+    def through(self, x: Any) -> Any:
+        """Run the feature network, if there is one."""
+        return x if self.module is None else evaluated(self.module, x)
+
+    @torch.no_grad()
     def features(self, x: Any) -> Any:
         """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
-        if self.module is None:
-            return x
-        with torch.no_grad():
-            return evaluated(self.module, x)
+        return self.through(x)
 
     def blocks(self, x: Any) -> list[slice]:
         """Slices of the inputs that fit into memory."""
@@ -315,6 +317,7 @@ class Tensors(Inputs):
     absent = "zero"
 
     def _read(self, table: Table) -> Table:
+        table.check_no_bytes()
         return table.holding(table.tensor)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.modules import takes_tokens
 from neonxc.inputs.base import inputs_of
+from neonxc.inputs.layout import takes_tokens
 
 
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
         if takes_tokens(net, x):
             raise ValueError(
                 f"X of shape {list(x.shape)} holds tokens: pass groups, such as torch.arange({shape[0]})[:, None]."
-                f"expand({shape[0]}, {shape[1]}) for one per token"
+                f"expand({shape[0]}, {shape[1]}) for one per token or step"
             )
         groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
     if isinstance(groups, str):
