@@ -162,7 +162,8 @@ class _Watch(TorchDispatchMode):
         raise self.error
 
     def _named(self, module: nn.Module) -> str:
-        return f"{type(module).__name__} ({self.paths[module]!r})"
+        kind, path = type(module).__name__, self.paths[module]
+        return f"{kind} ({path!r})" if path else kind
 
     def compare(self) -> None:
         """Undo changes that no operator made, and raise an error if there are any."""
@@ -174,7 +175,8 @@ class _Watch(TorchDispatchMode):
                 value.data = data
                 setattr(inner, key, value)
         if _generators() != self.generators:
-            changed.append(("draw random numbers of Python or NumPy", self.root))
+            trained = next((inner for inner in self.paths if inner.training), self.root)
+            changed.append(("draw random numbers of Python or NumPy", trained))
         if changed:
             self._refuse(*changed[0])
 

@@ -111,9 +111,7 @@ def _hints(x: Tensor) -> Iterator[None]:
                 "the network looks its inputs up in an Embedding, through which no relevance passes: leave the "
                 "Embedding out of the network, and pass X as embedding(X)"
             ) from error
-        if "channels" in str(error):
+        if "channels, but got" in str(error):
             shape = list(x.shape)
-            raise ValueError(
-                f"inputs of shape {shape} are read as [N, C, ...], channels first: {error}"
-            ) from error
+            raise ValueError(f"inputs {shape} are taken as [N, C, ...], channels first: {error}") from error
         raise

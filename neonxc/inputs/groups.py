@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from neonxc.common.modules import evaluated
 from neonxc.inputs.base import inputs_of
 from neonxc.inputs.layout import takes_tokens
 
@@ -17,7 +19,7 @@ def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     shape = x.shape[1:]
     groups = inputs_of(net).groups if groups is None else groups
     if groups is None:
-        if takes_tokens(net, x):
+        if takes_tokens(partial(evaluated, net), x):
             raise ValueError(
                 f"X of shape {list(x.shape)} holds tokens: pass groups, such as torch.arange({shape[0]})[:, None]."
                 f"expand({shape[0]}, {shape[1]}) for one per token or step"
