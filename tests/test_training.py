@@ -288,11 +288,8 @@ def test_layers_that_do_the_same_in_both_modes_are_accepted(layer, images):
 def test_normalization_by_the_batch_is_refused_in_both_modes(flat, mode, images):
     norm = nn.BatchNorm1d(256, track_running_stats=False) if flat else nn.BatchNorm2d(1, track_running_stats=False)
     net = nn.Sequential(nn.Flatten() if flat else nn.Identity(), norm, nn.Flatten()).train(mode)
-    for ask in (
-        FeatureExtractor(net).points,
-        LRP(net).record,
-        neonxc.neuralize(torch.eye(3, 256), None, net).predict,
-    ):
+    predict = neonxc.neuralize(torch.eye(3, 256), features=net).predict
+    for ask in (FeatureExtractor(net).points, LRP(net).record, predict):
         for x in (images, images[:1]):
             with pytest.raises(ValueError, match=r"BatchNorm.d \('.*1'\) of .* in eval mode as well.*GroupNorm"):
                 ask(x)

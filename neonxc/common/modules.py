@@ -48,15 +48,14 @@ def evaluated(module: nn.Module, x: Tensor, name: str = "") -> Any:
         The network would draw random numbers, change its parameters or buffers, or normalize by the batch, or it
         has layers without weights. Its parameters and buffers are as before.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not may_vary(module):
+    written_down = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if written_down or not may_vary(module):
         return module(x)
     if len(x) == 1 and any(map(_is_by_batch, module.modules())):  # PyTorch has another error for a batch of one
         evaluated(module, torch.cat([x, x]), name)
     module = unwrapped(module)  # neither compiled nor in other threads, where operators are not seen
-    with _Watch(module, name) as watch:
-        result = module(x)
-    watch.compare()
-    return result
+    with _Watch(module, name):
+        return module(x)
 
 
 def may_vary(module: nn.Module) -> bool:
@@ -107,6 +106,7 @@ class _Watch(TorchDispatchMode):
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         super().__exit__(kind, error, traceback)
+        self._undo()
         if self.error is not None and error is not self.error:  # TorchScript has an error of its own for it
             raise self.error from None
 
@@ -144,9 +144,12 @@ class _Watch(TorchDispatchMode):
             frame = frame.f_back
         return self.root
 
-    def _refuse(self, harm: str = "", module: nn.Module | None = None) -> NoReturn:
-        """Raise the error about a module, by default the one at work; without a `harm`, it is about the batch."""
-        module = module or self._at_work()
+    def _refuse(self, harm: str = "") -> NoReturn:
+        """Raise the error about the module at work; without a `harm`, it normalizes by the batch."""
+        self.error = self._about(self._at_work(), harm)
+        raise self.error
+
+    def _about(self, module: nn.Module, harm: str) -> ValueError:
         layer = self._named(module)
         if not harm:
             text = (
@@ -158,27 +161,23 @@ class _Watch(TorchDispatchMode):
             text = f"{self.name} is in training mode: its {layer} would {harm}; call .eval() on it first"
         else:
             text = f"{layer} of {self.name} would {harm} in eval mode as well; make that depend on self.training"
-        self.error = ValueError(text)
-        raise self.error
+        return ValueError(text)
 
-    def _named(self, module: nn.Module) -> str:
+    def _named(self, module: Any) -> str:
         kind, path = type(module).__name__, self.paths[module]
         return f"{kind} ({path!r})" if path else kind
 
-    def compare(self) -> None:
-        """Undo changes that no operator made, and raise an error if there are any."""
-        changed = []
+    def _undo(self) -> None:
+        """Undo what was done without an operator, and note the error about it."""
         for inner, key, value, data, storage in self.kept:
             now = getattr(inner, key, None)
             if now is None or _storage(now) != storage:
-                changed.append((f"change its {key}", inner))
+                self.error = self.error or self._about(inner, f"change its {key}")
                 value.data = data
                 setattr(inner, key, value)
         if _generators() != self.generators:
             trained = next((inner for inner in self.paths if inner.training), self.root)
-            changed.append(("draw random numbers of Python or NumPy", trained))
-        if changed:
-            self._refuse(*changed[0])
+            self.error = self.error or self._about(trained, "draw random numbers of Python or NumPy")
 
 
 def _generators() -> bytes:
