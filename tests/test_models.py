@@ -187,6 +187,9 @@ def test_preprocess_refuses_what_is_no_floating_tensor(images, known):
         message = rf"must be a tensor; got {type(wrong).__name__} \(load_image .* to_tensor .*torch.stack"
         with pytest.raises(TypeError, match=message):
             extractor.preprocess(wrong)
+    for ask in (extractor, extractor.points):
+        with pytest.raises(ValueError, match="images holds pixels of uint8"):
+            ask((images * 255).byte())
     with pytest.raises(ValueError, match=r"floating point in 0..1; got torch.uint8 \(divide bytes by 255\)"):
         extractor.preprocess((images * 255).byte())
     for factor, values in ((0, "nan to nan"), (255, "0 to 255")) if known else ():
