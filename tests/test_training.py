@@ -220,8 +220,24 @@ def average(self, x):
     return x
 
 
+def remember(self, x):
+    self.memory, x = x.detach(), x + self.memory
+    return x
+
+
 def replace(self, x):
     self.mean = 0.9 * self.mean + x.detach().mean((0, 2, 3))
+    return x
+
+
+def remembering():
+    layer = Varying(remember)
+    layer.memory = torch.zeros(1)
+    return layer
+
+
+def kept_for_others(self, x):
+    self.seen = x
     return x
 
 
@@ -239,6 +255,7 @@ VARYING = {
     "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 4, 1)),
     "moving average": lambda: Varying(average, mean=torch.zeros(4)),
     "replaced buffer": lambda: Varying(replace, mean=torch.zeros(4)),
+    "state that is no buffer": remembering,
     "a part that is scripted": lambda: torch.jit.script(nn.Sequential(nn.Dropout(0.1))),
 }
 
@@ -266,6 +283,7 @@ def test_layers_that_vary_in_training_mode_are_refused(layer, images):
 
 
 STEADY = [
+    Varying(kept_for_others),
     *(nn.ReLU(inplace=True), nn.Dropout(0.0), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.BatchNorm2d(4).eval()),
     nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1)),
 ]

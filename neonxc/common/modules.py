@@ -68,7 +68,8 @@ def may_vary(module: nn.Module) -> bool:
 
 def _is_wrapper(module: nn.Module) -> bool:
     """Whether a module only calls others, whose mode may be another one than its own."""
-    return type(module) is nn.Sequential or type(module).__module__.startswith("neonxc.")
+    kind = type(module)
+    return kind is nn.Sequential or kind.__module__.startswith("neonxc.") or unwrapped(module) is not module
 
 
 def _is_by_batch(module: nn.Module) -> bool:
@@ -94,13 +95,12 @@ class _Watch(TorchDispatchMode):
         self.kept = [
             (inner, key, value, value.detach(), _storage(value))
             for inner in self.paths
-            for held in (inner._parameters, inner._buffers)
+            for held in (vars(inner), inner._parameters, inner._buffers)
             for key, value in held.items()
-            if value is not None
+            if isinstance(value, Tensor)
         ]
-        others = ((key, value) for inner in self.paths for key, value in vars(inner).items())
-        self.own = {_storage(value): key for key, value in others if isinstance(value, Tensor)}
-        self.own |= {storage: key for _, key, _, _, storage in self.kept}
+        self.own = {storage: key for _, key, _, _, storage in self.kept}
+        self.used: set[int] = set()
         self.generators = _generators()
         self.error: ValueError | None = None
 
@@ -116,6 +116,7 @@ class _Watch(TorchDispatchMode):
             names = [argument.name for argument in func._schema.arguments]
             defaults = {argument.name: argument.default_value for argument in func._schema.arguments}
             self._check(func, defaults | dict(zip(names, args, strict=False)) | kwargs)
+        self.used |= {_storage(value) for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)}
         return func(*args, **kwargs)
 
     def _check(self, func: Any, given: dict[str, Any]) -> None:
@@ -171,7 +172,8 @@ class _Watch(TorchDispatchMode):
         """Undo what was done without an operator, and note the error about it."""
         for inner, key, value, data, storage in self.kept:
             now = getattr(inner, key, None)
-            if now is None or _storage(now) != storage:
+            cached = key in vars(inner) and storage not in self.used  # for others to read
+            if not cached and not (isinstance(now, Tensor) and _storage(now) == storage):
                 self.error = self.error or self._about(inner, f"change its {key}")
                 value.data = data
                 setattr(inner, key, value)
