@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of
-from neonxc.common.modules import check_evaluating, unwrapped
+from neonxc.common.modules import evaluated, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
+from neonxc.data.inputs import check_no_bytes
 
 from .layers import Pool, arrange, check_pool, find_module, layer_output, vision_settings
 
@@ -192,10 +193,10 @@ class FeatureExtractor(nn.Module):
             raise ValueError("images is empty; at least one image is needed")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; got {batch_size}")
-        check_evaluating(self.net, "net")
         chunks = progress_bar(torch.split(images, batch_size), desc="features")
         with torch.no_grad():
-            return torch.cat([self(chunk).movedim(1, -1).flatten(0, -2) for chunk in chunks])
+            features = (evaluated(self, chunk) for chunk in chunks)
+            return torch.cat([each.movedim(1, -1).flatten(0, -2) for each in features])
 
     def preprocess(self, images: Tensor) -> Tensor:
         """Normalize images in [0, 1] to inputs of the network.
@@ -286,9 +287,11 @@ class FeatureExtractor(nn.Module):
 
 def _check_images(images: Tensor) -> None:
     _check_tensor(images)
+    check_no_bytes(images, name="images")
     # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels.
     if images.ndim != 4:
-        raise ValueError(f"images must be [N, C, H, W]; got shape {list(images.shape)}")
+        hint = " (a single image is image[None])" if images.ndim == 3 else ""
+        raise ValueError(f"images must be [N, C, H, W]; got shape {list(images.shape)}{hint}")
 
 
 def _check_tensor(images: object) -> None:

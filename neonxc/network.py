@@ -194,7 +194,7 @@ class NeuralizedClustering(nn.Module):
                 f"net(x) takes a tensor, got {type(x).__name__}: net({given}); "
                 "net.predict takes arrays and frames too"
             )
-        a = x if self.features is None else self.features(x)
+        a = self.inputs.through(x)
         return unrows(self.head(rows(a)), a)
 
     @torch.no_grad()

@@ -455,15 +455,16 @@ def test_unknown_function_inside_a_library_is_named():
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.BatchNorm1d(4), r"module is in training mode: its BatchNorm1d \('1'\) would change its statistics"),
-        (nn.Dropout(), r"module is in training mode: its Dropout \('1'\) would drop units"),
-        (Net(lambda n, x: F.dropout(x)), r"LRP needs dropout in eval mode; call \.eval\(\) on the network"),
-        (Net(lambda n, x: F.batch_norm(x, None, None, training=True)), r"LRP needs BatchNorm in eval mode"),
+        (nn.BatchNorm1d(4), r"is in training mode: its BatchNorm1d \('1'\) would change its num_batches_tracked"),
+        (nn.Dropout(), r"is in training mode: its Dropout \('1'\) would draw random numbers; call .eval\(\)"),
+        (Net(lambda n, x: F.dropout(x)), r"its Net \('1'\) would draw random numbers; call .eval\(\)"),
+        (Net(lambda n, x: F.dropout(x)).eval(), r"Net \('1'\) .* in eval mode as well; .* on self.training"),
+        (Net(lambda n, x: F.batch_norm(x, None, None, training=True)), r"Net \('1'\) .* normalizes by the batch"),
     ],
-    ids=["batch norm", "dropout", "function dropout", "function batch norm"],
+    ids=["batch norm", "dropout", "function dropout", "dropout in both modes", "function batch norm"],
 )
 def test_training_mode_is_an_error(layer, message):
-    net = nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2)).double().train()
+    net = nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2)).double()
     before = copy.deepcopy(net.state_dict())
     with pytest.raises(ValueError, match=message):
         LRP(net).attribute(points(), 0)

@@ -185,14 +185,6 @@ def test_functions_of_autograd_are_refused():
         LRP(Net(lambda n, h: Square.apply(h))).attribute(points(), 1)
 
 
-@pytest.mark.parametrize("name", ["StochasticDepth", "DropPath"])
-def test_stochastic_depth_in_training_mode_is_refused(name):
-    net = nn.Sequential(nn.Linear(4, 3), type(name, (nn.Identity,), {})()).double()
-    with pytest.raises(ValueError, match=r"stochastic depth \('1'\) in eval mode"):
-        LRP(net.train()).attribute(points(), 0)
-    assert torch.isfinite(LRP(net.eval()).attribute(points(), 0)).all()
-
-
 def test_recurrent_layers_are_errors_that_say_what_to_do():
     class Last(nn.Module):
         def __init__(self) -> None:

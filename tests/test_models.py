@@ -88,7 +88,7 @@ def test_leaves_mode_and_gradients(images):
 def test_points_of_a_network_in_training_mode(images, part):
     extractor = FeatureExtractor(nn.Sequential(part), "0")
     before = {name: value.clone() for name, value in extractor.state_dict().items()}
-    with pytest.raises(ValueError, match=r"net is in training mode: its .* \('0'\) .*; call .eval\(\)"):
+    with pytest.raises(ValueError, match=r"is in training mode: its .* \('net.0'\) .*; call .eval\(\)"):
         extractor.points(images)
     assert all(torch.equal(value, before[name]) for name, value in extractor.state_dict().items())
     extractor.net.eval()
@@ -187,6 +187,9 @@ def test_preprocess_refuses_what_is_no_floating_tensor(images, known):
         message = rf"must be a tensor; got {type(wrong).__name__} \(load_image .* to_tensor .*torch.stack"
         with pytest.raises(TypeError, match=message):
             extractor.preprocess(wrong)
+    for ask in (extractor, extractor.points):
+        with pytest.raises(ValueError, match="images holds pixels of uint8"):
+            ask((images * 255).byte())
     with pytest.raises(ValueError, match=r"floating point in 0..1; got torch.uint8 \(divide bytes by 255\)"):
         extractor.preprocess((images * 255).byte())
     for factor, values in ((0, "nan to nan"), (255, "0 to 255")) if known else ():

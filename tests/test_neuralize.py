@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import pdist, squareform
 from sklearn.cluster import (
@@ -47,6 +48,8 @@ from witnesses import (
 )
 
 import neonxc
+from neonxc.evaluation import pixel_flipping
+from neonxc.inputs.layout import takes_tokens
 
 X = blobs()
 NEW = near(X)
@@ -446,12 +449,130 @@ def test_features(pooled, steps):
 def test_batches_and_types_of_images():
     net, _, images, _ = deep(False, n=40)  # more than one batch of images
     assert torch.equal(net.predict(images), net.assign(images))
-    whole = np.random.default_rng(0).integers(0, 255, (4, 3, 12, 10), dtype=np.uint8)
     net = net.float()
-    assert torch.equal(torch.from_numpy(net.predict(whole)), net.predict(torch.from_numpy(whole).float()))
+    assert np.array_equal(net.predict(images.numpy()), net.predict(images.float()))
     logits = net.to(torch.bfloat16)(images.bfloat16())
     assert next(net.features.parameters()).dtype == torch.bfloat16
     assert logits.dtype == torch.float32
+
+
+BYTES = torch.randint(256, (4, 3, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+PIXELS = {
+    "bytes": BYTES,
+    "array": BYTES.numpy(),
+    "list": [*BYTES.numpy()],
+    "integers": BYTES.long(),
+    "16 bits": BYTES.numpy().astype(np.uint16),
+    "mask": BYTES > 127,
+}
+DOORS = {
+    "predict": lambda net, x: net.predict(x),
+    "calibrate": lambda net, x: net.calibrate(x),
+    "neuralize": lambda net, x: neonxc.neuralize(torch.rand(3, 5), x, net.features),
+    "labels": lambda net, x: neonxc.neuralize(labels=[0, 1, 0, 1], X=x, features=net.features),
+    "attribute": lambda net, x: neonxc.NEON(net).attribute(x),
+    "summary": lambda net, x: neonxc.NEON(net).summary(x),
+    "along": lambda net, x: neonxc.NEON(net, along=x[0]),
+    "similarity": lambda net, x: neonxc.similarity(net, x, x),
+    "moves": lambda net, x: neonxc.moves(net, x, x),
+    "flipping": lambda net, x: pixel_flipping(net, x, np.ones((4, 3, 12, 10))),
+    "flipping of a plain network": lambda net, x: pixel_flipping(net.features, x, np.ones((4, 3, 12, 10))),
+}
+
+
+@pytest.mark.parametrize("pixels", PIXELS)
+@pytest.mark.parametrize("door", DOORS)
+def test_pixels_that_are_no_floats_are_refused(door, pixels):
+    kind = str(np.asarray(PIXELS[pixels]).dtype)
+    with pytest.raises(ValueError, match=rf"holds pixels of {kind}.*divide bytes by 255.*preprocess"):
+        DOORS[door](deep(True)[0], PIXELS[pixels])
+
+
+def test_tensors_of_pixels_and_tables_of_numbers():
+    net = deep(True)[0]
+    for ask in (net, net.assign):
+        with pytest.raises(ValueError, match=r"x holds pixels of uint8"):
+            ask(BYTES)
+    table = np.arange(20).reshape(5, 4)
+    net = neonxc.neuralize(np.eye(3), table, nn.Linear(4, 3))
+    expected = net.predict(table.astype(float))
+    for whole in (table, table.astype(np.int16), pd.DataFrame(table), pd.DataFrame(table.astype(np.uint8))):
+        assert np.array_equal(net.predict(whole), expected)
+    with pytest.raises(ValueError, match="holds pixels of uint8"):
+        net.predict(table.astype(np.uint8))
+
+
+class Reading(nn.Module):
+    """A network [N, ...] to [N, 3] that reads its inputs by a function."""
+
+    def __init__(self, read, *layers):
+        super().__init__()
+        self.read, self.layers = read, nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.layers(self.read(x)).flatten(2).mean(2)
+
+
+@pytest.mark.parametrize(
+    ("net", "shape"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(288, 3)), (3, 8, 8)),
+        (Reading(lambda x: (x - 0.5) / 2, nn.Conv2d(3, 3, 3)), (3, 8, 8)),
+        (Reading(nn.ReLU(), nn.Conv1d(2, 3, 3)), (2, 9)),
+        (Reading(nn.Identity(), nn.Conv3d(1, 3, 3)), (1, 4, 4, 4)),
+    ],
+    ids=["image", "normalized image", "series", "volume"],
+)
+def test_a_single_input_needs_a_batch_dimension(net, shape):
+    net = neonxc.neuralize(torch.eye(3), torch.rand(4, *shape), net.eval())
+    single = torch.rand(shape)
+    for ask in (net.predict, neonxc.NEON(net).attribute):
+        with pytest.raises(ValueError, match=r"X of shape .* is a single input.*add a batch dimension, X\[None\]"):
+            ask(single)
+    assert net.predict(single[None]).shape == (1,)
+
+
+def test_features_need_a_row_for_each_input():
+    net = deep(True)[0]
+    with pytest.raises(ValueError, match=r"\[5, 1\] for inputs of shape \[3, 12, 10\].* is x\[None\]"):
+        net(torch.rand(3, 12, 10, dtype=torch.float64))
+
+
+def test_channels_are_not_last():
+    with pytest.raises(ValueError, match=r"taken as \[N, C, ...\], channels first: .* to have 3 channels"):
+        deep(True)[0].predict(torch.rand(4, 12, 10, 3))
+
+
+OF_STEPS, OF_CHANNELS = (nn.GRU(width, 3, batch_first=True) for width in (4, 6))
+TOKENS = {
+    "linear": (nn.Identity(), nn.Linear(4, 3)),
+    "of a mean": (lambda x: x.mean(1, keepdim=True), nn.Linear(4, 3)),
+    "behind a first token": (lambda x: F.pad(x, (0, 0, 1, 0)) / 2, nn.Linear(4, 3)),
+    "attention": (nn.Identity(), nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)),
+    "recurrent": (lambda x: OF_STEPS(x)[0],),
+    "convolution of steps": (lambda x: x.mT, nn.Conv1d(4, 3, 3)),
+}
+CHANNELS = {
+    "convolution": (nn.Identity(), nn.Conv1d(6, 3, 3)),
+    "function": (lambda x: F.conv1d(x, torch.ones(3, 6, 3)),),
+    "spectrogram": (lambda x: x[:, None], nn.Conv2d(1, 3, 3)),
+    "recurrent, transposed": (lambda x: OF_CHANNELS(x.mT)[0],),
+    "flat": (lambda x: x.flatten(1)[..., None], nn.Flatten(), nn.Linear(24, 3), nn.Unflatten(1, (3, 1))),
+}
+
+
+@pytest.mark.parametrize("kind", [*TOKENS, *CHANNELS])
+def test_tokens_are_what_the_first_layer_takes(kind):
+    net = Reading(*(TOKENS | CHANNELS)[kind]).eval()
+    x = torch.rand(5, 6, 4)
+    assert takes_tokens(net, x) == (kind in TOKENS)
+    net = nn.Sequential(net, nn.LazyLinear(2))
+    net(x)
+    if kind in TOKENS:
+        with pytest.raises(ValueError, match="holds tokens: pass groups"):
+            pixel_flipping(net, x, x)
+    else:
+        assert pixel_flipping(net, x, x).known.shape == (4,)  # places
 
 
 # --- CUDA --------------------------------------------------------------------------------------------------

@@ -448,8 +448,22 @@ def test_predictions_need_a_fit_and_images_of_its_shape():
     scan = small().fit(IMAGES)
     with pytest.raises(ValueError, match=r"X needs images \[N, C, H, W\] of shape \[1, 12, 12\]"):
         scan.predict(IMAGES[:, :, 1:])
+    for ask in (scan.fit, scan.predict):
+        with pytest.raises(ValueError, match="X holds pixels of uint8"):
+            ask((IMAGES * 255).byte())
     with pytest.raises(ValueError, match="X can't be read"):
         scan.predict(iter(["a", "b"]))
+
+
+def test_an_embedding_that_varies_is_an_error():
+    scan = learning().fit(IMAGES)
+    scan.embedding_.train()
+    for ask in (scan.predict, scan.transform, lambda x: neonxc.neuralize(scan, x)):
+        with pytest.raises(ValueError, match=r"is in training mode: its BatchNorm2d .*; call .eval\(\) on it"):
+            ask(IMAGES)
+    by_batch = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(144, track_running_stats=False))
+    with pytest.raises(ValueError, match=r"BatchNorm1d .* of backbone normalizes by the batch"):
+        small(backbone=by_batch).fit(IMAGES)
 
 
 def test_divergence_is_an_error():

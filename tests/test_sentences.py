@@ -181,8 +181,13 @@ def test_errors(encoder):
         SentenceEncoder(model, tokenizer, units="letters")
     with pytest.raises(ValueError, match="word numbers of this encoder"):
         encoder(torch.tensor([[10_000]]))
-    with pytest.raises(ValueError, match="training mode"):
-        SentenceEncoder(transformer("Bert").train(), tokenizer).points(TEXTS)
+    trained = SentenceEncoder(transformer("Bert"), tokenizer)
+    net = neonxc.neuralize(trained.points(TEXTS)[:3], features=trained)
+    trained.model.train()
+    neon, along = NEON(net), NEON(net, along="mask")
+    for ask in (trained.points, net.predict, neon.attribute, neon.summary, along.attribute):
+        with pytest.raises(ValueError, match=r"SentenceEncoder\) is in training mode: its Dropout .*\.eval\(\)"):
+            ask(TEXTS)
 
 
 # --- relevance ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import gc
 import io
 import pickle
+import random
 import sys
 import weakref
 from importlib import import_module, metadata
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 import typer
 from torch import nn
 from typer.testing import CliRunner
@@ -187,13 +189,142 @@ def test_training_mode_is_a_clear_error(net, images):
     again = lambda x: neonxc.neuralize(neon.net.head.detection.directions, x, neon.net.features)  # noqa: E731
     lrp = lambda x: LRP(net).attribute(x, target=0)  # noqa: E731
     for ask in (neon.attribute, neon.heatmaps, neon.summary, neon.net.predict, lrp, again):
-        with pytest.raises(ValueError, match=r"its BatchNorm.*change its statistics; call .eval\(\)"):
+        with pytest.raises(ValueError, match=r"its BatchNorm.*change its num_batches_tracked; call .eval\(\)"):
             ask(images)
     assert state(net) == before  # in particular, BatchNorm has not counted the images
     dropout = nn.Sequential(nn.Flatten(), nn.Linear(256, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 2))
-    with pytest.raises((ValueError, RuntimeError), match=r"its Dropout.*drop units at random; call .eval\(\)"):
+    with pytest.raises((ValueError, RuntimeError), match=r"its Dropout.*draw random numbers; call .eval\(\)"):
         LRP(dropout.train()).attribute(images, target=0)
     assert LRP(dropout.eval()).attribute(images, target=0).shape == images.shape
+
+
+class Varying(nn.Module):
+    """A layer of a user's own, which calls a function in training mode."""
+
+    def __init__(self, call, **buffers):
+        super().__init__()
+        self.call = call
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
+
+    def forward(self, x):
+        return self.call(self, x) if self.training else x
+
+
+def attend(self, x):
+    return F.scaled_dot_product_attention(x, x, x, dropout_p=0.1)
+
+
+def average(self, x):
+    self.mean.lerp_(x.detach().mean((0, 2, 3)), 0.1)
+    return x
+
+
+def remember(self, x):
+    self.memory, x = x.detach(), x + self.memory
+    return x
+
+
+def replace(self, x):
+    self.mean = 0.9 * self.mean + x.detach().mean((0, 2, 3))
+    return x
+
+
+def remembering():
+    layer = Varying(remember)
+    layer.memory = torch.zeros(1)
+    return layer
+
+
+def kept_for_others(self, x):
+    self.seen = x
+    return x
+
+
+VARYING = {
+    "dropout": lambda: nn.Dropout(0.1),
+    "functional dropout": lambda: Varying(lambda _, x: F.dropout(x)),
+    "noise": lambda: Varying(lambda _, x: x + torch.randn_like(x)),
+    "random of Python": lambda: Varying(lambda _, x: x * random.random()),
+    "random of NumPy": lambda: Varying(lambda _, x: x * np.random.rand()),  # noqa: NPY002
+    "attention": lambda: Varying(attend),
+    "stochastic depth": lambda: torchvision.ops.StochasticDepth(0.5, "row"),
+    "RReLU": nn.RReLU,
+    "batch norm": lambda: nn.SyncBatchNorm(4),
+    "instance norm": lambda: nn.InstanceNorm2d(4, track_running_stats=True),
+    "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 4, 1)),
+    "moving average": lambda: Varying(average, mean=torch.zeros(4)),
+    "replaced buffer": lambda: Varying(replace, mean=torch.zeros(4)),
+    "state that is no buffer": remembering,
+    "a part that is scripted": lambda: torch.jit.script(nn.Sequential(nn.Dropout(0.1))),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("layer", VARYING)
+def test_layers_that_vary_in_training_mode_are_refused(layer, images):
+    ends = nn.Conv2d(1, 4, 3), VARYING[layer](), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    features = nn.Sequential(*ends).eval()
+    clustering = neonxc.neuralize(torch.eye(4)[:3], images, features)
+    expected = clustering.predict(images)
+    ends[1].train()
+    before = {name: value.clone() for name, value in features.state_dict().items()}, torch.get_rng_state()
+    doors = [clustering.predict, clustering, neonxc.NEON(clustering).summary, FeatureExtractor(features).points]
+    doors += [lambda x: neonxc.neuralize(torch.eye(4)[:3], x, features)]
+    if "scripted" not in layer:
+        doors += [LRP(features).record, neonxc.NEON(clustering).attribute]
+    for ask in doors:
+        for x in (images, images[:1]):
+            with pytest.raises(ValueError, match=r"is in training mode: its .* would .*; call \.eval\(\) on it"):
+                ask(x)
+    torch.testing.assert_close((dict(features.state_dict()), torch.get_rng_state()), before, rtol=0, atol=0)
+    features.eval()
+    assert torch.equal(clustering.predict(images), expected)
+
+
+STEADY = [
+    Varying(kept_for_others),
+    *(nn.ReLU(inplace=True), nn.Dropout(0.0), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.BatchNorm2d(4).eval()),
+    nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1)),
+]
+
+
+@pytest.mark.parametrize("layer", STEADY, ids=lambda layer: type(layer).__name__)
+def test_layers_that_do_the_same_in_both_modes_are_accepted(layer, images):
+    mode = layer.training
+    features = nn.Sequential(nn.Conv2d(1, 4, 3), layer, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    clustering = neonxc.neuralize(torch.eye(4)[:3], images, features)
+    got = clustering.predict(images), neonxc.NEON(clustering).attribute(images)
+    assert features.training
+    assert layer.training == mode
+    features.eval()
+    torch.testing.assert_close(got, (clustering.predict(images), neonxc.NEON(clustering).attribute(images)))
+
+
+@pytest.mark.parametrize("mode", [True, False])
+@pytest.mark.parametrize("flat", [True, False])
+def test_normalization_by_the_batch_is_refused_in_both_modes(flat, mode, images):
+    norm = nn.BatchNorm1d(256, track_running_stats=False) if flat else nn.BatchNorm2d(1, track_running_stats=False)
+    net = nn.Sequential(nn.Flatten() if flat else nn.Identity(), norm, nn.Flatten()).train(mode)
+    predict = neonxc.neuralize(torch.eye(3, 256), features=net).predict
+    for ask in (FeatureExtractor(net).points, LRP(net).record, predict):
+        for x in (images, images[:1]):
+            with pytest.raises(ValueError, match=r"BatchNorm.d \('.*1'\) of .* in eval mode as well.*GroupNorm"):
+                ask(x)
+    FeatureExtractor(net, "0").points(images)  # which does not reach it
+
+
+def test_layers_without_weights_are_refused(images):
+    net = nn.Sequential(nn.Flatten(), nn.LazyLinear(3)).eval()
+    with pytest.raises(ValueError, match=r"LazyLinear \('1'\) of .* has no weights yet"):
+        neonxc.neuralize(torch.eye(3), images, net)
+    net(images)
+    neonxc.neuralize(torch.eye(3), images, net)
+
+
+def test_a_network_in_eval_mode_is_only_run(images, monkeypatch):
+    monkeypatch.setattr("neonxc.common.modules._Watch", None)
+    neonxc.neuralize(torch.eye(3, 256), images, FeatureExtractor(nn.Flatten().eval())).predict(images)
 
 
 # Mixed precision

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
+from neonxc.common.modules import evaluated
 from neonxc.common.registry import Values, can_pack, pack_estimator, register, unpack_estimator
 from neonxc.data.table import Table
 
@@ -237,8 +238,8 @@ class SCAN(ClusterMixin, BaseEstimator):
     def _apply(self, X: Any, read: Callable[[Tensor], Tensor]) -> Any:
         check_is_fitted(self)
         weight, batches = self.cluster_head_.weight, read_batches(X, self.batch_size, self.image_shape_)
-        images = (images for batch in batches for images in batch.split(self.batch_size))
-        result = torch.cat([read(self.embedding_(batch.to(weight))) for batch in images])
+        images = (x for batch in batches for x in batch.split(self.batch_size))
+        result = torch.cat([read(evaluated(self.embedding_, x.to(weight), "embedding_")) for x in images])
         if isinstance(X, Tensor):
             return result.to(X.device)
         return result.cpu() if is_loaded(X) else result.cpu().numpy()
@@ -266,7 +267,9 @@ def read_batches(X: Any, batch_size: int, shape: list[int] | None = None) -> Ite
     """
     loaded, images = is_loaded(X), None
     for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
-        images = Table.read(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch).tensor
+        table = Table.read(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch)
+        table.check_no_bytes()
+        images = table.tensor
         shape = shape or list(images.shape[1:])
         if len(shape) != 3 or list(images.shape[1:]) != shape:
             needed = f" of shape {shape}" if len(shape) == 3 else ""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from neonxc.common.modules import unwrapped
+from neonxc.common.modules import evaluated, unwrapped
 from neonxc.common.numbers import percent
 from neonxc.common.progress import progress_bar
 from neonxc.common.storage import read, write
@@ -171,7 +171,7 @@ class Training(nn.Module):
         """Features [n, d] of all images without augmentation; sets evaluation mode."""
         self.eval()
         batches = self.images.split(self.model.batch_size)
-        return torch.cat([self.embedding(batch.to(self.losses)) for batch in batches])
+        return torch.cat([evaluated(self.embedding, x.to(self.losses), "backbone") for x in batches])
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if it exists. That of another training is a ValueError."""

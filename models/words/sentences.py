@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
-from neonxc.common.modules import check_evaluating
+from neonxc.common.modules import evaluated
 from neonxc.common.progress import progress_bar
 from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
@@ -241,8 +241,8 @@ class SentenceEncoder(nn.Module):
         ----------
         texts : sequence of N str
         """
-        check_evaluating(self.model, "model")
-        return self(self.encode(texts))
+        embeddings: Tensor = evaluated(self, self.encode(texts))
+        return embeddings
 
     def forward(self, ids: Tensor) -> Tensor:
         """Compute the embeddings of texts.

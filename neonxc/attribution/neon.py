@@ -16,7 +16,6 @@ from neonxc.attribution.along import Estimate, Way
 from neonxc.attribution.permutation import permuted
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.common.arguments import check_whole
-from neonxc.common.modules import takes_tokens
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part
 from neonxc.data.frames import in_order_of
@@ -27,6 +26,7 @@ from neonxc.head.answer import OWN, Question, answers, joined, unrows
 from neonxc.head.competition import Path
 from neonxc.inputs.base import HeadRule, How
 from neonxc.inputs.groups import groups_of
+from neonxc.inputs.layout import takes_tokens
 from neonxc.lrp import Composite
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, check_network, checked_beta
@@ -457,7 +457,7 @@ class NEON(Attribution):
             return torch.stack([relevance.sum(dim=1) for relevance in each], dim=1)
 
         table = network.read(inputs)
-        if takes_tokens(network.module, table.tensor):
+        if takes_tokens(network.features, table.tensor):
             raise ValueError(
                 f"heatmaps need inputs [N, C, ...], and the network takes tokens, {list(table.shape)}: sum "
                 "attribute(inputs) over the dimensions; for texts, neonxc.models.SentenceEncoder does"

@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of
+from neonxc.common.modules import evaluated
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import check_finite, check_range
 from neonxc.data.labels import NOISE
@@ -383,7 +384,7 @@ def _goes_to_nearest(model: nn.Module, centers: Tensor) -> bool:
     """Whether a module's largest output is that of the nearest center, at random points near the centers."""
     points = points_near(centers)
     try:
-        return are_nearest(model(points).argmax(1), points, centers)
+        return are_nearest(evaluated(model, points).argmax(1), points, centers)
     except Exception:  # it has other inputs or outputs
         return False
 

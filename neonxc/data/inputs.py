@@ -96,6 +96,18 @@ def check_finite(x: Any, *, name: str = "X", names: Sequence[str] | None = None)
         _refuse(x, values, ~values.isfinite(), f"{name} has a value that is not finite: {{0}} {{1}}", names)
 
 
+def check_no_bytes(x: Any, *, name: str = "X") -> None:
+    """Raise a ValueError for inputs of a feature network that are bytes, or whole numbers of images."""
+    dtype = getattr(x, "dtype", None)
+    kind = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    if kind == "uint8" or (kind.startswith(("int", "uint", "bool")) and x.ndim > 2):
+        raise ValueError(
+            f"{name} holds pixels of {kind}, and the network takes floating-point numbers: divide bytes by "
+            "255 and normalize them as for its training (as preprocess of a FeatureExtractor does), or convert "
+            "the type of numbers that it takes as they are"
+        )
+
+
 def check_range(x: Any, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
     values = getattr(x, "entries", x)

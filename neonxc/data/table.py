@@ -18,7 +18,15 @@ from torch import Tensor
 from neonxc.common.memory import blocks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, given_back, index_of, is_path, library_of
-from neonxc.data.inputs import INTEGERS, as_array, check_finite, check_names, check_width, compute_dtype
+from neonxc.data.inputs import (
+    INTEGERS,
+    as_array,
+    check_finite,
+    check_names,
+    check_no_bytes,
+    check_width,
+    compute_dtype,
+)
 from neonxc.data.kinds import column_kind, computable_array
 from neonxc.data.preparation import listed, on_suspects
 from neonxc.data.sparse import SparseRows, canonical, check_room
@@ -183,6 +191,11 @@ class Table:
         """Raise a ValueError unless the points are a table that is not empty."""
         if 0 in (self.width, len(self)):
             raise ValueError(f"{self.name} is empty: shape {list(self.shape)}")
+
+    def check_no_bytes(self) -> None:
+        """Raise a ValueError for bytes and whole numbers of images; the columns of a frame are numbers."""
+        if self.names is None:
+            check_no_bytes(self.data, name=self.name)
 
     @property
     def is_sparse(self) -> bool:

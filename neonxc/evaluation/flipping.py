@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
+from neonxc.common.modules import evaluated
 from neonxc.common.numbers import mean_error
 from neonxc.common.targets import as_positions
 from neonxc.data.table import Table
@@ -200,7 +201,7 @@ def fixed_seed(random_state: Any) -> int:
 @torch.no_grad()
 def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
     """Positions [N] of the clusters that are to be explained, from labels; None: each input's own."""
-    logits = net(x[:1])
+    logits = evaluated(net, x[:1])
     if logits.ndim != 2:
         raise ValueError(f"net needs logits [N, K], one decision per input, got shape {list(logits.shape)}")
     if target is None:

@@ -10,11 +10,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.modules import check_evaluating
+from neonxc.data.inputs import check_no_bytes
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
 from neonxc.inputs.base import How, Inputs, Run, make_inputs
+from neonxc.inputs.layout import check_batch
 
 
 class Propagating(Inputs):
@@ -55,25 +56,36 @@ class Backbone(Propagating):
     has_heatmaps = True
 
     def _read(self, table: Table) -> Table:
-        """Check inputs and convert them to the dtype of the weights; raise if the network is in training mode."""
-        check_evaluating(self.module)
-        dtype = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), table.tensor.dtype)
-        return table.holding(table.tensor.to(self.device, dtype))
+        """Check inputs and convert them to the dtype of the weights."""
+        table.check_no_bytes()
+        weights = [*self.module.parameters()]
+        dtype = next((weight.dtype for weight in weights if weight.is_floating_point()), table.tensor.dtype)
+        x = table.tensor.to(self.device, dtype)
+        if any(weight.ndim == x.ndim + 1 for weight in weights):  # of a convolution that takes x as one input
+            check_batch(self.through, x[self.blocks(x)[0]], table.name)
+        return table.holding(x)
 
     def columns(self, X: Any) -> pd.DataFrame:
         """Return the features as a data frame with one row per point."""
         return pd.DataFrame(torch.cat([*self.points(X)]).cpu().numpy(), columns=self.units)
 
-    def features(self, x: Tensor) -> Tensor:
+    def through(self, x: Tensor) -> Tensor:
         """Run the feature network."""
-        with _hint_at_embeddings():
-            return super().features(x)
+        check_no_bytes(x, name="x")
+        with _hints(x):
+            features: Tensor = super().through(x)
+        if isinstance(features, Tensor) and len(features) != len(x):
+            raise ValueError(
+                f"the network has features of shape {list(features.shape)} for inputs of shape {list(x.shape)}, "
+                "and needs one row for each input: a single input x is x[None]"
+            )
+        return features
 
     def run(self, x: Tensor, composite: Any, several: bool = False) -> Run:
         """Run the feature network under LRP."""
         from neonxc.lrp import LRP  # loads captum, which networks of tables do without
 
-        with _hint_at_embeddings():
+        with _hints(x):
             recording = LRP(self.module, composite).record(x, several)
         return Run(recording.output, recording.propagate, recording.room)
 
@@ -89,14 +101,19 @@ make_inputs.register(nn.Module, lambda module, head=None, names=None: Backbone(h
 
 
 @contextmanager
-def _hint_at_embeddings() -> Iterator[None]:
-    """Replace PyTorch's error about the type of an Embedding's inputs, which are never passed as integers."""
+def _hints(x: Tensor) -> Iterator[None]:
+    """Say more than PyTorch's errors about Embeddings, whose inputs are never passed as integers, and channels."""
     try:
         yield
     except RuntimeError as error:
-        if type(error) is not RuntimeError or "embedding" not in str(error):  # LRP's errors quote the user's code
+        if type(error) is not RuntimeError:  # LRP's errors quote the user's code
             raise
-        raise ValueError(
-            "the network looks its inputs up in an Embedding, through which no relevance passes: leave the "
-            "Embedding out of the network, and pass X as embedding(X)"
-        ) from error
+        if "embedding" in str(error):
+            raise ValueError(
+                "the network looks its inputs up in an Embedding, through which no relevance passes: leave the "
+                "Embedding out of the network, and pass X as embedding(X)"
+            ) from error
+        if "channels, but got" in str(error):
+            shape = list(x.shape)
+            raise ValueError(f"inputs {shape} are taken as [N, C, ...], channels first: {error}") from error
+        raise

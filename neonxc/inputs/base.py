@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.memory import blocks, network_bytes
+from neonxc.common.modules import evaluated
 from neonxc.data.frames import is_texts_file, read_texts
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
@@ -221,12 +222,14 @@ class Inputs(nn.Module, ABC):
 
     # --- to the points of the head, and back ---
 
+    def through(self, x: Any) -> Any:
+        """Run the feature network, if there is one."""
+        return x if self.module is None else evaluated(self.module, x)
+
+    @torch.no_grad()
     def features(self, x: Any) -> Any:
         """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
-        if self.module is None:
-            return x
-        with torch.no_grad():
-            return self.module(x)
+        return self.through(x)
 
     def blocks(self, x: Any) -> list[slice]:
         """Slices of the inputs that fit into memory."""
@@ -314,6 +317,7 @@ class Tensors(Inputs):
     absent = "zero"
 
     def _read(self, table: Table) -> Table:
+        table.check_no_bytes()
         return table.holding(table.tensor)
 
 

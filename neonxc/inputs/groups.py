@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.modules import takes_tokens
+from neonxc.common.modules import evaluated
 from neonxc.inputs.base import inputs_of
+from neonxc.inputs.layout import takes_tokens
 
 
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
@@ -17,10 +19,10 @@ def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     shape = x.shape[1:]
     groups = inputs_of(net).groups if groups is None else groups
     if groups is None:
-        if takes_tokens(net, x):
+        if takes_tokens(partial(evaluated, net), x):
             raise ValueError(
                 f"X of shape {list(x.shape)} holds tokens: pass groups, such as torch.arange({shape[0]})[:, None]."
-                f"expand({shape[0]}, {shape[1]}) for one per token"
+                f"expand({shape[0]}, {shape[1]}) for one per token or step"
             )
         groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
     if isinstance(groups, str):

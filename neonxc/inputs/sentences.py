@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neonxc.common.memory import blocks
-from neonxc.common.modules import check_evaluating
-from neonxc.data.table import Table
+from neonxc.common.modules import evaluated
 from neonxc.head.answer import Answer
 from neonxc.head.head import Head
 from neonxc.inputs.backbone import Propagating
@@ -32,11 +31,6 @@ class Sentences(Propagating, Words):
     def __init__(self, head: Head | None, names: Sequence[str] | None, module: Any) -> None:
         super().__init__(head, names, module)
         self.mask = module.mask_word
-
-    def _read(self, table: Table) -> Table:
-        """Word numbers [N, W]."""
-        check_evaluating(self.module)
-        return super()._read(table)
 
     def baseline(self, along: Any, name: str = "along") -> Any:
         """Texts whose words are masked."""
@@ -93,7 +87,7 @@ class Sentences(Propagating, Words):
                 recording = LRP(network, composite).record(at)
                 return recording.output, lambda start: change * recording.multiplier(start)
             at.requires_grad_()
-            output = network(at)
+            output = evaluated(network, at)
 
             def slopes(start: Tensor) -> Tensor:
                 with named_cut(network, at):

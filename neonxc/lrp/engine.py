@@ -19,14 +19,13 @@ from torch import Tensor, nn
 
 import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
 from neonxc.common.memory import at_once, network_bytes
-from neonxc.common.modules import check_evaluating, unwrapped
+from neonxc.common.modules import evaluated, may_vary, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import as_positions, part
 from neonxc.data.inputs import check_finite, compute_dtype
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.layer import tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
-from neonxc.lrp.table import check_eval
 from neonxc.lrp.tracer import Tracer
 
 
@@ -134,7 +133,7 @@ class LRP(Attribution):
 
     def _record(self, x: Tensor, several: bool) -> Recording:
         module = unwrapped(self.module)
-        _check_module(module)
+        _check_module(module, x)
         layers = LayerNames(self.composite, module, x.shape[-1] if x.ndim > 2 else None)
         with torch.inference_mode(False), _full_precision(x.device), torch.enable_grad():
             x = x.detach().to(compute_dtype(x.dtype), copy=True)
@@ -239,14 +238,15 @@ def _check_input(x: Any, name: str) -> None:
     check_finite(x, name=name)
 
 
-def _check_module(module: nn.Module) -> None:
+@torch.no_grad()
+def _check_module(module: nn.Module, x: Tensor) -> None:
     """Raise an error for networks that LRP cannot trace, or whose output is random."""
-    check_evaluating(module, "module")
     for name, inner in module.named_modules():
         if isinstance(inner, torch.jit.ScriptModule):
             raise UnsupportedOperation(f"LRP can't trace TorchScript ({name!r}); pass the Python module")
-        random = type(inner).__name__ in ("StochasticDepth", "DropPath")
-        check_eval(inner.training and random, f"stochastic depth ({name!r})")
+    if may_vary(module):  # the rules stand in for operators, which are to be seen as they are
+        weights = (weight for weight in module.parameters() if weight.is_floating_point())
+        evaluated(module, x.to(next(weights, x).dtype, copy=True))
 
 
 def _full_precision(device: torch.device) -> Any:

@@ -90,10 +90,10 @@ def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return call.arguments
 
 
-def check_eval(training: bool, what: str) -> None:
-    """Raise ValueError if a layer that `what` names is in training mode, where it is random or changes itself."""
-    if training:
-        raise ValueError(f"LRP needs {what} in eval mode; call .eval() on the network first")
+def check_eval(varies: bool, what: str) -> None:
+    """Raise a ValueError if a function of a network in eval mode does what it should do in training alone."""
+    if varies:
+        raise ValueError(f"the network {what} in eval mode as well; make that depend on self.training")
 
 
 def out_of_place(func: Any, kwargs: dict[str, Any]) -> Any | None:

@@ -77,6 +77,8 @@ def to_tensorboard(
     features: Any = net.features
     if features is None:
         raise ValueError("to_tensorboard needs a network with a feature network, whose inputs are images")
+    if X.ndim != 4:
+        raise ValueError(f"X needs images [N, C, H, W], got shape {list(X.shape)}")
     with torch.no_grad():
         logit, cluster = net(X).max(dim=1)
     whole = cluster.ndim == 1

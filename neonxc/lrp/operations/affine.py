@@ -66,7 +66,7 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    check_eval(training or running_mean is None or running_var is None, "BatchNorm")
+    check_eval(training or running_mean is None or running_var is None, "normalizes by the batch")
     mean, var, w, b = constants(input, running_mean, running_var, weight, bias)
     y = F.batch_norm(input, mean, var, w, b, False, momentum, eps)
     scale = torch.rsqrt(var + eps) * (1.0 if w is None else w)

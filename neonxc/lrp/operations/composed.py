@@ -95,7 +95,7 @@ def _attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    check_eval(dropout_p > 0, "dropout")
+    check_eval(dropout_p > 0, "drops units at random")
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     if is_causal and attn_mask is None:
@@ -118,7 +118,7 @@ def _multi_head(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     of = SimpleNamespace(**arguments(F.multi_head_attention_forward, args, kwargs))
     if of.add_zero_attn or any(t is not None for t in (of.bias_k, of.static_k, of.static_v)):
         raise UnsupportedOptions("MultiheadAttention with bias_k, add_zero_attn or static keys")
-    check_eval(of.training and of.dropout_p > 0, "dropout")
+    check_eval(of.training and of.dropout_p > 0, "drops units at random")
     biases = (None,) * 3 if of.in_proj_bias is None else of.in_proj_bias.chunk(3)
     weights = of.q_proj_weight, of.k_proj_weight, of.v_proj_weight
     if not of.use_separate_proj_weight:

@@ -58,7 +58,7 @@ def _glu(input: Tensor, dim: int = -1) -> Tensor:
     "decomposed",
 )
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, **train: bool) -> Tensor:
-    check_eval(train.get("train", training) and p > 0, "dropout")
+    check_eval(train.get("train", training) and p > 0, "drops units at random")
     return input
 
 
