@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
-from warnings import catch_warnings
 
 import torch
 import torch.nn.functional as F
@@ -20,23 +19,12 @@ from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
 
-from .transformer import (
-    EXTRA,
-    Pooling,
-    check_parts,
-    longest_text,
-    prompt_of,
-    rebuilt,
-    recipe_of,
-    taken_apart,
-    takes,
-    unplaced,
-)
+from .sentence_transformer import check_embeddings, is_whole, prompt_of, taken_apart
+from .transformer import EXTRA, Pooling, around, check_parts, longest_text, rebuilt, recipe_of, unplaced
 from .vectors import are_word_numbers, padded
 
 WORD = re.compile(r"\w+|[^\w\s]")
 TOKENS = 4096  # of a batch of texts of similar length
-PROBES = ["a", "Texts of DIFFERENT lengths."]  # whose embeddings are compared with those of the original
 STATES = 10  # numbers that a layer keeps per number of its input; 40 took 1.2 to 1.5 times as long
 
 
@@ -113,8 +101,8 @@ class SentenceEncoder(nn.Module):
     ------
     ValueError
         A tokenizer that does not tell the positions of its tokens, a model that takes no embeddings, an unknown
-        option, or a module or setting of a ``SentenceTransformer`` with which ``model.encode(texts)`` returns other
-        embeddings than this network.
+        option, or a module or setting of a ``SentenceTransformer`` with which ``model.encode(texts)`` returns
+        other embeddings than this network.
 
     Notes
     -----
@@ -144,22 +132,25 @@ class SentenceEncoder(nn.Module):
         if units not in ("words", "tokens"):
             raise ValueError(f'units needs "words" or "tokens", got {units!r}')
         check_whole("max_tokens", max_tokens, optional=True)
-        self.prompt, self.units, whole = prompt_of(model, prompt, prompt_name), units, None
-        if any(base.__module__.startswith("sentence_transformers") for base in type(model).__mro__):
-            whole, (model, tokenizer, pooling, normalize, longest) = (
-                model,
-                taken_apart(model, tokenizer, pooling, normalize, self.prompt),
-            )
+        self.prompt, self.units = prompt_of(model, prompt, prompt_name), units
+        whole = model if is_whole(model) else None
+        if whole is not None:
+            parts = taken_apart(whole, tokenizer, pooling, normalize, self.prompt)
+            model, tokenizer, pooling, normalize, longest = parts
             max_tokens = max_tokens or longest
         check_parts(model, tokenizer)
         self.model, self.tokenizer = model, tokenizer
         self.normalize = normalize is None or bool(normalize)
         self.pooling = pooling if isinstance(pooling, nn.Module) else Pooling(pooling or "mean")
         self.max_tokens = max_tokens or longest_text(model, tokenizer)
-        self._before, self._after, self._type = self._around()
+        self._before, self._after, self._type = around(model, tokenizer, self.prompt)
+        if (taken := len(self._before) + len(self._after)) >= self.max_tokens:
+            raise ValueError(
+                f"max_tokens needs more than the {taken} tokens around the words, got {self.max_tokens}"
+            )
         self._forget()
         if whole is not None:
-            self._compare(whole)
+            check_embeddings(whole, self)
             self._forget()
 
     @classmethod
@@ -320,7 +311,8 @@ class SentenceEncoder(nn.Module):
             options["position_ids"] = placed.cumsum(1) * placed + padding
         hidden = self.model(inputs_embeds=inputs, **options).last_hidden_state
         pooled: Tensor = self.pooling(hidden, mask)
-        return F.normalize(pooled, dim=1) if self.normalize else pooled
+        found = F.normalize(pooled, dim=1) if self.normalize else pooled
+        return found.to(torch.promote_types(found.dtype, torch.float32))  # NumPy has no bfloat16
 
     def batches(self, ids: Tensor) -> Iterator[Tensor]:
         """Yield positions of texts [N, W] of similar length, which are encoded together."""
@@ -360,33 +352,6 @@ class SentenceEncoder(nn.Module):
         prompt = f", prompt={self.prompt!r}" if self.prompt else ""
         return f"units={self.units!r}, normalize={self.normalize}, max_tokens={self.max_tokens}{prompt}"
 
-    def _around(self) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
-        """Tokens before the words, with those of the prompt, tokens after them, and the type of all tokens."""
-        letter = self.tokenizer("a", return_special_tokens_mask=True)
-        ids, special = letter["input_ids"], letter["special_tokens_mask"]
-        prompt, end = (
-            self.tokenizer([self.prompt], return_special_tokens_mask=True).encodings[0],
-            self.prompt.rstrip(),
-        )
-        of_prompt = [
-            number
-            for number, inner, (start, _) in zip(
-                prompt.ids, prompt.special_tokens_mask, prompt.offsets, strict=True
-            )
-            if not inner and start < len(end)
-        ]
-        first = special.index(0)
-        before, after = (*ids[:first], *of_prompt), (*ids[first + special.count(0) :],)
-        if len(before) + len(after) >= self.max_tokens:
-            raise ValueError(
-                f"max_tokens needs to be more than the {len(before) + len(after)} tokens of the prompt and special "
-                f"tokens, got {self.max_tokens}"
-            )
-        types = {*letter.get("token_type_ids", ())} if takes(self.model, "token_type_ids") else set()
-        if len(types) > 1:
-            raise ValueError(f"tokenizer needs to give all tokens of a text one type, and gives {sorted(types)}")
-        return before, after, types.pop() if types else None
-
     def _forget(self) -> None:
         """Start with no other word than the missing one."""
         self.words: list[str] = []
@@ -397,21 +362,6 @@ class SentenceEncoder(nn.Module):
         self._table = self._heads = padded([()])
         mask = getattr(self.tokenizer, "mask_token_id", None)
         self.mask_word = None if mask is None else self._number((mask,), self.tokenizer.mask_token)
-
-    @torch.no_grad()
-    def _compare(self, whole: Any) -> None:
-        """Raise ValueError unless texts have the embeddings that a SentenceTransformer computes."""
-        options = {"normalize_embeddings": self.normalize, "prompt": self.prompt, "show_progress_bar": False}
-        wanted = whole.encode(PROBES, convert_to_tensor=True, **options)
-        with catch_warnings(action="ignore"):  # texts may be cut off
-            found = self(self.encode(PROBES))
-        far = float(((found - wanted).norm(dim=1) / wanted.norm(dim=1).clamp(min=1e-6)).max())
-        if not far < max(0.01, torch.finfo(wanted.dtype).eps ** 0.5):
-            raise ValueError(
-                f"model.encode returns other embeddings than its modules one after the other, by {far:.1%}: a "
-                "setting of the model or its tokenizer is not supported. With padding_side = "
-                f'{self.tokenizer.padding_side!r} (and not "right"), texts may have other embeddings in each batch'
-            )
 
     def _tokenized(self, texts: Iterable[str]) -> Iterator[tuple[str, Encoding]]:
         """Yield texts and their tokens; the prompt's last token belongs to the text if it goes on into it."""
@@ -446,7 +396,8 @@ class SentenceEncoder(nn.Module):
         if word not in self._position:
             self._position[word] = len(self.words)
             self.words.append(word)
-        return self._entries.setdefault((ids, word, before or self._before), len(self._entries))
+        before = self._before if before is None else before
+        return self._entries.setdefault((ids, word, before), len(self._entries))
 
     def _pieces(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Tokens of all entries and, last, of a missing word, [V + 1, P], and what is before them at the start."""

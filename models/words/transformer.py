@@ -1,10 +1,9 @@
-"""Parts of transformers: pooling, the modules of a SentenceTransformer, and saving without pickles."""
+"""Parts of sentence encoders: what transformers and tokenizers take, pooling, and saving without pickles."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -35,7 +34,7 @@ class First(nn.Module):
 
 
 READING = ("model_input_names", "truncation_side", "split_special_tokens")  # how a tokenizer is used
-POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}  # sentence-transformers' names of pooling modes
+MOST = 1 << 20  # tokens of a text, where nothing sets a limit
 LAYERS: dict[str, type[nn.Module]] = {  # those that may follow the pooling
     layer.__name__: layer for layer in (nn.Linear, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, Unit, First)
 }
@@ -61,14 +60,14 @@ class Pooling(nn.Module):
             share = share / share.sum(1, keepdim=True).clamp(min=1)  # the mean of no tokens is 0
         else:
             place = share.cumsum(1).argmax(1) if self.mode == "last" else share.argmax(1)
-            share = share * F.one_hot(place, mask.shape[1])
+            share = (mask if self.mode == "cls" else share) * F.one_hot(place, mask.shape[1]).to(share)
         embedding: Tensor = self.after((hidden * share[..., None]).sum(1).to(hidden))
         return embedding
 
 
 def longest_text(model: Any, tokenizer: Any) -> int:
     """Number of tokens of the longest text that a model and a tokenizer take."""
-    positions = getattr(model.config, "max_position_embeddings", None) or 1 << 20
+    positions = getattr(model.config, "max_position_embeddings", None) or MOST
     if (padding := unplaced(model)) is not None:  # positions begin after the padding's
         positions -= padding + 1
     return int(min(tokenizer.model_max_length, positions))
@@ -103,93 +102,22 @@ def unplaced(model: Any) -> int | None:
     return None if padding is None else int(padding)
 
 
-def prompt_of(model: Any, prompt: str | None, name: str | None) -> str:
-    """Text that is put before every text, by itself or by its name among the prompts of a SentenceTransformer."""
-    if prompt is not None:
-        if not isinstance(prompt, str) or name is not None:
-            raise ValueError(f"prompt needs a text, without prompt_name, got {prompt!r} and {name!r}")
-        return prompt
-    prompts, name = getattr(model, "prompts", {}), name or getattr(model, "default_prompt_name", None)
-    if name is not None and name not in prompts:
-        raise ValueError(
-            f"prompt_name needs one of the prompts of a SentenceTransformer, {[*prompts]}, got {name!r}"
-        )
-    return prompts[name] or "" if name else ""
+def around(model: Any, tokenizer: Any, prompt: str) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
+    """Tokens before the words of a text, with those of a prompt, tokens after them, and the type of all tokens.
 
-
-def taken_apart(
-    model: Any, tokenizer: Any, pooling: Any, normalize: bool | None, prompt: str
-) -> tuple[Any, Any, Pooling, bool, int]:
-    """Transformer, tokenizer, pooling, normalization and longest text of a SentenceTransformer.
-
-    Raises
-    ------
-    ValueError
-        A module or a setting with which ``model.encode`` computes something else than these parts do, or a
-        tokenizer, pooling or normalization that is not the model's.
+    The type is None if the model or its tokenizer has no types of tokens.
     """
-    first, own, *rest = _modules(model)
-    after: list[nn.Module] = []
-    for module in rest:
-        dense = type(module).__name__ == "Dense"
-        after += [module.linear, module.activation_function] if dense else [Unit()]
-    if model.truncate_dim is not None:
-        after.append(First(model.truncate_dim))
-    unit, mode = bool(after) and type(after[-1]) is Unit, POOLINGS[_mode(own)]
-    if tokenizer not in (None, model.tokenizer) or pooling not in (None, mode):
-        raise ValueError(
-            f"tokenizer and pooling are those of the SentenceTransformer ({mode!r}); to use others, pass "
-            "model[0].auto_model, a tokenizer and a pooling"
-        )
-    if unit and normalize not in (None, True):
-        raise ValueError(f"normalize needs True or None, as the model has a module Normalize, got {normalize!r}")
-    skip = 0
-    if prompt and not own.include_prompt:  # counted as sentence-transformers does
-        ids = model.tokenizer(prompt)["input_ids"]
-        skip = len(ids) - (ids[-1] in model.tokenizer.all_special_ids)
-    pool = Pooling(mode, *after[: len(after) - unit], skip=skip)
-    length = first.max_seq_length or longest_text(first.auto_model, model.tokenizer)
-    return first.auto_model, model.tokenizer, pool, unit or bool(normalize), length
-
-
-def _modules(model: Any) -> list[Any]:
-    """Modules of a SentenceTransformer; a ValueError for those that can't be taken apart."""
-    first, *rest = model.children()
-    names = [type(module).__name__ for module in (first, *rest)]
-    mode = _mode(rest[0]) if names[:2] == ["Transformer", "Pooling"] else None
-    if mode not in POOLINGS or not {*names[2:]} <= {"Dense", "Normalize"}:
-        raise ValueError(
-            "model needs a Transformer, a Pooling of mean, cls or last token, Dense layers and Normalize, and has "
-            f"{', '.join(names)}" + (f" with pooling {mode!r}" if mode else "") + "; pass "
-            "SentenceTransformer(modules=[...]) with such modules, as those of one route of a Router, or a "
-            "transformer, its tokenizer and a pooling module of your own"
-        )
-    for name, got, needed in _settings(first, rest[1:]):
-        if got != needed:
-            raise ValueError(f"model{name} needs to be {needed!r}, got {got!r}")
-    return [first, *rest]
-
-
-def _mode(pooling: Any) -> Any:
-    """Mode of a Pooling of sentence-transformers; before version 5.2, it has a method for it."""
-    mode = getattr(pooling, "pooling_mode", None) or pooling.get_pooling_mode_str()
-    return mode[0] if isinstance(mode, tuple | list) and len(mode) == 1 else mode
-
-
-def _settings(first: Any, rest: list[Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, value and supported value of the settings of modules that change what ``encode`` returns."""
-    for name, plain in {
-        "backend": "torch",
-        "transformer_task": "feature-extraction",
-        "module_output_name": "token_embeddings",
-        "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-        "processing_kwargs": {},
-    }.items():
-        yield f"[0].{name}", getattr(first, name, plain), plain
-    for number, module in enumerate(rest, 2):
-        yield f"[{number}].use_residual", getattr(module, "use_residual", False), False
-        for name in ("module_input_name", "module_output_name"):
-            yield f"[{number}].{name}", getattr(module, name, "sentence_embedding"), "sentence_embedding"
+    letter = tokenizer("a", return_special_tokens_mask=True)
+    ids, special = letter["input_ids"], letter["special_tokens_mask"]
+    first, types = special.index(0), {*letter.get("token_type_ids", ())}
+    if not takes(model, "token_type_ids"):
+        types = set()
+    if len(types) > 1:
+        raise ValueError(f"tokenizer needs to give all tokens of a text one type, and gives {sorted(types)}")
+    read, end = tokenizer([prompt], return_special_tokens_mask=True).encodings[0], len(prompt.rstrip())
+    tokens = zip(read.ids, read.special_tokens_mask, read.offsets, strict=True)
+    of_prompt = (number for number, inner, (start, _) in tokens if not inner and start < end)
+    return (*ids[:first], *of_prompt), (*ids[first + special.count(0) :],), types.pop() if types else None
 
 
 def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[str, Any]:
