@@ -1,5 +1,6 @@
 """Sentence encoders and pairs, with random weights: every architecture, tokenizer and entry point."""
 
+import copy
 import math
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from sklearn.cluster import KMeans
 
 import neonxc
 from neonxc import NEON
+from neonxc.cli.tables import text_report
+from neonxc.common.registry import pack
 from neonxc.evaluation import MaskImputer, pixel_flipping
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, UnsupportedOperation
 from neonxc.models import SentenceEncoder
@@ -146,34 +149,160 @@ def test_long_texts_are_cut_off_with_a_warning_that_counts_them(encoder):
     assert short.tokens(ids).mask.sum(1).tolist() == [6, 3, 6]
 
 
-def test_sentence_transformers_are_taken_apart(tmp_path, encoder):
+QUERY = {"prompts": {"query": "query: ", "joined": "Instruct: cat\nsearch"}, "default_prompt_name": "query"}
+LEFT = {"truncation_side": "left", "model_max_length": 12}
+TYPED = {"model_input_names": ["input_ids", "attention_mask", "token_type_ids"]}
+CASES = {  # tokenizer, pooling, names of modules after it, settings of model, tokenizer and pooling, arguments
+    "plain": {},
+    "layers": {"mode": "cls", "after": ["Dense", "Normalize"]},
+    "prompt": {"model": QUERY},
+    "a prompt that a word goes on": {"kind": "bytes", "model": QUERY | {"default_prompt_name": "joined"}},
+    "a prompt that is left out": {"kind": "bytes", "model": QUERY, "pooling": {"include_prompt": False}},
+    "a prompt before the first token": {"model": QUERY, "mode": "cls", "pooling": {"include_prompt": False}},
+    "a prompt before the last token": {"kind": "unigram", "model": QUERY, "mode": "lasttoken"},
+    "a named prompt": {"model": QUERY, "encode": {"prompt_name": "joined"}},
+    "a given prompt": {"model": QUERY, "encode": {"prompt": "passage: "}},
+    "a prompt and short texts": {"model": QUERY, "tokenizer": LEFT | {"truncation_side": "right"}},
+    "a prompt that is cut off": {"kind": "unigram", "model": QUERY, "tokenizer": LEFT},
+    "dimensions": {"model": {"truncate_dim": 8}, "after": ["Normalize"]},
+    "dimensions of unit length": {"model": {"truncate_dim": 8}, "encode": {"normalize_embeddings": True}},
+    "unit length": {"encode": {"normalize_embeddings": True}},
+    "lower case": {"kind": "bytes", "transformer": {"do_lower_case": True}},
+    "no special tokens": {"kind": "bytes", "template": "$A"},
+    "types of tokens": {"kind": "bytes", "tokenizer": TYPED},
+    "another type": {"template": "[CLS]:1 $A:1 [SEP]:1", "tokenizer": TYPED},
+    "padding before texts": {"kind": "bytes", "name": "Qwen3", "tokenizer": {"padding_side": "left"}},
+}
+
+
+@pytest.fixture
+def whole_of(tmp_path):
+    """Make a SentenceTransformer of random weights with settings, as in CASES."""
     package = pytest.importorskip("sentence_transformers")
     from sentence_transformers import models
 
-    encoder.model.float().save_pretrained(tmp_path / "plain")
-    encoder.model.double()
-    encoder.tokenizer.save_pretrained(tmp_path / "plain")
-    first, pooling = models.Transformer(str(tmp_path / "plain")), models.Pooling(32, "cls")
-    whole = package.SentenceTransformer(
-        modules=[first, pooling, models.Dense(32, 16), models.Normalize()], device="cpu"
-    )
+    def make(kind="pieces", mode="mean", after=(), name="Bert", template=None, **settings):
+        transformer(name).float().save_pretrained(tmp_path)
+        tokenizer_of(kind).save_pretrained(tmp_path)
+        first = models.Transformer(str(tmp_path), **settings.get("transformer", {}))
+        if template is not None:
+            post = tokenizers.processors.TemplateProcessing(template, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+            first.tokenizer.backend_tokenizer.post_processor = post
+        for key, value in settings.get("tokenizer", {}).items():
+            setattr(first.tokenizer, key, value)
+        more = {"Dense": lambda: models.Dense(32, 16), "Normalize": models.Normalize}
+        modules = [first, models.Pooling(32, mode, **settings.get("pooling", {})), *(more[one]() for one in after)]
+        return package.SentenceTransformer(modules=modules, device="cpu", **settings.get("model", {}))
+
+    return make
+
+
+@pytest.mark.filterwarnings("ignore:.*cut off:UserWarning")
+@pytest.mark.parametrize("case", CASES)
+def test_embeddings_are_those_of_a_sentence_transformer(case, whole_of, tmp_path):
+    options = CASES[case].get("encode", {})
+    texts = [*TEXTS, "  Hello   wörld!! naïve—dash", "a", "", "es are searches", "cat " * 50]
+    whole = whole_of(**{key: value for key, value in CASES[case].items() if key != "encode"})
+    wanted = torch.from_numpy(whole.encode(texts, **options))
+    own = {key.removesuffix("_embeddings"): value for key, value in options.items()}
+    found = SentenceEncoder(whole, **own)
+    torch.testing.assert_close(found.points(texts), wanted, rtol=0, atol=1e-5)
+    for text, words, spans in zip(texts, found.tokenize(texts), found.spans(texts), strict=True):
+        assert [text[start:stop] for start, stop in spans] == words
+    net = neonxc.neuralize(wanted[:3].numpy(), texts, features=found)
+    neonxc.save(net, tmp_path / "net.safetensors")
+    loaded = neonxc.load(tmp_path / "net.safetensors")
+    torch.testing.assert_close(loaded.inputs.module.points(texts), wanted, rtol=0, atol=1e-5)
+    relevance = [NEON(one).attribute(texts) for one in (net, loaded)]
+    assert relevance[0].shape == found.encode(texts).shape
+    np.testing.assert_allclose(*relevance, rtol=1e-4, atol=1e-5)
+
+
+def test_a_folder_has_its_prompt_in_the_command_too(whole_of, tmp_path):
+    whole = whole_of(model=QUERY, after=["Normalize"])
     whole.save(str(tmp_path / "whole"))
-    wanted = torch.from_numpy(whole.encode(TEXTS))
-    for found in (SentenceEncoder(whole), SentenceEncoder.from_pretrained(str(tmp_path / "whole"))):
-        torch.testing.assert_close(found.points(TEXTS), wanted, rtol=0, atol=1e-5)
-    assert SentenceEncoder.from_pretrained(str(tmp_path / "plain")).points(TEXTS).shape == (6, 32)
-    with pytest.raises(ValueError, match=r"Pooling of mean.* with pooling 'max'"):
-        SentenceEncoder(package.SentenceTransformer(modules=[first, models.Pooling(32, "max")], device="cpu"))
+    found = SentenceEncoder.from_pretrained(tmp_path / "whole")
+    torch.testing.assert_close(found.points(TEXTS), torch.from_numpy(whole.encode(TEXTS)), rtol=0, atol=1e-5)
+    assert found.prompt == "query: "
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS * 2))
+    report = text_report(tmp_path / "texts.txt", 2, str(tmp_path / "whole"), fast=True)
+    assert "query:" not in report.html()
+    plain = SentenceEncoder.from_pretrained(tmp_path, prompt="query: ")  # without modules.json
+    torch.testing.assert_close(plain.points(TEXTS), found.points(TEXTS), rtol=0, atol=1e-5)
+
+
+def test_settings_that_are_refused(whole_of):
+    residual = {"use_residual": True, "module_input_name": "token_embeddings"}
+    for change, options, message in [
+        (lambda whole: setattr(whole[0], "backend", "onnx"), {}, r"\[0\].backend needs to be 'torch', got 'onnx'"),
+        (lambda whole: whole[0].processing_kwargs.update(text={"max_length": 3}), {}, "processing_kwargs"),
+        (lambda whole: whole[0].modality_config.update(message={}), {}, "modality_config"),
+        *((lambda whole, key=key: setattr(whole[2], key, residual[key]), {}, key) for key in residual),
+        (lambda whole: whole[2].__dict__.update(activation_function=torch.tanh), {}, r"\[2\].activation_function"),
+        (lambda whole: setattr(whole[1], "pooling_mode", "max"), {}, "Pooling of mean.* with pooling 'max'"),
+        (lambda whole: setattr(whole[1], "pooling_mode", ("mean", "max")), {}, "'mean', 'max'"),
+        (lambda whole: whole.append(torch.nn.Tanh()), {}, "has Transformer, Pooling, Dense, Normalize, Tanh"),
+        (lambda whole: setattr(whole.tokenizer, "padding_side", "left"), {}, "padding_side needs 'right'"),
+        (lambda whole: whole[0].register_forward_pre_hook(longer), {}, "a setting .* not supported"),
+        (lambda whole: None, {"pooling": "cls"}, "pooling are those of the SentenceTransformer, 'mean'"),
+        (lambda whole: None, {"tokenizer": tokenizer_of("bytes")}, "tokenizer and pooling are those"),
+        (lambda whole: None, {"normalize": False}, "module Normalize, got False"),
+        (lambda whole: None, {"prompt_name": "passage"}, "prompt_name needs one of the prompts"),
+        (lambda whole: None, {"prompt_name": "query", "prompt": "query: "}, "without prompt_name"),
+        (lambda whole: None, {"max_tokens": 4, "prompt": "query: "}, "max_tokens needs more than the"),
+    ]:
+        whole = whole_of(after=["Dense", "Normalize"])
+        change(whole)
+        with pytest.raises(ValueError, match=message):
+            SentenceEncoder(whole, **options)
+    assert SentenceEncoder(whole_of(after=["Normalize"]), pooling="mean", normalize=True).normalize
+
+
+def longer(_, arguments):
+    """Change the tokens that a module reads, as a setting does that nobody knows yet."""
+    ids = arguments[0]["input_ids"]
+    ids[:] = ids.flip(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype):
+    model, tokenizer = transformer("Bert").float(), tokenizer_of("pieces")
+    exact, half = (SentenceEncoder(one, tokenizer) for one in (model, copy.deepcopy(model).to(dtype)))
+    points = half.points(TEXTS).numpy()
+    assert points.dtype == np.float32
+    nets = [neonxc.neuralize(points[:3], TEXTS, features=one) for one in (exact, half)]
+    for options in ({}, {"along": "mask", "steps": 4}):
+        found = [NEON(net, **options).attribute(TEXTS, target=0) for net in nets]
+        np.testing.assert_allclose(*found, atol=0.05 * np.abs(found[0]).max())
+
+
+def test_adapters_are_explained_and_not_saved(tmp_path):
+    model = transformer("Bert")
+    query = model.encoder.layer[0].attention.self.query
+    query.register_parameter("lora", torch.nn.Parameter(torch.ones(32, dtype=torch.float64)))
+    query.register_forward_hook(lambda module, _, output: output + module.lora)
+    net = neonxc.neuralize(np.eye(2, 32), TEXTS, features=SentenceEncoder(model, tokenizer_of("pieces")))
+    assert np.isfinite(NEON(net).attribute(TEXTS)).all()
+    with pytest.raises(TypeError, match="merge adapters"):
+        pack(net.inputs.module)
 
 
 def test_errors(encoder):
     model, tokenizer = encoder.model, encoder.tokenizer
     text = transformers.CLIPTextModel(transformers.CLIPTextConfig(vocab_size=99, **SIZES))
+    both = transformers.BartModel(transformers.BartConfig(vocab_size=99, d_model=16, encoder_layers=1))
+    typed = tokenizer_of("pieces")
+    typed.model_input_names = ["input_ids", "token_type_ids"]
+    typed.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        "[CLS]:0 $A:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
     for arguments, message in {
         (text, tokenizer): "CLIPTextModel takes no inputs_embeds",
         (model, None): "fast tokenizer",
         (torch.nn.Linear(2, 2), tokenizer): "model needs a transformer",
         (model, tokenizer, "max"): "pooling needs",
+        (both, tokenizer): "BartModel has both; pass model.get_encoder()",
+        (model, typed): r"all tokens of a text one type, and gives \[0, 1\]",
     }.items():
         with pytest.raises(ValueError, match=message):
             SentenceEncoder(*arguments)

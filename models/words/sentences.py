@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,8 @@ from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
 
-from .transformer import EXTRA, Pooling, longest_text, rebuilt, recipe_of, taken_apart, unplaced
+from .sentence_transformer import check_embeddings, is_whole, prompt_of, taken_apart
+from .transformer import EXTRA, Pooling, around, check_parts, longest_text, rebuilt, recipe_of, unplaced
 from .vectors import are_word_numbers, padded
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -45,6 +45,15 @@ class Tokens(NamedTuple):
     word: Tensor
 
 
+class Encoding(NamedTuple):
+    """Tokens of a text, as a tokenizer tells them, of which those of the prompt count as special ones."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    special_tokens_mask: list[int]
+    overflowing: list[Any]
+
+
 class SentenceEncoder(nn.Module):
     """Feature network that maps texts to sentence embeddings, so that clusters of texts are explained by words.
 
@@ -58,20 +67,28 @@ class SentenceEncoder(nn.Module):
     model : PreTrainedModel or SentenceTransformer
         A transformer of the library transformers that takes ``inputs_embeds`` and ``attention_mask`` and returns a
         ``last_hidden_state``, in evaluation mode; or a ``SentenceTransformer``, whose tokenizer, pooling, dense
-        layers, normalization and maximum length are used.
+        layers, normalization, maximum length, default prompt and ``truncate_dim`` are used, so that embeddings are
+        those of ``model.encode(texts)``.
     tokenizer : PreTrainedTokenizerFast
         Its tokenizer; leave it out for a ``SentenceTransformer``.
-    pooling : {"mean", "cls", "last"} or nn.Module
+    pooling : {"mean", "cls", "last"} or nn.Module, optional
         How the tokens' last states become one embedding: their mean (with special tokens, as in
         sentence-transformers), the first or the last token, or a module called with the states [N, T, h] and the
-        mask [N, T] of the tokens that are no padding.
-    normalize : bool
-        Whether embeddings have unit length. Explanations hold the length constant.
+        mask [N, T] of the tokens that are no padding. Default: "mean"; a ``SentenceTransformer`` has its own.
+    normalize : bool, optional
+        Whether embeddings have unit length. Explanations hold the length constant. Default: True; for a
+        ``SentenceTransformer``, whether it has a module ``Normalize``, and True is that of
+        ``encode(normalize_embeddings=True)``.
     max_tokens : int, optional
         Number of tokens, with special ones, after which texts are cut off, with a warning. Default: the most that
         model and tokenizer take.
     units : {"words", "tokens"}
         What relevance is given for. Words are runs of letters and digits, and single other characters.
+    prompt : str, optional
+        Text that is put before every text, such as "query: ". Its tokens belong to no word. Default: that of
+        ``default_prompt_name`` of a ``SentenceTransformer``, or none.
+    prompt_name : str, optional
+        Name of one of the ``prompts`` of a ``SentenceTransformer``, instead of `prompt`.
 
     Attributes
     ----------
@@ -83,8 +100,9 @@ class SentenceEncoder(nn.Module):
     Raises
     ------
     ValueError
-        A tokenizer that does not tell the positions of its tokens, a model that takes no embeddings, or an unknown
-        option.
+        A tokenizer that does not tell the positions of its tokens, a model that takes no embeddings, an unknown
+        option, or a module or setting of a ``SentenceTransformer`` with which ``model.encode(texts)`` returns
+        other embeddings than this network.
 
     Notes
     -----
@@ -103,40 +121,37 @@ class SentenceEncoder(nn.Module):
         self,
         model: Any,
         tokenizer: Any = None,
-        pooling: Literal["mean", "cls", "last"] | nn.Module = "mean",
-        normalize: bool = True,
+        pooling: Literal["mean", "cls", "last"] | nn.Module | None = None,
+        normalize: bool | None = None,
         max_tokens: int | None = None,
         units: Literal["words", "tokens"] = "words",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
     ) -> None:
         super().__init__()
-        if type(model).__module__.startswith("sentence_transformers"):
-            model, tokenizer, pooling, normalize, longest = taken_apart(model)
-            max_tokens = longest if max_tokens is None else max_tokens
-        if not isinstance(model, nn.Module) or not hasattr(model, "get_input_embeddings"):
-            raise ValueError(f"model needs a transformer or a SentenceTransformer, got {type(model).__name__}")
-        if "inputs_embeds" not in inspect.signature(model.forward).parameters:
-            raise ValueError(f"{type(model).__name__} takes no inputs_embeds, to which relevance is propagated")
-        if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(
-                f"tokenizer needs a fast tokenizer, which knows where tokens are, got {type(tokenizer).__name__}"
-            )
         if units not in ("words", "tokens"):
             raise ValueError(f'units needs "words" or "tokens", got {units!r}')
         check_whole("max_tokens", max_tokens, optional=True)
-        self.model, self.tokenizer, self.units, self.normalize = model, tokenizer, units, bool(normalize)
-        self.pooling = Pooling(pooling) if isinstance(pooling, str) else pooling
+        self.prompt, self.units = prompt_of(model, prompt, prompt_name), units
+        whole = model if is_whole(model) else None
+        if whole is not None:
+            parts = taken_apart(whole, tokenizer, pooling, normalize, self.prompt)
+            model, tokenizer, pooling, normalize, longest = parts
+            max_tokens = max_tokens or longest
+        check_parts(model, tokenizer)
+        self.model, self.tokenizer = model, tokenizer
+        self.normalize = normalize is None or bool(normalize)
+        self.pooling = pooling if isinstance(pooling, nn.Module) else Pooling(pooling or "mean")
         self.max_tokens = max_tokens or longest_text(model, tokenizer)
-        self.words: list[str] = []
-        self._position: dict[str, int] = {}  # of every word in `words`
-        # Number of the tokens of a word; those with and without a space before them are two entries
-        self._entries: dict[tuple[tuple[int, ...], str], int] = {}
-        self._table = padded([()])
-        letter = tokenizer("a", return_special_tokens_mask=True)
-        ids, special = letter["input_ids"], letter["special_tokens_mask"]
-        first = special.index(0)
-        self._before, self._after = ids[:first], ids[first + special.count(0) :]
-        mask = getattr(tokenizer, "mask_token_id", None)
-        self.mask_word = None if mask is None else self._number((mask,), tokenizer.mask_token)
+        self._before, self._after, self._type = around(model, tokenizer, self.prompt)
+        if (taken := len(self._before) + len(self._after)) >= self.max_tokens:
+            raise ValueError(
+                f"max_tokens needs more than the {taken} tokens around the words, got {self.max_tokens}"
+            )
+        self._forget()
+        if whole is not None:
+            check_embeddings(whole, self)
+            self._forget()
 
     @classmethod
     def from_pretrained(cls, name: str, **options: Any) -> SentenceEncoder:
@@ -148,7 +163,7 @@ class SentenceEncoder(nn.Module):
             Folder or name of a model of transformers or sentence-transformers. The latter has a file
             ``modules.json`` and needs the package sentence-transformers.
         **options
-            Parameters of the class. `pooling` and `normalize` are those of a model of sentence-transformers.
+            Parameters of the class.
 
         Raises
         ------
@@ -228,7 +243,9 @@ class SentenceEncoder(nn.Module):
         numbers, cut = [], 0
         for text, encoding in self._tokenized(texts):
             cut += bool(encoding.overflowing)
-            numbers.append([self._number(ids, word) for ids, word, _ in self._read(text, encoding)])
+            before = tuple(encoding.ids[: (*encoding.special_tokens_mask, 0).index(0)])
+            words = ((ids, word) for ids, word, _ in self._read(text, encoding))
+            numbers.append([self._number(*word, *[before][place:]) for place, word in enumerate(words)])
         if cut:
             warn(f"{cut} of {len(numbers)} texts have more than {self.max_tokens} tokens, and are cut off there")
         return padded(numbers).to(self.device)
@@ -287,12 +304,15 @@ class SentenceEncoder(nn.Module):
             default: there is none.
         """
         options = {"attention_mask": mask.long()}
+        if self._type is not None:
+            options["token_type_ids"] = torch.full_like(mask, self._type, dtype=torch.int64)
         if ids is not None and (padding := unplaced(self.model)) is not None:
             placed = ids != padding
             options["position_ids"] = placed.cumsum(1) * placed + padding
         hidden = self.model(inputs_embeds=inputs, **options).last_hidden_state
         pooled: Tensor = self.pooling(hidden, mask)
-        return F.normalize(pooled, dim=1) if self.normalize else pooled
+        found = F.normalize(pooled, dim=1) if self.normalize else pooled
+        return found.to(torch.promote_types(found.dtype, torch.float32))  # NumPy has no bfloat16
 
     def batches(self, ids: Tensor) -> Iterator[Tensor]:
         """Yield positions of texts [N, W] of similar length, which are encoded together."""
@@ -311,28 +331,51 @@ class SentenceEncoder(nn.Module):
 
     def tokens(self, ids: Tensor) -> Tokens:
         """Token numbers of texts [N, W] of word numbers, with special tokens."""
-        pieces = self._pieces(ids.device)[ids]
+        table, heads = self._pieces(ids.device)
+        pieces, before = table[ids], heads[ids[:, 0]]
         word = torch.arange(ids.shape[1], device=ids.device).repeat_interleave(pieces.shape[2])
-        word = F.pad(word, (len(self._before), len(self._after)), value=-1)
-        before, after = (ids.new_tensor(special).expand(len(ids), -1) for special in (self._before, self._after))
+        word = F.pad(word, (before.shape[1], len(self._after)), value=-1)
+        after = ids.new_tensor(self._after).expand(len(ids), -1)
         tokens = torch.cat([before, pieces.flatten(1), after], 1)
         order = (tokens < 0).long().argsort(dim=1, stable=True)  # tokens first, in their order
-        order = order[:, : min(self.max_tokens, int((tokens >= 0).sum(1).max()))]
+        order = order[:, : min(self.max_tokens, max(1, int((tokens >= 0).sum(1).max())))]
         tokens = tokens.gather(1, order)
         return Tokens(tokens.clamp(min=0), tokens >= 0, word[order].masked_fill(tokens < 0, -1))
 
     def word_of(self, ids: Tensor) -> Tensor:
         """Position in `words` of every word number, [N, W]; 0 where a text has ended."""
-        positions = [self._position[word] for _, word in self._entries]
+        positions = [self._position[word] for _, word, _ in self._entries]
         return torch.tensor(positions, device=ids.device)[ids.long().clamp(min=0)]
 
     def extra_repr(self) -> str:
         """Describe the options (for ``print``)."""
-        return f"units={self.units!r}, normalize={self.normalize}, max_tokens={self.max_tokens}"
+        prompt = f", prompt={self.prompt!r}" if self.prompt else ""
+        return f"units={self.units!r}, normalize={self.normalize}, max_tokens={self.max_tokens}{prompt}"
 
-    def _tokenized(self, texts: Iterable[str]) -> Iterable[tuple[str, Any]]:
+    def _forget(self) -> None:
+        """Start with no other word than the missing one."""
+        self.words: list[str] = []
+        self._position: dict[str, int] = {}  # of every word in `words`
+        # Number of the tokens of a word; those with and without a space before them are two entries, as are those
+        # behind a prompt whose last token goes on into the text
+        self._entries: dict[tuple[tuple[int, ...], str, tuple[int, ...]], int] = {}
+        self._table = self._heads = padded([()])
+        mask = getattr(self.tokenizer, "mask_token_id", None)
+        self.mask_word = None if mask is None else self._number((mask,), self.tokenizer.mask_token)
+
+    def _tokenized(self, texts: Iterable[str]) -> Iterator[tuple[str, Encoding]]:
+        """Yield texts and their tokens; the prompt's last token belongs to the text if it goes on into it."""
         texts, options = as_texts(texts), {"truncation": True, "return_special_tokens_mask": True}
-        return zip(texts, self.tokenizer(texts, max_length=self.max_tokens, **options).encodings, strict=True)
+        whole = [self.prompt + text for text in texts]
+        read = self.tokenizer(whole, max_length=self.max_tokens, **options).encodings
+        stop, end = len(self.prompt), len(self.prompt.rstrip())  # a blank belongs to the word after it
+        for text, found in zip(texts, read, strict=True):
+            special = [
+                int(inner or (first < end and last <= stop))
+                for inner, (first, last) in zip(found.special_tokens_mask, found.offsets, strict=True)
+            ]
+            offsets = [(max(0, first - stop), max(0, last - stop)) for first, last in found.offsets]
+            yield text, Encoding(found.ids, offsets, special, found.overflowing)
 
     def _read(self, text: str, encoding: Any) -> Iterator[tuple[tuple[int, ...], str, tuple[int, int]]]:
         """Yield the tokens of every word of a text, the word as it is written, and its position."""
@@ -347,24 +390,26 @@ class SentenceEncoder(nn.Module):
             start, stop = min(begins), max(min(begins), *ends)
             yield ids, text[start:stop], (start, stop)
 
-    def _number(self, ids: tuple[int, ...], text: str) -> int:
-        """Number of a word, which is a new one if it has not been met."""
+    def _number(self, ids: tuple[int, ...], text: str, before: tuple[int, ...] | None = None) -> int:
+        """Number of a word, which is a new one if it has not been met, or not behind such special tokens."""
         word = text.strip().lower()
         if word not in self._position:
             self._position[word] = len(self.words)
             self.words.append(word)
-        return self._entries.setdefault((ids, word), len(self._entries))
+        before = self._before if before is None else before
+        return self._entries.setdefault((ids, word, before), len(self._entries))
 
-    def _pieces(self, device: torch.device) -> Tensor:
-        """Tokens of all entries and, last, of a missing word, [V + 1, P], padded by -1."""
+    def _pieces(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Tokens of all entries and, last, of a missing word, [V + 1, P], and what is before them at the start."""
         if len(self._table) <= len(self._entries) or self._table.device != device:
-            self._table = padded([*(ids for ids, _ in self._entries), ()]).to(device)
-        return self._table
+            pieces, _, heads = zip(*self._entries, ((), "", self._before), strict=True)
+            self._table, self._heads = padded(pieces).to(device), padded(heads).to(device)
+        return self._table, self._heads
 
     def _lengths(self, ids: Tensor) -> Tensor:
         """Number of tokens of texts [N, W], with special ones, [N]."""
-        lengths = (self._pieces(ids.device) >= 0).sum(1)
-        return lengths[ids].sum(1) + len(self._before) + len(self._after)
+        pieces, heads = ((table >= 0).sum(1) for table in self._pieces(ids.device))
+        return pieces[ids].sum(1) + heads[ids[:, 0]] + len(self._after)
 
     def _checked(self, ids: Any) -> Tensor:
         """Word numbers as int64."""
@@ -378,7 +423,7 @@ class SentenceEncoder(nn.Module):
 
 
 def _pack(encoder: SentenceEncoder) -> Values:
-    options = encoder.normalize, encoder.max_tokens, encoder.units
+    options = encoder.normalize, encoder.max_tokens, encoder.units, encoder.prompt
     recipe = recipe_of(encoder.model, encoder.tokenizer, encoder.pooling, *options)
     return {"recipe": recipe} | {name: value.clone() for name, value in encoder.state_dict().items()}
 

@@ -1,74 +1,123 @@
-"""Parts of transformers: pooling, the modules of a SentenceTransformer, and saving without pickles."""
+"""Parts of sentence encoders: what transformers and tokenizers take, pooling, and saving without pickles."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import re
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-LAYERS = ("Linear", "Identity", "Tanh", "ReLU", "GELU", "Sigmoid")  # those that may follow the pooling
 EXTRA = 'sentence encoders need the extra "text": pip install "neonxc[text]"'
 
 
-class Pooling(nn.Module):
-    """Mean of the tokens, the first token ("cls") or the last one of every text, and layers after it."""
+class Unit(nn.Module):
+    """Scales embeddings to unit length."""
 
-    def __init__(self, mode: str, *after: nn.Module) -> None:
+    def forward(self, x: Tensor) -> Tensor:
+        """Divide embeddings [N, d] by their lengths."""
+        return F.normalize(x, dim=1)
+
+
+class First(nn.Module):
+    """Keeps the first n dimensions of embeddings."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n = n
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Cut embeddings [N, d] off."""
+        return x[:, : self.n]
+
+
+READING = ("model_input_names", "truncation_side", "split_special_tokens")  # how a tokenizer is used
+MOST = 1 << 20  # tokens of a text, where nothing sets a limit
+LAYERS: dict[str, type[nn.Module]] = {  # those that may follow the pooling
+    layer.__name__: layer for layer in (nn.Linear, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, Unit, First)
+}
+
+
+class Pooling(nn.Module):
+    """Mean of the tokens, the first token ("cls") or the last one of every text, and layers after it.
+
+    The first `skip` tokens of every text, such as those of a prompt, are left out.
+    """
+
+    def __init__(self, mode: str, *after: nn.Module, skip: int = 0) -> None:
         super().__init__()
         if mode not in ("mean", "cls", "last"):
             raise ValueError(f'pooling needs "mean", "cls", "last" or a module, got {mode!r}')
-        self.mode, self.after = mode, nn.Sequential(*after)
+        self.mode, self.after, self.skip = mode, nn.Sequential(*after), skip
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Map states [N, T, h] of tokens, of which `mask` [N, T] tells the padding, to embeddings [N, d]."""
+        inside = mask & (torch.arange(mask.shape[1], device=mask.device) >= self.skip)
+        share = inside.to(torch.promote_types(hidden.dtype, torch.float32))  # half precision can't count
         if self.mode == "mean":
-            share = mask.to(hidden) / mask.sum(1, keepdim=True)
+            share = share / share.sum(1, keepdim=True).clamp(min=1)  # the mean of no tokens is 0
         else:
-            place = mask.sum(1) - 1 if self.mode == "last" else torch.zeros_like(mask[:, 0], dtype=torch.int64)
-            share = F.one_hot(place, mask.shape[1]).to(hidden)
-        embedding: Tensor = self.after((hidden * share[..., None]).sum(1))
+            place = share.cumsum(1).argmax(1) if self.mode == "last" else share.argmax(1)
+            share = (mask if self.mode == "cls" else share) * F.one_hot(place, mask.shape[1]).to(share)
+        embedding: Tensor = self.after((hidden * share[..., None]).sum(1).to(hidden))
         return embedding
 
 
 def longest_text(model: Any, tokenizer: Any) -> int:
     """Number of tokens of the longest text that a model and a tokenizer take."""
-    positions = getattr(model.config, "max_position_embeddings", None) or 1 << 20
+    positions = getattr(model.config, "max_position_embeddings", None) or MOST
     if (padding := unplaced(model)) is not None:  # positions begin after the padding's
         positions -= padding + 1
     return int(min(tokenizer.model_max_length, positions))
 
 
+def check_parts(model: Any, tokenizer: Any) -> None:
+    """Raise ValueError unless relevance can be propagated through a transformer to the tokens of a tokenizer."""
+    kind = type(model).__name__
+    if not isinstance(model, nn.Module) or not hasattr(model, "get_input_embeddings"):
+        raise ValueError(f"model needs a transformer or a SentenceTransformer, got {kind}")
+    if takes(model, "decoder_input_ids"):
+        raise ValueError(f"model needs an encoder or a decoder, and {kind} has both; pass model.get_encoder()")
+    if not takes(model, "inputs_embeds"):
+        raise ValueError(f"{kind} takes no inputs_embeds, to which relevance is propagated")
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            f"tokenizer needs a fast tokenizer, which knows where tokens are, got {type(tokenizer).__name__}"
+        )
+
+
+def takes(model: Any, name: str) -> bool:
+    """Whether a model has a parameter of this name."""
+    return name in inspect.signature(model.forward).parameters
+
+
 def unplaced(model: Any) -> int | None:
     """Number of the padding token of a model that counts the positions of other tokens alone, as RoBERTa does."""
-    if "position_ids" not in inspect.signature(model.forward).parameters:
+    if not takes(model, "position_ids"):
         return None
     counts = (module for module in model.modules() if hasattr(module, "create_position_ids_from_inputs_embeds"))
     padding = getattr(next(counts, None), "padding_idx", None)
     return None if padding is None else int(padding)
 
 
-def taken_apart(model: Any) -> tuple[Any, Any, nn.Module, bool, int]:
-    """Transformer, tokenizer, pooling, normalization and longest text of a SentenceTransformer."""
-    first, *rest = model.children()
-    modes = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
-    names = [type(module).__name__ for module in (first, *rest)]
-    plain = re.fullmatch(r"Transformer Pooling( Dense)*( Normalize)?", " ".join(names))
-    mode = getattr(rest[0], "pooling_mode", None) if plain else None
-    mode = mode[0] if isinstance(mode, tuple | list) and len(mode) == 1 else mode
-    dense = [module for module in rest if type(module).__name__ == "Dense"]
-    if plain is None or mode not in modes or any(getattr(module, "use_residual", False) for module in dense):
-        raise ValueError(
-            "model needs a Transformer, a Pooling of mean, cls or last token, Dense layers and Normalize, and has "
-            f"{', '.join(names)}" + (f" with pooling {mode!r}" if plain else "")
-        )
-    after = [layer for module in dense for layer in (module.linear, module.activation_function)]
-    length = first.max_seq_length or longest_text(first.auto_model, model.tokenizer)
-    return first.auto_model, model.tokenizer, Pooling(modes[mode], *after), names[-1] == "Normalize", length
+def around(model: Any, tokenizer: Any, prompt: str) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
+    """Tokens before the words of a text, with those of a prompt, tokens after them, and the type of all tokens.
+
+    The type is None if the model or its tokenizer has no types of tokens.
+    """
+    letter = tokenizer("a", return_special_tokens_mask=True)
+    ids, special = letter["input_ids"], letter["special_tokens_mask"]
+    first, types = special.index(0), {*letter.get("token_type_ids", ())}
+    if not takes(model, "token_type_ids"):
+        types = set()
+    if len(types) > 1:
+        raise ValueError(f"tokenizer needs to give all tokens of a text one type, and gives {sorted(types)}")
+    read, end = tokenizer([prompt], return_special_tokens_mask=True).encodings[0], len(prompt.rstrip())
+    tokens = zip(read.ids, read.special_tokens_mask, read.offsets, strict=True)
+    of_prompt = (number for number, inner, (start, _) in tokens if not inner and start < end)
+    return (*ids[:first], *of_prompt), (*ids[first + special.count(0) :],), types.pop() if types else None
 
 
 def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[str, Any]:
@@ -77,18 +126,32 @@ def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[s
     Raises
     ------
     TypeError
-        A model that is none of transformers, or a pooling of one's own.
+        A model that is none of transformers or has other weights than its configuration tells, or a pooling of
+        one's own.
     """
+    import transformers  # optional, and takes seconds
+
+    kind = type(model)
     layers = [_described(layer) for layer in pooling.after] if type(pooling) is Pooling else [None]
-    if not type(model).__module__.startswith("transformers.") or None in layers:
+    if getattr(transformers, kind.__name__, None) is not kind or None in layers:
         raise TypeError("can't save a SentenceEncoder with a model or a pooling of one's own")
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    with torch.device("meta"):  # without memory for weights
+        anew = kind(kind.config_class.from_dict(config)).state_dict()
+    own = model.state_dict()
+    if {name: value.shape for name, value in anew.items()} != {name: value.shape for name, value in own.items()}:
+        raise TypeError(
+            f"can't save a SentenceEncoder whose {kind.__name__} has other weights than its configuration tells; "
+            "merge adapters into the model"
+        )
     special = {name: token for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
     return {
-        "model": type(model).__name__,
-        "config": json.loads(model.config.to_json_string(use_diff=False)),
+        "model": kind.__name__,
+        "config": config,
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
-        "special": special,
+        "special": special | {name: getattr(tokenizer, name) for name in READING},
         "pooling": [pooling.mode, *layers],
+        "skip": pooling.skip,
         "options": options,
     }
 
@@ -102,15 +165,21 @@ def rebuilt(recipe: dict[str, Any]) -> tuple[Any, ...]:
         raise ImportError(EXTRA) from error
     kind: Any = getattr(transformers, recipe["model"])
     (mode, *layers), tokens = recipe["pooling"], Tokenizer.from_str(recipe["tokenizer"])
-    if not issubclass(kind, transformers.PreTrainedModel) or not {name for name, *_ in layers} <= {*LAYERS}:
+    if not issubclass(kind, transformers.PreTrainedModel) or not {name for name, *_ in layers} <= LAYERS.keys():
         raise ValueError(f"{recipe['model']} or one of {layers} is no part of a sentence encoder")
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokens, **recipe["special"])
-    pooling = Pooling(mode, *(getattr(nn, name)(*sizes) for name, *sizes in layers))
+    after = [LAYERS[name](*sizes) for name, *sizes in layers]
+    pooling = Pooling(mode, *after, skip=recipe.get("skip", 0))
     return kind(kind.config_class.from_dict(recipe["config"])), tokenizer, pooling, *recipe["options"]
 
 
 def _described(layer: nn.Module) -> list[Any] | None:
     """Type and sizes of a layer after the pooling; None if it can't be described."""
-    name = type(layer).__name__
-    sizes = [layer.in_features, layer.out_features, layer.bias is not None] if isinstance(layer, nn.Linear) else []
-    return [name, *sizes] if name in LAYERS else None
+    name, sizes = type(layer).__name__, list[Any]()
+    if LAYERS.get(name) is not type(layer):
+        return None
+    if isinstance(layer, nn.Linear):
+        sizes = [layer.in_features, layer.out_features, layer.bias is not None]
+    elif isinstance(layer, First):
+        sizes = [layer.n]
+    return [name, *sizes] if repr(LAYERS[name](*sizes)) == repr(layer) else None  # else it has other options

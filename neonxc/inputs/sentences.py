@@ -110,7 +110,7 @@ class Sentences(Propagating, Words):
         def of_words(start: Tensor) -> Tensor:
             relevance = torch.zeros_like(x, dtype=start.dtype)
             for texts, word, back in batches:
-                of_tokens = back(start[texts]).sum(2).masked_fill(word < 0, 0.0)
+                of_tokens = back(start[texts]).sum(2, dtype=start.dtype).masked_fill(word < 0, 0.0)
                 relevance[texts] = relevance[texts].scatter_add(1, word.clamp(min=0), of_tokens)
             return relevance
 

@@ -1,0 +1,128 @@
+"""Taking a SentenceTransformer apart, so that its embeddings are those of its ``encode``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from warnings import catch_warnings
+
+import torch
+from torch import nn
+
+from .transformer import MOST, First, Pooling, Unit, longest_text
+
+POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}  # names of pooling modes there and here
+PARTS = "its transformer (model[0].auto_model), a tokenizer and a pooling of your own"
+PROBES = ["a", "Texts of DIFFERENT lengths."]  # whose embeddings are compared
+
+
+def prompt_of(model: Any, prompt: str | None, name: str | None) -> str:
+    """Text that is put before every text, by itself or by its name among the prompts of a SentenceTransformer."""
+    if prompt is not None:
+        if not isinstance(prompt, str) or name is not None:
+            raise ValueError(f"prompt needs a text, without prompt_name, got {prompt!r} and {name!r}")
+        return prompt
+    prompts, name = getattr(model, "prompts", {}), name or getattr(model, "default_prompt_name", None)
+    if name is not None and name not in prompts:
+        raise ValueError(
+            f"prompt_name needs one of the prompts of a SentenceTransformer, {[*prompts]}, got {name!r}"
+        )
+    return str(prompts[name] or "") if name else ""
+
+
+def is_whole(model: Any) -> bool:
+    """Whether a model is one of sentence-transformers, which is optional and not loaded here."""
+    return any(base.__module__.startswith("sentence_transformers") for base in type(model).__mro__)
+
+
+def taken_apart(
+    model: Any, tokenizer: Any, pooling: Any, normalize: bool | None, prompt: str
+) -> tuple[Any, Any, Pooling, bool, int]:
+    """Transformer, tokenizer, pooling, normalization and longest text of a SentenceTransformer.
+
+    Raises
+    ------
+    ValueError
+        A module or a setting with which ``model.encode`` computes something else than these parts do, or a
+        tokenizer, pooling or normalization that is not the model's.
+    """
+    first, own, *rest = _modules(model)
+    after: list[nn.Module] = []
+    for module in rest:
+        dense = type(module).__name__ == "Dense"
+        after += [module.linear, module.activation_function] if dense else [Unit()]
+    if model.truncate_dim is not None:
+        after.append(First(model.truncate_dim))
+    unit, mode = bool(after) and type(after[-1]) is Unit, POOLINGS[_mode(own)]
+    if tokenizer not in (None, model.tokenizer) or pooling not in (None, mode):
+        raise ValueError(
+            f"tokenizer and pooling are those of the SentenceTransformer, {mode!r}; to use others, pass {PARTS}"
+        )
+    if unit and normalize not in (None, True):
+        raise ValueError(f"normalize needs True or None, as the model has a module Normalize, got {normalize!r}")
+    skip = 0
+    if prompt and not own.include_prompt:  # counted as sentence-transformers does
+        ids = model.tokenizer(prompt)["input_ids"]
+        skip = len(ids) - (ids[-1] in model.tokenizer.all_special_ids)
+    pool = Pooling(mode, *after[: len(after) - unit], skip=skip)
+    length = min(first.max_seq_length or longest_text(first.auto_model, model.tokenizer), MOST)
+    return first.auto_model, model.tokenizer, pool, unit or bool(normalize), length
+
+
+@torch.no_grad()
+def check_embeddings(model: Any, encoder: Any) -> None:
+    """Raise ValueError unless an encoder gives texts the embeddings that its SentenceTransformer gives them."""
+    options = {"normalize_embeddings": encoder.normalize, "prompt": encoder.prompt, "show_progress_bar": False}
+    wanted = model.encode(PROBES, convert_to_tensor=True, **options)
+    with catch_warnings(action="ignore"):  # texts may be cut off
+        found = encoder(encoder.encode(PROBES))
+    far = float(((found - wanted).norm(dim=1) / wanted.norm(dim=1).clamp(min=1e-6)).max())
+    if not far < max(0.01, torch.finfo(wanted.dtype).eps ** 0.5):
+        side, cause = model.tokenizer.padding_side, "a setting of the model or its tokenizer is not supported"
+        if side != "right":
+            cause = f"it gives tokens other positions; model.tokenizer.padding_side needs 'right', got {side!r}"
+        raise ValueError(
+            f"model.encode returns embeddings that differ from those of its modules by {far:.1%}: {cause}"
+        )
+
+
+def _modules(model: Any) -> list[Any]:
+    """Modules of a SentenceTransformer; a ValueError for those that can't be taken apart."""
+    first, *rest = model.children()
+    names = [type(module).__name__ for module in (first, *rest)]
+    mode = _mode(rest[0]) if names[:2] == ["Transformer", "Pooling"] else None
+    if mode not in POOLINGS or not {*names[2:]} <= {"Dense", "Normalize"}:
+        raise ValueError(
+            "model needs a Transformer, a Pooling of mean, cls or last token, Dense layers and Normalize, and has "
+            f"{', '.join(names)}" + (f" with pooling {mode!r}" if mode else "") + "; pass "
+            f"SentenceTransformer(modules=[...]) with such modules, as those of one route of a Router, or {PARTS}"
+        )
+    for name, got, needed in _settings(first, rest[1:]):
+        if got != needed:
+            raise ValueError(f"model{name} needs to be {needed!r}, got {got!r}; or pass {PARTS}")
+    return [first, *rest]
+
+
+def _mode(pooling: Any) -> Any:
+    """Mode of a Pooling of sentence-transformers, for which older versions have a method."""
+    mode = getattr(pooling, "pooling_mode", None) or pooling.get_pooling_mode_str()
+    return mode[0] if isinstance(mode, tuple | list) and len(mode) == 1 else mode
+
+
+def _settings(first: Any, rest: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, value and supported value of the settings of modules that change what ``encode`` returns."""
+    for name, plain in {
+        "backend": "torch",
+        "transformer_task": "feature-extraction",
+        "module_output_name": "token_embeddings",
+        "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+        "processing_kwargs": {},
+    }.items():
+        yield f"[0].{name}", getattr(first, name, plain), plain
+    for number, module in enumerate(rest, 2):
+        yield f"[{number}].use_residual", getattr(module, "use_residual", False), False
+        activation = getattr(module, "activation_function", None)
+        if activation is not None and not isinstance(activation, nn.Module):
+            yield f"[{number}].activation_function", activation, nn.Module
+        for name in ("module_input_name", "module_output_name"):
+            yield f"[{number}].{name}", getattr(module, name, "sentence_embedding"), "sentence_embedding"
