@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from witnesses import contrast_relevance
 
 import neonxc
+from neonxc.data.words import normal
 from neonxc.models import KernelKMeans, WordVectors
 from neonxc.models.words.vectors import cooccurrences, positive_pmi
 
@@ -57,10 +58,9 @@ def test_words_are_three_letters_of_any_script_in_lower_case():
     words = vocabulary(2, 2)
     texts = ["It's 12 Mice_and MEN2go, naïve Straße — Ελλάδα", "İstanbul and x"]
     tokens = words.tokenize(texts)
-    assert tokens[0] == ["mice", "and", "men", "naïve", "straße", "ελλάδα"]
-    assert tokens[1][1:] == ["and"]
+    assert tokens == [["mice", "and", "men", "naïve", "straße", "ελλάδα"], ["istanbul", "and"]]
     for text, cut, found in zip(texts, words.spans(texts), tokens, strict=True):
-        assert [text[a:b].lower() for a, b in cut] == found
+        assert [normal(text[a:b]) for a, b in cut] == found
 
 
 def test_numbers_keep_in_step_with_the_words():
