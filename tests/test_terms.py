@@ -5,6 +5,7 @@ import functools
 import re
 from collections import Counter
 from importlib import import_module
+from unicodedata import category
 
 import numpy as np
 import pandas as pd
@@ -200,6 +201,17 @@ def test_highlights(name):
         [[(start, stop) for start, stop, _ in found] for found in marks],
     )
     assert "soup" in page.html()
+
+
+@pytest.mark.parametrize("options", [{}, {"strip_accents": "unicode"}, {"tokenizer": list, "token_pattern": None}])
+def test_marks_stay_with_their_characters(options):
+    texts = ["cafe\u0301 soup", "U\u0308ber soup", "हिन्दी soup"]
+    net = neonxc.neuralize(make_pipeline(CountVectorizer(**options), KMeans(2, n_init=1)).fit(texts))
+    for text, marks in zip(texts, neonxc.highlights(net, texts, NEON(net).attribute(texts)), strict=True):
+        stops = [0, *(stop for _, stop, _ in marks)]
+        assert all(before <= start for before, (start, *_) in zip(stops, marks, strict=False))
+        if "tokenizer" not in options:
+            assert not any(category((text + " ")[stop]).startswith("M") for _, stop, _ in marks)
 
 
 def test_shares_of_words():

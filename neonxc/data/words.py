@@ -98,6 +98,13 @@ def term_spans(text: str, known: Container[str] = (), longest: int = 1) -> list[
     return spans
 
 
+def after_marks(text: str, stop: int) -> int:
+    """Position after the marks of the character that ends at `stop`."""
+    while stop < len(text) and _KINDS[ord(text[stop])] in "mvz":
+        stop += 1
+    return stop
+
+
 def is_term(word: str) -> bool:
     """Whether a word consists of letters, and may be in a vocabulary."""
     return re.fullmatch(f"(?:{TERM.pattern})+", _kinds(word)) is not None
