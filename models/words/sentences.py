@@ -69,7 +69,9 @@ class SentenceEncoder(nn.Module):
         Number of tokens, with special ones, after which texts are cut off, with a warning. Default: the most that
         model and tokenizer take.
     units : {"words", "tokens"}
-        What relevance is given for. Words are runs of letters and digits, and single other characters.
+        What relevance is given for. Words are runs of letters and digits, and single other characters, with their
+        marks; words that share a token are one. In scripts without blanks between words, such as the Chinese or
+        Thai one, they are characters, or the tokens that have several.
 
     Attributes
     ----------
