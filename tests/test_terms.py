@@ -23,6 +23,7 @@ from sklearn.preprocessing import Normalizer
 import neonxc
 from neonxc import NEON
 from neonxc.common import storage
+from neonxc.data.frames import read_texts
 from neonxc.inputs.terms import Terms
 
 TEXTS = [
@@ -277,6 +278,12 @@ def test_unusable_texts():
         net(TEXTS)
     with pytest.raises(ValueError, match="behind features= or a vectorizer"):
         neonxc.neuralize(pipeline, TEXTS, torch.nn.Identity())
+
+
+def test_every_line_of_a_file_is_a_text(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes("a\u2028b\r\n\n c\x0bd\x85e \n\u3000\n".encode("utf-8-sig"))
+    assert read_texts(path) == ["a\u2028b", "c\x0bd\x85e"]
 
 
 def test_what_is_refused():

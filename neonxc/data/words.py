@@ -17,7 +17,7 @@ from unicodedata import category, name, normalize
 
 Span = tuple[int, int]
 
-LATIN = ("LATIN", "DIGIT", "MODIFIER")  # how names of characters begin; a superscript 2 counts as a letter
+LATIN = ("LATIN", "ROMAN", "DIGIT", "MODIFIER")  # how names of characters begin; superscripts count as letters
 ALPHABETS = ("GREEK", "COPTIC", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "SYRIAC", "THAANA", "NKO")
 WITHOUT_BLANKS = (
     *("CJK", "IDEOGRAPHIC", "TANGUT", "NUSHU", "HIRAGANA", "KATAKANA-HIRAGANA", "BOPOMOFO"),
@@ -63,7 +63,7 @@ _KINDS = _Kinds()
 
 def _kinds(text: str) -> str:
     # In most alphabets an apostrophe is a part of words; in the Latin one it parts them ("l'homme")
-    return re.sub("(?<=[am])j(?=a)", "m", text.translate(_KINDS))
+    return re.sub("(a[mzv]*)j(?=a)", r"\1m", text.translate(_KINDS))
 
 
 def word_spans(text: str) -> list[Span]:
