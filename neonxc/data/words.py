@@ -50,11 +50,11 @@ def _kind(character: str) -> str:
         return "m"  # also colours of skin
     if not character.isalnum():
         return "r" if "\U0001f1e6" <= character <= "\U0001f1ff" else "x"
+    if character.isdecimal():
+        return "0"
     script = name(first, "")
     if script.startswith(WITHOUT_BLANKS):
         return "m" if kind == "Lm" else "c"  # signs of repetition and length belong to the character before
-    if character.isdecimal():
-        return "0"
     return "l" if script.startswith(LATIN) else "a" if script.startswith(ALPHABETS) else "s"
 
 
