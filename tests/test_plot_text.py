@@ -162,6 +162,12 @@ def test_arguments_from_a_frame_are_taken_in_order():
     assert found == [("H0", "a", "aaa", 1.0), ("H1", "b", "bbb", 2.0), ("H2", "c", "ccc", 3.0)]
 
 
+def test_every_text_has_its_own_direction():
+    page = plot.text([["שלום"]], [[1.0]], headings=["אשכול!"], notes=["הערה!"], title="מילים!").html()
+    for text in ("אשכול!", "הערה!", "מילים!"):
+        assert f' dir="auto">{text}</' in page
+
+
 def test_no_text_turns_round_what_follows():
     page = plot.text([["ab\u202ec", "\u2066def"]], [[1.0, 2.0]], headings=["\u202eevil"])
     for written in (page.html(), str(page)):

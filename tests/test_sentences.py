@@ -4,6 +4,7 @@ import copy
 import math
 import subprocess
 import sys
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import neonxc
 from neonxc import NEON
 from neonxc.cli.tables import text_report
 from neonxc.common.registry import pack
+from neonxc.data.words import word_spans
 from neonxc.evaluation import MaskImputer, pixel_flipping
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, UnsupportedOperation
 from neonxc.models import SentenceEncoder
@@ -57,26 +59,47 @@ def transformer(name, **changes):
     return getattr(transformers, f"{name}Model")(config).double().eval()
 
 
-def tokenizer_of(kind):
-    """A tokenizer as those of BERT, RoBERTa or T5, trained on the texts."""
+WORLD = [
+    "The café's Ångström, isn't it?!",
+    "我喜欢猫。我们去北京吃饭吧!AI技术2023年",
+    "私はコーヒーが好きです。東京へ行きます。",
+    "ภาษาไทยง่าย น้ำใจ",
+    "हिन्दी में किताब है, और पानी।",
+    "كِتَابٌ جميل؟ می\u200cخواهم",
+    "שָׁלוֹם! ג'ירפה",
+    "한국어는 재미있다. café が tiếng",
+    "İstanbul ﬁn ½ ① … ㍿ ＡＢＣ co\u00adop",
+    "👩🏽\u200d🚀 🇩🇪🇫🇷 ❤️😀😀 \u200b\n\n \u200fx  y ",
+]
+WORLD += [normalize("NFD", text) for text in WORLD]
+
+
+def tokenizer_of(kind, texts=TEXTS, size=0):
+    """A tokenizer as those of BERT, RoBERTa or T5, or one whose tokens cross blanks, trained on texts."""
     models, before, processors = tokenizers.models, tokenizers.pre_tokenizers, tokenizers.processors
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    special |= {"mask_token": "[MASK]"} if kind != "unigram" else {}
+    special |= {"mask_token": "[MASK]"} if kind in ("pieces", "bytes") else {}
     names = [*special.values()]
     if kind == "pieces":
         found = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
         found.normalizer, found.pre_tokenizer = tokenizers.normalizers.BertNormalizer(), before.BertPreTokenizer()
-        trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=90, special_tokens=names)
+        trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=size or 90, special_tokens=names)
     elif kind == "bytes":
         found, alphabet = tokenizers.Tokenizer(models.BPE()), before.ByteLevel.alphabet()
         found.pre_tokenizer = before.ByteLevel(add_prefix_space=False)
-        trainer = tokenizers.trainers.BpeTrainer(vocab_size=330, special_tokens=names, initial_alphabet=alphabet)
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=size or 330, special_tokens=names, initial_alphabet=alphabet
+        )
     else:
         found = tokenizers.Tokenizer(models.Unigram())
-        found.pre_tokenizer = before.Metaspace()
-        trainer = tokenizers.trainers.UnigramTrainer(vocab_size=80, special_tokens=names, unk_token="[UNK]")
-    found.train_from_iterator(TEXTS * 3, trainer)
-    template = "$A [SEP]" if kind == "unigram" else "[CLS] $A [SEP]"
+        found.pre_tokenizer = before.Metaspace(split=kind == "unigram")
+        if size:
+            found.normalizer = tokenizers.normalizers.NFKC()
+        trainer = tokenizers.trainers.UnigramTrainer(
+            vocab_size=size or 80, special_tokens=names, unk_token="[UNK]"
+        )
+    found.train_from_iterator(texts * 3, trainer)
+    template = "[CLS] $A [SEP]" if kind in ("pieces", "bytes") else "$A [SEP]"
     found.post_processor = processors.TemplateProcessing(template, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     return transformers.PreTrainedTokenizerFast(tokenizer_object=found, model_max_length=40, **special)
 
@@ -129,6 +152,29 @@ def test_words_are_runs_of_letters_and_single_marks(kind):
     )
     assert found[0] == ["Stir", "the", "soup", "-", "2nd", "!", "!"]
     assert "".join(found[1]) == TEXTS[1].replace(" ", "")
+
+
+@pytest.mark.parametrize("units", ["words", "tokens"])
+@pytest.mark.parametrize("kind", ["pieces", "bytes", "unigram", "crossing"])
+@pytest.mark.parametrize("learned", [TEXTS, WORLD])
+def test_tokens_are_divided_among_whole_words(kind, units, learned):
+    own = SentenceEncoder(transformer("Bert"), tokenizer_of(kind, learned, 390), units=units, max_tokens=200)
+    read = own.tokenizer(WORLD)["input_ids"]
+    ids = own.tokens(own.encode(WORLD))
+    rows = zip(WORLD, read, ids.ids, ids.mask, own.spans(WORLD), own.tokenize(WORLD), strict=True)
+    for text, wanted, tokens, mask, spans, words in rows:
+        assert tokens[mask].tolist() == wanted
+        assert [text[start:stop] for start, stop in spans] == words
+        assert [word.strip() for word in words] == words
+        stops = [0, *(stop for _, stop in spans)]
+        assert all(before <= start for before, (start, _) in zip(stops, spans, strict=False))
+        if units == "words":
+            starts, ends = ({span[side] for span in word_spans(text)} for side in (0, 1))
+            assert all(start in starts and stop in ends for start, stop in spans)
+    if (kind, units) == ("pieces", "words"):
+        assert own.tokenize(WORLD[4:5])[0] == ["हिन्दी", "में", "किताब", "है", ",", "और", "पानी", "।"]
+        assert {"café", "istanbul", "한국어는"} <= {*own.words}
+        assert len(own.words) == len({normalize("NFC", word) for word in own.words})
 
 
 def test_units_of_tokens(encoder):
@@ -509,6 +555,10 @@ def test_pictures_of_pairs(encoder):
     assert len(figure.axes[0].lines) == min(8, int((found.matrix[0] > 0).sum()))
     with pytest.raises(ValueError, match="number of a pair"):
         neonxc.plot.pair(found, 1)
+    drawn = neonxc.plot.pair(neonxc.similarity(encoder, "שלום עולם!", "the cat")).axes[0].texts[1:]
+    places = [text.get_position()[0] for text in drawn]
+    assert places[0] > places[1] > places[2]  # from right to left
+    assert places[3] < places[4]
 
 
 # --- vision transformers --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import functools
 import re
 from collections import Counter
 from importlib import import_module
+from unicodedata import category
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from sklearn.preprocessing import Normalizer
 import neonxc
 from neonxc import NEON
 from neonxc.common import storage
+from neonxc.data.frames import read_texts
 from neonxc.inputs.terms import Terms
 
 TEXTS = [
@@ -202,6 +204,17 @@ def test_highlights(name):
     assert "soup" in page.html()
 
 
+@pytest.mark.parametrize("options", [{}, {"strip_accents": "unicode"}, {"tokenizer": list, "token_pattern": None}])
+def test_marks_stay_with_their_characters(options):
+    texts = ["cafe\u0301 soup", "U\u0308ber soup", "हिन्दी soup"]
+    net = neonxc.neuralize(make_pipeline(CountVectorizer(**options), KMeans(2, n_init=1)).fit(texts))
+    for text, marks in zip(texts, neonxc.highlights(net, texts, NEON(net).attribute(texts)), strict=True):
+        stops = [0, *(stop for _, stop, _ in marks)]
+        assert all(before <= start for before, (start, *_) in zip(stops, marks, strict=False))
+        if "tokenizer" not in options:
+            assert not any(category((text + " ")[stop]).startswith("M") for _, stop, _ in marks)
+
+
 def test_shares_of_words():
     """Of "the soup, the soup": a word has half of its own term, and half of what each pair around it has."""
     vectorizer = CountVectorizer(ngram_range=(1, 2)).fit(["the soup the soup"])
@@ -265,6 +278,12 @@ def test_unusable_texts():
         net(TEXTS)
     with pytest.raises(ValueError, match="behind features= or a vectorizer"):
         neonxc.neuralize(pipeline, TEXTS, torch.nn.Identity())
+
+
+def test_every_line_of_a_file_is_a_text(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes("a\u2028b\r\n\n c\x0bd\x85e \n\u3000\n".encode("utf-8-sig"))
+    assert read_texts(path) == ["a\u2028b", "c\x0bd\x85e"]
 
 
 def test_what_is_refused():

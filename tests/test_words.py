@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from witnesses import contrast_relevance
 
 import neonxc
+from neonxc.data.words import normal
 from neonxc.models import KernelKMeans, WordVectors
 from neonxc.models.words.vectors import cooccurrences, positive_pmi
 
@@ -57,10 +59,47 @@ def test_words_are_three_letters_of_any_script_in_lower_case():
     words = vocabulary(2, 2)
     texts = ["It's 12 Mice_and MEN2go, naïve Straße — Ελλάδα", "İstanbul and x"]
     tokens = words.tokenize(texts)
-    assert tokens[0] == ["mice", "and", "men", "naïve", "straße", "ελλάδα"]
-    assert tokens[1][1:] == ["and"]
+    assert tokens == [["mice", "and", "men", "naïve", "straße", "ελλάδα"], ["istanbul", "and"]]
     for text, cut, found in zip(texts, words.spans(texts), tokens, strict=True):
-        assert [text[a:b].lower() for a, b in cut] == found
+        assert [normal(text[a:b]) for a, b in cut] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("हिन्दी में किताब, और पानी।", "हिन्दी में किताब और पानी"),
+        ("தமிழ் மொழி; বাংলা ভাষা", "தமிழ் மொழி বাংলা ভাষা"),
+        ("كِتَابٌ جميل؟ في می\u200cخواهم", "كِتَابٌ جميل می\u200cخواهم"),
+        ("שָׁלוֹם, ג'ירפה; м’ята 'слово'", "שָׁלוֹם ג'ירפה м’ята слово"),
+        ("한국어는 '책'은 AI가", "한국어는 책 은 ai가"),
+        ("我喜欢AI猫2年。", "我 喜 欢 猫 年"),
+        ("私はコーヒーと人々がらーめん", "私 は コーヒー と 人々 が らー め ん"),
+        ("น้ำใจดี มากๆ ๒๕", "น้ำ ใ จ ดี ม า กๆ"),
+        ("ខ្មែរ မြန်မာ ລາວ", "ខ្មែ រ မြ န် မာ ລ າ ວ"),
+        ("አማርኛ ქართული ශ්\u200dරී", "አማርኛ ქართული ශ්\u200dරී"),
+        ("co\u00adop \u200fשלום\u200e \ufeffHawaiʻi 👩🏽\u200d🚀", "coop שלום hawaiʻi"),
+        ("ΟΔΟΣ İSPARTA Straße DON'T l’homme", "οδος isparta straße don homme"),
+    ],
+)
+def test_words_of_the_world(text, expected):
+    words = vocabulary(2, 2)
+    for form in ("NFC", "NFD"):
+        written = normalize(form, text)
+        found, spans = words.tokenize([written])[0], words.spans([written])[0]
+        assert found == [normalize("NFC", word) for word in expected.split()]
+        assert [normal(written[start:stop]) for start, stop in spans] == found
+
+
+def test_the_longest_words_of_a_vocabulary_are_found_where_there_are_no_blanks():
+    words = WordVectors(["喜欢", "猫", "北京大学", "北京", "café"], np.eye(5))
+    text = normalize("NFD", "我喜欢北京大学。北京的猫 Cafe\u0301")
+    assert words.tokenize([text]) == [["我", "喜欢", "北京大学", "北京", "的", "猫", "café"]]
+    assert words.encode([text]).tolist() == [[-1, 0, 2, 3, -1, 1, 4]]
+    with pytest.raises(ValueError, match=r"words needs distinct.*'café'"):
+        WordVectors(["café", "cafe\u0301"], np.eye(2))
+    with pytest.warns(UserWarning, match="without blanks between words, such as .日.: every character gets a"):
+        learned = WordVectors.from_texts(["猫狗猫狗", "日月日月", "कि ता"] * 3, 2, min_count=3, random_state=0)
+    assert {*learned.words} == {*"猫狗日月", "कि", "ता"}
 
 
 def test_numbers_keep_in_step_with_the_words():
@@ -224,6 +263,16 @@ def test_vectors_of_a_file(tmp_path, header, packed):
     assert WordVectors.from_file(path, keep=["Sun", "moon"]).words == ["sun"]
     with pytest.raises(ValueError, match="none of the words to keep"):
         WordVectors.from_file(path, keep=["moon"])
+
+
+def test_vectors_of_a_file_in_any_script(tmp_path):
+    entries = "6 我们 猫 है 책 น้ำ of を2 कि। nai\u0308ve naïve в они"
+    path = tmp_path / "vectors.txt"
+    path.write_text("".join(f"{entry} {i} 1\n" for i, entry in enumerate(entries.split())), encoding="utf-8")
+    words = WordVectors.from_file(path, stop_words=["猫"])
+    assert words.words == ["我们", "है", "책", "น้ำ", "naïve", "они"]
+    assert words.vectors[:, 0].tolist() == [1, 3, 4, 5, 9, 12]
+    assert WordVectors.from_file(path, keep=["naïve", "我们"]).words == ["我们", "naïve"]
 
 
 @pytest.mark.parametrize("line", ["dog 1", "dog 1 x", "dog", "dog 1 nan"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,12 +16,12 @@ from neonxc.common.progress import progress_bar
 from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
+from neonxc.data.words import Span, normal, word_spans
 
 from .sentence_transformer import check_embeddings, is_whole, prompt_of, taken_apart
 from .transformer import EXTRA, Pooling, around, check_parts, longest_text, rebuilt, recipe_of, unplaced
 from .vectors import are_word_numbers, padded
 
-WORD = re.compile(r"\w+|[^\w\s]")
 TOKENS = 4096  # of a batch of texts of similar length
 STATES = 10  # numbers that a layer keeps per number of its input; 40 took 1.2 to 1.5 times as long
 
@@ -83,7 +81,9 @@ class SentenceEncoder(nn.Module):
         Number of tokens, with special ones, after which texts are cut off, with a warning. Default: the most that
         model and tokenizer take.
     units : {"words", "tokens"}
-        What relevance is given for. Words are runs of letters and digits, and single other characters.
+        What relevance is given for. Words are runs of letters and digits, and single other characters, with their
+        marks; words that share a token are one. In scripts without blanks between words, such as the Chinese or
+        Thai one, they are characters, or the tokens that have several.
     prompt : str, optional
         Text that is put before every text, such as "query: ". Its tokens belong to no word. Default: that of
         ``default_prompt_name`` of a ``SentenceTransformer``, or none.
@@ -377,22 +377,25 @@ class SentenceEncoder(nn.Module):
             offsets = [(max(0, first - stop), max(0, last - stop)) for first, last in found.offsets]
             yield text, Encoding(found.ids, offsets, special, found.overflowing)
 
-    def _read(self, text: str, encoding: Any) -> Iterator[tuple[tuple[int, ...], str, tuple[int, int]]]:
+    def _read(self, text: str, encoding: Any) -> Iterator[tuple[tuple[int, ...], str, Span]]:
         """Yield the tokens of every word of a text, the word as it is written, and its position."""
-        starts, tokens = [match.start() for match in WORD.finditer(text)], []
-        for number, (start, stop) in enumerate(encoding.offsets):
-            if not encoding.special_tokens_mask[number]:
-                after = len(text) - len(text[start:].lstrip())  # blanks belong to the word after them
-                place = bisect_right(starts, after) if self.units == "words" else number
-                tokens.append((place, encoding.ids[number], after, start + len(text[start:stop].rstrip())))
-        for _, word in groupby(tokens, lambda token: token[0]):
-            _, ids, begins, ends = zip(*word, strict=True)
-            start, stop = min(begins), max(min(begins), *ends)
-            yield ids, text[start:stop], (start, stop)
+        words = (word_spans(text) or [(0, len(text))]) if self.units == "words" else None
+        units: list[tuple[list[int], int, int]] = []
+        for number, span in enumerate(encoding.offsets):
+            if encoding.special_tokens_mask[number]:
+                continue
+            start, stop = _without_blanks(text, *span) if words is None else _covered(words, *span)
+            ids = [encoding.ids[number]]
+            if units and start < units[-1][2]:  # the token is of the same word, or one of several of a character
+                before, begins, ends = units.pop()
+                ids, start, stop = before + ids, min(begins, start), max(ends, stop)
+            units.append((ids, start, stop))
+        for ids, start, stop in units:
+            yield tuple(ids), text[start:stop], (start, stop)
 
     def _number(self, ids: tuple[int, ...], text: str, before: tuple[int, ...] | None = None) -> int:
         """Number of a word, which is a new one if it has not been met, or not behind such special tokens."""
-        word = text.strip().lower()
+        word = normal(text.strip())
         if word not in self._position:
             self._position[word] = len(self.words)
             self.words.append(word)
@@ -420,6 +423,19 @@ class SentenceEncoder(nn.Module):
                 "encode(texts) returns"
             )
         return ids.long()
+
+
+def _without_blanks(text: str, start: int, stop: int) -> Span:
+    """Position of a token without the blanks around it."""
+    start = len(text) - len(text[start:].lstrip())
+    return start, max(start, len(text[:stop].rstrip()))
+
+
+def _covered(words: list[Span], start: int, stop: int) -> Span:
+    """Position of the words of which a token has a part; blanks belong to the word after them."""
+    first = min(bisect_right(words, start, key=lambda word: word[1]), len(words) - 1)
+    last = bisect_left(words, stop, key=lambda word: word[0]) - 1
+    return words[first][0], words[max(first, last)][1]
 
 
 def _pack(encoder: SentenceEncoder) -> Values:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import blocks
+from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
+from neonxc.data.words import Span, is_term, is_unspaced, normal, term_spans
 
 
 class WordVectors(nn.Module):
@@ -53,8 +55,13 @@ class WordVectors(nn.Module):
 
     Notes
     -----
-    A word is a sequence of at least three letters, converted to lower case. Words outside the vocabulary, such as
-    the stop words of :meth:`from_texts`, are ignored in the mean and get no relevance.
+    A word is a sequence of letters with their marks, in lower case: at least three letters of an alphabet such as
+    the Latin, Cyrillic or Arabic one, or at least one of another script, such as Devanagari or Hangul. How accents
+    are encoded makes no difference. Chinese, Japanese (apart from katakana), Thai, Lao, Khmer and Burmese have no
+    blanks between words: the longest words of the vocabulary are found, and every other character is a word.
+
+    Words outside the vocabulary, such as the stop words of :meth:`from_texts`, are ignored in the mean and get no
+    relevance.
 
     Examples
     --------
@@ -74,12 +81,14 @@ class WordVectors(nn.Module):
 
     def __init__(self, words: Sequence[str], vectors: Any, weights: Any = None) -> None:
         super().__init__()
-        self.words = [str(word) for word in words]
-        self._index = {word: i for i, word in enumerate(self.words)}
+        self.words = [normalize("NFC", str(word)) for word in words]
+        places = {word: i for i, word in enumerate(self.words)}
+        self._index = {normal(word): i for word, i in reversed(places.items())}
+        self._longest = max(map(len, self.words), default=0)
         bad = [
             word
             for i, word in enumerate(self.words)
-            if len(word) < 3 or (word.lower(), self._index[word]) != (word, i)
+            if (len(word) < 3 and not is_term(word)) or (word.lower(), places[word]) != (word, i)
         ]
         if bad or not self.words:
             raise ValueError(f"words needs distinct lower-case words of at least three letters, got {bad[:3]}")
@@ -168,10 +177,16 @@ class WordVectors(nn.Module):
         check_whole("window", window)
         check_whole("min_count", min_count)
         check_whole("max_words", max_words, optional=True)
-        tokens = pd.Series(tokenize(texts)).explode()
+        split = [[normal(text[start:stop]) for start, stop in term_spans(text)] for text in as_texts(texts)]
+        tokens = pd.Series(split).explode()
         counts = tokens.value_counts().sort_index().sort_values(ascending=False, kind="stable")
         counts = counts[(counts >= min_count) & ~counts.index.isin(stop_word_set(stop_words))]
         words = counts.index[:max_words]
+        if unspaced := [*filter(is_unspaced, words)]:
+            warn(
+                f"texts are in a script without blanks between words, such as {unspaced[0]!r}: every character "
+                "gets a vector; WordVectors.from_file reads vectors of words"
+            )
         V = len(words)
         if n_dimensions >= V:
             raise ValueError(
@@ -230,17 +245,18 @@ class WordVectors(nn.Module):
             If no words are left, or a line does not have d finite numbers.
         """
         check_whole("max_words", max_words, optional=True)
-        excluded, wanted = stop_word_set(stop_words), None if keep is None else {word.lower() for word in keep}
+        excluded, wanted = stop_word_set(stop_words), None if keep is None else {*map(normal, keep)}
         vectors: dict[str, np.ndarray] = {}
         d = 0
         unpack: Any = gzip.open if str(path).endswith(".gz") else open
         with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
             for number, line in enumerate(file, start=1):
-                word, *cells = line.rstrip().split(" ")
+                entry, *cells = line.rstrip().split(" ")
+                word = normal(entry)
                 if word in excluded or word in vectors or (wanted is not None and word not in wanted):
                     continue
                 # A first line of sizes is no word; entries with capital letters never occur as words of a text
-                if word != word.lower() or not WORD.fullmatch(word):
+                if entry != entry.lower() or not is_term(word):
                     continue
                 d = d or len(cells)
                 if len(cells) > d:  # an entry of several words
@@ -256,7 +272,7 @@ class WordVectors(nn.Module):
         table = torch.from_numpy(np.stack([*vectors.values()]))
         return cls([*vectors], F.normalize(table) if unit_norm else table)
 
-    def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+    def spans(self, texts: Sequence[str]) -> list[list[Span]]:
         """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
 
         Parameters
@@ -268,7 +284,7 @@ class WordVectors(nn.Module):
         -------
         list of list of (int, int)
         """
-        return [[match.span() for match in WORD.finditer(text)] for text in as_texts(texts)]
+        return [term_spans(text, self._index, self._longest) for text in as_texts(texts)]
 
     def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
         """Words of each text, in or outside the vocabulary, in the order of :meth:`encode`.
@@ -282,7 +298,12 @@ class WordVectors(nn.Module):
         -------
         list of list of str
         """
-        return tokenize(texts)
+        texts = as_texts(texts)
+        # Words are converted after splitting: lower case may change the length of a text, and shift the spans
+        return [
+            [normal(text[start:stop]) for start, stop in spans]
+            for text, spans in zip(texts, self.spans(texts), strict=True)
+        ]
 
     def covers(self, texts: Sequence[str]) -> np.ndarray:
         """Whether each text has a word of the vocabulary, [N] of bool. Texts without one have no mean vector.
@@ -292,7 +313,7 @@ class WordVectors(nn.Module):
         texts : iterable of str
             N texts.
         """
-        return np.array([not self._index.keys().isdisjoint(text) for text in tokenize(texts)])
+        return np.array([not self._index.keys().isdisjoint(text) for text in self.tokenize(texts)])
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Convert texts to word indices, the inputs of the network.
@@ -363,7 +384,7 @@ class WordVectors(nn.Module):
     def encoded(self, texts: Sequence[str], bytes_per_letter: int = 64) -> Iterator[Tensor]:
         """Yield word indices of texts, block by block, padded to the longest text of a block."""
         texts = as_texts(texts)
-        ids = [[self._index.get(word, -1) for word in text] for text in tokenize(texts)]
+        ids = [[self._index.get(word, -1) for word in text] for text in self.tokenize(texts)]
         for n, row in enumerate(ids):
             if max(row, default=-1) < 0:
                 raise ValueError(
@@ -378,14 +399,7 @@ class WordVectors(nn.Module):
         return weights / weights.sum(dim=1, keepdim=True)
 
 
-WORD = re.compile(r"[^\W\d_]{3,}")  # at least three letters of any script
 SMOOTHING = 0.75  # exponent of context frequencies; 1 would give rare contexts the largest mutual information
-
-
-def tokenize(texts: Iterable[str]) -> list[list[str]]:
-    """Words of each text in lower case."""
-    # Words are converted after splitting: lower() may change the length of a text, which would shift the spans
-    return [[word.lower() for word in WORD.findall(text)] for text in as_texts(texts)]
 
 
 def are_word_numbers(ids: Any, n: int) -> bool:
@@ -405,7 +419,7 @@ def padded(rows: Sequence[Sequence[int]]) -> Tensor:
 def stop_word_set(stop_words: Any) -> frozenset[str]:
     """Words to leave out, in lower case."""
     if not isinstance(stop_words, str):
-        return frozenset(word.lower() for word in stop_words or ())
+        return frozenset(map(normal, stop_words or ()))
     if stop_words != "english":
         raise ValueError(f"stop_words needs 'english', a collection of words or None, got {stop_words!r}")
     return ENGLISH_STOP_WORDS

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from neonxc.data.inputs import as_array, as_texts
+from neonxc.data.words import Span, after_marks
 from neonxc.inputs.terms import Terms
 from neonxc.network import NeuralizedClustering
 
-Span = tuple[int, int]
 Highlight = tuple[int, int, float]
 Occurrence = tuple[str, list[int]]
 """A term, and the positions of the words that it consists of."""
@@ -100,7 +100,13 @@ def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]
     changed, spans = _preprocessed(vectorizer.build_preprocessor(), text)
     stop_words = vectorizer.get_stop_words() or ()
     kept = [(token, place) for token, place in _tokens(vectorizer, changed) if token not in stop_words]
-    places = [(spans[start][0], spans[stop - 1][1]) for _, (start, stop) in kept]
+    starts, stops = [spans[start][0] for _, (start, _) in kept], [spans[stop - 1][1] for _, (_, stop) in kept]
+    # Marks that are no part of a term stay with the character before them, unless they begin another term
+    ends = [
+        max(stop, min(after_marks(text, stop), following))
+        for stop, following in zip(stops, [*starts[1:], len(text)], strict=False)
+    ]
+    places = [*zip(starts, ends, strict=True)]
     tokens = [token for token, _ in kept]
     smallest, largest = vectorizer.ngram_range
     return places, [

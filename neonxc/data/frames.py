@@ -84,7 +84,7 @@ def read_texts(path: str | os.PathLike[str]) -> list[str]:
         The file is missing, or is no text in UTF-8.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} can't be read as text: {getattr(error, 'strerror', None) or error}") from None
     return [line.strip() for line in lines if line.strip()]

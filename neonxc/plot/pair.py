@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import bidirectional
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -92,6 +93,10 @@ def _texts(
     heights = [LINE * (1 + max((box.line for box in text), default=0)) for text in boxes]
     height = sum(heights) + APART + 26
     width = max((box.x + box.width for text in boxes for box in text), default=0.0)
+    boxes = [
+        [box._replace(x=width - box.x - box.width) for box in text] if _from_the_right(written) else text
+        for text, written in zip(boxes, words, strict=True)
+    ]
     figure = Figure(figsize=((width + 20) / 72, height / 72), dpi=200)
     axes = bare(figure.add_axes((0, 0, 1, 1)))
     axes.set(xlim=(-10, width + 10), ylim=(height, 0))
@@ -114,6 +119,12 @@ def _connected(matrix: np.ndarray | None, most: int) -> list[tuple[int, int, flo
     order = np.argsort(-matrix, axis=None, kind="stable")[:most]
     pairs = np.column_stack(np.unravel_index(order, matrix.shape)).tolist()
     return [(i, j, float(matrix[i, j] / matrix.max())) for i, j in pairs if matrix[i, j] > 0]
+
+
+def _from_the_right(words: list[str]) -> bool:
+    """Whether a text is written from right to left, as its first letter is."""
+    directions = map(bidirectional, "".join(words))
+    return next((direction for direction in directions if direction in ("L", "R", "AL")), "L") != "L"
 
 
 def _boxes(words: list[str]) -> list[Box]:

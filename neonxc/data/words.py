@@ -1,0 +1,124 @@
+"""Words of texts in all scripts: where they begin and end, and which of them are the same word.
+
+A text is read as a string of the kinds of its characters, so that one pattern serves all scripts:
+
+- ``l`` and ``a``: letters of the Latin and of other alphabets; ``s``: other letters, which stand for syllables
+- ``c``: characters of scripts without blanks between words; ``0``: digits and ``_``
+- ``m``: marks such as accents and vowel signs; ``v``: marks that put the next character below; ``z``: joiners
+- ``f``: characters that are not seen, such as soft hyphens; a blank: blanks
+- ``j``: apostrophes; ``r``: halves of flags; ``x``: everything else
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from unicodedata import category, name, normalize
+
+Span = tuple[int, int]
+
+LATIN = ("LATIN", "ROMAN", "DIGIT", "MODIFIER")  # how names of characters begin; superscripts count as letters
+ALPHABETS = ("GREEK", "COPTIC", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "SYRIAC", "THAANA", "NKO")
+WITHOUT_BLANKS = (
+    *("CJK", "IDEOGRAPHIC", "TANGUT", "NUSHU", "HIRAGANA", "KATAKANA-HIRAGANA", "BOPOMOFO"),
+    *("THAI ", "LAO ", "KHMER", "MYANMAR", "TAI ", "NEW TAI"),
+)
+KINDS = {"_": "0", "\u200b": " ", "\u200c": "z", "\u200d": "z"}
+KINDS |= dict.fromkeys("\u1039\u17d2\u1a60", "v") | dict.fromkeys("'\u2019\u05f3\u05f4", "j")
+
+CHARACTER = "c(?:vc|[mzv])*"
+WORD = re.compile(rf"[las0](?:[las0mzv]|f+(?=[las0mzv]))*|{CHARACTER}|rr[mzv]*|[^ fz](?:[mzv]|(?<=z)x)*")
+# Of letters: three of an alphabet, or one that stands for a syllable
+TERM = re.compile(rf"{CHARACTER}|(?=(?:[la][mzvf]*){{3}}|[lamzvf]*s)[las](?:[lasmzv]|f+(?=[lasmzv]))*")
+
+
+class _Kinds(dict[int, str]):
+    """Kinds of the characters met so far."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = kind = _kind(chr(code))
+        return kind
+
+
+def _kind(character: str) -> str:
+    kind, first = category(character), normalize("NFKD", character)[0]
+    if character in KINDS or character.isspace():
+        return KINDS.get(character, " ")
+    if kind == "Cf":
+        return "f" if character < "\U000e0020" else "m"  # letters of the flags of regions
+    if "M" in kind + category(first) or "\U0001f3fb" <= character <= "\U0001f3ff":
+        return "m"  # also colours of skin
+    if not character.isalnum():
+        return "r" if "\U0001f1e6" <= character <= "\U0001f1ff" else "x"
+    if character.isdecimal():
+        return "0"
+    script = name(first, "")
+    if script.startswith(WITHOUT_BLANKS):
+        return "m" if kind == "Lm" else "c"  # signs of repetition and length belong to the character before
+    return "l" if script.startswith(LATIN) else "a" if script.startswith(ALPHABETS) else "s"
+
+
+_KINDS = _Kinds()
+
+
+def _kinds(text: str) -> str:
+    # In most alphabets an apostrophe is a part of words; in the Latin one it parts them ("l'homme")
+    return re.sub("(a[mzv]*)j(?=a)", r"\1m", text.translate(_KINDS))
+
+
+def word_spans(text: str) -> list[Span]:
+    """Positions of the words of a text, which are everything but its blanks.
+
+    A word is a run of letters and digits with their marks, or another single character with its marks. In scripts
+    without blanks between words, every character with its marks is a word.
+    """
+    return [match.span() for match in WORD.finditer(_kinds(text))]
+
+
+def term_spans(text: str, known: Container[str] = (), longest: int = 1) -> list[Span]:
+    """Positions of the words of a text that consist of letters, and may be in a vocabulary.
+
+    They have at least three letters in an alphabet, and at least one in other scripts. In scripts without blanks
+    between words, they are the longest `known` words, of at most `longest` characters, and other characters.
+    """
+    spans: list[Span] = []
+    pieces = [match.span() for match in TERM.finditer(_kinds(text))]
+    first = 0
+    while first < len(pieces):
+        start, stop = pieces[first]
+        after = first + 1
+        for place in range(after, min(first + longest, len(pieces))):
+            begins, ends = pieces[place]
+            if begins != pieces[place - 1][1]:  # there are gaps between words, but not between characters
+                break
+            if normal(text[start:ends]) in known:
+                stop, after = ends, place + 1
+        spans.append((start, stop))
+        first = after
+    return spans
+
+
+def after_marks(text: str, stop: int) -> int:
+    """Position after the marks of the character that ends at `stop`."""
+    while stop < len(text) and _KINDS[ord(text[stop])] in "mvz":
+        stop += 1
+    return stop
+
+
+def is_term(word: str) -> bool:
+    """Whether a word consists of letters, and may be in a vocabulary."""
+    return re.fullmatch(f"(?:{TERM.pattern})+", _kinds(word)) is not None
+
+
+def is_unspaced(word: str) -> bool:
+    """Whether a word has characters of a script without blanks between words."""
+    return "c" in _kinds(word)
+
+
+def normal(word: str) -> str:
+    """Lower case of a word, however its accents are encoded, without characters that are not seen."""
+    if word.isascii():
+        return word.lower()
+    shown = "".join(letter for letter in word if _KINDS[ord(letter)] != "f")
+    # The dot of a Turkish capital İ would become a mark of its own
+    return normalize("NFC", shown.lower()).replace("i\u0307", "i")
