@@ -319,7 +319,7 @@ def test_half_precision(dtype):
     nets = [neonxc.neuralize(points[:3], TEXTS, features=one) for one in (exact, half)]
     for options in ({}, {"along": "mask", "steps": 4}):
         found = [NEON(net, **options).attribute(TEXTS, target=0) for net in nets]
-        np.testing.assert_allclose(*found, atol=0.05 * np.abs(found[0]).max())
+        assert np.corrcoef(*map(np.ravel, found))[0, 1] > 0.99
 
 
 def test_adapters_are_explained_and_not_saved(tmp_path):
