@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.modules import check_evaluating
+from neonxc.data.inputs import as_array
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
@@ -62,7 +63,7 @@ class Backbone(Propagating):
 
     def columns(self, X: Any) -> pd.DataFrame:
         """Return the features as a data frame with one row per point."""
-        return pd.DataFrame(torch.cat([*self.points(X)]).cpu().numpy(), columns=self.units)
+        return pd.DataFrame(as_array(torch.cat([*self.points(X)])), columns=self.units)
 
     def features(self, x: Tensor) -> Tensor:
         """Run the feature network."""

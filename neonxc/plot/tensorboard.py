@@ -94,6 +94,6 @@ def to_tensorboard(
     figure = contact_sheet([images[i] for i in rows.tolist()], heatmaps, cluster[rows], column_titles=titles)
     figure.set_dpi(100)  # half of what files have: there is a sheet for every step
     writer.add_figure(f"{tag}/heatmaps", figure, step)
-    writer.add_histogram(f"{tag}/logits", logit, step)
+    writer.add_histogram(f"{tag}/logits", logit.float(), step)  # NumPy has no bfloat16
     for label, size in sizes.items():
         writer.add_scalar(f"{tag}/size/{label}", size, step)
