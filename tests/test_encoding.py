@@ -255,10 +255,10 @@ def test_na_of_an_imputer_is_every_missing_value(strategy, missing, dtype):
 
 
 def test_clusters_of_rows_with_na():
-    X = pd.DataFrame({"work": ["a", "b", pd.NA, "a"] * 5, "age": np.arange(20.0)})
+    X = pd.DataFrame({"work": pd.Series(["a", "b", pd.NA, "a"] * 5, dtype=object), "age": np.arange(20.0)})
     fill = make_pipeline(SimpleImputer(missing_values=pd.NA, strategy="most_frequent"), OneHotEncoder())
     model = make_pipeline(
         ColumnTransformer([("fill", fill, ["work"])], remainder="passthrough"), KMeans(2, n_init=1)
     )
     np.testing.assert_array_equal(neonxc.neuralize(model.fit(X), X).predict(X), model.predict(X))
-    neonxc.explain(model, X, fast=True)
+    assert Table.read(X).frame()["work"][2] is None  # NA can't be compared
