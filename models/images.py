@@ -145,7 +145,7 @@ def _processed(processor: Any, color: tuple[int, ...]) -> Tensor:
         else:
             pixels = processor(photo)
         height, width = pixels.shape[-2:]
-        return pixels[..., height // 2, width // 2].reshape(-1, len(color))[0].double()
+        return pixels[..., height // 2, width // 2].reshape(-1, len(color))[0].double().cpu()
     except Exception as error:  # whatever a foreign object raises
         raise ValueError(
             "processor must turn a photo into a tensor [C, H, W], as an image processor of transformers or "

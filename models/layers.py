@@ -184,7 +184,8 @@ def vision_settings(
             again = layer_output(net, layer, images) if output.ndim == 3 else output
         except Exception as error:  # whatever a network raises that lacks its texts
             raise ValueError(
-                f"{type(net).__name__} gives no features of images at layer {layer!r}{_vision_part(net)}: {error}"
+                f"{type(net).__name__}, which takes {net.main_input_name}, gives no features of images at layer "
+                f"{layer!r}{_vision_part(net)}: {error}"
             ) from error
         finally:
             for module, mode in modes.items():
