@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from neonxc.common.arguments import kind_of, similar
 
@@ -125,7 +124,7 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
     """Infer `tokens` from the shape of a layer's output for images of this height and width.
 
     A convolution computes channels in dimension 1, a linear layer in the last one. The innermost module around the
-    layer decides where a width of one kind occurs and none of the other. Raises a ValueError if no one does.
+    layer decides in which one of both has that many channels. Raises a ValueError if there is none.
     """
     if len(shape) not in (3, 4):
         return None
@@ -134,8 +133,10 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
     names = layer.split(".")
     for depth in range(len(names), -1, -1):
         inner = [*net.get_submodule(".".join(names[:depth])).modules()]
-        first = any(isinstance(m, _ConvNd) and shape[1] == m.out_channels for m in inner)
-        last = any(isinstance(m, nn.Linear) and shape[-1] in (m.in_features, m.out_features) for m in inner)
+        first = any(shape[1] == getattr(m, "out_channels", None) for m in inner)
+        last = any(
+            shape[-1] in (getattr(m, name, None) for name in ("in_features", "out_features")) for m in inner
+        )
         if first != last:
             break
     if len(shape) == 4:
