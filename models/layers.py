@@ -97,7 +97,7 @@ def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int
         if features.ndim != 3 or features.shape[1] <= tokens:
             raise ValueError(
                 f"tokens={tokens} needs a layer with more tokens than that, [N, T, d]; "
-                f"got shape {list(features.shape)} (tokens=None is for [N, d, h, w])"
+                f"got shape {list(features.shape)} (leave tokens out for [N, d, h, w])"
             )
         if pool == "class":
             return features[:, 0]
@@ -124,7 +124,8 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
     """Infer `tokens` from the shape of a layer's output for images of this height and width.
 
     A convolution computes channels in dimension 1, a linear layer in the last one. The innermost module around the
-    layer decides in which one of both has that many channels. Raises a ValueError if there is none.
+    layer decides in which one of both has that many channels. If there is none, maps have their channels first, and
+    a ValueError is raised for three dimensions.
     """
     if len(shape) not in (3, 4):
         return None
