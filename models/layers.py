@@ -124,8 +124,8 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
     """Infer `tokens` from the shape of a layer's output for images of this height and width.
 
     A convolution computes channels in dimension 1, a linear layer in the last one. The innermost module around the
-    layer decides in which one of both has that many channels. If there is none, maps have their channels first, and
-    a ValueError is raised for three dimensions.
+    layer decides in which one of both has that many channels. If there is none, maps have channels first, and a
+    ValueError is raised for three dimensions.
     """
     if len(shape) not in (3, 4):
         return None
