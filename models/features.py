@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.common.arguments import kind_of
 from neonxc.common.modules import evaluated, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import check_no_bytes
 
-from .layers import Pool, arrange, check_pool, find_module, layer_output, vision_settings
+from .images import normalization
+from .layers import Pool, arrange, check_pool, find_module, layer_output, layout, vision_settings
 
 
 class FeatureExtractor(nn.Module):
@@ -28,8 +28,8 @@ class FeatureExtractor(nn.Module):
     ----------
     net : nn.Module
         Network that takes a batch of images. `DataParallel` and `DistributedDataParallel` are unwrapped. For a
-        vision transformer of the library transformers (such as ``ViTModel``, ``Dinov2Model``, ``CLIPVisionModel``
-        and ``SiglipVisionModel``), `tokens` and `size` are found out.
+        vision transformer of the library transformers (such as ``ViTModel``, ``Dinov2Model`` and
+        ``CLIPVisionModel``, or the part ``vision_model`` of a ``CLIPModel``), `tokens` and `size` are found out.
     layer : str
         Name of the layer in `net.named_modules()`, such as ``"features.30"``; ``""`` is the output of the network
         (the ``last_hidden_state`` of a transformer). If the network calls the layer several times, the first
@@ -47,18 +47,20 @@ class FeatureExtractor(nn.Module):
     tokens : int, optional
         For a layer of a vision transformer with output [N, T, d]: the number of class and register tokens before
         the patch tokens. With ``pool=None``, the patch tokens are arranged as a map [N, d, h, w]; ``"avg"`` is
-        their mean. 0 is also for maps whose channels come last, [N, h, w, d]. None means that dimension 1 holds
-        the channels.
+        their mean. 0 is also for maps whose channels come last, [N, h, w, d]. By default it is found out from the
+        widths and patches of the network's layers, or dimension 1 holds the channels.
     size : tuple of int, optional
         Height and width of the images, if the network accepts only one size. None accepts any size.
-    processor : image processor of transformers, optional
-        Image processor of a vision transformer, whose `mean` and `std` are used unless they are given.
+    processor : callable, optional
+        Image processor of transformers, or transform of torchvision or timm, that turns a photo into inputs of the
+        network. `mean` and `std` are those of what it does to colours, unless they are given; its resizing and
+        cropping are not used.
 
     Raises
     ------
     ValueError
-        If the layer or the pooling does not exist, if ``pool="class"`` is used without `tokens`, or if `mean` and
-        `std` are not given together with one number per channel and `std` > 0.
+        If the layer or the pooling does not exist, if `mean` and `std` are not given together with one number per
+        channel and `std` > 0, if `processor` does more to colours, or if a network of transformers needs texts.
 
     Examples
     --------
@@ -97,10 +99,11 @@ class FeatureExtractor(nn.Module):
         if net is not wrapper and not hasattr(net, "module"):
             layer = f"{layer}.".removeprefix("module.").removesuffix(".")
         find_module(net, layer)
-        if getattr(net, "main_input_name", None) == "pixel_values":
+        if hasattr(net, "main_input_name"):
             tokens, size = vision_settings(net, layer, tokens, size)
         if processor is not None and mean is None and std is None:
-            mean, std = processor.image_mean, processor.image_std
+            convolutions = (module for module in net.modules() if isinstance(module, nn.Conv2d))
+            mean, std = normalization(processor, next((module.in_channels for module in convolutions), 3))
         mean, std = (None if values is None else tuple(map(float, values)) for values in (mean, std))
         check_pool(pool, tokens)
         if len(mean or ()) != len(std or ()) or not all(value > 0 for value in std or ()):
@@ -140,7 +143,7 @@ class FeatureExtractor(nn.Module):
         ------
         ValueError
             If `images` has a wrong number of dimensions or a size that the network does not accept, or if the
-            layer's output has fewer than two dimensions or does not match `tokens`.
+            layer's output has fewer than two dimensions, does not match `tokens` or could be read in two ways.
         TypeError
             If `images` or the layer's output is not a tensor.
         RuntimeError
@@ -154,16 +157,10 @@ class FeatureExtractor(nn.Module):
                 "longer side)"
             )
         check_pool(self.pool, self.tokens)
-        features = layer_output(self.net, self.layer, images)
-        if not isinstance(features, Tensor):
-            raise TypeError(
-                f"layer {self.layer!r} returns {kind_of(features)}, not a tensor; choose a layer inside it"
-            )
-        if features.ndim < 2:
-            raise ValueError(
-                f"layer {self.layer!r} returns shape {list(features.shape)}; features need shape [N, d, ...]"
-            )
-        features = arrange(features, self.pool, self.tokens, images.shape[2:])
+        features, size, tokens = layer_output(self.net, self.layer, images), images.shape[2:], self.tokens
+        if tokens is None:
+            tokens = layout(self.net, self.layer, features.shape, size)
+        features = arrange(features, self.pool, tokens, size)
         return F.normalize(features, dim=1) if self.normalize else features
 
     def points(self, images: Tensor, batch_size: int = 32) -> Tensor:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from neonxc.common.arguments import kind_of
+
 LONGEST = 8  # times the shorter side that a resized image may be long
 
 
@@ -112,3 +114,41 @@ def _rgb_pixels(image: Image.Image) -> NDArray[Any]:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return np.asarray(image.convert("RGB"))
+
+
+def normalization(processor: Any, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Measure the mean and standard deviation, for pixels in 0..1, with which a processor normalizes photos.
+
+    It is called on photos of one colour: what it does depends on several settings, which differ by library. The
+    photos are grey if the network has one channel. Raises a ValueError if it gives no pixels or mixes channels.
+    """
+    processor = getattr(processor, "image_processor", processor)  # of a processor of texts and images
+    colors = ((0,), (255,), (51,)) if channels == 1 else ((0, 0, 0), (255, 255, 255), (255, 128, 51))
+    black, white, mixed = (_processed(processor, color) for color in colors)
+    scale = white - black
+    share = torch.tensor(colors[2], dtype=torch.float64) / 255
+    if not (scale > 0).all() or not torch.allclose(mixed, black + scale * share, 1e-3):
+        raise ValueError(
+            f"processor must keep the order of the colours and scale each of them; it turns {colors[2]} into "
+            f"{mixed.tolist()} (do_flip_channel_order, gray images or a random transform?); do so with the images "
+            "before preprocess, and pass mean and std instead of processor"
+        )
+    return tuple((0 - black / scale).tolist()), tuple((1 / scale).tolist())
+
+
+def _processed(processor: Any, color: tuple[int, ...]) -> Tensor:
+    """The pixel [C] in the middle of a photo of one colour, float64, as a processor gives it."""
+    photo = Image.new("L" if len(color) == 1 else "RGB", (64, 64), color)
+    try:
+        if hasattr(processor, "model_input_names"):  # of transformers
+            pixels = processor(photo, return_tensors="pt")["pixel_values"]
+        else:
+            pixels = processor(photo)
+        height, width = pixels.shape[-2:]
+        return pixels[..., height // 2, width // 2].reshape(-1, len(color))[0].double().cpu()
+    except Exception as error:  # whatever a foreign object raises
+        raise ValueError(
+            "processor must turn a photo into a tensor [C, H, W], as an image processor of transformers or "
+            f"weights.transforms() of torchvision do; {kind_of(processor)} does not ({error}); pass mean and std "
+            "instead"
+        ) from error

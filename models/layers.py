@@ -11,9 +11,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.arguments import similar
+from neonxc.common.arguments import kind_of, similar
 
 Pool = Literal["avg", "class"] | None
+
+MOST = 16  # tokens before the patches: a class token and registers
+SKEW = 1.5  # by how much the proportions of a map may differ from those of its image, as borders are padded or cut
 
 
 class _LayerReached(Exception):
@@ -32,11 +35,11 @@ def find_module(net: nn.Module, layer: str) -> nn.Module:
         ) from None
 
 
-def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:
+def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
     """Compute the first output of `layer` when `net` is called on `images`; later layers are not computed.
 
-    Raises a ValueError if the network does not accept images of this shape, and a RuntimeError if it does not call
-    the layer.
+    Raises a ValueError if the network does not accept images of this shape or the output has no entry per image, a
+    TypeError if it is no tensor, and a RuntimeError if the network does not call the layer.
     """
     # Several extractors may share a network, be nested and run in parallel. Therefore the exception carries the
     # output together with an identifier of its call, and the hook only acts in its own thread.
@@ -53,13 +56,21 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:
         reached_by, output = reached.args
         if reached_by is not call:
             raise
-        return getattr(output, "last_hidden_state", output)
     except AssertionError as error:  # raised by torchvision and timm for unsupported image sizes
         shape = list(images.shape)
         raise ValueError(f"{type(net).__name__} does not take images of shape {shape}: {error}") from error
+    else:
+        raise RuntimeError(f"{type(net).__name__} does not call layer {layer!r} in its forward pass")
     finally:
         hook.remove()
-    raise RuntimeError(f"{type(net).__name__} does not call layer {layer!r} in its forward pass")
+    features, N = getattr(output, "last_hidden_state", output), len(images)
+    if not isinstance(features, Tensor):
+        raise TypeError(f"layer {layer!r} returns {kind_of(features)}, not a tensor; choose a layer inside it")
+    if features.ndim < 2 or len(features) != N:
+        raise ValueError(
+            f"layer {layer!r} returns shape {list(features.shape)} for {N} images; features need shape [N, d, ...]"
+        )
+    return features
 
 
 def check_pool(pool: Pool, tokens: int | None) -> None:
@@ -68,8 +79,8 @@ def check_pool(pool: Pool, tokens: int | None) -> None:
         raise ValueError(f'pool must be "avg", "class" or None; got {pool!r}')
     if tokens is not None and (not isinstance(tokens, int) or tokens < 0):
         raise ValueError(f"tokens must be None or the number of prefix tokens, 0 or more; got {tokens!r}")
-    if pool == "class" and not tokens:
-        raise ValueError(f'pool="class" needs a layer with a class token, tokens=1 or more; got tokens={tokens}')
+    if pool == "class" and tokens == 0:
+        raise ValueError('pool="class" needs a layer with a class token, tokens=1 or more; got tokens=0')
 
 
 def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int]) -> Tensor:
@@ -78,53 +89,121 @@ def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int
     The output has shape [N, d], [N, d, ...] or, with `tokens`, [N, T, d] or [N, h, w, d]. The patches must form a
     grid with the aspect ratio of the image, whose height and width are `size`; otherwise a ValueError is raised.
     """
+    if pool == "class" and tokens is None:
+        raise ValueError(f'pool="class" needs a layer with a class token, [N, T, d]; got {list(features.shape)}')
     if tokens == 0 and features.ndim == 4:
         features = features.movedim(3, 1)
     elif tokens is not None and features.ndim > 2:
         if features.ndim != 3 or features.shape[1] <= tokens:
             raise ValueError(
                 f"tokens={tokens} needs a layer with more tokens than that, [N, T, d]; "
-                f"got shape {list(features.shape)} (tokens=None is for [N, d, h, w])"
+                f"got shape {list(features.shape)} (leave tokens out for [N, d, h, w])"
             )
         if pool == "class":
             return features[:, 0]
         features = features[:, tokens:].mT
         if pool is None:
-            features = features.unflatten(2, _grid(features.shape[2], size))
+            grid = _grid(features.shape[2], size)
+            if grid is None:
+                raise ValueError(
+                    f"the {features.shape[2]} patch tokens of the layer form no grid for an image of {size[0]} x "
+                    f'{size[1]} pixels; set tokens to the right number of prefix tokens, or use pool="avg"'
+                )
+            features = features.unflatten(2, grid)
     return features.flatten(2).mean(2) if pool == "avg" and features.ndim > 2 else features
 
 
-def _grid(patches: int, size: Sequence[int]) -> tuple[int, int]:
+def _grid(patches: int, size: Sequence[int]) -> tuple[int, int] | None:
+    """Rows and columns of patches, in the proportions of the image; None if they form no such grid."""
     height, width = size
     rows, columns = (round(math.sqrt(patches * ratio)) for ratio in (height / width, width / height))
-    if rows * columns != patches:
-        raise ValueError(
-            f"the {patches} patch tokens of the layer form no grid for an image of {height} x {width} pixels; "
-            'set tokens to the right number of prefix tokens, or use pool="avg"'
+    return (rows, columns) if rows * columns == patches else None
+
+
+def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]) -> int | None:
+    """Infer `tokens` from the shape of a layer's output for images of this height and width.
+
+    A convolution computes channels in dimension 1, a linear layer in the last one. The innermost module around the
+    layer decides in which one of both has that many channels. If there is none, maps have channels first, and a
+    ValueError is raised for three dimensions.
+    """
+    if len(shape) not in (3, 4):
+        return None
+    if len(shape) == 4 and not 1 / SKEW < shape[1] * size[1] / (shape[2] * size[0]) < SKEW:
+        return None  # no map [N, h, w, d]
+    names = layer.split(".")
+    for depth in range(len(names), -1, -1):
+        inner = [*net.get_submodule(".".join(names[:depth])).modules()]
+        first = any(shape[1] == getattr(m, "out_channels", None) for m in inner)
+        last = any(
+            shape[-1] in (getattr(m, name, None) for name in ("in_features", "out_features")) for m in inner
         )
-    return rows, columns
+        if first != last:
+            break
+    if len(shape) == 4:
+        return 0 if last and not first else None
+    tokens = _prefix_tokens(net, shape[1], size) if last and not first else None
+    if tokens is None and not (first and not last):
+        raise ValueError(
+            f"it is unclear which dimension of the output of layer {layer!r}, {list(shape)}, holds the channels: "
+            "pass tokens=, the number of class and register tokens before the patches of [N, T, d], or choose a "
+            "layer that returns a map [N, d, h, w]"
+        )
+    return tokens
+
+
+def _prefix_tokens(net: nn.Module, count: int, size: Sequence[int]) -> int | None:
+    """The number of tokens that are no patches; None if it is unknown."""
+    convolutions = (module for module in net.modules() if isinstance(module, nn.Conv2d))
+    patch = next((one.stride for one in convolutions if one.stride == one.kernel_size != (1, 1)), None)
+    if patch is not None:
+        cut = [side / stride for side, stride in zip(size, patch, strict=True)]
+        for grid in (math.prod(map(math.ceil, cut)), math.prod(map(math.floor, cut))):
+            if count >= grid:
+                return count - grid if count - grid <= MOST else None
+    # without such a convolution, and where patches are merged later
+    return next((number for number in range(min(count, MOST + 1)) if _grid(count - number, size)), None)
 
 
 @torch.no_grad()
 def vision_settings(
     net: Any, layer: str, tokens: int | None, size: tuple[int, int] | None
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """The number of prefix tokens of a vision transformer of transformers, and the only size that it accepts."""
-    side = getattr(net.config, "image_size", None)
-    if not isinstance(side, int):
-        return tokens, size
+    """The number of prefix tokens of a network of transformers, and the only size of images that it accepts.
+
+    Raises a ValueError if it does not compute the layer from images alone, or draws patches at random.
+    """
+    config = getattr(net.config, "vision_config", net.config)
+    side = getattr(config, "image_size", None) or 224
+    height, width = (side, side) if isinstance(side, int) else side
     if tokens is None:
-        weight = next(net.parameters())
-        output = layer_output(net, layer, weight.new_zeros(1, net.config.num_channels, side, side))
-        tokens = prefix_tokens(output.shape) if isinstance(output, Tensor) else None
+        shape, weight = (1, getattr(config, "num_channels", 3), height, width), next(net.parameters())
+        images = torch.linspace(-1, 1, math.prod(shape)).view(shape).to(weight)  # no two patches are equal
+        modes = {module: module.training for module in net.modules()}
+        net.eval()
+        try:
+            output = layer_output(net, layer, images)
+            again = layer_output(net, layer, images) if output.ndim == 3 else output
+        except Exception as error:  # whatever a network raises that lacks its texts
+            raise ValueError(
+                f"{type(net).__name__}, which takes {net.main_input_name}, gives no features of images at layer "
+                f"{layer!r}{_vision_part(net)}: {error}"
+            ) from error
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+        if not torch.allclose(output, again, 1e-3, 1e-3, equal_nan=True):
+            raise ValueError(
+                f"{type(net).__name__} draws patches at random; load its weights into a network without masks "
+                "(ViTModel for ViTMAEModel)"
+            )
+        tokens = layout(net, layer, output.shape, (height, width))
     fixed = "interpolate_pos_encoding" in signature(net.forward).parameters
-    return tokens, size or ((side, side) if fixed else None)
+    return tokens, size or ((height, width) if fixed else None)
 
 
-def prefix_tokens(shape: Sequence[int]) -> int | None:
-    """Infer `tokens` from the shape of a layer's output for one square image."""
-    if len(shape) == 3:
-        return shape[1] - math.isqrt(shape[1]) ** 2
-    if len(shape) == 4 and shape[1] == shape[2] != shape[3]:
-        return 0
-    return None
+def _vision_part(net: nn.Module) -> str:
+    """Advice to take the part of a network of transformers that takes images alone, if there is one."""
+    parts = (name for name, part in net.named_modules() if getattr(part, "main_input_name", "") == "pixel_values")
+    name = next(filter(None, parts), None)
+    return "" if name is None else f"; pass its part {name!r} (net.{name})"

@@ -8,7 +8,6 @@ from glob import glob
 from importlib import import_module
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -78,7 +77,7 @@ def random_transformers(monkeypatch):
 
     encoder = neonxc.models.SentenceEncoder(transformer("Bert"), tokenizer_of("pieces"))
     vision = transformers.Dinov2Model(transformers.Dinov2Config(image_size=32, patch_size=8, **SIZES)).eval()
-    processor = SimpleNamespace(image_mean=[0.5] * 3, image_std=[0.25] * 3)
+    processor = transformers.ViTImageProcessor()
     monkeypatch.setattr(neonxc.models.SentenceEncoder, "from_pretrained", lambda name: encoder)
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", lambda name: vision)
     monkeypatch.setattr(transformers.AutoImageProcessor, "from_pretrained", lambda name: processor)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -241,3 +242,23 @@ def test_none_where_the_imputer_fills_nan_alone(strategy):
     encoding, _ = encoding_and_map(fold(steps, 1), steps, Table(frame), ["work"])
     with pytest.raises(ValueError, match=r"X has None in row 2, column 'work', .* takes NaN alone"):
         encoding.encode(frame.where(frame.notna(), None))
+
+
+@pytest.mark.parametrize("dtype", ["string", "category", object])
+@pytest.mark.parametrize("missing", [pd.NA, None, np.nan])
+@pytest.mark.parametrize("strategy", ["most_frequent", "constant"])
+def test_na_of_an_imputer_is_every_missing_value(strategy, missing, dtype):
+    work = pd.Series(["a", "b", missing, "a", missing], dtype=dtype)
+    X, other = pd.DataFrame({"work": work}), pd.DataFrame({"work": [None, "b", pd.NA, np.nan]}, dtype=object)
+    imputer = SimpleImputer(missing_values=pd.NA, strategy=strategy, fill_value="b", add_indicator=True)
+    check_as_transformed(make_pipeline(imputer, OneHotEncoder(handle_unknown="ignore")), X, other)
+
+
+def test_clusters_of_rows_with_na():
+    X = pd.DataFrame({"work": pd.Series(["a", "b", pd.NA, "a"] * 5, dtype=object), "age": np.arange(20.0)})
+    fill = make_pipeline(SimpleImputer(missing_values=pd.NA, strategy="most_frequent"), OneHotEncoder())
+    model = make_pipeline(
+        ColumnTransformer([("fill", fill, ["work"])], remainder="passthrough"), KMeans(2, n_init=1)
+    )
+    np.testing.assert_array_equal(neonxc.neuralize(model.fit(X), X).predict(X), model.predict(X))
+    assert Table.read(X).frame()["work"][2] is None  # NA can't be compared

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import nn
+from torchvision import models, transforms
 
 from neonxc.models import (
     EfficientNetLite0,
@@ -22,7 +23,7 @@ from neonxc.models import (
     to_tensor,
 )
 from neonxc.models.backbones.architectures import SamePad2d
-from neonxc.models.layers import prefix_tokens
+from neonxc.models.layers import layout
 
 
 class Net(nn.Module):
@@ -170,6 +171,53 @@ def test_preprocess_and_back(shape):
     assert extractor.deprocess(normalised * 100).aminmax() == (0, 1)
 
 
+NORMALIZE = transforms.Normalize((0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        transforms.Compose([transforms.ToTensor(), NORMALIZE]),
+        transforms.PILToTensor(),  # bytes
+        transforms.Compose([transforms.PILToTensor(), lambda pixels: pixels / 127.5 - 1, NORMALIZE]),
+        models.ResNet18_Weights.DEFAULT.transforms(crop_size=16, resize_size=16),
+    ],
+)
+def test_normalization_of_a_processor(transform):
+    photo = np.random.default_rng(0).integers(256, size=(16, 16, 3), dtype=np.uint8)
+    extractor = FeatureExtractor(nn.Conv2d(3, 4, 1), processor=transform)
+    expected = transform(Image.fromarray(photo)).float()
+    torch.testing.assert_close(extractor.preprocess(to_tensor(photo)), expected, atol=5e-5, rtol=1e-5)
+    torch.testing.assert_close(extractor.deprocess(expected), to_tensor(photo))
+
+
+def test_normalization_of_grey_images():
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.25,), (0.5,))])
+    extractor = FeatureExtractor(nn.Conv2d(1, 4, 1), processor=transform)
+    assert (extractor.mean, extractor.std) == ((0.25,), (0.5,))
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (
+            lambda photo: transforms.ToTensor()(photo).flip(0),
+            r"must keep the order of the colours .*\(255, 128, 51\)",
+        ),
+        (lambda photo: transforms.ToTensor()(photo) ** 2, "scale each of them"),
+        (lambda photo: 1 - transforms.ToTensor()(photo), "scale each of them"),
+        (lambda photo: 0 * transforms.ToTensor()(photo), "scale each of them"),
+        (transforms.Compose([transforms.Grayscale(3), transforms.ToTensor()]), "gray images"),
+        (transforms.Compose([transforms.Grayscale(), transforms.ToTensor()]), r"must turn a photo into a tensor"),
+        ({"mean": (0.5,) * 3, "std": (0.5,) * 3}, r"a dict does not \(.*pass mean and std instead"),
+        (models.ResNet18_Weights.DEFAULT, r"a ResNet18_Weights does not"),
+    ],
+)
+def test_processors_that_do_more_than_normalize(transform, message):
+    with pytest.raises(ValueError, match=message):
+        FeatureExtractor(nn.Conv2d(3, 4, 1), processor=transform)
+
+
 def test_preprocess_without_a_normalisation(images):
     extractor = FeatureExtractor(nn.Identity(), "")
     with pytest.warns(
@@ -234,8 +282,8 @@ class Tokens(nn.Module):
 def test_tokens_against_slicing(images):
     net = Tokens()
     patches = F.pixel_unshuffle(images, 2)
-    assert FeatureExtractor(net, "tokens")(images).shape == (5, 8, 12)  # as ever
-    assert torch.equal(FeatureExtractor(net, "tokens", tokens=2)(images), patches)
+    for tokens in (2, None):
+        assert torch.equal(FeatureExtractor(net, "tokens", tokens=tokens)(images), patches)
     mean = FeatureExtractor(net, "tokens", tokens=2, pool="avg")(images)
     torch.testing.assert_close(mean, patches.mean((2, 3)))
     first = FeatureExtractor(net, "tokens", tokens=2, pool="class")
@@ -243,7 +291,8 @@ def test_tokens_against_slicing(images):
     assert torch.equal(first.points(images), first(images))
     extractor = FeatureExtractor(net, "tokens", tokens=2, normalize=True)
     assert torch.equal(extractor.points(images), F.normalize(patches, dim=1).movedim(1, 3).reshape(-1, 12))
-    assert torch.equal(FeatureExtractor(net, "last", tokens=0)(images), patches)  # channels last
+    for tokens in (0, None):  # channels last
+        assert torch.equal(FeatureExtractor(net, "last", tokens=tokens)(images), patches)
     mean = FeatureExtractor(net, "last", tokens=0, pool="avg")(images)
     torch.testing.assert_close(mean, patches.mean((2, 3)))
     assert torch.equal(FeatureExtractor(net, "", tokens=2, pool="class")(images), net(images))
@@ -277,7 +326,8 @@ TOKENS = partial(LAST, layer="tokens")
         (lambda x: extract(x, "conv", mean=(0.5,), std=(0.0,)), "mean and std must be given together"),
         (lambda x: extract(x, "idle"), "Untailed does not call layer 'idle'"),
         (lambda x: extract(x, "lstm"), "'lstm' returns a tuple, not a tensor"),
-        (lambda x: extract(x, "", net=nn.Flatten(0)), r"returns shape \[360\]; features need shape \[N, d, ...\]"),
+        (lambda x: extract(x, "", net=nn.Flatten(0)), r"returns shape \[360\] for 5 images; features need shape"),
+        (lambda x: extract(x, "", net=nn.Flatten(0, 1)), r"shape \[15, 6, 4\] for 5 images; features need shape"),
         (lambda x: extract(x.numpy(), "conv"), "images must be a tensor; got ndarray"),
         (lambda x: extract(x[0], "conv"), r"images must be \[N, C, H, W\]; got shape \[3, 6, 4\]"),
         (lambda x: FeatureExtractor(Net(), "conv").points(x[:0]), "images is empty"),
@@ -285,7 +335,10 @@ TOKENS = partial(LAST, layer="tokens")
             lambda x: FeatureExtractor(Net(), "conv").points(x, batch_size=0),
             "batch_size must be at least 1",
         ),
-        (lambda x: TOKENS(x, pool="class"), r'pool="class" needs .* class token.*; got tokens=None'),
+        (
+            lambda x: extract(x, "conv", pool="class"),
+            r'pool="class" needs .* class token, \[N, T, d\]; got \[5, 5, ',
+        ),
         (lambda x: TOKENS(x, tokens=0, pool="class"), r'pool="class" needs .* class token.*; got tokens=0'),
         (lambda x: TOKENS(x, tokens=-1), "must be None or the number of prefix tokens, 0 or more; got"),
         (lambda x: TOKENS(x, tokens=1.5), "must be None or the number of prefix tokens, 0 or more; got"),
@@ -300,20 +353,34 @@ def test_errors_of_the_extractor(images, ask, message):
         ask(images)
 
 
+PARTS = nn.ModuleDict({"patches": nn.Conv2d(3, 64, 14, 14), "block": nn.Linear(64, 64), "act": nn.GELU()})
+
+
 @pytest.mark.parametrize(
-    ("shape", "tokens"),
+    ("layer", "shape", "size", "tokens"),
     [
-        ((1, 197, 768), 1),
-        ((1, 1374, 384), 5),
-        ((1, 49, 448), 0),
-        ((1, 7, 7, 96), 0),
-        ((1, 96, 7, 7), None),
-        ((1, 7, 7, 7), None),
-        ((1, 1000), None),
+        ("block", (1, 257, 64), (224, 224), 1),
+        ("block", (1, 9, 64), (28, 28), 5),  # registers, not 3 x 3 patches
+        ("block", (1, 25, 64), (56, 84), 1),
+        ("block", (1, 64, 64), (112, 112), 0),
+        ("block", (1, 71, 64), (224, 300), 1),  # merged patches
+        ("act", (1, 257, 64), (224, 224), 1),
+        ("act", (1, 64, 256), (224, 224), None),  # a map in one line
+        ("patches", (1, 64, 64), (112, 112), None),
+        ("block", (1, 7, 10, 64), (224, 300), 0),
+        ("block", (1, 64, 7, 10), (224, 300), None),
+        ("act", (1, 64, 64, 64), (224, 224), None),
+        ("block", (1, 1000), (224, 224), None),
     ],
 )
-def test_tokens_from_a_shape(shape, tokens):
-    assert prefix_tokens(shape) == tokens
+def test_tokens_from_a_shape(layer, shape, size, tokens):
+    assert layout(PARTS, layer, shape, size) == tokens
+
+
+@pytest.mark.parametrize(("layer", "shape"), [("act", (1, 64, 64)), ("act", (1, 49, 7)), ("block", (1, 512, 64))])
+def test_tokens_that_could_be_channels(layer, shape):
+    with pytest.raises(ValueError, match=rf"output of layer '{layer}', \[1, .* holds the channels: pass tokens="):
+        layout(PARTS, layer, shape, (224, 224))
 
 
 # --- wrapped networks and their inputs ---------------------------------------------------------------------

@@ -55,6 +55,40 @@ def test_grey_images(shape):
         np.testing.assert_array_equal(found.axes[0].images[0].get_array(), expected.axes[0].images[0].get_array())
 
 
+TYPES = [torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8, torch.bool]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_tensors_of_any_type_are_drawn_alike(dtype):
+    whole = torch.randint(2, (5, 12, 16)).double()
+    values = whole.to(dtype).requires_grad_(dtype.is_floating_point)
+    photo = torch.as_tensor(PHOTO)
+
+    def figures(x):
+        yield plot.overlay(photo, x[:3], region=x[3, :3, :4])
+        yield plot.contact_sheet([photo, photo], [x[:2], x[2:4]], x[:2, :3, :4])
+        yield plot.contact_sheet([photo, photo], x[:2], x[4, 0, :2], smooth=0)
+        yield plot.contact_sheet(photo.float().to(x.dtype if dtype.is_floating_point else None)[None], x[None, :2])
+        yield plot.bars(dict(zip("abc", x[0, 0], strict=False)))
+        yield plot.bars(x[1, 0])
+
+    for found, expected in zip(figures(values), figures(whole), strict=True):
+        for axes, reference in zip(found.axes, expected.axes, strict=True):
+            for image, other in zip(axes.images, reference.images, strict=True):
+                np.testing.assert_allclose(image.get_array(), other.get_array(), atol=5e-3)
+            assert [bar.get_width() for bar in axes.patches] == [bar.get_width() for bar in reference.patches]
+    words = [["a", "b", "c"]]
+    for relevance in (values[0, :1], [[*values[0, 0]]]):
+        assert str(plot.text(words, relevance, known=values[1, :1])) == str(
+            plot.text(words, whole[0, :1], known=whole[1, :1])
+        )
+
+
+def test_what_is_masked_is_not_drawn():
+    with pytest.raises(ValueError, match="heatmap has values that are not finite"):
+        plot.overlay(PHOTO, np.ma.masked_greater(PHOTO[..., 0], 0.5))
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_heatmaps_of_a_cluster_have_one_scale(same):
     maps = rng.normal(size=(3, 2, 12, 16)) * [[[[1e-3]], [[1.0]]], [[[1.0]], [[0.1]]], [[[0.0]], [[1.0]]]]

@@ -561,31 +561,7 @@ def test_pictures_of_pairs(encoder):
     assert places[3] < places[4]
 
 
-# --- vision transformers --------------------------------------------------------------------------------------
-
-VISION = {"ViT": 1, "Dinov2": 1, "Dinov2WithRegisters": 5, "CLIPVision": 1, "SiglipVision": 0}
-
-
-@pytest.mark.parametrize("name", VISION)
-def test_vision_transformers(name):
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(image_size=32, patch_size=8, **SIZES)
-    model = getattr(transformers, f"{name}Model")(config).eval()
-    processor = type("Processor", (), {"image_mean": [0.5] * 3, "image_std": [0.25] * 3})
-    features = neonxc.models.FeatureExtractor(model, processor=processor)
-    assert features.tokens == VISION[name]
-    assert features.mean == (0.5, 0.5, 0.5)
-    x = features.preprocess(torch.rand(4, 3, 32, 32))
-    states = model(pixel_values=x).last_hidden_state[:, features.tokens :]
-    torch.testing.assert_close(features(x).flatten(2).mT, states)
-    net = neonxc.neuralize(
-        KMeans(3, n_init=1, random_state=0).fit(features.points(x).numpy()), x, features=features
-    )
-    assert NEON(net).heatmaps(x).shape == (4, 3, 32, 32)
-    pooled = neonxc.models.FeatureExtractor(model, pool="class" if features.tokens else "avg", processor=processor)
-    pair = neonxc.similarity(pooled, x[:2], x[2:])
-    assert pair.relevance_a.shape == (2, 3, 32, 32)
-    neonxc.plot.pair(pair, 0, [pooled.deprocess(x[0]), pooled.deprocess(x[2])])
+# --- tokens -------------------------------------------------------------------------------------------------
 
 
 def test_tokens_are_no_images():

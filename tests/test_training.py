@@ -1,5 +1,6 @@
 """Explanations in the middle of training: they leave no trace, and don't mind how the network is run."""
 
+import copy
 import gc
 import io
 import pickle
@@ -446,6 +447,14 @@ def test_clusters_in_tensorboard(net, images, pool):
     drawn = [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
     photos = drawn[:-1:2] if pool else drawn[::5]
     assert all((np.abs(images[:, 0, :, :, None].numpy() - photo) < 1e-6).all((1, 2, 3)).any() for photo in photos)
+
+
+def test_tensorboard_in_half_precision(net, images, tmp_path):
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    features = FeatureExtractor(copy.deepcopy(net).bfloat16(), "features.block2", pool="avg")
+    x = images.bfloat16()
+    with tensorboard.SummaryWriter(tmp_path) as writer:
+        neonxc.plot.to_tensorboard(writer, 0, neonxc.neuralize(features.points(x)[:3], features=features), x)
 
 
 def test_what_tensorboard_cannot_show(net, images):

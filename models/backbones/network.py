@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..features import FeatureExtractor
-from ..layers import prefix_tokens
+from ..layers import check_pool, layer_output, layout
 
 Weights = str | os.PathLike[str] | None
 """``"default"``: the published ones; None: random; otherwise the path of a .pth or .safetensors file."""
@@ -105,12 +105,14 @@ class Network:
             layer = self.layers[block]
         net = self.load(weights).eval()
         plain = FeatureExtractor(net, layer)
+        plain.forward = partial(layer_output, net, layer)  # type: ignore[method-assign]  # as it is, not arranged
         tensors = chain(plain.named_parameters(), plain.named_buffers())
         state = {name: tensor.to("meta") for name, tensor in tensors}
         with torch.device("meta"), torch.no_grad():  # where tensors have no values
             images = torch.empty(1, len(self.mean), *self.size)
-            tokens = prefix_tokens(torch.func.functional_call(plain, state, images).shape)
-        options = {"mean": self.mean, "std": self.std, "tokens": tokens, **options}
+            shape = torch.func.functional_call(plain, state, images).shape
+        options = {"mean": self.mean, "std": self.std, "tokens": layout(net, layer, shape, self.size), **options}
+        check_pool(options.get("pool"), options["tokens"] or 0)
         built = FeatureExtractor(net, layer, size=self.size if self.only_size else None, **options)
         built._origin = (self.name, built.net)
         return built.requires_grad_(False).eval()

@@ -48,10 +48,12 @@ def computable(column: pd.Series) -> pd.Series:
         column = pd.Series(column.to_numpy().astype(dtype.newbyteorder("=")), column.index, name=column.name)
     if column.dtype != object:
         return column
+    missing = column.isna()
+    if any(value is pd.NA for value in column[missing]):  # in a column of objects; nothing can be compared with it
+        column = column.where(~missing, None)
     found = pd.api.types.infer_dtype(column, skipna=True)
     if found in ("string", "empty") or found in TIMES or found == "interval":
         return column
-    missing = column.isna()
     if found == "boolean":
         return column if missing.any() else column.astype(bool)
     present = column[~missing]

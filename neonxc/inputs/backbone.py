@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neonxc.data.inputs import check_no_bytes
+from neonxc.data.inputs import as_array, check_no_bytes
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
@@ -67,7 +67,7 @@ class Backbone(Propagating):
 
     def columns(self, X: Any) -> pd.DataFrame:
         """Return the features as a data frame with one row per point."""
-        return pd.DataFrame(torch.cat([*self.points(X)]).cpu().numpy(), columns=self.units)
+        return pd.DataFrame(as_array(torch.cat([*self.points(X)])), columns=self.units)
 
     def through(self, x: Tensor) -> Tensor:
         """Run the feature network."""

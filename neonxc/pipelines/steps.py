@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -115,14 +116,14 @@ def _imputer(step: SimpleImputer) -> Encoding:
     if not is_missing(step.missing_values):
         raise ValueError(
             f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: missing values need to be "
-            "NaN or None; pandas reads them with na_values="
+            f"NaN, None or pandas.NA; fit it on X.replace({step.missing_values!r}, numpy.nan)"
         )
     fills = [plain(value) for value in step.statistics_]
     parts: list[Part] = [Number(i, fill) for i, fill in enumerate(fills) if fill is not None]
     if step.indicator_ is not None:
         parts += [Indicator(int(i), (None,)) for i in step.indicator_.features_]
-    # with "mean" and "median" None becomes NaN
-    alone = step.strategy not in ("mean", "median") and step.missing_values is not None
+    # with "mean" and "median" None becomes NaN; pandas.NA stands for all missing values
+    alone = step.strategy not in ("mean", "median") and pd.api.types.is_float(step.missing_values)
     return Encoding((), tuple(parts), nan_alone=frozenset(range(len(fills) * alone)))
 
 

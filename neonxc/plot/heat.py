@@ -42,7 +42,7 @@ def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
 
     if not 0 <= smooth < 1:
         raise ValueError(f"smooth must be a share of the shorter side, at least 0 and below 1; got {smooth!r}")
-    return gaussian_filter(heatmap, smooth * min(heatmap.shape[-2:]), axes=(-2, -1))
+    return gaussian_filter(heatmap.astype(np.float64), smooth * min(heatmap.shape[-2:]), axes=(-2, -1))
 
 
 def draw_heatmap(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: float | None = None) -> AxesImage:
@@ -50,7 +50,7 @@ def draw_heatmap(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: floa
     if heatmap.shape != photo.shape[:2]:
         raise ValueError(f"heatmap of shape {list(heatmap.shape)} on a photo of {list(photo.shape[:2])} pixels")
     check_finite(heatmap, "heatmap")
-    limit = limit or heatmap_limit(heatmap)
+    limit = float(limit or heatmap_limit(heatmap))
     strength = np.clip(np.abs(heatmap) / limit, 0, 1)
     bare(axes).imshow(pale(photo))
     return axes.imshow(heatmap, cmap=DIVERGING, vmin=-limit, vmax=limit, alpha=0.9 * np.sqrt(strength))

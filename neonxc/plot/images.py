@@ -133,7 +133,7 @@ def contact_sheet(
     if stacks[0].ndim == 2:
         if maps is None or any(cluster_map.ndim for cluster_map in maps):
             raise ValueError("one heatmap per photo needs cluster_maps with one integer per photo, its cluster")
-        labels = np.array(maps).tolist()
+        labels = np.array(maps).astype(int).tolist()
         K = max(labels) + 1
         if column_titles is not None and len(column_titles) < K:
             raise ValueError(f"{K} clusters need as many column_titles, got {len(column_titles)}")

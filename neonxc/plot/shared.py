@@ -10,8 +10,18 @@ FOR, AGAINST = "#b2182b", "#2166ac"
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Convert an array, a data frame, a tensor on any device, or nested sequences to an array."""
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    """Convert an array, a data frame, a tensor of any type on any device, or nested sequences of them to an array.
+
+    It has float64, as half precision and integers are too coarse to be summed and blurred. Bytes, as photos have
+    them, stay bytes, and what is masked becomes NaN.
+    """
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.double() if value.is_floating_point() else value  # NumPy does not know all types of floats
+    if isinstance(value, list | tuple):
+        value = [as_array(entry) for entry in value]
+    array = np.asanyarray(value)
+    return array if array.dtype == np.uint8 else np.ma.filled(array.astype(np.float64), np.nan)
 
 
 def check_finite(values: np.ndarray, name: str) -> None:

@@ -71,6 +71,7 @@ def to_tensorboard(
     import torch  # plots of arrays do without it
 
     from neonxc.attribution.neon import NEON  # loads captum
+    from neonxc.data.inputs import compute_dtype
 
     neon = net if isinstance(net, NEON) else NEON(net)
     net = neon.net
@@ -96,6 +97,6 @@ def to_tensorboard(
     figure = contact_sheet([images[i] for i in rows.tolist()], heatmaps, cluster[rows], column_titles=titles)
     figure.set_dpi(100)  # half of what files have: there is a sheet for every step
     writer.add_figure(f"{tag}/heatmaps", figure, step)
-    writer.add_histogram(f"{tag}/logits", logit, step)
+    writer.add_histogram(f"{tag}/logits", logit.to(compute_dtype(logit.dtype)), step)
     for label, size in sizes.items():
         writer.add_scalar(f"{tag}/size/{label}", size, step)
