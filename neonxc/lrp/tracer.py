@@ -132,7 +132,7 @@ class Tracer(TorchFunctionMode):
         if self.tensors.is_transformed(value):
             raise UnsupportedOperation(
                 f"LRP can't trace transforms such as torch.vmap, used {self.layers.call_site()}; call the "
-                "function on the whole batch"
+                "function without it"
             )
         if not value.requires_grad or self.tensors.was_traced(value):
             return value
@@ -141,7 +141,7 @@ class Tracer(TorchFunctionMode):
             source = f"the autograd.Function {function.__name__!r}" if function else "TorchScript or C++"
             raise UnsupportedOperation(
                 f"LRP can't trace {source}, whose result is used {self.layers.call_site()}; use operations of "
-                "PyTorch instead, or a network without it, such as one that is not quantised"
+                "PyTorch instead, or the network in floating point if a quantised layer calls it"
             )
         # unlike detach(), `data` has a version counter of its own: another thread may train the parameter
         return self.tensors.in_place_of(value, value.data)
