@@ -182,7 +182,7 @@ class FeatureExtractor(nn.Module):
         Raises
         ------
         ValueError
-            If there are no images, `batch_size` is below 1 or the network is in training mode, and as in
+            If there are no images, `batch_size` is below 1 or the network varies in its training mode, and as in
             `forward`.
         """
         _check_images(images)

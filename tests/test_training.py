@@ -462,6 +462,11 @@ def test_what_tensorboard_cannot_show(net, images):
         neonxc.plot.to_tensorboard(Writer(), 0, neonxc.neuralize(torch.eye(2)), images)
     with pytest.raises(ValueError, match=r"values in 0\.\.1"):
         neonxc.plot.to_tensorboard(Writer(), 0, cluster(net, images), images, 2 + images)
+    series = neonxc.neuralize(torch.eye(3, 4), features=nn.Conv1d(2, 4, 5))
+    with pytest.raises(ValueError, match=r"X needs images \[N, C, H, W\], got shape \[9, 2, 5\]"):
+        neonxc.plot.to_tensorboard(Writer(), 0, series, torch.rand(9, 2, 5))
+    with pytest.raises(ValueError, match=r"images \[N, C, H, W\], got X of shape \[9, 2, 5\]"):
+        neonxc.explain(series, torch.rand(9, 2, 5))
 
 
 # The example

@@ -336,9 +336,11 @@ def _kind(net: NeuralizedClustering, X: Any) -> Kind:
         return "texts"
     if net.features is None or np.ndim(X) == 2:
         return "table"
-    with torch.no_grad():
-        first = net.inputs.features(next(iter(net.inputs.parts(Table.read(X).take([0]).data))))
-    return "images" if first.ndim == 2 else "locations"
+    first = next(iter(net.inputs.parts(Table.read(X).take([0]).data)))
+    if first.ndim != 4:
+        shape = list(np.shape(X))
+        raise ValueError(f"explain needs points, texts or images [N, C, H, W], got X of shape {shape}")
+    return "images" if net.inputs.features(first).ndim == 2 else "locations"
 
 
 def _positions(net: NeuralizedClustering, X: Any, model: Any, labels: Any) -> np.ndarray:
