@@ -565,6 +565,13 @@ def test_a_report_of_texts_and_of_photos(neonxc_command, tmp_path):
     code, _, err = neonxc_command("explain", texts, "--out", tmp_path / "texts.json")
     assert code == 2
     assert "--clusters" in err
+    texts.write_text("हिन्दी किताब\n我喜欢猫\nхлеб, cafe\u0301\n" * 3, encoding="utf-8")
+    code, _, err = neonxc_command("explain", texts, "--clusters", "3", "--out", tmp_path / "texts.json")
+    assert code == 0, err
+    written = (tmp_path / "texts.json").read_text(encoding="utf-8")
+    assert "<function counted_words>" in written  # without its address
+    found = json.loads(written)
+    assert {column["name"] for column in found["columns"]} == {*"我喜欢猫", "हिन्दी", "किताब", "хлеб", "café"}
     texts.write_text("the\nof\nand\n")
     code, _, err = neonxc_command("explain", texts, "--clusters", "2", "--out", tmp_path / "texts.json")
     assert code == 2

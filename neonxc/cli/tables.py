@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,7 @@ from neonxc.data.files import as_table, read_table, read_with_ids
 from neonxc.data.frames import read_texts
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
+from neonxc.data.words import counted_words
 from neonxc.evaluation.choice import Choice
 from neonxc.network import NeuralizedClustering
 from neonxc.report.clusters import Clusters, kmeans
@@ -203,7 +205,7 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
     ValueError
         If there are fewer different texts than clusters, or the file is not a text file.
     """
-    texts = read_texts(file)
+    texts = [normalize("NFC", text) for text in read_texts(file)]
     title = f"{clusters} clusters of {plural(len(texts), 'text')} of {file.name}"
     if encoder is not None:
         from neonxc.models import SentenceEncoder  # depends on this package
@@ -212,8 +214,10 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
         model = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
         return explain(model, texts, features, title=title, fast=fast, progress=are_shown())
     least = 2 if len(texts) >= ENOUGH else 1
+    # The vectorizer's own pattern parts words at marks, and sentences without blanks are one word to it
+    own = {} if all(map(str.isascii, texts)) else {"tokenizer": counted_words, "token_pattern": None}
     vectorizer = TfidfVectorizer(
-        max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True
+        max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True, **own
     )
     try:
         counts = vectorizer.fit_transform(texts)

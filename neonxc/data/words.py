@@ -26,10 +26,16 @@ WITHOUT_BLANKS = (
 KINDS = {"_": "0", "\u200b": " ", "\u200c": "z", "\u200d": "z"}
 KINDS |= dict.fromkeys("\u1039\u17d2\u1a60", "v") | dict.fromkeys("'\u2019\u05f3\u05f4", "j")
 
-CHARACTER = "c(?:vc|[mzv])*"
-WORD = re.compile(rf"[las0](?:[las0mzv]|f+(?=[las0mzv]))*|{CHARACTER}|rr[mzv]*|[^ fz](?:[mzv]|(?<=z)x)*")
-# Of letters: three of an alphabet, or one that stands for a syllable
-TERM = re.compile(rf"{CHARACTER}|(?=(?:[la][mzvf]*){{3}}|[lamzvf]*s)[las](?:[lasmzv]|f+(?=[lasmzv]))*")
+
+def _pattern(letters: str, least: int) -> str:
+    """Pattern of words of at least so many letters, or of one that stands for a syllable."""
+    enough = rf"(?:[{letters}][mzvf]*){{{least}}}|[{letters}mzvf]*s"
+    return rf"c(?:vc|[mzv])*|(?={enough})[{letters}s](?:[{letters}smzv]|f+(?=[{letters}smzv]))*"
+
+
+WORD = re.compile(_pattern("la0", 1) + "|rr[mzv]*|[^ fz](?:[mzv]|(?<=z)x)*")
+COUNTED = re.compile(_pattern("la0", 2))
+TERM = re.compile(_pattern("la", 3))
 
 
 class _Kinds(dict[int, str]):
@@ -73,6 +79,11 @@ def word_spans(text: str) -> list[Span]:
     without blanks between words, every character with its marks is a word.
     """
     return [match.span() for match in WORD.finditer(_kinds(text))]
+
+
+def counted_words(text: str) -> list[str]:
+    """Words of a text that have two letters or digits, as for scikit-learn's vectorizers, but in all scripts."""
+    return [text[slice(*match.span())] for match in COUNTED.finditer(_kinds(text))]
 
 
 def term_spans(text: str, known: Container[str] = (), longest: int = 1) -> list[Span]:

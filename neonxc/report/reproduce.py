@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from importlib import metadata
 from typing import Any
 
@@ -41,8 +42,8 @@ def reproduce(clustering: Clustering, tree: TreePart) -> Reproduce:
 
 
 def one_line(model: Any) -> str:
-    """Return the ``repr`` of an estimator in one line."""
-    return "labels" if model is None else " ".join(repr(model).split())
+    """Return the ``repr`` of an estimator in one line, without addresses of functions."""
+    return "labels" if model is None else re.sub(" at 0x[0-9a-f]+", "", " ".join(repr(model).split()))
 
 
 def _again(clustering: Clustering) -> str:
