@@ -49,7 +49,7 @@ class PlainCalls:
 
     def _checkpoint(self, module: Any) -> None:
         apply = module.CheckpointFunction.apply
-        hook = getattr(module, "_checkpoint_hook", None)  # private: a later PyTorch may be without it
+        hook: Any = getattr(module, "_checkpoint_hook", None)  # private: a later PyTorch may be without it
 
         def applied(function: Any, preserve_rng_state: bool, *args: Any) -> Any:
             return function(*args) if self._traces() else apply(function, preserve_rng_state, *args)
