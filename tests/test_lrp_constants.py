@@ -137,6 +137,7 @@ DETACHED = {
     "numpy": lambda n, x: n.b(n.a(x) * torch.from_numpy(np.tanh(n.g(x).detach().numpy()))),
     "number": lambda n, x: n.b(n.a(x) - n.g(x).mean().item()),
     "straight through": lambda n, x: n.b(n.a(x) + (n.a(x).round() - n.a(x)).detach()),
+    "no cut": lambda n, x: n.b(torch.as_tensor(n.a(x.requires_grad_()))),
     "mask of a gate": lambda n, x: n.b(torch.where(n.g(x).sigmoid() > 0.5, n.a(x), 0.0)),
 }
 

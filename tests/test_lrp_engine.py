@@ -137,6 +137,7 @@ NO_GATES = {
     "exp": lambda n, x: x + torch.exp(x),
     "sin": lambda n, x: torch.cat([x[:, :3], torch.sin(x[:, 3:])], 1),
     "reciprocal": lambda n, x: 1 / x,
+    "random": lambda n, x: x.uniform_(),
 }
 
 
@@ -352,6 +353,16 @@ def test_training_setups_have_the_relevance_of_the_network(name):
     with torch.no_grad():
         torch.testing.assert_close(setup(x), net(x))
     torch.testing.assert_close(LRP(setup).attribute(x, 3), wanted, rtol=0, atol=0)
+
+
+def test_data_parallel_parts_are_plain_calls():
+    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
+    part = nn.DataParallel(net[:5])
+    part.device_ids, part.src_device_obj = [0], torch.device("cuda", 0)  # without one, nothing is distributed
+    setup = nn.Sequential(part, *net[5:])
+    torch.testing.assert_close(LRP(setup).attribute(x, 3), LRP(net).attribute(x, 3), rtol=0, atol=0)
+    with pytest.raises((RuntimeError, AssertionError)):
+        setup(x)
 
 
 def test_other_threads_checkpoint_while_a_network_is_explained():

@@ -1,4 +1,4 @@
-"""Compiled and checkpointed parts of a network are called as they were written while a pass is traced."""
+"""Compiled, checkpointed and parallel parts of a network are called as written while a pass is traced."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 
 
 class PlainCalls:
-    """Context in which ``torch.compile`` and ``torch.utils.checkpoint`` call the functions that they wrap.
+    """Context in which ``torch.compile``, checkpoints and ``DataParallel`` just call the functions that they wrap.
 
     A traced pass keeps its activations, and the tracer sees neither compiled code nor a recomputation. Compiled
-    functions run uncompiled in all threads meanwhile, since PyTorch has a single setting for them, whereas
-    checkpoints are plain calls in the threads that trace.
+    functions run uncompiled in all threads meanwhile, since PyTorch has a single setting for them; the other two
+    are plain calls only in the threads that trace.
     """
 
     def __init__(self) -> None:
@@ -25,10 +25,15 @@ class PlainCalls:
         self._changes = ExitStack()  # undone after the last of the passes
 
     def __enter__(self) -> None:
+        changes = {
+            "torch._dynamo": self._compile,
+            "torch.utils.checkpoint": self._checkpoint,
+            "torch.nn.parallel": self._parallel,
+        }
         with self._lock:
-            for name, change in (("torch._dynamo", self._compile), ("torch.utils.checkpoint", self._checkpoint)):
+            for name, change in changes.items():
                 if name in sys.modules and name not in self._changed:  # otherwise nothing was wrapped so far
-                    change()
+                    change(sys.modules[name])
                     self._changed.add(name)
             self._threads.append(threading.get_ident())
 
@@ -39,24 +44,33 @@ class PlainCalls:
                 self._changed.clear()
                 self._changes.close()
 
-    def _compile(self) -> None:
+    def _compile(self, module: Any) -> None:
         self._changes.enter_context(torch.compiler.set_stance("force_eager"))
 
-    def _checkpoint(self) -> None:
-        module: Any = sys.modules["torch.utils.checkpoint"]
-        reentrant, apply, hook = (
-            module.CheckpointFunction,
-            module.CheckpointFunction.apply,
-            module._checkpoint_hook,
-        )
+    def _checkpoint(self, module: Any) -> None:
+        apply = module.CheckpointFunction.apply
+        hook: Any = getattr(module, "_checkpoint_hook", None)  # private: a later PyTorch may be without it
 
         def applied(function: Any, preserve_rng_state: bool, *args: Any) -> Any:
             return function(*args) if self._traces() else apply(function, preserve_rng_state, *args)
 
-        reentrant.apply = staticmethod(applied)
-        self._changes.callback(delattr, reentrant, "apply")  # which it inherits
-        module._checkpoint_hook = lambda frame: nullcontext() if self._traces() else hook(frame)
-        self._changes.callback(setattr, module, "_checkpoint_hook", hook)
+        self._replace(module.CheckpointFunction, "apply", staticmethod(applied))
+        self._replace(module, "_checkpoint_hook", lambda frame: nullcontext() if self._traces() else hook(frame))
+
+    def _parallel(self, module: Any) -> None:
+        forward = module.DataParallel.forward
+
+        def called(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+            return wrapper.module(*args, **kwargs) if self._traces() else forward(wrapper, *args, **kwargs)
+
+        self._replace(module.DataParallel, "forward", called)
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        if name in vars(owner):
+            self._changes.callback(setattr, owner, name, vars(owner)[name])
+        else:  # it is inherited
+            self._changes.callback(delattr, owner, name)
+        setattr(owner, name, value)
 
     def _traces(self) -> bool:
         return threading.get_ident() in self._threads

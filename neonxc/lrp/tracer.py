@@ -223,8 +223,11 @@ class Tracer(TorchFunctionMode):
 
     def as_gate(self, func: Any, args: Any, kwargs: Any, gate: FunctionCall | None = None) -> Any:
         """Compute a value without a rule: detached, and registered as a gate if it depends on the input."""
+        versions = {id(value): value._version for value in tensors((args, kwargs))}
         result = func(*args, **kwargs)
-        if not (gate or requiring_grad(result)) or any(result is value for value in tensors((args, kwargs))):
+        if not (gate or requiring_grad(result)):
+            return result
+        if isinstance(result, Tensor) and versions.get(id(result)) == result._version:  # as_tensor and its like
             return result
         gate = gate or FunctionCall(
             function_name(func), self.layers.call_site(), advice(func, (args, kwargs), result)
