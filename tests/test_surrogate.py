@@ -339,7 +339,7 @@ def test_on_features():
     assert (net.predict(X) == y).mean() >= 0.99
     assert neonxc.NEON(net).attribute(X).shape == X.shape
     noisy = torch.nn.Sequential(encoder, torch.nn.Dropout())
-    with pytest.raises(ValueError, match="features is in training mode"):
+    with pytest.raises(ValueError, match="is in training mode: its Dropout"):
         neonxc.neuralize(labels=y, X=X, features=noisy)
 
 
