@@ -240,7 +240,6 @@ FORMS = {
 def test_scales_and_shifts_by_channel_are_batch_norm(form, rule):
     nets = [NETS["batch norm"](), NETS["depthwise"]()]
     nets.append(nn.Sequential(conv(3, 4), nn.ReLU(), nn.BatchNorm2d(4), nn.ReLU(), conv(4, 2), *head(72)))
-    nets.append(nn.Sequential(nn.BatchNorm2d(3), conv(3, 4), nn.ReLU(), *head(256)))
     for net in map(ready, nets):
         by_hand = nn.Sequential(
             *(

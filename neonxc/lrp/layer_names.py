@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from traceback import walk_stack
+from types import FrameType
 
 import captum
 import numpy as np
@@ -71,12 +71,16 @@ class LayerNames:
     def call_site(self) -> str:
         """The line of user code that called the current operation, and the innermost module, as text."""
         inside = ""
-        for frame, line in walk_stack(sys._getframe()):
+        frame: FrameType | None = sys._getframe(
+            1
+        )  # the locals of this one would refer to themselves
+        while frame is not None:
             module = frame.f_locals.get("self")
             if name := self._names.get(id(module)):
                 inside = inside or f" (module {name!r}, {type(module).__name__})"
-            file = frame.f_code.co_filename
+            file, line = frame.f_code.co_filename, frame.f_lineno
             if not file.startswith(LIBRARIES):
                 code = linecache.getline(file, line).strip()
                 return f"at {file}:{line} in {frame.f_code.co_name}{inside}: {code}"
+            frame = frame.f_back
         return f"inside torch{inside}"

@@ -24,10 +24,7 @@ from neonxc.lrp.tracer import Tracer
 SUMS = "in proportion to the summands; a constant absorbs its share"
 _SHIFTS = f"{SUMS}, but one value per channel after a linear layer is a part of its bias"
 _KEYWORDS = "input a b mat2 batch2 other vec vec2 tensor input1 input2 weight"  # of operands
-_FOLDED = (
-    "folded into the linear layer before it; the composite's rule if there is none; relevance passes unchanged "
-    "where it normalizes the network's input"
-)
+_FOLDED = "folded into the linear layer before it; the composite's rule if there is none"
 
 
 def linear_output(
@@ -106,7 +103,7 @@ def scaled_and_shifted(
     table = tracer.tensors
     if y.shape != x.shape:
         return y
-    if table[x].pixels:
+    if table[x].pixels and owner is None:  # BatchNorm, which is trained, is a layer
         return _normalized_input(tracer, x, y)
     if table.varies(scale) or (table[x].rescaled and owner is None):
         table.update(y, rescaled=True)  # as in LayerNorm, whose bias absorbs its share
