@@ -207,6 +207,8 @@ def vision_settings(
 
 def _vision_part(net: nn.Module) -> str:
     """Advice to take the part of a network of transformers that takes images alone, if there is one."""
-    parts = (name for name, part in net.named_modules() if getattr(part, "main_input_name", "") == "pixel_values")
-    name = next(filter(None, parts), None)
+    taken = {name: signature(part.forward).parameters for name, part in net.named_modules() if name}
+    name = next(
+        (name for name, given in taken.items() if "pixel_values" in given and "input_ids" not in given), None
+    )
     return "" if name is None else f"; pass its part {name!r} (net.{name})"

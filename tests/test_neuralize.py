@@ -464,6 +464,7 @@ PIXELS = {
     "integers": BYTES.long(),
     "16 bits": BYTES.numpy().astype(np.uint16),
     "mask": BYTES > 127,
+    "masked array": np.ma.array(BYTES.numpy()),
 }
 DOORS = {
     "predict": lambda net, x: net.predict(x),
@@ -493,6 +494,8 @@ def test_tensors_of_pixels_and_tables_of_numbers():
     for ask in (net, net.assign):
         with pytest.raises(ValueError, match=r"x holds pixels of uint8"):
             ask(BYTES)
+        with pytest.raises(ValueError, match=r"x has dtype torch.float16, and the network torch.float64"):
+            ask(BYTES.half())
     table = np.arange(20).reshape(5, 4)
     net = neonxc.neuralize(np.eye(3), table, nn.Linear(4, 3))
     expected = net.predict(table.astype(float))

@@ -283,6 +283,15 @@ def test_layers_that_vary_in_training_mode_are_refused(layer, images):
     assert torch.equal(clustering.predict(images), expected)
 
 
+def test_networks_that_are_random_in_eval_mode_are_refused(images):
+    features = nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.ReLU()).eval()
+    clustering = neonxc.neuralize(torch.eye(4)[:3], images, features)
+    features[2].forward = lambda x: F.dropout(x, 0.1)
+    for ask in (clustering.predict, clustering, neonxc.NEON(clustering).attribute):
+        with pytest.raises(ValueError, match=r"random.* in eval mode as well; make that depend on self.training"):
+            ask(images)
+
+
 STEADY = [
     Varying(kept_for_others),
     *(nn.ReLU(inplace=True), nn.Dropout(0.0), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.BatchNorm2d(4).eval()),

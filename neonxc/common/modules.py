@@ -31,8 +31,9 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def evaluated(module: nn.Module, x: Tensor, name: str = "") -> Any:
     """Run a network, of which every input has to get the same result at any time and beside any other inputs.
 
-    In eval mode it is just run. If parts of it are in training mode, every operator is looked at before it runs:
-    networks whose layers do the same in both modes are accepted.
+    In eval mode it is just run, and run again as follows if the state of the random generator has changed. If
+    parts of it are in training mode, every operator is looked at before it runs: networks whose layers do the same
+    in both modes are accepted.
 
     Parameters
     ----------
@@ -49,8 +50,13 @@ def evaluated(module: nn.Module, x: Tensor, name: str = "") -> Any:
         has layers without weights. Its parameters and buffers are as before.
     """
     written_down = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
-    if written_down or not may_vary(module):
+    if written_down:
         return module(x)
+    if not may_vary(module):
+        before = _random_state(x)
+        output = module(x)
+        if _random_state(x) == before:
+            return output
     if len(x) == 1 and any(map(_is_by_batch, module.modules())):  # PyTorch has another error for a batch of one
         evaluated(module, torch.cat([x, x]), name)
     module = unwrapped(module)  # neither compiled nor in other threads, where operators are not seen
@@ -185,6 +191,12 @@ class _Watch(TorchDispatchMode):
 def _generators() -> bytes:
     """The state of the random generators that PyTorch has no part in."""
     return pickle.dumps((random.getstate(), np.random.get_state()))  # noqa: NPY002
+
+
+def _random_state(x: Tensor) -> bytes:
+    """The state of the random generator for the device of a tensor, which other threads may change as well."""
+    state = torch.cuda.get_rng_state(x.device) if x.is_cuda else torch.get_rng_state()
+    return state.numpy().tobytes()
 
 
 def _storage(tensor: Tensor) -> int:
