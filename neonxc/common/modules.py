@@ -143,7 +143,7 @@ class _Watch(TorchDispatchMode):
 
     def _at_work(self) -> nn.Module:
         """The innermost module of the network that is running."""
-        frame: Any = sys._getframe()
+        frame: Any = sys._getframe(1)  # not this one, whose locals would hold it
         while frame is not None:
             found = frame.f_locals.get("self")
             if isinstance(found, nn.Module) and found in self.paths:

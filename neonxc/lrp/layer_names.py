@@ -71,7 +71,7 @@ class LayerNames:
     def call_site(self) -> str:
         """The line of user code that called the current operation, and the innermost module, as text."""
         inside = ""
-        for frame, line in walk_stack(sys._getframe()):
+        for frame, line in walk_stack(sys._getframe(1)):  # its own frame would hold itself
             module = frame.f_locals.get("self")
             if name := self._names.get(id(module)):
                 inside = inside or f" (module {name!r}, {type(module).__name__})"
