@@ -283,13 +283,17 @@ def test_layers_that_vary_in_training_mode_are_refused(layer, images):
     assert torch.equal(clustering.predict(images), expected)
 
 
-def test_networks_that_are_random_in_eval_mode_are_refused(images):
-    features = nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.ReLU()).eval()
-    clustering = neonxc.neuralize(torch.eye(4)[:3], images, features)
-    features[2].forward = lambda x: F.dropout(x, 0.1)
-    for ask in (clustering.predict, clustering, neonxc.NEON(clustering).attribute):
-        with pytest.raises(ValueError, match=r"random.* in eval mode as well; make that depend on self.training"):
-            ask(images)
+@pytest.mark.parametrize("ask", ["neuralize", "points", "attribute"])
+def test_networks_that_are_random_in_eval_mode_are_refused(ask, images):
+    features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    features[1].forward = lambda x: F.dropout(x, 0.1)  # which drops by default
+    doors = {
+        "neuralize": lambda: neonxc.neuralize(torch.eye(4)[:3], images, features),
+        "points": lambda: FeatureExtractor(features).points(images),
+        "attribute": lambda: LRP(features).attribute(images, target=0),
+    }
+    with pytest.raises(ValueError, match=r"random.* in eval mode as well; make that depend on self.training"):
+        doors[ask]()
 
 
 STEADY = [

@@ -6,6 +6,7 @@ import pickle
 import random
 import sys
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from torch.utils._pytree import tree_leaves
 
 SWITCHES = ("p", "dropout_p", "dropout", "train", "training")
 """Arguments of operators that draw random numbers; with one of these 0 or False, an operator draws none."""
+
+
+_drew_nothing: WeakSet[nn.Module] = WeakSet()  # networks whose first run in eval mode drew no random numbers
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -31,9 +35,9 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def evaluated(module: nn.Module, x: Tensor, name: str = "") -> Any:
     """Run a network, of which every input has to get the same result at any time and beside any other inputs.
 
-    In eval mode it is just run, and run again as follows if the state of the random generator has changed. If
-    parts of it are in training mode, every operator is looked at before it runs: networks whose layers do the same
-    in both modes are accepted.
+    In eval mode it is just run; if the first run changes the state of the random generator, it is run again as
+    follows. If parts of it are in training mode, every operator is looked at before it runs: networks whose layers
+    do the same in both modes are accepted.
 
     Parameters
     ----------
@@ -53,9 +57,12 @@ def evaluated(module: nn.Module, x: Tensor, name: str = "") -> Any:
     if written_down:
         return module(x)
     if not may_vary(module):
+        if module in _drew_nothing:
+            return module(x)
         before = _random_state(x)
         output = module(x)
         if _random_state(x) == before:
+            _drew_nothing.add(module)
             return output
     if len(x) == 1 and any(map(_is_by_batch, module.modules())):  # PyTorch has another error for a batch of one
         evaluated(module, torch.cat([x, x]), name)
@@ -68,8 +75,16 @@ def may_vary(module: nn.Module) -> bool:
     """Whether parts of a network are in training mode, normalize by the batch, or have no weights yet."""
     return any(
         (inner.training and not _is_wrapper(inner)) or _is_by_batch(inner) or isinstance(inner, LazyModuleMixin)
-        for inner in module.modules()
+        for inner in parts(module)
     )
+
+
+def parts(module: nn.Module) -> list[nn.Module]:
+    """Return a network and all modules in it, faster than `modules` does; shared ones come several times."""
+    found = [module]
+    for inner in found:  # the list grows meanwhile
+        found += [part for part in inner._modules.values() if part is not None]
+    return found
 
 
 def _is_wrapper(module: nn.Module) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of
+from neonxc.common.modules import parts
 from neonxc.data.inputs import as_array, check_no_bytes
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
@@ -60,9 +61,8 @@ class Backbone(Propagating):
         """Check inputs and convert them to the dtype of the weights."""
         table.check_no_bytes()
         x = table.tensor.to(self.device, self._dtype(table.tensor))
-        if any(
-            weight.ndim == x.ndim + 1 for weight in self.module.parameters()
-        ):  # of a convolution that takes x as one input
+        weights = (weight for part in parts(self.module) for weight in part._parameters.values())
+        if any(weight is not None and weight.ndim == x.ndim + 1 for weight in weights):  # x may be a single input
             check_batch(self.through, x[self.blocks(x)[0]], table.name)
         return table.holding(x)
 
@@ -121,7 +121,7 @@ class Backbone(Propagating):
                     "the network looks its inputs up in an Embedding, through which no relevance passes: leave "
                     "the Embedding out of the network, and pass X as embedding(X)"
                 ) from error
-            if "channels, but got" in str(error):
+            if "channels, but got" in str(error) or "input to conv" in str(error):
                 shape = list(x.shape)
                 raise ValueError(f"inputs {shape} are taken as [N, C, ...], channels first: {error}") from error
             raise
