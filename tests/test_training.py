@@ -337,7 +337,7 @@ def test_layers_without_weights_are_refused(images):
 
 
 def test_a_network_in_eval_mode_is_only_run(images, monkeypatch):
-    monkeypatch.setattr("neonxc.common.modules._Watch", None)
+    monkeypatch.setattr("neonxc.common.modules.Watch", None)
     neonxc.neuralize(torch.eye(3, 256), images, FeatureExtractor(nn.Flatten().eval())).predict(images)
 
 
