@@ -123,21 +123,25 @@ def _grid(patches: int, size: Sequence[int]) -> tuple[int, int] | None:
 def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]) -> int | None:
     """Infer `tokens` from the shape of a layer's output for images of this height and width.
 
-    A convolution computes channels in dimension 1, a linear layer in the last one. The innermost module around the
-    layer decides in which one of both has that many channels. If there is none, maps have channels first, and a
-    ValueError is raised for three dimensions.
+    A convolution computes channels in dimension 1, a linear layer in the last one, where patches may also have the
+    channels of a convolution. The innermost module around the layer decides in which one of both has that many
+    channels. If there is none, maps have channels first, and a ValueError is raised for three dimensions.
     """
     if len(shape) not in (3, 4):
         return None
-    if len(shape) == 4 and not 1 / SKEW < shape[1] * size[1] / (shape[2] * size[0]) < SKEW:
-        return None  # no map [N, h, w, d]
-    names = layer.split(".")
+    if len(shape) == 4:
+        channels_last, channels_first = (
+            1 / SKEW < height * size[1] / (width * size[0]) < SKEW for height, width in (shape[1:3], shape[2:])
+        )
+        if not (channels_last and channels_first):
+            return 0 if channels_last else None
+    names, widths = layer.split("."), ["in_features", "out_features"]
+    if len(shape) == 3:  # maps are too often as wide as a layer has channels
+        widths += ["normalized_shape"] if shape[1] == shape[2] else ["normalized_shape", "out_channels"]
     for depth in range(len(names), -1, -1):
         inner = [*net.get_submodule(".".join(names[:depth])).modules()]
         first = any(shape[1] == getattr(m, "out_channels", None) for m in inner)
-        last = any(
-            shape[-1] in (getattr(m, name, None) for name in ("in_features", "out_features")) for m in inner
-        )
+        last = any(getattr(m, name, None) in (shape[-1], tuple(shape[-1:])) for m in inner for name in widths)
         if first != last:
             break
     if len(shape) == 4:
@@ -154,14 +158,13 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
 
 def _prefix_tokens(net: nn.Module, count: int, size: Sequence[int]) -> int | None:
     """The number of tokens that are no patches; None if it is unknown."""
-    convolutions = (module for module in net.modules() if isinstance(module, nn.Conv2d))
-    patch = next((one.stride for one in convolutions if one.stride == one.kernel_size != (1, 1)), None)
-    if patch is not None:
-        cut = [side / stride for side, stride in zip(size, patch, strict=True)]
+    first = next((module for module in net.modules() if isinstance(module, nn.Conv2d)), None)
+    if first is not None:
+        cut = [side / stride for side, stride in zip(size, first.stride, strict=True)]
         for grid in (math.prod(map(math.ceil, cut)), math.prod(map(math.floor, cut))):
             if count >= grid:
                 return count - grid if count - grid <= MOST else None
-    # without such a convolution, and where patches are merged later
+    # without a convolution, and where patches are merged later
     return next((number for number in range(min(count, MOST + 1)) if _grid(count - number, size)), None)
 
 
@@ -204,6 +207,8 @@ def vision_settings(
 
 def _vision_part(net: nn.Module) -> str:
     """Advice to take the part of a network of transformers that takes images alone, if there is one."""
-    parts = (name for name, part in net.named_modules() if getattr(part, "main_input_name", "") == "pixel_values")
-    name = next(filter(None, parts), None)
+    taken = {name: signature(part.forward).parameters for name, part in net.named_modules() if name}
+    name = next(
+        (name for name, given in taken.items() if "pixel_values" in given and "input_ids" not in given), None
+    )
     return "" if name is None else f"; pass its part {name!r} (net.{name})"

@@ -354,6 +354,9 @@ def test_errors_of_the_extractor(images, ask, message):
 
 
 PARTS = nn.ModuleDict({"patches": nn.Conv2d(3, 64, 14, 14), "block": nn.Linear(64, 64), "act": nn.GELU()})
+PARTS["embed"] = nn.ModuleDict({"patches": nn.Conv2d(64, 96, 2, 2), "norm": nn.LayerNorm(96)})
+OVERLAPPING = nn.ModuleDict({"patches": nn.Conv2d(3, 32, 7, 4, 3), "reduced": nn.Conv2d(32, 32, 8, 8)})
+OVERLAPPING["block"] = nn.Linear(32, 64)
 
 
 @pytest.mark.parametrize(
@@ -370,11 +373,19 @@ PARTS = nn.ModuleDict({"patches": nn.Conv2d(3, 64, 14, 14), "block": nn.Linear(6
         ("block", (1, 7, 10, 64), (224, 300), 0),
         ("block", (1, 64, 7, 10), (224, 300), None),
         ("act", (1, 64, 64, 64), (224, 224), None),
+        ("act", (1, 16, 16, 128), (224, 224), 0),
+        ("embed.norm", (1, 64, 96), (128, 128), 0),
+        ("embed", (1, 64, 96), (128, 128), 0),  # as many patches as another convolution has channels
+        ("embed.norm", (1, 1024, 96), (448, 448), 0),
         ("block", (1, 1000), (224, 224), None),
     ],
 )
 def test_tokens_from_a_shape(layer, shape, size, tokens):
     assert layout(PARTS, layer, shape, size) == tokens
+
+
+def test_tokens_of_patches_that_overlap():
+    assert layout(OVERLAPPING, "block", (1, 3136, 64), (224, 224)) == 0
 
 
 @pytest.mark.parametrize(("layer", "shape"), [("act", (1, 64, 64)), ("act", (1, 49, 7)), ("block", (1, 512, 64))])

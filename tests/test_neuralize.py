@@ -464,6 +464,7 @@ PIXELS = {
     "integers": BYTES.long(),
     "16 bits": BYTES.numpy().astype(np.uint16),
     "mask": BYTES > 127,
+    "masked array": np.ma.array(BYTES.numpy()),
 }
 DOORS = {
     "predict": lambda net, x: net.predict(x),
@@ -493,6 +494,8 @@ def test_tensors_of_pixels_and_tables_of_numbers():
     for ask in (net, net.assign):
         with pytest.raises(ValueError, match=r"x holds pixels of uint8"):
             ask(BYTES)
+        with pytest.raises(ValueError, match=r"x has dtype torch.float16, and the network torch.float64"):
+            ask(BYTES.half())
     table = np.arange(20).reshape(5, 4)
     net = neonxc.neuralize(np.eye(3), table, nn.Linear(4, 3))
     expected = net.predict(table.astype(float))
@@ -532,6 +535,16 @@ def test_a_single_input_needs_a_batch_dimension(net, shape):
     assert net.predict(single[None]).shape == (1,)
 
 
+def test_grey_images_need_channels():
+    net = neonxc.neuralize(torch.eye(3), torch.rand(4, 1, 8, 8), Reading(nn.Identity(), nn.Conv2d(1, 3, 3)).eval())
+    for x, message in (
+        (torch.rand(5, 8, 8), r"grey images .* are X\[:, None\]"),
+        (torch.rand(5, 64), r"as \[N, C, ...\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            net.predict(x)
+
+
 def test_features_need_a_row_for_each_input():
     net = deep(True)[0]
     with pytest.raises(ValueError, match=r"\[5, 1\] for inputs of shape \[3, 12, 10\].* is x\[None\]"):
@@ -547,6 +560,7 @@ OF_STEPS, OF_CHANNELS = (nn.GRU(width, 3, batch_first=True) for width in (4, 6))
 TOKENS = {
     "linear": (nn.Identity(), nn.Linear(4, 3)),
     "of a mean": (lambda x: x.mean(1, keepdim=True), nn.Linear(4, 3)),
+    "product": (lambda x: torch.tensordot(x, torch.ones(4, 3), dims=1),),
     "behind a first token": (lambda x: F.pad(x, (0, 0, 1, 0)) / 2, nn.Linear(4, 3)),
     "attention": (nn.Identity(), nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)),
     "recurrent": (lambda x: OF_STEPS(x)[0],),

@@ -283,6 +283,19 @@ def test_layers_that_vary_in_training_mode_are_refused(layer, images):
     assert torch.equal(clustering.predict(images), expected)
 
 
+@pytest.mark.parametrize("ask", ["neuralize", "points", "attribute"])
+def test_networks_that_are_random_in_eval_mode_are_refused(ask, images):
+    features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    features[1].forward = lambda x: F.dropout(x, 0.1)  # which drops by default
+    doors = {
+        "neuralize": lambda: neonxc.neuralize(torch.eye(4)[:3], images, features),
+        "points": lambda: FeatureExtractor(features).points(images),
+        "attribute": lambda: LRP(features).attribute(images, target=0),
+    }
+    with pytest.raises(ValueError, match=r"random.* in eval mode as well; make that depend on self.training"):
+        doors[ask]()
+
+
 STEADY = [
     Varying(kept_for_others),
     *(nn.ReLU(inplace=True), nn.Dropout(0.0), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.BatchNorm2d(4).eval()),
@@ -324,7 +337,7 @@ def test_layers_without_weights_are_refused(images):
 
 
 def test_a_network_in_eval_mode_is_only_run(images, monkeypatch):
-    monkeypatch.setattr("neonxc.common.modules._Watch", None)
+    monkeypatch.setattr("neonxc.common.modules.Watch", None)
     neonxc.neuralize(torch.eye(3, 256), images, FeatureExtractor(nn.Flatten().eval())).predict(images)
 
 

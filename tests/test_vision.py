@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 
 import neonxc
 from neonxc import NEON
-from neonxc.models import FeatureExtractor
+from neonxc.models import FeatureExtractor, to_tensor
 
 transformers = pytest.importorskip("transformers")
 
@@ -65,7 +65,21 @@ def test_image_processors_that_reorder_channels():
         FeatureExtractor(torch.nn.Conv2d(3, 4, 1), processor=transformers.MobileViTImageProcessor())
 
 
-PARTS = {"CLIPModel": "vision_model", "SiglipModel": "vision_model", "ViTForImageClassification": "vit"}
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_image_processors_in_half_precision(dtype):
+    def processor(photo):
+        return ((to_tensor(photo) - 0.5) / 0.25).to(dtype)
+
+    features = FeatureExtractor(torch.nn.Conv2d(3, 4, 1), processor=processor)
+    assert (features.mean, features.std) == ((0.5,) * 3, (0.25,) * 3)
+
+
+PARTS = {
+    "CLIPModel": "vision_model",
+    "SiglipModel": "vision_model",
+    "OwlViTModel": "vision_model",
+    "ViTForImageClassification": "vit",
+}
 
 
 @pytest.mark.parametrize(("name", "part"), PARTS.items())

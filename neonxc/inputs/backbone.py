@@ -10,6 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from neonxc.common.arguments import kind_of
+from neonxc.common.modules import parts
 from neonxc.data.inputs import as_array, check_no_bytes
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
@@ -58,12 +60,15 @@ class Backbone(Propagating):
     def _read(self, table: Table) -> Table:
         """Check inputs and convert them to the dtype of the weights."""
         table.check_no_bytes()
-        weights = [*self.module.parameters()]
-        dtype = next((weight.dtype for weight in weights if weight.is_floating_point()), table.tensor.dtype)
-        x = table.tensor.to(self.device, dtype)
-        if any(weight.ndim == x.ndim + 1 for weight in weights):  # of a convolution that takes x as one input
+        x = table.tensor.to(self.device, self._dtype(table.tensor))
+        weights = (weight for part in parts(self.module) for weight in part._parameters.values())
+        if any(weight is not None and weight.ndim == x.ndim + 1 for weight in weights):  # x may be a single input
             check_batch(self.through, x[self.blocks(x)[0]], table.name)
         return table.holding(x)
+
+    def _dtype(self, x: Tensor) -> torch.dtype:
+        """The dtype of the weights; that of inputs if there are none."""
+        return next((w.dtype for w in self.module.parameters() if w.is_floating_point()), x.dtype)
 
     def columns(self, X: Any) -> pd.DataFrame:
         """Return the features as a data frame with one row per point."""
@@ -72,9 +77,14 @@ class Backbone(Propagating):
     def through(self, x: Tensor) -> Tensor:
         """Run the feature network."""
         check_no_bytes(x, name="x")
-        with _hints(x):
+        with self._hints(x):
             features: Tensor = super().through(x)
-        if isinstance(features, Tensor) and len(features) != len(x):
+        if not isinstance(features, Tensor):
+            raise TypeError(
+                f"the network returns {kind_of(features)}, not a tensor [N, d, ...]: return one, or pass "
+                "neonxc.models.FeatureExtractor(network, layer), which takes the output of a layer"
+            )
+        if len(features) != len(x):
             raise ValueError(
                 f"the network has features of shape {list(features.shape)} for inputs of shape {list(x.shape)}, "
                 "and needs one row for each input: a single input x is x[None]"
@@ -85,7 +95,7 @@ class Backbone(Propagating):
         """Run the feature network under LRP."""
         from neonxc.lrp import LRP  # loads captum, which networks of tables do without
 
-        with _hints(x):
+        with self._hints(x):
             recording = LRP(self.module, composite).record(x, several)
         return Run(recording.output, recording.propagate, recording.room)
 
@@ -96,24 +106,25 @@ class Backbone(Propagating):
         recording = LRP(self.module, composite or Composite(Epsilon(0.0))).record(base + share * (x - base), False)
         return Run(recording.output.detach(), lambda start: (x - base) * recording.multiplier(start))
 
+    @contextmanager
+    def _hints(self, x: Tensor) -> Iterator[None]:
+        """Say more than PyTorch's errors about types, channels, and Embeddings, which never get integers."""
+        try:
+            yield
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:  # LRP's errors quote the user's code
+                raise
+            if x.dtype != (dtype := self._dtype(x)):
+                raise ValueError(f"x has dtype {x.dtype}, and the network {dtype}: pass x.to({dtype})") from error
+            if "embedding" in str(error):
+                raise ValueError(
+                    "the network looks its inputs up in an Embedding, through which no relevance passes: leave "
+                    "the Embedding out of the network, and pass X as embedding(X)"
+                ) from error
+            if "channels, but got" in str(error) or "input to conv" in str(error):
+                shape = list(x.shape)
+                raise ValueError(f"inputs {shape} are taken as [N, C, ...], channels first: {error}") from error
+            raise
+
 
 make_inputs.register(nn.Module, lambda module, head=None, names=None: Backbone(head, names, module))
-
-
-@contextmanager
-def _hints(x: Tensor) -> Iterator[None]:
-    """Say more than PyTorch's errors about Embeddings, whose inputs are never passed as integers, and channels."""
-    try:
-        yield
-    except RuntimeError as error:
-        if type(error) is not RuntimeError:  # LRP's errors quote the user's code
-            raise
-        if "embedding" in str(error):
-            raise ValueError(
-                "the network looks its inputs up in an Embedding, through which no relevance passes: leave the "
-                "Embedding out of the network, and pass X as embedding(X)"
-            ) from error
-        if "channels, but got" in str(error):
-            shape = list(x.shape)
-            raise ValueError(f"inputs {shape} are taken as [N, C, ...], channels first: {error}") from error
-        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import singledispatch
+from itertools import chain
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -98,7 +99,7 @@ class Inputs(nn.Module, ABC):
     def device(self) -> torch.device:
         """Device of the network."""
         holders = (holder for holder in (self.module, self.head) if holder is not None)
-        tensors = (tensor for holder in holders for tensor in (*holder.parameters(), *holder.buffers()))
+        tensors = (tensor for holder in holders for tensor in chain(holder.parameters(), holder.buffers()))
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     @property

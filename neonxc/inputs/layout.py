@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 LAYERS = {"linear", "matmul", "__matmul__", "mm", "bmm", "bilinear", "lstm", "gru", "rnn_tanh", "rnn_relu"}
-LAYERS |= {"multi_head_attention_forward", "scaled_dot_product_attention"}
+LAYERS |= {"multi_head_attention_forward", "scaled_dot_product_attention", "tensordot"}
 LAYERS |= {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
 
 
@@ -81,5 +81,6 @@ def check_batch(run: Callable[[Tensor], Any], x: Tensor, name: str) -> None:
     if first is not None and first.dimensions + 1 == first.given.ndim == x.ndim:
         raise ValueError(
             f"{name} of shape {list(x.shape)} is a single input for the network, whose first layer is "
-            f"{first.function}: add a batch dimension, {name}[None]"
+            f"{first.function}: add a batch dimension, {name}[None]; several grey images or series without a "
+            f"dimension of channels are {name}[:, None]"
         )

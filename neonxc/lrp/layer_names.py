@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from types import FrameType
+from traceback import walk_stack
 
 import captum
 import numpy as np
@@ -71,16 +71,12 @@ class LayerNames:
     def call_site(self) -> str:
         """The line of user code that called the current operation, and the innermost module, as text."""
         inside = ""
-        frame: FrameType | None = sys._getframe(
-            1
-        )  # the locals of this one would refer to themselves
-        while frame is not None:
+        for frame, line in walk_stack(sys._getframe(1)):  # its own frame would hold itself
             module = frame.f_locals.get("self")
             if name := self._names.get(id(module)):
                 inside = inside or f" (module {name!r}, {type(module).__name__})"
-            file, line = frame.f_code.co_filename, frame.f_lineno
+            file = frame.f_code.co_filename
             if not file.startswith(LIBRARIES):
                 code = linecache.getline(file, line).strip()
                 return f"at {file}:{line} in {frame.f_code.co_name}{inside}: {code}"
-            frame = frame.f_back
         return f"inside torch{inside}"
