@@ -57,7 +57,7 @@ class WordVectors(nn.Module):
     -----
     A word is a sequence of letters with their marks, in lower case: at least three letters of an alphabet such as
     the Latin, Cyrillic or Arabic one, or at least one of another script, such as Devanagari or Hangul. How accents
-    are encoded makes no difference. Chinese, Japanese (apart from katakana), Thai, Lao, Khmer and Burmese have no
+    and apostrophes are encoded makes no difference. Chinese, Japanese (apart from katakana), Thai, Lao, Khmer and Burmese have no
     blanks between words: the longest words of the vocabulary are found, and every other character is a word.
 
     Words outside the vocabulary, such as the stop words of :meth:`from_texts`, are ignored in the mean and get no
@@ -84,7 +84,8 @@ class WordVectors(nn.Module):
         self.words = [normalize("NFC", str(word)) for word in words]
         places = {word: i for i, word in enumerate(self.words)}
         self._index = {normal(word): i for word, i in reversed(places.items())}
-        self._longest = max(map(len, self.words), default=0)
+        unspaced = (word for word in self.words if not word.isascii() and is_unspaced(word))
+        self._longest = max(map(len, unspaced), default=1)  # of the words that are found among other letters
         bad = [
             word
             for i, word in enumerate(self.words)
