@@ -4,6 +4,7 @@ import copy
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 from unicodedata import normalize
 
 import numpy as np
@@ -19,6 +20,7 @@ from neonxc.data.words import word_spans
 from neonxc.evaluation import MaskImputer, pixel_flipping
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, UnsupportedOperation
 from neonxc.models import SentenceEncoder
+from neonxc.models.words.sentence_transformer import tokenizer_of as tokenizer_before
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -301,7 +303,21 @@ def test_settings_that_are_refused(whole_of):
         change(whole)
         with pytest.raises(ValueError, match=message):
             SentenceEncoder(whole, **options)
-    assert SentenceEncoder(whole_of(after=["Normalize"]), pooling="mean", normalize=True).normalize
+    whole = whole_of(after=["Normalize"])
+    assert SentenceEncoder(whole, pooling="mean", normalize=True).normalize
+    short = SentenceEncoder(whole, max_tokens=5)  # than the texts with which embeddings are compared
+    with pytest.warns(UserWarning, match="cut off"):
+        assert short.tokens(short.encode(TEXTS)).mask.sum(1).max() == 5
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_earlier_versions_of_sentence_transformers_change_texts_before_they_read_them(lower):
+    tokenizer, text = tokenizer_of("bytes"), " \tThe CAT sat\n"
+    first = SimpleNamespace(tokenizer=tokenizer, do_lower_case=lower)
+    read, plain = tokenizer_before(first)([text]).encodings[0], text.strip()
+    assert read.ids == tokenizer(plain.lower() if lower else plain)["input_ids"]
+    assert (read.offsets[1][0], read.offsets[-2][1]) == (2, len(text) - 1)  # positions in the text as it is
+    assert tokenizer(text)["input_ids"] != read.ids  # it is a copy that strips
 
 
 def longer(_, arguments):
@@ -352,6 +368,11 @@ def test_errors(encoder):
     }.items():
         with pytest.raises(ValueError, match=message):
             SentenceEncoder(*arguments)
+    head = transformers.BertForMaskedLM(transformers.BertConfig(**BERT)).eval()
+    with pytest.raises(ValueError, match="BertForMaskedLM returns no last_hidden_state; pass it"):
+        SentenceEncoder(head, tokenizer).points(TEXTS)
+    tuples = transformer("Bert", return_dict=False)
+    torch.testing.assert_close(SentenceEncoder(tuples, tokenizer).points(TEXTS), encoder.points(TEXTS))
     with pytest.raises(ValueError, match="units needs"):
         SentenceEncoder(model, tokenizer, units="letters")
     with pytest.raises(ValueError, match="word numbers of this encoder"):

@@ -137,21 +137,22 @@ class SentenceEncoder(nn.Module):
         if whole is not None:
             parts = taken_apart(whole, tokenizer, pooling, normalize, self.prompt)
             model, tokenizer, pooling, normalize, longest = parts
-            max_tokens = max_tokens or longest
         check_parts(model, tokenizer)
         self.model, self.tokenizer = model, tokenizer
         self.normalize = normalize is None or bool(normalize)
         self.pooling = pooling if isinstance(pooling, nn.Module) else Pooling(pooling or "mean")
-        self.max_tokens = max_tokens or longest_text(model, tokenizer)
+        self.max_tokens = longest_text(model, tokenizer) if whole is None else longest
         self._before, self._after, self._type = around(model, tokenizer, self.prompt)
-        if (taken := len(self._before) + len(self._after)) >= self.max_tokens:
-            raise ValueError(
-                f"max_tokens needs more than the {taken} tokens around the words, got {self.max_tokens}"
-            )
         self._forget()
         if whole is not None:
             check_embeddings(whole, self)
             self._forget()
+        self.max_tokens = max_tokens or self.max_tokens
+        if (taken := len(self._before) + len(self._after)) >= self.max_tokens:
+            raise ValueError(
+                f"max_tokens needs more than the {taken} tokens around the words, with those of the prompt, got "
+                f"{self.max_tokens}"
+            )
 
     @classmethod
     def from_pretrained(cls, name: str, **options: Any) -> SentenceEncoder:
@@ -309,7 +310,13 @@ class SentenceEncoder(nn.Module):
         if ids is not None and (padding := unplaced(self.model)) is not None:
             placed = ids != padding
             options["position_ids"] = placed.cumsum(1) * placed + padding
-        hidden = self.model(inputs_embeds=inputs, **options).last_hidden_state
+        output = self.model(inputs_embeds=inputs, **options)
+        hidden = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", None)
+        if hidden is None:
+            raise ValueError(
+                f"{type(self.model).__name__} returns no last_hidden_state; pass it without its head, as "
+                "model.base_model"
+            )
         pooled: Tensor = self.pooling(hidden, mask)
         found = F.normalize(pooled, dim=1) if self.normalize else pooled
         return found.to(torch.promote_types(found.dtype, torch.float32))  # NumPy has no bfloat16

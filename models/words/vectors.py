@@ -57,8 +57,9 @@ class WordVectors(nn.Module):
     -----
     A word is a sequence of letters with their marks, in lower case: at least three letters of an alphabet such as
     the Latin, Cyrillic or Arabic one, or at least one of another script, such as Devanagari or Hangul. How accents
-    and apostrophes are encoded makes no difference. Chinese, Japanese (apart from katakana), Thai, Lao, Khmer and Burmese have no
-    blanks between words: the longest words of the vocabulary are found, and every other character is a word.
+    and apostrophes are encoded makes no difference. Chinese, Japanese (apart from katakana), Thai, Lao, Khmer and
+    Burmese have no blanks between words: the longest words of the vocabulary are found, and every other character
+    is a word.
 
     Words outside the vocabulary, such as the stop words of :meth:`from_texts`, are ignored in the mean and get no
     relevance.
@@ -269,7 +270,9 @@ class WordVectors(nn.Module):
                 if len(vectors) == max_words:
                     break
         if not vectors:
-            raise ValueError(f"{path} has none of the words to keep")
+            raise ValueError(
+                f"{path} has none of the words to keep, or no lines of a word and numbers, separated by spaces"
+            )
         table = torch.from_numpy(np.stack([*vectors.values()]))
         return cls([*vectors], F.normalize(table) if unit_norm else table)
 
