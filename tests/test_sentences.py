@@ -375,6 +375,11 @@ def test_errors(encoder):
     torch.testing.assert_close(SentenceEncoder(tuples, tokenizer).points(TEXTS), encoder.points(TEXTS))
     with pytest.raises(ValueError, match="units needs"):
         SentenceEncoder(model, tokenizer, units="letters")
+    with pytest.raises(ValueError, match=r"text 1 has half of a character, .*'a\\ud83d'"):
+        encoder.encode(["a", "a\ud83d"])
+    for word in (None, encoder):
+        with pytest.raises(ValueError, match=r"word, the mask_word of a SentenceEncoder .* mask token, needs"):
+            MaskImputer(word)
     with pytest.raises(ValueError, match="word numbers of this encoder"):
         encoder(torch.tensor([[10_000]]))
     trained = SentenceEncoder(transformer("Bert"), tokenizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -23,6 +24,7 @@ from .transformer import EXTRA, Pooling, around, check_parts, longest_text, rebu
 from .vectors import are_word_numbers, padded
 
 TOKENS = 4096  # of a batch of texts of similar length
+SURROGATE = re.compile("[\ud800-\udfff]")
 STATES = 10  # numbers that a layer keeps per number of its input; 40 took 1.2 to 1.5 times as long
 
 
@@ -373,6 +375,11 @@ class SentenceEncoder(nn.Module):
     def _tokenized(self, texts: Iterable[str]) -> Iterator[tuple[str, Encoding]]:
         """Yield texts and their tokens; the prompt's last token belongs to the text if it goes on into it."""
         texts, options = as_texts(texts), {"truncation": True, "return_special_tokens_mask": True}
+        for n, text in enumerate(texts):
+            if SURROGATE.search(text):
+                raise ValueError(
+                    f"text {n} has half of a character, a surrogate, which no tokenizer reads: {text!r:.50}"
+                )
         whole = [self.prompt + text for text in texts]
         read = self.tokenizer(whole, max_length=self.max_tokens, **options).encodings
         stop, end = len(self.prompt), len(self.prompt.rstrip())  # a blank belongs to the word after it
