@@ -21,7 +21,7 @@ from neonxc.data.words import Span, normal, word_spans
 
 from .sentence_transformer import check_embeddings, is_whole, prompt_of, taken_apart
 from .transformer import EXTRA, Pooling, around, check_parts, longest_text, rebuilt, recipe_of, unplaced
-from .vectors import are_word_numbers, padded
+from .word_numbers import are_word_numbers, padded
 
 TOKENS = 4096  # of a batch of texts of similar length
 SURROGATE = re.compile("[\ud800-\udfff]")
