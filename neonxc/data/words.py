@@ -23,9 +23,13 @@ WITHOUT_BLANKS = (
     *("CJK", "IDEOGRAPHIC", "TANGUT", "NUSHU", "HIRAGANA", "KATAKANA-HIRAGANA", "BOPOMOFO"),
     *("THAI ", "LAO ", "KHMER", "MYANMAR", "TAI ", "NEW TAI", "JAVANESE", "BALINESE"),
 )
-KINDS = {"_": "0", "\u200b": " ", "\u200c": "z", "\u200d": "z", "\u00b7": "i"}
-KINDS |= dict.fromkeys("\u1039\u17d2\u1a60\u1b44\ua9c0", "v") | dict.fromkeys("'\u2019\u05f3\u05f4", "j")
-KINDS |= dict.fromkeys("\u055b\u055c\u055e", "m")  # Armenian signs of stress and of questions
+KINDS = {  # of characters whose category and name do not tell
+    **{"_": "0", "\u200b": " ", "\u00b7": "i"},
+    **dict.fromkeys("\u200c\u200d", "z"),
+    **dict.fromkeys("\u1039\u17d2\u1a60\u1b44\ua9c0", "v"),
+    **dict.fromkeys("\u055b\u055c\u055e", "m"),  # Armenian signs of stress, exclamation and question
+    **dict.fromkeys("'\u2019\u05f3\u05f4", "j"),
+}
 ALIKE = str.maketrans("\u2019\u05f3\u05f4", "''\"")  # signs with which a word may be written
 
 
@@ -49,9 +53,9 @@ class _Kinds(dict[int, str]):
 
 
 def _kind(character: str) -> str:
-    kind, first = category(character), normalize("NFKD", character)[0]
     if character in KINDS or character.isspace():
         return KINDS.get(character, " ")
+    kind, first = category(character), normalize("NFKD", character)[0]
     if kind == "Cf":
         return "f" if character < "\U000e0020" else "m"  # letters of the flags of regions
     if "M" in kind + category(first) or "\U0001f3fb" <= character <= "\U0001f3ff":
@@ -119,6 +123,11 @@ def after_marks(text: str, stop: int) -> int:
     while stop < len(text) and _KINDS[ord(text[stop])] in "mvz":
         stop += 1
     return stop
+
+
+def characters(text: str) -> list[Span]:
+    """Positions of the characters of a text with their marks."""
+    return [match.span() for match in re.finditer("(?s:.)[mvz]*", text.translate(_KINDS))]
 
 
 def is_term(word: str) -> bool:
