@@ -377,6 +377,8 @@ def test_errors(encoder):
         SentenceEncoder(model, tokenizer, units="letters")
     with pytest.raises(ValueError, match=r"text 1 has half of a character, .*'a\\ud83d'"):
         encoder.encode(["a", "a\ud83d"])
+    with pytest.raises(ValueError, match=r"X can't be read .*; texts need features=SentenceEncoder"):
+        neonxc.neuralize(np.eye(2, 32), TEXTS, features=model)
     for word in (None, encoder):
         with pytest.raises(ValueError, match=r"word, the mask_word of a SentenceEncoder .* mask token, needs"):
             MaskImputer(word)
