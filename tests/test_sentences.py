@@ -272,8 +272,10 @@ def test_a_folder_has_its_prompt_in_the_command_too(whole_of, tmp_path):
     found = SentenceEncoder.from_pretrained(tmp_path / "whole")
     torch.testing.assert_close(found.points(TEXTS), torch.from_numpy(whole.encode(TEXTS)), rtol=0, atol=1e-5)
     assert found.prompt == "query: "
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS * 2))
-    report = text_report(tmp_path / "texts.txt", 2, str(tmp_path / "whole"), fast=True)
+    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS * 2, "cat " * 50]))
+    with pytest.warns(UserWarning, match="cut off") as told:
+        report = text_report(tmp_path / "texts.txt", 2, str(tmp_path / "whole"), fast=True)
+    assert [str(one.message)[:12] for one in told if "cut off" in str(one.message)] == ["1 of 13 text"]
     assert "query:" not in report.html()
     plain = SentenceEncoder.from_pretrained(tmp_path, prompt="query: ")  # without modules.json
     torch.testing.assert_close(plain.points(TEXTS), found.points(TEXTS), rtol=0, atol=1e-5)
