@@ -190,7 +190,7 @@ def test_images_that_are_broken(broken, message):
 def test_refused():
     with pytest.raises(ValueError, match="what needs one of"):
         neonxc.batch_function(NET, "explain")
-    with pytest.raises(ValueError, match="model needs names of columns"):
+    with pytest.raises(ValueError, match="model needs names of columns, not texts"):
         neonxc.batch_function(neonxc.neuralize(np.eye(3)))
     with pytest.raises(ValueError, match="several columns of one name"):
         neonxc.batch_function(NET, keep={"alcohol": pa.float64()})

@@ -4,6 +4,7 @@ import copy
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 from unicodedata import normalize
 
 import numpy as np
@@ -19,6 +20,7 @@ from neonxc.data.words import word_spans
 from neonxc.evaluation import MaskImputer, pixel_flipping
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, UnsupportedOperation
 from neonxc.models import SentenceEncoder
+from neonxc.models.words.sentence_transformer import tokenizer_of as tokenizer_before
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -270,8 +272,10 @@ def test_a_folder_has_its_prompt_in_the_command_too(whole_of, tmp_path):
     found = SentenceEncoder.from_pretrained(tmp_path / "whole")
     torch.testing.assert_close(found.points(TEXTS), torch.from_numpy(whole.encode(TEXTS)), rtol=0, atol=1e-5)
     assert found.prompt == "query: "
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS * 2))
-    report = text_report(tmp_path / "texts.txt", 2, str(tmp_path / "whole"), fast=True)
+    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS * 2, "cat " * 50]))
+    with pytest.warns(UserWarning, match="cut off") as told:
+        report = text_report(tmp_path / "texts.txt", 2, str(tmp_path / "whole"), fast=True)
+    assert [str(one.message)[:12] for one in told if "cut off" in str(one.message)] == ["1 of 13 text"]
     assert "query:" not in report.html()
     plain = SentenceEncoder.from_pretrained(tmp_path, prompt="query: ")  # without modules.json
     torch.testing.assert_close(plain.points(TEXTS), found.points(TEXTS), rtol=0, atol=1e-5)
@@ -301,7 +305,21 @@ def test_settings_that_are_refused(whole_of):
         change(whole)
         with pytest.raises(ValueError, match=message):
             SentenceEncoder(whole, **options)
-    assert SentenceEncoder(whole_of(after=["Normalize"]), pooling="mean", normalize=True).normalize
+    whole = whole_of(after=["Normalize"])
+    assert SentenceEncoder(whole, pooling="mean", normalize=True).normalize
+    short = SentenceEncoder(whole, max_tokens=5)  # than the texts with which embeddings are compared
+    with pytest.warns(UserWarning, match="cut off"):
+        assert short.tokens(short.encode(TEXTS)).mask.sum(1).max() == 5
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_earlier_versions_of_sentence_transformers_change_texts_before_they_read_them(lower):
+    tokenizer, text = tokenizer_of("bytes"), " \tThe CAT sat\n"
+    first = SimpleNamespace(tokenizer=tokenizer, do_lower_case=lower)
+    read, plain = tokenizer_before(first)([text]).encodings[0], text.strip()
+    assert read.ids == tokenizer(plain.lower() if lower else plain)["input_ids"]
+    assert (read.offsets[1][0], read.offsets[-2][1]) == (2, len(text) - 1)  # positions in the text as it is
+    assert tokenizer(text)["input_ids"] != read.ids  # it is a copy that strips
 
 
 def longer(_, arguments):
@@ -352,8 +370,20 @@ def test_errors(encoder):
     }.items():
         with pytest.raises(ValueError, match=message):
             SentenceEncoder(*arguments)
+    head = transformers.BertForMaskedLM(transformers.BertConfig(**BERT)).eval()
+    with pytest.raises(ValueError, match="BertForMaskedLM returns no last_hidden_state; pass it"):
+        SentenceEncoder(head, tokenizer).points(TEXTS)
+    tuples = transformer("Bert", return_dict=False)
+    torch.testing.assert_close(SentenceEncoder(tuples, tokenizer).points(TEXTS), encoder.points(TEXTS))
     with pytest.raises(ValueError, match="units needs"):
         SentenceEncoder(model, tokenizer, units="letters")
+    with pytest.raises(ValueError, match=r"text 1 has half of a character, .*'a\\ud83d'"):
+        encoder.encode(["a", "a\ud83d"])
+    with pytest.raises(ValueError, match=r"X can't be read .*; texts need features=SentenceEncoder"):
+        neonxc.neuralize(np.eye(2, 32), TEXTS, features=model)
+    for word in (None, encoder):
+        with pytest.raises(ValueError, match=r"word, the mask_word of a SentenceEncoder .* mask token, needs"):
+            MaskImputer(word)
     with pytest.raises(ValueError, match="word numbers of this encoder"):
         encoder(torch.tensor([[10_000]]))
     trained = SentenceEncoder(transformer("Bert"), tokenizer)

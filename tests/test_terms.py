@@ -5,7 +5,7 @@ import functools
 import re
 from collections import Counter
 from importlib import import_module
-from unicodedata import category
+from unicodedata import category, normalize
 
 import numpy as np
 import pandas as pd
@@ -49,6 +49,10 @@ def kmeans():
 
 def shouted(text):
     return text.upper()
+
+
+def composed(text):
+    return normalize("NFKC", text).lower()
 
 
 PIPELINES = {
@@ -156,6 +160,7 @@ ANALYZERS = [
     {"token_pattern": r"(\w)\w*"},
     {"tokenizer": str.split, "token_pattern": None, "stop_words": ["soup"]},
     {"preprocessor": shouted},
+    {"preprocessor": composed},
 ]
 PIECES = [
     "Salt",
@@ -204,7 +209,16 @@ def test_highlights(name):
     assert "soup" in page.html()
 
 
-@pytest.mark.parametrize("options", [{}, {"strip_accents": "unicode"}, {"tokenizer": list, "token_pattern": None}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"strip_accents": "unicode"},
+        {"tokenizer": list, "token_pattern": None},
+        {"preprocessor": composed},
+        {"preprocessor": composed, "tokenizer": list, "token_pattern": None},
+    ],
+)
 def test_marks_stay_with_their_characters(options):
     texts = ["cafe\u0301 soup", "U\u0308ber soup", "हिन्दी soup"]
     net = neonxc.neuralize(make_pipeline(CountVectorizer(**options), KMeans(2, n_init=1)).fit(texts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 from warnings import catch_warnings
 
@@ -13,7 +14,7 @@ from .transformer import MOST, First, Pooling, Unit, longest_text
 
 POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}  # names of pooling modes there and here
 PARTS = "its transformer (model[0].auto_model), a tokenizer and a pooling of your own"
-PROBES = ["a", "Texts of DIFFERENT lengths."]  # whose embeddings are compared
+PROBES = ["a", " Texts of DIFFERENT lengths. "]  # whose embeddings are compared
 
 
 def prompt_of(model: Any, prompt: str | None, name: str | None) -> str:
@@ -47,6 +48,7 @@ def taken_apart(
         tokenizer, pooling or normalization that is not the model's.
     """
     first, own, *rest = _modules(model)
+    reads = tokenizer_of(first)
     after: list[nn.Module] = []
     for module in rest:
         dense = type(module).__name__ == "Dense"
@@ -62,11 +64,11 @@ def taken_apart(
         raise ValueError(f"normalize needs True or None, as the model has a module Normalize, got {normalize!r}")
     skip = 0
     if prompt and not own.include_prompt:  # counted as sentence-transformers does
-        ids = model.tokenizer(prompt)["input_ids"]
-        skip = len(ids) - (ids[-1] in model.tokenizer.all_special_ids)
+        ids = reads(prompt)["input_ids"]
+        skip = len(ids) - (ids[-1] in reads.all_special_ids)
     pool = Pooling(mode, *after[: len(after) - unit], skip=skip)
-    length = min(first.max_seq_length or longest_text(first.auto_model, model.tokenizer), MOST)
-    return first.auto_model, model.tokenizer, pool, unit or bool(normalize), length
+    length = min(first.max_seq_length or longest_text(first.auto_model, reads), MOST)
+    return first.auto_model, reads, pool, unit or bool(normalize), length
 
 
 @torch.no_grad()
@@ -101,6 +103,20 @@ def _modules(model: Any) -> list[Any]:
         if got != needed:
             raise ValueError(f"model{name} needs to be {needed!r}, got {got!r}; or pass {PARTS}")
     return [first, *rest]
+
+
+def tokenizer_of(first: Any) -> Any:
+    """Tokenizer of a Transformer; before version 5.4, texts are changed before they are given to it."""
+    tokenizer = first.tokenizer
+    if hasattr(first, "preprocess") or not tokenizer.is_fast:
+        return tokenizer
+    from tokenizers.normalizers import Lowercase, Sequence, Strip  # optional
+
+    tokenizer = deepcopy(tokenizer)
+    backend = tokenizer.backend_tokenizer
+    own = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = Sequence([Strip(), *([Lowercase()] if first.do_lower_case else []), *own])
+    return tokenizer
 
 
 def _mode(pooling: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,12 +14,12 @@ from neonxc.common.modules import evaluated
 from neonxc.common.progress import progress_bar
 from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import as_texts
-from neonxc.data.words import Span, normal, word_spans
+from neonxc.data.words import normal
 
+from .reading import Encoding, Unit, tokenized, units_of
 from .sentence_transformer import check_embeddings, is_whole, prompt_of, taken_apart
-from .transformer import EXTRA, Pooling, around, check_parts, longest_text, rebuilt, recipe_of, unplaced
-from .vectors import are_word_numbers, padded
+from .transformer import Pooling, around, check_parts, longest_text, pretrained, rebuilt, recipe_of, unplaced
+from .word_numbers import are_word_numbers, padded
 
 TOKENS = 4096  # of a batch of texts of similar length
 STATES = 10  # numbers that a layer keeps per number of its input; 40 took 1.2 to 1.5 times as long
@@ -41,15 +40,6 @@ class Tokens(NamedTuple):
     ids: Tensor
     mask: Tensor
     word: Tensor
-
-
-class Encoding(NamedTuple):
-    """Tokens of a text, as a tokenizer tells them, of which those of the prompt count as special ones."""
-
-    ids: list[int]
-    offsets: list[tuple[int, int]]
-    special_tokens_mask: list[int]
-    overflowing: list[Any]
 
 
 class SentenceEncoder(nn.Module):
@@ -137,21 +127,22 @@ class SentenceEncoder(nn.Module):
         if whole is not None:
             parts = taken_apart(whole, tokenizer, pooling, normalize, self.prompt)
             model, tokenizer, pooling, normalize, longest = parts
-            max_tokens = max_tokens or longest
         check_parts(model, tokenizer)
         self.model, self.tokenizer = model, tokenizer
         self.normalize = normalize is None or bool(normalize)
         self.pooling = pooling if isinstance(pooling, nn.Module) else Pooling(pooling or "mean")
-        self.max_tokens = max_tokens or longest_text(model, tokenizer)
+        self.max_tokens = longest_text(model, tokenizer) if whole is None else longest
         self._before, self._after, self._type = around(model, tokenizer, self.prompt)
-        if (taken := len(self._before) + len(self._after)) >= self.max_tokens:
-            raise ValueError(
-                f"max_tokens needs more than the {taken} tokens around the words, got {self.max_tokens}"
-            )
         self._forget()
         if whole is not None:
             check_embeddings(whole, self)
             self._forget()
+        self.max_tokens = max_tokens or self.max_tokens
+        if (taken := len(self._before) + len(self._after)) >= self.max_tokens:
+            raise ValueError(
+                f"max_tokens needs more than the {taken} tokens around the words, with those of the prompt, got "
+                f"{self.max_tokens}"
+            )
 
     @classmethod
     def from_pretrained(cls, name: str, **options: Any) -> SentenceEncoder:
@@ -172,25 +163,8 @@ class SentenceEncoder(nn.Module):
         FileNotFoundError
             There is no such folder or model.
         """
-        try:
-            from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer  # optional
-            from transformers.utils.hub import cached_file
-        except ImportError as error:
-            raise ImportError(EXTRA) from error
-        try:
-            modules = cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False)
-        except (OSError, ValueError) as error:
-            raise FileNotFoundError(f"{name} is neither a folder nor a model that can be loaded") from error
-        if modules is not None:
-            try:
-                from sentence_transformers import SentenceTransformer  # optional
-            except ImportError as error:
-                raise ImportError(f"{name} needs the package sentence-transformers") from error
-            return cls(SentenceTransformer(str(name), device="cpu"), **options)
-        kind = type(AutoConfig.from_pretrained(name))
-        encoders = AutoModelForTextEncoding._model_mapping  # of T5, the encoder alone
-        model = (AutoModelForTextEncoding if kind in encoders else AutoModel).from_pretrained(name)
-        return cls(model.eval(), AutoTokenizer.from_pretrained(name), **options)
+        model, tokenizer = pretrained(name)
+        return cls(model, tokenizer, **options)
 
     @property
     def device(self) -> torch.device:
@@ -208,7 +182,7 @@ class SentenceEncoder(nn.Module):
         -------
         list of list of str
         """
-        return [[word for _, word, _ in self._read(*text)] for text in self._tokenized(texts)]
+        return [[word for _, word, _ in units] for _, units in self._read(texts)]
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
@@ -221,7 +195,7 @@ class SentenceEncoder(nn.Module):
         -------
         list of list of (int, int)
         """
-        return [[span for *_, span in self._read(*text)] for text in self._tokenized(texts)]
+        return [[span for *_, span in units] for _, units in self._read(texts)]
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Convert texts to word numbers, the inputs of the network.
@@ -241,10 +215,10 @@ class SentenceEncoder(nn.Module):
             Texts have more than `max_tokens` tokens, and are cut off.
         """
         numbers, cut = [], 0
-        for text, encoding in self._tokenized(texts):
+        for encoding, units in self._read(texts):
             cut += bool(encoding.overflowing)
             before = tuple(encoding.ids[: (*encoding.special_tokens_mask, 0).index(0)])
-            words = ((ids, word) for ids, word, _ in self._read(text, encoding))
+            words = ((ids, word) for ids, word, _ in units)
             numbers.append([self._number(*word, *[before][place:]) for place, word in enumerate(words)])
         if cut:
             warn(f"{cut} of {len(numbers)} texts have more than {self.max_tokens} tokens, and are cut off there")
@@ -309,7 +283,13 @@ class SentenceEncoder(nn.Module):
         if ids is not None and (padding := unplaced(self.model)) is not None:
             placed = ids != padding
             options["position_ids"] = placed.cumsum(1) * placed + padding
-        hidden = self.model(inputs_embeds=inputs, **options).last_hidden_state
+        output = self.model(inputs_embeds=inputs, **options)
+        hidden = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", None)
+        if hidden is None:
+            raise ValueError(
+                f"{type(self.model).__name__} returns no last_hidden_state; pass it without its head, as "
+                "model.base_model"
+            )
         pooled: Tensor = self.pooling(hidden, mask)
         found = F.normalize(pooled, dim=1) if self.normalize else pooled
         return found.to(torch.promote_types(found.dtype, torch.float32))  # NumPy has no bfloat16
@@ -363,35 +343,10 @@ class SentenceEncoder(nn.Module):
         mask = getattr(self.tokenizer, "mask_token_id", None)
         self.mask_word = None if mask is None else self._number((mask,), self.tokenizer.mask_token)
 
-    def _tokenized(self, texts: Iterable[str]) -> Iterator[tuple[str, Encoding]]:
-        """Yield texts and their tokens; the prompt's last token belongs to the text if it goes on into it."""
-        texts, options = as_texts(texts), {"truncation": True, "return_special_tokens_mask": True}
-        whole = [self.prompt + text for text in texts]
-        read = self.tokenizer(whole, max_length=self.max_tokens, **options).encodings
-        stop, end = len(self.prompt), len(self.prompt.rstrip())  # a blank belongs to the word after it
-        for text, found in zip(texts, read, strict=True):
-            special = [
-                int(inner or (first < end and last <= stop))
-                for inner, (first, last) in zip(found.special_tokens_mask, found.offsets, strict=True)
-            ]
-            offsets = [(max(0, first - stop), max(0, last - stop)) for first, last in found.offsets]
-            yield text, Encoding(found.ids, offsets, special, found.overflowing)
-
-    def _read(self, text: str, encoding: Any) -> Iterator[tuple[tuple[int, ...], str, Span]]:
-        """Yield the tokens of every word of a text, the word as it is written, and its position."""
-        words = (word_spans(text) or [(0, len(text))]) if self.units == "words" else None
-        units: list[tuple[list[int], int, int]] = []
-        for number, span in enumerate(encoding.offsets):
-            if encoding.special_tokens_mask[number]:
-                continue
-            start, stop = _without_blanks(text, *span) if words is None else _covered(words, *span)
-            ids = [encoding.ids[number]]
-            if units and start < units[-1][2]:  # the token is of the same word, or one of several of a character
-                before, begins, ends = units.pop()
-                ids, start, stop = before + ids, min(begins, start), max(ends, stop)
-            units.append((ids, start, stop))
-        for ids, start, stop in units:
-            yield tuple(ids), text[start:stop], (start, stop)
+    def _read(self, texts: Iterable[str]) -> Iterator[tuple[Encoding, Iterator[Unit]]]:
+        """Yield the encodings of texts, and their words or tokens."""
+        for text, encoding in tokenized(texts, self.tokenizer, self.prompt, self.max_tokens):
+            yield encoding, units_of(text, encoding, self.units)
 
     def _number(self, ids: tuple[int, ...], text: str, before: tuple[int, ...] | None = None) -> int:
         """Number of a word, which is a new one if it has not been met, or not behind such special tokens."""
@@ -423,19 +378,6 @@ class SentenceEncoder(nn.Module):
                 "encode(texts) returns"
             )
         return ids.long()
-
-
-def _without_blanks(text: str, start: int, stop: int) -> Span:
-    """Position of a token without the blanks around it."""
-    start = len(text) - len(text[start:].lstrip())
-    return start, max(start, len(text[:stop].rstrip()))
-
-
-def _covered(words: list[Span], start: int, stop: int) -> Span:
-    """Position of the words of which a token has a part; blanks belong to the word after them."""
-    first = min(bisect_right(words, start, key=lambda word: word[1]), len(words) - 1)
-    last = bisect_left(words, stop, key=lambda word: word[0]) - 1
-    return words[first][0], words[max(first, last)][1]
 
 
 def _pack(encoder: SentenceEncoder) -> Values:

@@ -65,6 +65,29 @@ class Pooling(nn.Module):
         return embedding
 
 
+def pretrained(name: Any) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder or a model hub; a SentenceTransformer comes without a tokenizer."""
+    try:
+        from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer  # optional
+        from transformers.utils.hub import cached_file
+    except ImportError as error:
+        raise ImportError(EXTRA) from error
+    try:
+        modules = cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False)
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(f"{name} is neither a folder nor a model that can be loaded") from error
+    if modules is not None:
+        try:
+            from sentence_transformers import SentenceTransformer  # optional
+        except ImportError as error:
+            raise ImportError(f"{name} needs the package sentence-transformers") from error
+        return SentenceTransformer(str(name), device="cpu"), None
+    kind = type(AutoConfig.from_pretrained(name))
+    encoders = AutoModelForTextEncoding._model_mapping  # of T5, the encoder alone
+    model = (AutoModelForTextEncoding if kind in encoders else AutoModel).from_pretrained(name)
+    return model.eval(), AutoTokenizer.from_pretrained(name)
+
+
 def longest_text(model: Any, tokenizer: Any) -> int:
     """Number of tokens of the longest text that a model and a tokenizer take."""
     positions = getattr(model.config, "max_position_embeddings", None) or MOST

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
@@ -22,6 +20,10 @@ from neonxc.common.memory import blocks
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
 from neonxc.data.words import Span, is_term, is_unspaced, normal, term_spans
+
+from .cooccurrence import cooccurrences, positive_pmi
+from .vector_files import read_vectors
+from .word_numbers import are_word_numbers, padded
 
 
 class WordVectors(nn.Module):
@@ -57,8 +59,9 @@ class WordVectors(nn.Module):
     -----
     A word is a sequence of letters with their marks, in lower case: at least three letters of an alphabet such as
     the Latin, Cyrillic or Arabic one, or at least one of another script, such as Devanagari or Hangul. How accents
-    are encoded makes no difference. Chinese, Japanese (apart from katakana), Thai, Lao, Khmer and Burmese have no
-    blanks between words: the longest words of the vocabulary are found, and every other character is a word.
+    and apostrophes are encoded makes no difference. Chinese, Japanese (apart from katakana), Thai, Lao, Khmer and
+    Burmese have no blanks between words: the longest words of the vocabulary are found, and every other character
+    is a word.
 
     Words outside the vocabulary, such as the stop words of :meth:`from_texts`, are ignored in the mean and get no
     relevance.
@@ -84,7 +87,8 @@ class WordVectors(nn.Module):
         self.words = [normalize("NFC", str(word)) for word in words]
         places = {word: i for i, word in enumerate(self.words)}
         self._index = {normal(word): i for word, i in reversed(places.items())}
-        self._longest = max(map(len, self.words), default=0)
+        unspaced = (word for word in self.words if not word.isascii() and is_unspaced(word))
+        self._longest = max(map(len, unspaced), default=1)  # of the words that are found among other letters
         bad = [
             word
             for i, word in enumerate(self.words)
@@ -245,32 +249,9 @@ class WordVectors(nn.Module):
             If no words are left, or a line does not have d finite numbers.
         """
         check_whole("max_words", max_words, optional=True)
-        excluded, wanted = stop_word_set(stop_words), None if keep is None else {*map(normal, keep)}
-        vectors: dict[str, np.ndarray] = {}
-        d = 0
-        unpack: Any = gzip.open if str(path).endswith(".gz") else open
-        with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                entry, *cells = line.rstrip().split(" ")
-                word = normal(entry)
-                if word in excluded or word in vectors or (wanted is not None and word not in wanted):
-                    continue
-                # A first line of sizes is no word; entries with capital letters never occur as words of a text
-                if entry != entry.lower() or not is_term(word):
-                    continue
-                d = d or len(cells)
-                if len(cells) > d:  # an entry of several words
-                    continue
-                try:
-                    vectors[word] = np.array(cells, dtype=np.float32).reshape(d)
-                except ValueError as error:
-                    raise ValueError(f"{path}, line {number} needs a word and {d} numbers: {error}") from error
-                if len(vectors) == max_words:
-                    break
-        if not vectors:
-            raise ValueError(f"{path} has none of the words to keep")
-        table = torch.from_numpy(np.stack([*vectors.values()]))
-        return cls([*vectors], F.normalize(table) if unit_norm else table)
+        wanted = None if keep is None else {*map(normal, keep)}
+        words, vectors = read_vectors(path, stop_word_set(stop_words), wanted, max_words)
+        return cls(words, F.normalize(vectors) if unit_norm else vectors)
 
     def spans(self, texts: Sequence[str]) -> list[list[Span]]:
         """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
@@ -399,23 +380,6 @@ class WordVectors(nn.Module):
         return weights / weights.sum(dim=1, keepdim=True)
 
 
-SMOOTHING = 0.75  # exponent of context frequencies; 1 would give rare contexts the largest mutual information
-
-
-def are_word_numbers(ids: Any, n: int) -> bool:
-    """Whether a value is a tensor [N, T] of numbers of n words, or -1 for none."""
-    return isinstance(ids, Tensor) and ids.ndim == 2 and bool((ids == ids.long().clamp(-1, n - 1)).all())
-
-
-def padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of different lengths as one tensor [N, T] of int64, with T >= 1 and -1 after the end of a row."""
-    lengths = np.array([*map(len, rows)])
-    inside = np.arange(lengths.max(initial=1)) < lengths[:, None]
-    table = np.full(inside.shape, -1)
-    table[inside] = [number for row in rows for number in row]
-    return torch.from_numpy(table)
-
-
 def stop_word_set(stop_words: Any) -> frozenset[str]:
     """Words to leave out, in lower case."""
     if not isinstance(stop_words, str):
@@ -423,32 +387,3 @@ def stop_word_set(stop_words: Any) -> frozenset[str]:
     if stop_words != "english":
         raise ValueError(f"stop_words needs 'english', a collection of words or None, got {stop_words!r}")
     return ENGLISH_STOP_WORDS
-
-
-def cooccurrences(ids: np.ndarray, documents: np.ndarray, n_words: int, window: int) -> sparse.csr_matrix:
-    """Count pairs of words that are at most `window` words apart in a document, [V, V], symmetric.
-
-    `ids` [L] are the words of all documents, concatenated; `documents` [L] are the documents to which they belong,
-    in ascending order. Two words that are o words apart count as ``1 - (o - 1) / window``.
-    """
-    counts = sparse.csr_matrix((n_words, n_words))
-    for offset in range(1, min(window + 1, len(ids))):
-        same = documents[:-offset] == documents[offset:]
-        share = np.full(same.sum(), 1 - (offset - 1) / window)
-        counts += sparse.csr_matrix((share, (ids[:-offset][same], ids[offset:][same])), shape=counts.shape)
-    return counts + counts.T
-
-
-def positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Positive pointwise mutual information of words and contexts, [V, V], from symmetric counts [V, V].
-
-    It is ``max(0, log(p(word, context) / (p(word) q(context))))`` in nats, where q is proportional to the
-    context's frequency to the power of 0.75 (Levy, Goldberg, Dagan, TACL 2015).
-    """
-    words = counts.sum(axis=0).A1
-    contexts = words**SMOOTHING
-    pairs = counts.tocoo()
-    information = np.log(pairs.data * contexts.sum() / (words[pairs.row] * contexts[pairs.col]))
-    pairs.data = information.clip(min=0)
-    pairs.eliminate_zeros()
-    return pairs.tocsr()

@@ -176,7 +176,7 @@ def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tu
         units = fitted.net.inputs.units if what == "attribute" else []
         made = [(name, pa.float64()) for name in ["logit", *units]]
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError("model needs names of columns: fit it to a data frame, or pass images")
+        raise ValueError("model needs names of columns, not texts: fit it to a data frame, or pass images")
     return [*names], [("cluster", pa.array(labels).type), *made]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from neonxc.data.inputs import as_array, as_texts
-from neonxc.data.words import Span, after_marks
+from neonxc.data.words import Span, after_marks, characters
 from neonxc.inputs.terms import Terms
 from neonxc.network import NeuralizedClustering
 
@@ -118,12 +118,13 @@ def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]
 
 def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, list[Span]]:
     """Preprocess a text, and find the original position of each resulting character."""
-    changed = preprocess(text)
-    pieces = [preprocess(character) for character in text]
-    if len("".join(pieces)) == len(changed):
-        return changed, [(i, i + 1) for i, piece in enumerate(pieces) for _ in piece]
+    changed, single = preprocess(text), [(i, i + 1) for i in range(len(text))]
+    for places in (single, characters(text)):  # letters may be composed with their marks
+        pieces = [preprocess(text[start:stop]) for start, stop in places]
+        if len("".join(pieces)) == len(changed):
+            return changed, [place for place, piece in zip(places, pieces, strict=True) for _ in piece]
     if len(changed) == len(text):
-        return changed, [(i, i + 1) for i in range(len(text))]
+        return changed, single
     raise ValueError("the vectorizer's preprocessor does not tell where its characters come from")
 
 

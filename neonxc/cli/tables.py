@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -212,7 +213,11 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
 
         features = SentenceEncoder.from_pretrained(encoder)
         model = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
-        return explain(model, texts, features, title=title, fast=fast, progress=are_shown())
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", ".* cut off there"
+            )  # of parts of the texts; that of all has been given
+            return explain(model, texts, features, title=title, fast=fast, progress=are_shown())
     least = 2 if len(texts) >= ENOUGH else 1
     # The vectorizer's own pattern parts words at marks, and sentences without blanks are one word to it
     own = {} if all(map(str.isascii, texts)) else {"tokenizer": counted_words, "token_pattern": None}

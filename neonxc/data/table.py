@@ -260,7 +260,11 @@ class Table:
             )
         array = np.asarray(self.data, dtype=self._dtype)
         if array.dtype.kind not in "fiubc":
-            raise ValueError(f"{self.name} can't be read as an array of numbers: its type is {array.dtype}")
+            hint = "; texts need features=SentenceEncoder(...) or WordVectors, or a Pipeline with a vectorizer"
+            raise ValueError(
+                f"{self.name} can't be read as an array of numbers: its type is {array.dtype}"
+                + hint * is_texts(self)
+            )
         dtype = np.float64 if array.dtype == np.longdouble else array.dtype
         return np.require(array, dtype=dtype, requirements=["C", "W"])
 

@@ -6,7 +6,7 @@ A text is read as a string of the kinds of its characters, so that one pattern s
 - ``c``: characters of scripts without blanks between words; ``0``: digits and ``_``
 - ``m``: marks such as accents and vowel signs; ``v``: marks that put the next character below; ``z``: joiners
 - ``f``: characters that are not seen, such as soft hyphens; a blank: blanks
-- ``j``: apostrophes; ``r``: halves of flags; ``x``: everything else
+- ``j``: apostrophes; ``i``: middle dots; ``r``: halves of flags; ``x``: everything else
 """
 
 from __future__ import annotations
@@ -21,10 +21,16 @@ LATIN = ("LATIN", "ROMAN", "DIGIT", "MODIFIER")  # how names of characters begin
 ALPHABETS = ("GREEK", "COPTIC", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "SYRIAC", "THAANA", "NKO")
 WITHOUT_BLANKS = (
     *("CJK", "IDEOGRAPHIC", "TANGUT", "NUSHU", "HIRAGANA", "KATAKANA-HIRAGANA", "BOPOMOFO"),
-    *("THAI ", "LAO ", "KHMER", "MYANMAR", "TAI ", "NEW TAI"),
+    *("THAI ", "LAO ", "KHMER", "MYANMAR", "TAI ", "NEW TAI", "JAVANESE", "BALINESE"),
 )
-KINDS = {"_": "0", "\u200b": " ", "\u200c": "z", "\u200d": "z"}
-KINDS |= dict.fromkeys("\u1039\u17d2\u1a60", "v") | dict.fromkeys("'\u2019\u05f3\u05f4", "j")
+KINDS = {  # of characters whose category and name do not tell
+    **{"_": "0", "\u200b": " ", "\u00b7": "i"},
+    **dict.fromkeys("\u200c\u200d", "z"),
+    **dict.fromkeys("\u1039\u17d2\u1a60\u1b44\ua9c0", "v"),
+    **dict.fromkeys("\u055b\u055c\u055e", "m"),  # Armenian signs of stress, exclamation and question
+    **dict.fromkeys("'\u2019\u05f3\u05f4", "j"),
+}
+ALIKE = str.maketrans("\u2019\u05f3\u05f4", "''\"")  # signs with which a word may be written
 
 
 def _pattern(letters: str, least: int) -> str:
@@ -47,9 +53,9 @@ class _Kinds(dict[int, str]):
 
 
 def _kind(character: str) -> str:
-    kind, first = category(character), normalize("NFKD", character)[0]
     if character in KINDS or character.isspace():
         return KINDS.get(character, " ")
+    kind, first = category(character), normalize("NFKD", character)[0]
     if kind == "Cf":
         return "f" if character < "\U000e0020" else "m"  # letters of the flags of regions
     if "M" in kind + category(first) or "\U0001f3fb" <= character <= "\U0001f3ff":
@@ -68,8 +74,10 @@ _KINDS = _Kinds()
 
 
 def _kinds(text: str) -> str:
-    # In most alphabets an apostrophe is a part of words; in the Latin one it parts them ("l'homme")
-    return re.sub("(a[mzv]*)j(?=a)", r"\1m", text.translate(_KINDS))
+    text = re.sub('(?<=[\u0591-\u05ea])"(?=[\u05d0-\u05ea])', "\u05f4", text)  # Hebrew abbreviations
+    # In most alphabets an apostrophe is a part of words; in the Latin one it parts them ("l'homme"), and a middle
+    # dot is a part of them ("col·lecció")
+    return re.sub("(a[mzv]*)j(?=a)|(l[mzv]*)i(?=l)", r"\1\2m", text.translate(_KINDS))
 
 
 def word_spans(text: str) -> list[Span]:
@@ -92,17 +100,18 @@ def term_spans(text: str, known: Container[str] = (), longest: int = 1) -> list[
     They have at least three letters in an alphabet, and at least one in other scripts. In scripts without blanks
     between words, they are the longest `known` words, of at most `longest` characters, and other characters.
     """
-    spans: list[Span] = []
     pieces = [match.span() for match in TERM.finditer(_kinds(text))]
-    first = 0
+    if longest < 2:
+        return pieces
+    spans, first = list[Span](), 0
     while first < len(pieces):
-        start, stop = pieces[first]
-        after = first + 1
-        for place in range(after, min(first + longest, len(pieces))):
-            begins, ends = pieces[place]
-            if begins != pieces[place - 1][1]:  # there are gaps between words, but not between characters
+        (start, stop), after = pieces[first], first + 1
+        word, end = normal(text[start:stop]), stop
+        for place, (begins, ends) in enumerate(pieces[after : first + longest], after):
+            if begins != end:  # there are gaps between words, but not between characters
                 break
-            if normal(text[start:ends]) in known:
+            word, end = word + normal(text[begins:ends]), ends
+            if word in known:
                 stop, after = ends, place + 1
         spans.append((start, stop))
         first = after
@@ -116,6 +125,11 @@ def after_marks(text: str, stop: int) -> int:
     return stop
 
 
+def characters(text: str) -> list[Span]:
+    """Positions of the characters of a text with their marks."""
+    return [match.span() for match in re.finditer("(?s:.)[mvz]*", text.translate(_KINDS))]
+
+
 def is_term(word: str) -> bool:
     """Whether a word consists of letters, and may be in a vocabulary."""
     return re.fullmatch(f"(?:{TERM.pattern})+", _kinds(word)) is not None
@@ -127,9 +141,10 @@ def is_unspaced(word: str) -> bool:
 
 
 def normal(word: str) -> str:
-    """Lower case of a word, however its accents are encoded, without characters that are not seen."""
+    """Lower case of a word, however its accents and apostrophes are encoded, without what is not seen."""
     if word.isascii():
         return word.lower()
-    shown = "".join(letter for letter in word if _KINDS[ord(letter)] != "f")
+    if "f" in word.translate(_KINDS):
+        word = "".join(letter for letter in word if _KINDS[ord(letter)] != "f")
     # The dot of a Turkish capital İ would become a mark of its own
-    return normalize("NFC", shown.lower()).replace("i\u0307", "i")
+    return normalize("NFC", word.lower()).replace("i\u0307", "i").translate(ALIKE)

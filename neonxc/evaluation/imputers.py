@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once
 from neonxc.data.frames import is_path
 from neonxc.data.table import Table, is_texts
@@ -207,9 +208,15 @@ class MaskImputer(Imputer):
     ----------
     word : int
         Number of the mask token: the encoder's ``mask_word``.
+
+    Raises
+    ------
+    ValueError
+        Another value, as the ``mask_word`` of an encoder whose tokenizer has no mask token.
     """
 
     def __init__(self, word: int) -> None:
+        check_whole("word, the mask_word of a SentenceEncoder whose tokenizer has a mask token,", word, least=0)
         self.word = word
 
     def start(self, x: Tensor) -> Filling:
