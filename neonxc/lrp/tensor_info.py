@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_map
 
 from neonxc.lrp.channel_map import ChannelMap
 from neonxc.lrp.layer import RecordedLayer
@@ -174,7 +174,23 @@ class TensorTable:
 
 def tensors(values: Any) -> list[Tensor]:
     """All tensors in nested arguments or results."""
-    return [value for value in tree_leaves(values) if isinstance(value, Tensor)]
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (tuple, list)):
+        return []
+    return [tensor for value in values for tensor in tensors(value)]
+
+
+def mapped(function: Call, values: Any) -> Any:
+    """Nested arguments, to each of which a function is applied; several times as fast as ``tree_map``."""
+    kind = type(values)
+    if kind is tuple or kind is list:
+        return kind([mapped(function, value) for value in values])
+    if kind is dict:
+        return {key: mapped(function, value) for key, value in values.items()}
+    return tree_map(function, values) if isinstance(values, (tuple, list, dict)) else function(values)
 
 
 def requiring_grad(values: Any) -> list[Tensor]:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
 from neonxc.lrp.advice import FLOATING_POINT, RECURRENT, WRITE_OUT, advice, is_quantised
@@ -27,7 +26,7 @@ from neonxc.lrp.table import (
     functional,
     out_of_place,
 )
-from neonxc.lrp.tensor_info import FunctionCall, TensorTable, requiring_grad, tensors
+from neonxc.lrp.tensor_info import FunctionCall, TensorTable, mapped, requiring_grad, tensors
 
 HALF = (torch.float16, torch.bfloat16)
 # A network meets its values as at prediction, so that it registers no hooks and checkpoints nothing
@@ -74,7 +73,7 @@ class Tracer(TorchFunctionMode):
             return self._assign(func, *args)
         if torch.is_autocast_enabled(self._device):  # enabled by the network, which restores it itself
             torch.set_autocast_enabled(self._device, False)
-        args, kwargs = tree_map(self._current_argument, (args, kwargs or {}))
+        args, kwargs = mapped(self._current_argument, (args, kwargs or {}))
         return self.call(func, *args, **kwargs)
 
     def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -169,7 +168,7 @@ class Tracer(TorchFunctionMode):
         if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING + LEAVING:
             return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
         if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
-            args, kwargs = tree_map(self._in_float32, (args, kwargs))
+            args, kwargs = mapped(self._in_float32, (args, kwargs))
         operation, rule = OPERATIONS.get(name), self.layers.composite.function_rule(name)
         if operation is not None and operation.accepts == "decomposed" and rule is None:
             try:
@@ -212,10 +211,10 @@ class Tracer(TorchFunctionMode):
                 f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad() for "
                 "constants"
             )
-        args, kwargs = tree_map(self._detached, (args, kwargs))
+        args, kwargs = mapped(self._detached, (args, kwargs))
         with torch.no_grad():
             result = func(*args, **kwargs)
-        return result if dependent else tree_map(lambda value: self.tensors.inherit_owner(value, given), result)
+        return result if dependent else mapped(lambda value: self.tensors.inherit_owner(value, given), result)
 
     def _detached(self, value: Any) -> Any:
         """Detach a value that depends on the input."""
@@ -232,7 +231,7 @@ class Tracer(TorchFunctionMode):
         gate = gate or FunctionCall(
             function_name(func), self.layers.call_site(), advice(func, (args, kwargs), result)
         )
-        result = tree_map(self._detached, result)
+        result = mapped(self._detached, result)
         for value in tensors(result):
             if value.is_floating_point() or value.is_complex():  # others, such as masks, are constants
                 self.tensors.update(value, gate=gate)

@@ -75,6 +75,11 @@ def _batch_norm(
     return scaled_and_shifted(tracer, input, y, scale, shift, running_mean if weight is None else weight)
 
 
+@operation("neg __neg__ negative", "as a product with -1")
+def _negative(tracer: Tracer, func: Callable[..., Tensor], input: Tensor) -> Tensor:
+    return scaled_and_shifted(tracer, input, func(input), -1, None)
+
+
 @operation("add __add__ __radd__ sub subtract __sub__ __rsub__ rsub", _SHIFTS, "several")
 def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     y, name = func(*args, **kwargs), function_name(func)
@@ -84,9 +89,12 @@ def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) 
     if "rsub" in name:
         first, second = second, first
     factor = kwargs.get("alpha", 1) * (-1 if "sub" in name else 1)
-    if requiring_grad(first):
-        return scaled_and_shifted(tracer, first, y, None, factor * second)
-    return scaled_and_shifted(tracer, second, y, factor, first)
+    if not requiring_grad(first):
+        return scaled_and_shifted(tracer, second, y, factor, first)
+    shift = factor * second
+    if isinstance(second, Tensor):
+        tracer.tensors.in_place_of(second, shift)
+    return scaled_and_shifted(tracer, first, y, None, shift)
 
 
 def scaled_and_shifted(

@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.modules.utils import _ntuple
-from torch.utils._pytree import tree_map
 
 from neonxc.lrp.layer import LinearLayer, Scaling
 from neonxc.lrp.operations.affine import column, constants, linear_output, operands, scaled_and_shifted
 from neonxc.lrp.table import arguments, function_name, operation
-from neonxc.lrp.tensor_info import requiring_grad, tensors
+from neonxc.lrp.tensor_info import mapped, requiring_grad, tensors
 from neonxc.lrp.tracer import Tracer
 
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
@@ -128,7 +127,7 @@ def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args
         return tracer.run(F.linear, x, tracer.tensors.inherit_owner(weight.mT, [weight]))
 
     def apply(x_: Tensor, w: Tensor) -> Tensor:
-        return func(*tree_map(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
+        return func(*mapped(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
 
     (w,) = constants(x, weight)
     layer = LinearLayer(w, 0.0, apply, by_gradient(apply))
