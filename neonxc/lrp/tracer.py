@@ -133,6 +133,8 @@ class Tracer(TorchFunctionMode):
                 f"LRP can't trace transforms such as torch.vmap, used {self.layers.call_site()}; call the "
                 "function without it"
             )
+        if value.is_inference():  # a parameter that was loaded under torch.inference_mode()
+            return self.tensors.in_place_of(value, value.detach().clone())
         if not value.requires_grad or self.tensors.was_traced(value):
             return value
         if self.tensors.leads_to_input(value):
