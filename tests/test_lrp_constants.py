@@ -224,6 +224,7 @@ CUT = {
     "data": changed(lambda h: setattr(h, "data", h.tanh())),
     "numpy": lambda n, x: n.b(torch.from_numpy(np.tanh(n.a(x).detach().numpy()))),
     "numpy of what has gradients": lambda n, x: n.b(torch.as_tensor(np.tanh(n.a(x).numpy()))),
+    "ranks": lambda n, x: n.b(torch.from_numpy(n.a(x).detach().numpy().argsort(0).argsort(0)).to(x)),
     "asarray": lambda n, x: n.b(torch.as_tensor(np.asarray(n.a(x)))),
     "list": lambda n, x: n.b(torch.tensor(n.a(x).tolist(), dtype=x.dtype)),
     "number": lambda n, x: n.b(n.s * float(n.a(x).sum())),

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.modules.utils import _ntuple
 
 from neonxc.lrp.layer import LinearLayer, Scaling
 from neonxc.lrp.operations.affine import column, constants, linear_output, operands, scaled_and_shifted
@@ -72,7 +71,8 @@ def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
         return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
 
     def convolved(m: Tensor, w: Tensor, x: Tensor) -> Any:
-        sizes = (_ntuple(n)(options[name]) for name in ("stride", "padding", "dilation"))
+        given = (options[name] for name in ("stride", "padding", "dilation"))
+        sizes = ((size,) * n if isinstance(size, int) else size for size in given)
         wanted = [True, False, False]  # the gradient of x alone
         return torch.ops.aten.convolution_backward(m, x, w, None, *sizes, False, (0,) * n, groups, wanted)[0]
 
