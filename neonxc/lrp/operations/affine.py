@@ -90,7 +90,7 @@ def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) 
         first, second = second, first
     factor = kwargs.get("alpha", 1) * (-1 if "sub" in name else 1)
     if not requiring_grad(first):
-        return scaled_and_shifted(tracer, second, y, factor, first)
+        return scaled_and_shifted(tracer, second, y, None if factor == 1 else factor, first)
     shift = factor * second
     if isinstance(second, Tensor):
         tracer.tensors.in_place_of(second, shift)
@@ -148,7 +148,7 @@ def _normalized_input(tracer: Tracer, x: Tensor, y: Tensor) -> Tensor:
 
 def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
     """Parameters as constants in the dtype of the computation, which is float32 for half-precision networks."""
-    return [None if t is None else t.detach().to(like.dtype) for t in tensors]
+    return [None if t is None else t.detach().to_dense().to(like.dtype) for t in tensors]
 
 
 def column(values: Tensor | None, n: int) -> Any:
