@@ -224,6 +224,7 @@ CUT = {
     "data": changed(lambda h: setattr(h, "data", h.tanh())),
     "numpy": lambda n, x: n.b(torch.from_numpy(np.tanh(n.a(x).detach().numpy()))),
     "numpy of what has gradients": lambda n, x: n.b(torch.as_tensor(np.tanh(n.a(x).numpy()))),
+    "ranks": lambda n, x: n.b(torch.from_numpy(n.a(x).detach().numpy().argsort(0).argsort(0)).to(x)),
     "asarray": lambda n, x: n.b(torch.as_tensor(np.asarray(n.a(x)))),
     "list": lambda n, x: n.b(torch.tensor(n.a(x).tolist(), dtype=x.dtype)),
     "number": lambda n, x: n.b(n.s * float(n.a(x).sum())),
@@ -263,6 +264,25 @@ def written_without_gradients(n, x):
     with torch.no_grad():
         h.mul_(2)
     return n.b(h)
+
+
+SHIFTS = {
+    "mean": lambda n, h: h - h.detach().mean((2, 3), keepdim=True),
+    "mask": lambda n, h: torch.add(h, (h.mean((2, 3), keepdim=True) > 0).to(h), alpha=2),
+    "code": lambda n, h: n.w[h.mean((2, 3)).argmax(1)][:, :, None, None] - h,
+    "time": lambda n, h: h + n.g(torch.ones(len(h), 4).to(h))[:, :, None, None],
+    "scale": lambda n, h: h * n.w[torch.zeros(len(h), dtype=torch.long)][:, :, None, None] + n.z[:, None, None],
+}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_shifts_of_channels_have_the_relevance_of_each_input_alone(name):
+    def run(n, x):
+        return n.b(SHIFTS[name](n, F.conv2d(x, n.w[:, :4, None, None], n.z)).relu().mean((2, 3)))
+
+    net, x = Net(run), torch.randn(5, 4, 3, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    alone = torch.cat([LRP(net).attribute(row[None], 1) for row in x])
+    torch.testing.assert_close(LRP(net).attribute(x, 1), alone)
 
 
 def written_out_gradient(n, x):

@@ -341,6 +341,7 @@ SETUPS = {
     "compiled in place": compiled_in_place,
     "compiled layer": compiled_layer,
     "compiled inside": lambda net: nn.Sequential(torch.compile(net, backend="eager")),
+    "loaded for inference": torch.inference_mode()(copy.deepcopy),
 }
 
 

@@ -79,6 +79,22 @@ def test_a_product_that_sums_over_what_the_weight_has_not():
     torch.testing.assert_close(relevance(net, x, Composite(Gamma(5))), relevance(layer, x, Composite(Gamma(5))))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize(
+    ("run", "layer"),
+    [
+        (lambda n, h: n.z + torch.einsum("ni,io->no", h, n.w), lambda n, h: F.linear(h, n.w.T, n.z)),
+        (lambda n, h: (n.w.to_sparse_csr() @ h.T).T, lambda n, h: F.linear(h, n.w)),
+    ],
+    ids=["bias first", "sparse weight"],
+)
+def test_products_are_linear_layers(run, layer):
+    found, wanted = (
+        relevance(Net(lambda n, x, f=f: n.b(f(n, n.a(x)))), points(), Composite(Gamma(5))) for f in (run, layer)
+    )
+    torch.testing.assert_close(found, wanted)
+
+
 def test_a_product_of_several_constants_keeps_its_gradient():
     net, x = Net(lambda n, x: n.b(torch.einsum("ni,io,o->no", n.a(x), n.w, -n.z))), points()
     wanted = relevance(Net(lambda n, x: n.b((n.a(x) @ n.w) * -n.z)), x, Composite(Epsilon(0), {2: Gamma(5)}))

@@ -43,21 +43,21 @@ class ChannelMap:
     def dimensions(self) -> set[int]:
         """The dimension of the channels; empty if there is one value for all of them."""
         given = [constant for constant in (self.scale, self.shift) if constant is not None]
-        return {d for constant in given for d, n in enumerate(constant.shape) if n > 1}
+        return set().union(*map(_varied, given))
 
     def folded(self, before: RecordedLayer) -> RecordedLayer | None:
         """Return the layer that computed `source` with this map folded in; None if that is not possible."""
         layer, channels = before.layer, before.outputs % self.source.ndim
-        if self.shift is None:  # a scale alone does not change relevance
-            return None
-        if self.scale is None and before.scale_outputs is None:
-            return replace(before, layer=replace(layer, bias=layer.bias + self.shift), y=None, uses=0)
-        if before.scale_outputs is None or channels == 0 or not self.dimensions <= {channels}:
-            return None
         weight, bias = layer.weight, layer.bias
-        if self.scale is not None:
+        if before.scale_outputs is None:
+            if self.scale is not None:
+                return None
+        elif channels == 0 or not self.dimensions <= {channels}:
+            return None
+        elif self.scale is not None:
             weight, bias = before.scale_outputs(weight, self._each(self.scale, channels)), bias * self.scale
-        return replace(before, layer=replace(layer, weight=weight, bias=bias + self.shift), y=None, uses=0)
+        bias = bias if self.shift is None else bias + self.shift
+        return replace(before, layer=replace(layer, weight=weight, bias=bias), y=None, uses=0)
 
     def alone(self) -> LinearLayer | None:
         """Return the map as a linear layer of its own; None unless it scales and shifts the channels of maps."""
@@ -80,5 +80,13 @@ class ChannelMap:
             return None
         if not isinstance(value, Tensor):
             value = self.source.new_tensor(value)
-        missing = self.source.ndim - value.ndim
-        return value.detach().to(self.source).reshape(*[1] * missing, *value.shape)
+        value = value.detach().to(self.source).reshape(*[1] * (self.source.ndim - value.ndim), *value.shape)
+        varied = _varied(value)
+        for d in varied if len(varied) > 1 or 0 in varied else ():  # it may be one row for all inputs or positions
+            if (value == value.narrow(d, 0, 1)).all():
+                value = value.narrow(d, 0, 1)
+        return value
+
+
+def _varied(constant: Tensor) -> set[int]:
+    return {d for d, n in enumerate(constant.shape) if n > 1}

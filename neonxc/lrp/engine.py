@@ -144,8 +144,8 @@ class LRP(Attribution):
             tracer = Tracer(layers, leaf, several)
             output = tracer.trace(module)
             if not output.requires_grad:
-                other = Tracer(layers, (leaf / 2 + 0.25).detach().requires_grad_(), several)
-                tracer.check_constant(output, other.trace(module))
+                other = (leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25).detach()  # its ranks are others as well
+                tracer.cuts.check(output, Tracer(layers, other.requires_grad_(), several).trace(module))
         return Recording(source if tracer.tiny or tracer.shifted else x, output, _room(x, before), leaf, several)
 
 

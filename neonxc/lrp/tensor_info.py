@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch as functorch
-from torch.utils._pytree import tree_leaves
 
 from neonxc.lrp.channel_map import ChannelMap
 from neonxc.lrp.layer import RecordedLayer
 from neonxc.lrp.layer_names import LayerNames, Owner, UnsupportedOperation
 
 Call = Callable[..., Any]
+_FUNCTORCH: Any = getattr(torch._C, "_functorch", None)  # private: a later PyTorch may be without it
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,11 @@ class TensorTable:
 
     def is_transformed(self, value: Tensor) -> bool:
         """Whether a value that depends on the input is wrapped by a transform such as ``torch.vmap``."""
-        if not functorch.is_functorch_wrapped_tensor(value):
+        is_wrapped = getattr(_FUNCTORCH, "is_functorch_wrapped_tensor", lambda _: False)
+        if not is_wrapped(value):
             return False
-        while functorch.is_functorch_wrapped_tensor(value):
-            value = functorch.get_unwrapped(value)
+        while is_wrapped(value):
+            value = _FUNCTORCH.get_unwrapped(value)
         return self.depends_on_input(value)
 
     def was_traced(self, value: Tensor) -> bool:
@@ -174,7 +174,23 @@ class TensorTable:
 
 def tensors(values: Any) -> list[Tensor]:
     """All tensors in nested arguments or results."""
-    return [value for value in tree_leaves(values) if isinstance(value, Tensor)]
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (tuple, list)):
+        return []
+    return [tensor for value in values for tensor in tensors(value)]
+
+
+def mapped(function: Call, values: Any) -> Any:
+    """Nested arguments, to each of which a function is applied; several times as fast as ``tree_map``."""
+    if isinstance(values, (tuple, list)):
+        items = [mapped(function, value) for value in values]
+        return type(values)(*items) if hasattr(values, "_fields") else type(values)(items)
+    if isinstance(values, dict):
+        return {key: mapped(function, value) for key, value in values.items()}
+    return function(values)
 
 
 def requiring_grad(values: Any) -> list[Tensor]:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
-from neonxc.lrp.advice import FLOATING_POINT, RECURRENT, WRITE_OUT, advice, is_quantised
+from neonxc.lrp.advice import RECURRENT, WRITE_OUT, advice
 from neonxc.lrp.composites import Constant, FunctionRule
+from neonxc.lrp.cuts import Cuts
 from neonxc.lrp.layer import CustomBackward, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.plain_calls import plain_calls
@@ -27,7 +27,7 @@ from neonxc.lrp.table import (
     functional,
     out_of_place,
 )
-from neonxc.lrp.tensor_info import FunctionCall, TensorTable, requiring_grad, tensors
+from neonxc.lrp.tensor_info import FunctionCall, TensorTable, mapped, requiring_grad, tensors
 
 HALF = (torch.float16, torch.bfloat16)
 # A network meets its values as at prediction, so that it registers no hooks and checkpoints nothing
@@ -56,16 +56,16 @@ class Tracer(TorchFunctionMode):
         self.tiny = tiny_value(leaf.dtype) if layers.composite.reaches_zeros else 0.0
         self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
         self.tensors = TensorTable(layers, leaf)
+        self.cuts = Cuts(layers, self.tensors)
         self._device = leaf.device.type
         self._leaf = leaf
-        self._cut: FunctionCall | None = None  # the last call that cut a value off from the input
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch._C._set_grad_enabled:  # torch.no_grad()
-            return func(*args)
         if func in (torch.autograd.grad, Tensor.backward):
             raise UnsupportedOperation(f"LRP can't trace gradients, computed {self.layers.call_site()}")
         name = function_name(func)
+        if name == "_set_grad_enabled":  # torch.no_grad()
+            return func(*args)
         if name in HIDDEN and self.tensors.is_live(args[0]):
             return HIDDEN[name]
         if name in ("register_hook", "retain_grad"):
@@ -74,7 +74,7 @@ class Tracer(TorchFunctionMode):
             return self._assign(func, *args)
         if torch.is_autocast_enabled(self._device):  # enabled by the network, which restores it itself
             torch.set_autocast_enabled(self._device, False)
-        args, kwargs = tree_map(self._current_argument, (args, kwargs or {}))
+        args, kwargs = mapped(self._current_argument, (args, kwargs or {}))
         return self.call(func, *args, **kwargs)
 
     def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -86,32 +86,8 @@ class Tracer(TorchFunctionMode):
                 self.tensors.update(value, version=value._version)
             elif not self.tensors[value].gate:
                 constants.append(value)
-        self._mark_cut(func, constants, tensors((args, kwargs)))
+        self.cuts.mark(func, tensors((args, kwargs)), constants)
         return result
-
-    def _mark_cut(self, func: Any, constants: list[Tensor], given: list[Tensor]) -> None:
-        """Register where constants were cut off from the input, if they were computed from it."""
-        name = function_name(func)
-        if name == "__setitem__":
-            constants = given[:1]
-        if not constants and name not in LEAVING:
-            return
-        if name.startswith("new_") or name.endswith("_like"):
-            given = given[1:]  # the first one lends its form alone
-        elif name == "to" or name.endswith("_as"):
-            given = given[:1]
-        if any(map(self.tensors.depends_on_input, given)):
-            what = repr(name.strip("_")) if torch.is_grad_enabled() else "torch.no_grad()"
-            todo = FLOATING_POINT if is_quantised(func) else "LRP needs differentiable operations all the way"
-            cut: FunctionCall | None = FunctionCall(what, self.layers.call_site(), todo)
-        else:
-            cut = next(filter(None, (self.tensors[value].cut for value in given)), None)
-        if cut is None:
-            return
-        self._cut = cut
-        for value in (*constants, *(value._base for value in constants)):  # a write into a view changes its base
-            if value is not None and not self.tensors.depends_on_input(value):
-                self.tensors.update(value, cut=cut)
 
     def _assign(self, func: Any, target: Any, value: Any) -> None:
         """Assign to a property of a tensor, such as ``h.data = v``."""
@@ -134,6 +110,8 @@ class Tracer(TorchFunctionMode):
                 f"LRP can't trace transforms such as torch.vmap, used {self.layers.call_site()}; call the "
                 "function without it"
             )
+        if value.is_inference():  # a parameter that was loaded under torch.inference_mode()
+            return self.tensors.in_place_of(value, value.detach().clone())
         if not value.requires_grad or self.tensors.was_traced(value):
             return value
         if self.tensors.leads_to_input(value):
@@ -169,7 +147,7 @@ class Tracer(TorchFunctionMode):
         if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING + LEAVING:
             return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
         if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
-            args, kwargs = tree_map(self._in_float32, (args, kwargs))
+            args, kwargs = mapped(self._in_float32, (args, kwargs))
         operation, rule = OPERATIONS.get(name), self.layers.composite.function_rule(name)
         if operation is not None and operation.accepts == "decomposed" and rule is None:
             try:
@@ -212,10 +190,10 @@ class Tracer(TorchFunctionMode):
                 f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad() for "
                 "constants"
             )
-        args, kwargs = tree_map(self._detached, (args, kwargs))
+        args, kwargs = mapped(self._detached, (args, kwargs))
         with torch.no_grad():
             result = func(*args, **kwargs)
-        return result if dependent else tree_map(lambda value: self.tensors.inherit_owner(value, given), result)
+        return result if dependent else mapped(lambda value: self.tensors.inherit_owner(value, given), result)
 
     def _detached(self, value: Any) -> Any:
         """Detach a value that depends on the input."""
@@ -232,7 +210,7 @@ class Tracer(TorchFunctionMode):
         gate = gate or FunctionCall(
             function_name(func), self.layers.call_site(), advice(func, (args, kwargs), result)
         )
-        result = tree_map(self._detached, result)
+        result = mapped(self._detached, result)
         for value in tensors(result):
             if value.is_floating_point() or value.is_complex():  # others, such as masks, are constants
                 self.tensors.update(value, gate=gate)
@@ -268,15 +246,6 @@ class Tracer(TorchFunctionMode):
         if (layer := self.tensors[output].layer) is not None:
             layer.count_use(output)
         return output
-
-    def check_constant(self, output: Tensor, other: Tensor) -> None:
-        """Raise an error if an output that is constant for autograd is not; `other` is that of another input."""
-        cut = self.tensors[output].cut
-        if cut is None and torch.equal(output, other):
-            return
-        cut = cut or self._cut  # after NumPy, say, it is not known which one
-        why = f"it was cut off by {cut.name}, {cut.place}; {cut.advice}" if cut else "autograd has no path to it"
-        raise UnsupportedOperation(f"the output does not depend on the input: {why}")
 
 
 def unsupported(call: FunctionCall) -> UnsupportedOperation:

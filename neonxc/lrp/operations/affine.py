@@ -72,6 +72,11 @@ def _batch_norm(
     return scaled_and_shifted(tracer, input, y, scale, shift, running_mean if weight is None else weight)
 
 
+@operation("neg __neg__ negative", "as a product with -1")
+def _negative(tracer: Tracer, func: Callable[..., Tensor], input: Tensor) -> Tensor:
+    return scaled_and_shifted(tracer, input, func(input), -1, None)
+
+
 @operation("add __add__ __radd__ sub subtract __sub__ __rsub__ rsub", _SHIFTS, "several")
 def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     y, name = func(*args, **kwargs), function_name(func)
@@ -81,9 +86,12 @@ def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) 
     if "rsub" in name:
         first, second = second, first
     factor = kwargs.get("alpha", 1) * (-1 if "sub" in name else 1)
-    if requiring_grad(first):
-        return scaled_and_shifted(tracer, first, y, None, factor * second)
-    return scaled_and_shifted(tracer, second, y, factor, first)
+    if not requiring_grad(first):
+        return scaled_and_shifted(tracer, second, y, None if factor == 1 else factor, first)
+    shift = factor * second
+    if isinstance(second, Tensor):
+        tracer.tensors.in_place_of(second, shift)
+    return scaled_and_shifted(tracer, first, y, None, shift)
 
 
 def scaled_and_shifted(
@@ -137,7 +145,7 @@ def _normalized_input(tracer: Tracer, x: Tensor, y: Tensor) -> Tensor:
 
 def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
     """Parameters as constants in the dtype of the computation, which is float32 for half-precision networks."""
-    return [None if t is None else t.detach().to(like.dtype) for t in tensors]
+    return [None if t is None else t.detach().to_dense().to(like.dtype) for t in tensors]
 
 
 def column(values: Tensor | None, n: int) -> Any:

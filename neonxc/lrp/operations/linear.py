@@ -9,13 +9,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.modules.utils import _ntuple
-from torch.utils._pytree import tree_map
 
 from neonxc.lrp.layer import LinearLayer, Scaling
 from neonxc.lrp.operations.affine import column, constants, linear_output, operands, scaled_and_shifted
 from neonxc.lrp.table import arguments, function_name, operation
-from neonxc.lrp.tensor_info import requiring_grad, tensors
+from neonxc.lrp.tensor_info import mapped, requiring_grad, tensors
 from neonxc.lrp.tracer import Tracer
 
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
@@ -73,7 +71,8 @@ def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
         return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
 
     def convolved(m: Tensor, w: Tensor, x: Tensor) -> Any:
-        sizes = (_ntuple(n)(options[name]) for name in ("stride", "padding", "dilation"))
+        given = (options[name] for name in ("stride", "padding", "dilation"))
+        sizes = ((size,) * n if isinstance(size, int) else size for size in given)
         wanted = [True, False, False]  # the gradient of x alone
         return torch.ops.aten.convolution_backward(m, x, w, None, *sizes, False, (0,) * n, groups, wanted)[0]
 
@@ -128,7 +127,7 @@ def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args
         return tracer.run(F.linear, x, tracer.tensors.inherit_owner(weight.mT, [weight]))
 
     def apply(x_: Tensor, w: Tensor) -> Tensor:
-        return func(*tree_map(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
+        return func(*mapped(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
 
     (w,) = constants(x, weight)
     layer = LinearLayer(w, 0.0, apply, by_gradient(apply))

@@ -86,7 +86,7 @@ def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -
     return y
 
 
-@operation("neg __neg__ negative positive sum mean cumsum diff", SUMS, "several")
+@operation("positive sum mean cumsum diff", SUMS, "several")
 @operation(
     "cat concat concatenate stack hstack vstack dstack column_stack row_stack scatter scatter_add index_add "
     "index_copy index_put select_scatter slice_scatter diag_embed pad where masked_fill fill tril triu "
