@@ -49,7 +49,7 @@ from witnesses import (
 
 import neonxc
 from neonxc.evaluation import pixel_flipping
-from neonxc.inputs.layout import takes_tokens
+from neonxc.inputs.layout import reading
 
 X = blobs()
 NEW = near(X)
@@ -569,24 +569,34 @@ TOKENS = {
 CHANNELS = {
     "convolution": (nn.Identity(), nn.Conv1d(6, 3, 3)),
     "function": (lambda x: F.conv1d(x, torch.ones(3, 6, 3)),),
-    "spectrogram": (lambda x: x[:, None], nn.Conv2d(1, 3, 3)),
     "recurrent, transposed": (lambda x: OF_CHANNELS(x.mT)[0],),
     "flat": (lambda x: x.flatten(1)[..., None], nn.Flatten(), nn.Linear(24, 3), nn.Unflatten(1, (3, 1))),
 }
 
 
-@pytest.mark.parametrize("kind", [*TOKENS, *CHANNELS])
+PLACES = {
+    "spectrogram": (lambda x: x[:, None], nn.Conv2d(1, 3, 3)),
+    "of three channels": (lambda x: torch.stack([x, x, 2 * x], 1), nn.Conv2d(3, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", [*TOKENS, *CHANNELS, *PLACES])
 def test_tokens_are_what_the_first_layer_takes(kind):
-    net = Reading(*(TOKENS | CHANNELS)[kind]).eval()
+    net = Reading(*(TOKENS | CHANNELS | PLACES)[kind]).eval()
     x = torch.rand(5, 6, 4)
-    assert takes_tokens(net, x) == (kind in TOKENS)
+    assert reading(net, x) == next(
+        name for name, kinds in (("tokens", TOKENS), ("channels", CHANNELS), ("places", PLACES)) if kind in kinds
+    )
     net = nn.Sequential(net, nn.LazyLinear(2))
     net(x)
     if kind in TOKENS:
         with pytest.raises(ValueError, match="holds tokens: pass groups"):
             pixel_flipping(net, x, x)
     else:
-        assert pixel_flipping(net, x, x).known.shape == (4,)  # places
+        assert pixel_flipping(net, x, x).known.shape == (24 if kind in PLACES else 4,)
+    if kind in PLACES:
+        neon = neonxc.NEON(neonxc.neuralize(torch.eye(2), features=net))
+        torch.testing.assert_close(neon.heatmaps(x)[:, 1], neon.attribute(x, target=1))
 
 
 # --- CUDA --------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from neonxc.head.answer import OWN, Question, answers, joined, unrows
 from neonxc.head.competition import Path
 from neonxc.inputs.base import HeadRule, How
 from neonxc.inputs.groups import groups_of
-from neonxc.inputs.layout import takes_tokens
+from neonxc.inputs.layout import reading
 from neonxc.lrp import Composite
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, check_network, checked_beta
@@ -261,7 +261,8 @@ class NEON(Attribution):
         Parameters
         ----------
         inputs : array or tensor [N, C, ...]
-            Inputs of the feature network.
+            Inputs of the feature network; or [N, ...] without channels, such as spectrograms [N, F, T], to which
+            the network adds some.
         clusters : sequence of labels, optional
             Labels of the clusters. Default: all.
 
@@ -452,16 +453,18 @@ class NEON(Attribution):
                 "heatmaps need a network with a feature network of images; for points and words use attribute"
             )
 
-        def maps(x: Tensor, _: Question) -> Tensor:
-            each = network.explain(x, questions, self._how)
-            return torch.stack([relevance.sum(dim=1) for relevance in each], dim=1)
-
         table = network.read(inputs)
-        if takes_tokens(network.features, table.tensor):
+        kind = reading(network.features, table.tensor)
+        if kind == "tokens":
             raise ValueError(
                 f"heatmaps need inputs [N, C, ...], and the network takes tokens, {list(table.shape)}: sum "
                 "attribute(inputs) over the dimensions; for texts, neonxc.models.SentenceEncoder does"
             )
+
+        def maps(x: Tensor, _: Question) -> Tensor:
+            each = network.explain(x, questions, self._how)
+            return torch.stack([map if kind == "places" else map.sum(dim=1) for map in each], dim=1)
+
         return table.restore(self._in_blocks(table, maps))
 
     def _in_blocks(

@@ -11,22 +11,26 @@ from torch import Tensor, nn
 
 from neonxc.common.modules import evaluated
 from neonxc.inputs.base import inputs_of
-from neonxc.inputs.layout import takes_tokens
+from neonxc.inputs.layout import reading
 
 
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
-    shape = x.shape[1:]
+    shape, kind = x.shape[1:], "channels"
     groups = inputs_of(net).groups if groups is None else groups
+    if x.ndim > 2 and (groups is None or isinstance(groups, str)):
+        kind = reading(partial(evaluated, net), x)
     if groups is None:
-        if takes_tokens(partial(evaluated, net), x):
+        if kind == "tokens":
             raise ValueError(
                 f"X of shape {list(x.shape)} holds tokens: pass groups, such as torch.arange({shape[0]})[:, None]."
                 f"expand({shape[0]}, {shape[1]}) for one per token or step"
             )
         groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
     if isinstance(groups, str):
-        if groups not in ("pixels", "channels") or x.ndim < 3:
+        if groups == "pixels" and kind == "places":
+            return torch.arange(shape.numel(), device=x.device)
+        if groups not in ("pixels", "channels") or x.ndim < 3 or kind == "places":
             raise ValueError(
                 f'groups needs "pixels" or "channels" (of maps [N, C, ...]) or numbers, got {groups!r}'
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,17 +62,22 @@ def first_layer(run: Callable[[Tensor], Any], x: Tensor) -> First | None:
     return None
 
 
-def takes_tokens(run: Callable[[Tensor], Any], x: Tensor) -> bool:
-    """Whether the first layer of a network takes inputs [N, T, d] as vectors of their last dimension.
+def reading(run: Callable[[Tensor], Any], x: Tensor) -> Literal["channels", "tokens", "places"]:
+    """What a network takes dimension 1 of its inputs [N, ...] for, by its first layer.
 
-    Those are the embeddings of tokens or the steps of a series, in contrast to channels [N, C, L].
+    Tokens of inputs [N, T, d], such as the steps of a series, are vectors along the last dimension, in contrast to
+    channels [N, C, ...]. Places are those of inputs without channels, such as spectrograms [N, F, T], to which the
+    network adds some.
     """
-    first = first_layer(run, x[:2]) if x.ndim == 3 else None
+    first = first_layer(run, x[:2])
     if first is None:
-        return False
+        return "channels"
+    if first.dimensions and first.given.ndim - 1 == x.ndim == first.dimensions + 1:
+        return "places"
+    vectors = not first.dimensions and first.given.shape[-1] == x.shape[-1]
     if first.dimensions == 1:  # a convolution of the transposed input
-        return first.given.shape[1:] == x.mT.shape[1:] != x.shape[1:]
-    return not first.dimensions and first.given.shape[-1] == x.shape[-1]
+        vectors = first.given.shape[1:] == x.mT.shape[1:] != x.shape[1:]
+    return "tokens" if vectors and x.ndim == 3 else "channels"
 
 
 def check_batch(run: Callable[[Tensor], Any], x: Tensor, name: str) -> None:
