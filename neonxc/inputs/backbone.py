@@ -125,6 +125,13 @@ class Backbone(Propagating):
                 shape = list(x.shape)
                 raise ValueError(f"inputs {shape} are taken as [N, C, ...], channels first: {error}") from error
             raise
+        except (AttributeError, TypeError) as error:  # of a model of transformers that needs texts as well
+            if not hasattr(self.module, "main_input_name"):
+                raise
+            raise ValueError(
+                f"{kind_of(self.module)} does not take X alone ({error}): pass FeatureExtractor(network) of "
+                "neonxc.models for images, or SentenceEncoder(network, tokenizer) for texts"
+            ) from error
 
 
 make_inputs.register(nn.Module, lambda module, head=None, names=None: Backbone(head, names, module))
