@@ -90,7 +90,7 @@ def test_errors_name_the_part_for_images(name, part):
     model = architecture(architecture.config_class(**options)).eval()
     with pytest.raises(ValueError, match=rf"{name}, .* gives no features of images .* pass its part '{part}'"):
         FeatureExtractor(model)
-    with pytest.raises((TypeError, ValueError), match="FeatureExtractor|pixel|input_ids"):
+    with pytest.raises((TypeError, ValueError), match=r"FeatureExtractor|pixel|input_ids"):
         neonxc.neuralize(torch.eye(2), features=model).predict(torch.rand(2, 3, 32, 32))
     assert FeatureExtractor(model.get_submodule(part))(torch.rand(2, 3, 32, 32)).shape == (2, 32, 4, 4)
 
