@@ -46,7 +46,13 @@ class ChannelMap:
         return set().union(*map(_varied, given))
 
     def folded(self, before: RecordedLayer) -> RecordedLayer | None:
-        """Return the layer that computed `source` with this map folded in; None if that is not possible."""
+        """Return the layer that computed `source` with this map folded in; None if that is not possible.
+
+        A positive number that scales all channels, as in attention, is left out: it changes no rule, apart from the
+        units of LRP-epsilon.
+        """
+        if self.shift is None and not self.dimensions and (self.scale is None or self.scale > 0):
+            return None
         layer, channels = before.layer, before.outputs % self.source.ndim
         weight, bias = layer.weight, layer.bias
         if before.scale_outputs is None:
