@@ -48,8 +48,8 @@ class ChannelMap:
     def folded(self, before: RecordedLayer) -> RecordedLayer | None:
         """Return the layer that computed `source` with this map folded in; None if that is not possible.
 
-        A positive number that scales all channels, as in attention, is left out: it changes no rule, apart from the
-        units of LRP-epsilon.
+        A positive number that scales all channels, as in attention, is left out: it changes no rule, apart from
+        the units of LRP-epsilon.
         """
         if self.shift is None and not self.dimensions and (self.scale is None or self.scale > 0):
             return None
