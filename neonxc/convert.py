@@ -32,7 +32,7 @@ from neonxc.data.table_format import table_format
 from neonxc.head.detection import Preprocessing
 from neonxc.head.noise import with_noise
 from neonxc.inputs.space import ranges
-from neonxc.network import NeuralizedClustering, with_noise_label
+from neonxc.network import FIDELITY, NeuralizedClustering, with_noise_label
 
 
 def neuralize(
@@ -162,7 +162,8 @@ def _assembled(
     net = NeuralizedClustering(head, features, classes, given.names)
     devices = map(device_of, (given.features, given.final, None if X is None else X.data))
     net.to(next(filter(None, devices), torch.device("cpu")))
-    net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity or [None] * 3
+    for name, share in zip(FIDELITY, found.fidelity or (), strict=False):
+        setattr(net, name, share)
     net.inputs.table_format = getattr(getattr(given.final, "tree_", given.final), "table_format", None)
     if X is not None:
         net.inputs.table_format = table_format(X.data) or net.inputs.table_format

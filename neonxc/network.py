@@ -58,6 +58,9 @@ class NeuralizedClustering(nn.Module):
     fidelity_, fidelity_held_out_ : float or None
         Share of points (without noise) to which a surrogate gives their own label, 0 to 1: on the points to which
         it was fitted, and on held-out points. None if the network is equivalent to the clustering.
+    noise_held_out_ : float or None
+        Share of held-out points, 0 to 1, that a surrogate takes for noise if they have its label, and for
+        clustered otherwise. None if there is no noise, and as above.
     stability_ : float or None
         Stability of the explanations of a surrogate, 0 to 1: ``1 - |R' - R| / |R|``, where R is the relevance of
         points for their clusters, and R' the relevance computed by a surrogate that is fitted without 5% of the
@@ -79,6 +82,7 @@ class NeuralizedClustering(nn.Module):
     fidelity_: float | None
     fidelity_held_out_: float | None
     stability_: float | None
+    noise_held_out_: float | None
 
     def __init__(
         self,
@@ -91,7 +95,8 @@ class NeuralizedClustering(nn.Module):
         self.head = head
         self.inputs = make_inputs(features, head, feature_names)
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
-        self.spread_ = self.ranges_ = self.fidelity_ = self.fidelity_held_out_ = self.stability_ = None
+        self.spread_ = self.ranges_ = None
+        self.fidelity_ = self.fidelity_held_out_ = self.stability_ = self.noise_held_out_ = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=self.inputs.device))
 
     def __repr__(self) -> str:
@@ -350,6 +355,7 @@ class NeuralizedClustering(nn.Module):
 
 
 STATE = ("head", "features", "classes_", "feature_names_", "spread_", "ranges_", "_beta", "table_format")
+FIDELITY = ("fidelity_", "fidelity_held_out_", "stability_", "noise_held_out_")
 
 
 def _pack(net: NeuralizedClustering) -> Values:
@@ -358,7 +364,7 @@ def _pack(net: NeuralizedClustering) -> Values:
         values["features"] = net.inputs.encoding
     elif net.features is not None and not can_pack(net.features):
         values["features"] = LEFT_OUT
-    return values | {"fidelity": [net.fidelity_, net.fidelity_held_out_, net.stability_]}
+    return values | {"fidelity": [getattr(net, name) for name in FIDELITY]}
 
 
 @torch.no_grad()
@@ -374,7 +380,8 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net.beta = float(values["beta"])
     net.spread_, net._beta = values["spread"], values["beta"]  # beta in its own precision
     net.ranges_ = values.get("ranges")  # not in files of earlier versions
-    net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
+    for name, share in zip(FIDELITY, values["fidelity"], strict=False):  # the last is not in earlier files
+        setattr(net, name, share)
     net.inputs.table_format = values.get("table_format")
     K, encoding = len(net.classes_), net.inputs.encoding
     d = head.n_features if encoding is None else len(encoding.columns)

@@ -67,7 +67,7 @@ def test_noise_is_left_out_and_told_apart(steps, tmp_path):
     assert (net.predict(torch.tensor(X)).numpy() == labels).all()
     neonxc.save(net, tmp_path / "net")
     back = neonxc.load(tmp_path / "net")
-    for name in ("fidelity_", "fidelity_held_out_", "stability_"):
+    for name in ("fidelity_", "fidelity_held_out_", "stability_", "noise_held_out_"):
         assert getattr(back, name) == getattr(net, name) > 0.9
     assert (back.predict(X) == labels).all()
     assert (neonxc.NEON(back).attribute(X) == neonxc.NEON(net).attribute(X)).all()  # of noise, too
@@ -282,6 +282,47 @@ def test_noise_that_distances_do_not_tell_warns(recwarn):
     agree = ((net.predict(X) == -1) == (labels == -1)).mean()
     assert (labels != -1).mean() <= agree < 0.95  # no worse than if nothing were noise
     assert f"{percent(agree)} of the points" in told[0]
+
+
+@pytest.mark.parametrize("most", [MOST, 60])
+def test_points_left_out_of_their_supports(most, monkeypatch):
+    monkeypatch.setattr("neonxc.clusterings.supports.MOST", most)
+    X, y = (torch.tensor(part) for part in make_blobs(90, centers=3, random_state=0))
+    y[y == 2], y[0] = 1, 2  # a cluster of one point
+    members = labelled(X, y, 3)
+    found = members.left_out(X, y)
+    assert found[0, 2] == torch.inf
+    for i in range(1, 90):
+        mass = members.log_weights.exp() * torch.bincount(y)[:, None]
+        own = torch.where(mass[y[i]] > 0, (members.points[y[i]] - X[i]).norm(dim=1), torch.inf).argmin()
+        mass[y[i], own] -= 1
+        sums = (mass.clamp(min=0) * (-members.gamma * (members.points - X[i]).square().sum(2)).exp()).sum(1)
+        wanted = -(sums / torch.bincount(y)).log() / members.gamma
+        torch.testing.assert_close(found[i], wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate tells noise")
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_of_new_points(seed):
+    """Radii that suit the points of the fit, which lie near themselves, took many new points for noise."""
+    X, y = make_moons(1200, noise=0.07, random_state=seed)
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([X, rng.uniform(X.min(0) - 0.5, X.max(0) + 0.5, (300, 2))])
+    order = rng.permutation(1500)
+    X, y = X[order], np.append(y, np.full(300, -1))[order]
+    net = neonxc.neuralize(labels=y[::2], X=X[::2])
+    agree = ((net.predict(X[1::2]) == -1) == (y[1::2] == -1)).mean()
+    assert agree > 0.9
+    assert net.noise_held_out_ == pytest.approx(agree, abs=0.05)
+    assert neonxc.neuralize(labels=y[y >= 0], X=X[y >= 0]).noise_held_out_ is None
+
+
+def test_noise_that_new_points_would_differ_in_warns():
+    X = sklearn.datasets.load_digits().data[:600]
+    model = HDBSCAN(min_cluster_size=10, copy=True).fit(X)
+    with pytest.warns(UserWarning, match=r"noise \(label -1\) .* for 89% of points held out from a fit"):
+        net = neonxc.neuralize(model, X)
+    assert ((net.predict(X) == -1) == (model.labels_ == -1)).mean() > 0.95 > net.noise_held_out_
 
 
 def test_a_few_points_amid_noise():

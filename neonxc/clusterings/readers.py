@@ -55,6 +55,7 @@ class Fidelity(NamedTuple):
     fitted: float  # share of the training points that get the clusterer's label
     held_out: float | None = None  # the same share among points held out from a second fit
     stability: float | None = None  # 1 - |R' - R| / |R|, with R' the relevance of a fit to a part of the points
+    noise: float | None = None  # share of held-out points that are noise as their label tells, or are not
 
 
 class SameCenters(ValueError):

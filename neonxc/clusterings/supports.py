@@ -63,6 +63,24 @@ class Supports:
             far[rows] = self.pooled(self.logits(x[rows])).to(x)
         return far
 
+    def left_out(self, x: Tensor, labels: Tensor) -> Tensor:
+        """Distances D [n, K] of points of clusters as if they were new: each is removed from its nearest support.
+
+        The distance from a cluster that has no other points is infinite.
+        """
+        far = self.distances(x)
+        for cluster, rows in enumerate(by_cluster(labels, len(self.points))):
+            one = Supports(self.points[cluster, None], self.log_weights[cluster, None], self.gamma)
+            for part in one.parts(rows):
+                some = rows[part]
+                logits, mass = one.logits(x[some])[:, 0], one.log_weights[0].exp() * len(rows)
+                near = squared_distances(x[some], one.points[0]).masked_fill(mass == 0, math.inf)
+                own = near.argmin(1, keepdim=True)
+                left = (1 - 1 / mass[own]).clamp(min=0)  # of one point, rounding leaves some
+                logits.scatter_add_(1, own, left.where(mass[own] > 1.5, 0.0).log().to(logits))
+                far[some, cluster] = one.pooled(logits).to(far)
+        return far
+
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
         """Points [M, d], clusters [M] and log weights [M] of the supports in use."""
         used = self.log_weights.isfinite()

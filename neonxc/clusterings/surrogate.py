@@ -53,15 +53,14 @@ def fit_surrogate(X: Table, labels: Any, given: Given) -> ClusterModel:
     check_spread(points)
     x, y = points[there], column[there]
     supports = labelled(x, y, len(classes))
-    radius, kept = None, torch.ones(len(x), dtype=torch.bool, device=x.device)
+    radius, kept, noise = None, torch.ones(len(x), dtype=torch.bool, device=x.device), None
     if not bool(there.all()):
-        far, nearest = supports.distances(points).min(1)
-        radius = radii(far, nearest, there, len(classes))
-        _warn_of_noise(far <= radius[nearest], there)
-        # a cluster of noise alone, whose points all lie beyond its radius, has a finite one as well
-        radius = radius.clamp(min=float(far.amin() - 1e-3 * far.abs().amax()))
-        kept, radius = (far <= radius[nearest])[there], radius.cpu()
-    fidelity = _fidelity(supports, x, y, classes, kept)
+        radius = _radii_of(supports, points, column, there)
+        inside = _within(supports, radius, points)
+        noise = _noise_held_out(points, column, there, len(classes))
+        _warn_of_noise(inside, there, noise)
+        kept, radius = inside[there], radius.cpu()
+    fidelity = _fidelity(supports, x, y, classes, kept)._replace(noise=noise)
     centers = supports.flat()[0].cpu() + shift.cpu()
     return ClusterModel(
         lambda preprocessing: _head(supports, shift.cpu(), preprocessing),
@@ -157,16 +156,51 @@ def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: s
     return True
 
 
-def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
-    """Warn if noise differs from the labels, or most clustered points are taken for noise."""
+def _warn_of_noise(inside: Tensor, clustered: Tensor, held_out: float | None) -> None:
+    """Warn if noise differs from the labels, held out or not, or most clustered points are taken for noise."""
     agree = _share(inside == clustered)
-    if agree >= WARNING and _share(inside[clustered]) >= RECALL:
-        return
-    warn(
-        f"the surrogate tells noise (label -1) apart as the labels do for {percent(agree)} of the points: it "
-        f"takes {percent(_share(~inside[clustered]))} of the clustered points for noise, and "
-        f"{percent(_share(inside[~clustered]))} of the noise for clustered",
-    )
+    if agree < WARNING or _share(inside[clustered]) < RECALL:
+        warn(
+            f"the surrogate tells noise (label -1) apart as the labels do for {percent(agree)} of the points: it "
+            f"takes {percent(_share(~inside[clustered]))} of the clustered points for noise, and "
+            f"{percent(_share(inside[~clustered]))} of the noise for clustered",
+        )
+    elif held_out is not None and held_out < WARNING:
+        warn(
+            f"the surrogate tells noise (label -1) apart as the labels do for {percent(held_out)} of points held "
+            "out from a fit to the others: so it will be for new points",
+        )
+
+
+def _noise_held_out(points: Tensor, column: Tensor, clustered: Tensor, k: int) -> float | None:
+    """Share of held-out points that a surrogate of the others takes for noise if their label does.
+
+    None if a cluster has no points among the others.
+    """
+    test = slice(int(HELD_OUT * len(points)))
+    rest = slice(test.stop, None)
+    x, labels, there = points[rest], column[rest], clustered[rest]
+    if there.all() or int(torch.bincount(labels[there], minlength=k).amin()) == 0 or not test.stop:
+        return None
+    supports = labelled(x[there], labels[there], k)
+    inside = _within(supports, _radii_of(supports, x, labels, there), points[test])
+    return _share(inside == clustered[test])
+
+
+def _within(supports: Supports, radius: Tensor, points: Tensor) -> Tensor:
+    """Whether points lie within the radius of their nearest cluster, [n]."""
+    far, nearest = supports.distances(points).min(1)
+    return far <= radius[nearest]
+
+
+def _radii_of(supports: Supports, points: Tensor, column: Tensor, clustered: Tensor) -> Tensor:
+    """Radii [K] for new points: those of clusters are left out one by one, as they would support themselves."""
+    distances = supports.distances(points)
+    least = float(distances.amin() - 1e-3 * distances.amin(1).abs().amax())
+    distances[clustered] = supports.left_out(points[clustered], column[clustered])
+    radius = radii(*distances.min(1), clustered, len(supports.points))
+    # a cluster of noise alone, whose points all lie beyond its radius, has a finite one as well
+    return radius.clamp(min=least)
 
 
 def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:

@@ -63,6 +63,15 @@ def figures(
             "Only the labels of the clustering are known, so a kernel k-means surrogate is explained instead. "
             "Share of held-out points to which the surrogate gives their own label.",
         )
+    if (noise := clustering.whole.noise_held_out_) is not None:
+        yield Figure(
+            "surrogate_noise",
+            "surrogate noise",
+            noise,
+            percent(noise),
+            "Share of held-out points that the surrogate takes for noise if their label is noise, and for "
+            "clustered otherwise.",
+        )
     if (stable := clustering.whole.stability_) is not None:
         yield Figure(
             "surrogate_stability",
@@ -147,6 +156,12 @@ def cautions(
         yield Caution(
             f"The surrogate assigns {percent(1 - held_out)} of the held-out points to another cluster than "
             "their label: the attributions explain a clustering that differs from yours to this extent."
+        )
+    noise_told = clustering.whole.noise_held_out_
+    if noise_told is not None and noise_told < FAITHFUL:
+        yield Caution(
+            f"The surrogate takes {percent(1 - noise_told)} of the held-out points for noise although they are "
+            "clustered, or the reverse: so it will new points."
         )
     if held_out is not None and (lost := _lost(clustering)):
         yield Caution(f"The surrogate assigns many points of {listed(lost)} to other clusters.", lost)
