@@ -2,6 +2,9 @@
 
 python -m tests.benchmarks.density [--data DIR] [--json FILE]
 
+Noise of new points: surrogates of the labels of one half of the points, on the other half, for which DBSCAN or the
+way in which points were drawn tell what is noise.
+
 Pixel-flipping of noise ("why is this noise?") and of clustered points, with the network of DBSCAN. "equal" is what
 networks do. "variance" and "neighbours" share the squared radius in proportion to the variances of the core
 points, and to the mean squared differences of neighbours. The surrogate is the one that other labels get.
@@ -20,11 +23,12 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.cluster import DBSCAN
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_blobs
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_blobs, make_moons
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import scale
 
 import neonxc
+from neonxc.clusterings.supports import Supports
 from neonxc.common.progress import hide
 from neonxc.evaluation import KDEImputer, methods, pixel_flipping
 from tests.benchmarks.timing import Report
@@ -87,6 +91,52 @@ def measured(X: np.ndarray, model: DBSCAN) -> dict[str, Any]:
     return found | {"noise": len(noise) / len(X), "labels equal": float((net.predict(X) == model.labels_).mean())}
 
 
+def drawn() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield points of clusters amid noise that is drawn uniformly, in any order, and their labels."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        for name, (points, labels) in {
+            "moons": make_moons(1200, noise=0.07, random_state=seed),
+            "blobs of 2 columns": make_blobs(
+                1200, 2, centers=6, cluster_std=rng.uniform(0.4, 1.2, 6), random_state=3
+            ),
+            "blobs of 8 columns": make_blobs(1200, 8, centers=6, cluster_std=1.5, random_state=seed),
+        }.items():
+            noise = rng.uniform(points.min(0) - 0.5, points.max(0) + 0.5, (300, points.shape[1]))
+            order = rng.permutation(1500)
+            yield name, np.concatenate([points, noise])[order], np.append(labels, np.full(300, -1))[order]
+
+
+def halves(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield points of two halves of a data set, with labels of the first and true labels of the second."""
+    for name, X, y in drawn():
+        yield name, X[::2], y[::2], X[1::2], y[1::2]
+    for name, X, model in clusterings(folder):
+        X = X[np.random.default_rng(0).permutation(len(X))]
+        half = DBSCAN(model.eps, min_samples=MEMBERS).fit(X[::2])
+        if half.labels_.max() > 0:
+            near, core = NearestNeighbors(n_neighbors=1).fit(half.components_).kneighbors(X[1::2])
+            told = half.labels_[half.core_sample_indices_][core[:, 0]]
+            yield name, X[::2], half.labels_, X[1::2], np.where(near[:, 0] <= half.eps, told, -1)
+
+
+def new_points(folder: str | None) -> list[dict[str, Any]]:
+    """Agreement about noise, with radii that suit points of the fit (which support themselves) and new points."""
+    rows, left_out = [], Supports.left_out
+    for name, X, labels, new, truth in halves(folder):
+        row: dict[str, Any] = {"data": name}
+        for radii, distances in {"of the fit": lambda one, x, _: one.distances(x), "left out": left_out}.items():
+            setattr(Supports, "left_out", distances)  # noqa: B010  # restored by the last one
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                net = neonxc.neuralize(labels=labels, X=X)
+            row[f"{radii}: points of the fit"] = float(((net.predict(X) < 0) == (labels < 0)).mean())
+            row[f"{radii}: new points"] = float(((net.predict(new) < 0) == (truth < 0)).mean())
+        rows.append(row | {"noise_held_out_": net.noise_held_out_})
+    table = pd.DataFrame(rows).groupby("data", sort=False).mean()
+    return [*table.reset_index().to_dict("records"), {"data": "mean", **table.mean()}]
+
+
 def seconds() -> dict[str, float]:
     """Time of 20,000 points of six columns, of which 14,000 are core points of ten clusters."""
     X, _ = make_blobs(20_000, 6, centers=10, random_state=0)
@@ -115,6 +165,7 @@ def main() -> None:
         "AUC of noise (of clustered points)",
         [{"data": name} | measured(X, model) for name, X, model in clusterings(options.data)],
     )
+    report.table("Noise of new points: share told apart as it is", new_points(options.data))
     report.table("Time", [seconds()])
     report.close(options.json)
 
