@@ -52,15 +52,15 @@ def fit_surrogate(X: Table, labels: Any, given: Given) -> ClusterModel:
     points = points - shift
     check_spread(points)
     x, y = points[there], column[there]
-    supports = labelled(x, y, len(classes))
+    supports, others = labelled(x, y, len(classes)), _without(_held_out(x), x, y, len(classes))
     radius, kept, noise = None, torch.ones(len(x), dtype=torch.bool, device=x.device), None
     if not bool(there.all()):
         radius = _radii_of(supports, points, column, there)
         inside = _within(supports, radius, points)
-        noise = _noise_held_out(points, column, there, len(classes))
+        noise = _noise_held_out(others, points, column, there)
         _warn_of_noise(inside, there, noise)
         kept, radius = inside[there], radius.cpu()
-    fidelity = _fidelity(supports, x, y, classes, kept)._replace(noise=noise)
+    fidelity = _fidelity(supports, others, x, y, classes, kept)._replace(noise=noise)
     centers = supports.flat()[0].cpu() + shift.cpu()
     return ClusterModel(
         lambda preprocessing: _head(supports, shift.cpu(), preprocessing),
@@ -86,17 +86,23 @@ def _hashed(x: Tensor, labels: Tensor) -> Tensor:
     return (values * factors.to(x.device)).sum(1)  # modulo 2^64
 
 
-def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray, kept: Tensor) -> Fidelity:
+def _held_out(x: Tensor) -> slice:
+    """The points that are held out to measure fidelity: the first ones, in the order of their hashes."""
+    return slice(int(HELD_OUT * len(x)))
+
+
+def _fidelity(
+    supports: Supports, others: Supports | None, x: Tensor, labels: Tensor, classes: np.ndarray, kept: Tensor
+) -> Fidelity:
     """Measure fidelity and stability of the surrogate of sorted points; warn if it is another clustering.
 
     Points that are not `kept` lie beyond the radius of their cluster, and become noise. The held-out fidelity is
-    that of a surrogate of four fifths of the points, measured on the others; it is None if a cluster has no points
-    in the four fifths.
+    that of the surrogate `others` of four fifths of the points, measured on the rest; it is None without one,
+    because a cluster has no points in the four fifths.
     """
-    test = slice(int(HELD_OUT * len(x)))
     checked = [(supports, slice(None), "the points")]
-    if (others := _without(test, x, labels, len(classes))) is not None:
-        checked.append((others, test, "the points held out from a fit to the others"))
+    if others is not None:
+        checked.append((others, _held_out(x), "the points held out from a fit to the others"))
     right = [one.distances(x[rows]).argmin(1) == labels[rows] for one, rows, _ in checked]
     right[0] &= kept
     shares = [*map(_share, right)]
@@ -172,19 +178,18 @@ def _warn_of_noise(inside: Tensor, clustered: Tensor, held_out: float | None) ->
         )
 
 
-def _noise_held_out(points: Tensor, column: Tensor, clustered: Tensor, k: int) -> float | None:
-    """Share of held-out points that a surrogate of the others takes for noise if their label does.
+def _noise_held_out(others: Supports | None, points: Tensor, column: Tensor, clustered: Tensor) -> float | None:
+    """Share of held-out points, noise among them, that a surrogate of the others tells apart as their label does.
 
-    None if a cluster has no points among the others.
+    None without such a surrogate, or if there is no noise to choose its radii by.
     """
-    test = slice(int(HELD_OUT * len(points)))
-    rest = slice(test.stop, None)
-    x, labels, there = points[rest], column[rest], clustered[rest]
-    if there.all() or int(torch.bincount(labels[there], minlength=k).amin()) == 0 or not test.stop:
+    places = clustered.nonzero()[:, 0]
+    stop = int(places[_held_out(places).stop])  # of all points, the held-out ones of clusters being the same
+    rest = slice(stop, None)
+    if others is None or clustered[rest].all():
         return None
-    supports = labelled(x[there], labels[there], k)
-    inside = _within(supports, _radii_of(supports, x, labels, there), points[test])
-    return _share(inside == clustered[test])
+    inside = _within(others, _radii_of(others, points[rest], column[rest], clustered[rest]), points[:stop])
+    return _share(inside == clustered[:stop])
 
 
 def _within(supports: Supports, radius: Tensor, points: Tensor) -> Tensor:

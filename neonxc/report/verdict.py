@@ -14,6 +14,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
 from neonxc.head.competition import Path
+from neonxc.network import NeuralizedClustering
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
@@ -54,33 +55,9 @@ def figures(
     clustering: Clustering, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
 ) -> Iterator[Figure]:
     """Yield the key figures of the verdict."""
-    if (held_out := clustering.whole.fidelity_held_out_) is not None:
-        yield Figure(
-            "surrogate",
-            "surrogate fidelity",
-            held_out,
-            percent(held_out),
-            "Only the labels of the clustering are known, so a kernel k-means surrogate is explained instead. "
-            "Share of held-out points to which the surrogate gives their own label.",
-        )
-    if (noise := clustering.whole.noise_held_out_) is not None:
-        yield Figure(
-            "surrogate_noise",
-            "surrogate noise",
-            noise,
-            percent(noise),
-            "Share of held-out points that the surrogate takes for noise if their label is noise, and for "
-            "clustered otherwise.",
-        )
-    if (stable := clustering.whole.stability_) is not None:
-        yield Figure(
-            "surrogate_stability",
-            "surrogate stability",
-            stable,
-            percent(stable),
-            "One minus the relative change of the attributions when the surrogate is fitted without 5% of the "
-            "points, averaged over three fits.",
-        )
+    for name, title, share, text in _of_surrogate(clustering.whole):
+        if share is not None:
+            yield Figure(name, title, share, percent(share), text)
     tested = "held-out points" if tree.unseen else "the training points, because there are too few to hold out"
     yield Figure(
         "fidelity",
@@ -142,6 +119,31 @@ def verdict(clustering: Clustering, tree: TreePart, flipping: FlippingPart | Non
     )
 
 
+def _of_surrogate(net: NeuralizedClustering) -> Iterator[tuple[str, str, float | None, str]]:
+    """Yield name, title, share and description of the measures of a surrogate."""
+    yield (
+        "surrogate",
+        "surrogate fidelity",
+        net.fidelity_held_out_,
+        "Only the labels of the clustering are known, so a kernel k-means surrogate is explained instead. "
+        "Share of held-out points to which the surrogate gives their own label.",
+    )
+    yield (
+        "surrogate_noise",
+        "surrogate noise",
+        net.noise_held_out_,
+        "Share of held-out points that the surrogate takes for noise if their label is noise, and for clustered "
+        "otherwise.",
+    )
+    yield (
+        "surrogate_stability",
+        "surrogate stability",
+        net.stability_,
+        "One minus the relative change of the attributions when the surrogate is fitted without 5% of the "
+        "points, averaged over three fits.",
+    )
+
+
 def cautions(
     clustering: Clustering, tree: TreePart, relevance: Relevance, refits: RefitPart | None, names: list[str]
 ) -> Iterator[Caution]:
@@ -161,7 +163,7 @@ def cautions(
     if noise_told is not None and noise_told < FAITHFUL:
         yield Caution(
             f"The surrogate takes {percent(1 - noise_told)} of the held-out points for noise although they are "
-            "clustered, or the reverse: so it will new points."
+            "clustered, or the reverse, and about as many of new points."
         )
     if held_out is not None and (lost := _lost(clustering)):
         yield Caution(f"The surrogate assigns many points of {listed(lost)} to other clusters.", lost)

@@ -2,8 +2,8 @@
 
 A scale and a shift per channel, whether BatchNorm computes them or a network's own code, are the same function as
 other weights and another bias of the linear layer before them, and therefore have the same relevance. Without a
-linear layer before them they are a layer of their own. At the network's input they normalize it, as if that were
-done outside.
+linear layer before them they are a layer of their own. At the network's input, those of its own code normalize it,
+as if that were done outside.
 """
 
 from __future__ import annotations
