@@ -126,10 +126,8 @@ def normalization(processor: Any, channels: int) -> tuple[tuple[float, ...], tup
     colors = ((0,), (255,), (51,)) if channels == 1 else ((0, 0, 0), (255, 255, 255), (255, 128, 51))
     black, white, mixed = (_processed(processor, color) for color in colors)
     scale = white - black
-    share = torch.tensor(colors[2], dtype=torch.float64) / 255
-    if (
-        not (scale > 0).all() or not ((mixed - black) / scale - share).abs().lt(0.01).all()
-    ):  # of half precision too
+    wrong = (mixed - black) / scale - torch.tensor(colors[2], dtype=torch.float64) / 255
+    if not (scale > 0).all() or not (wrong.abs() < 0.01).all():  # half precision rounds
         raise ValueError(
             f"processor must keep the order of the colours and scale each of them; it turns {colors[2]} into "
             f"{mixed.tolist()} (do_flip_channel_order, gray images or a random transform?); do so with the images "
