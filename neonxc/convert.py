@@ -13,17 +13,11 @@ from sklearn.cluster import MeanShift, estimate_bandwidth
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from neonxc.clusterings.density import density
 from neonxc.clusterings.given import Given, read_arguments
-from neonxc.clusterings.readers import (
-    ClusterModel,
-    SameCenters,
-    by_radius,
-    chained,
-    density,
-    device_of,
-    read,
-    within_bandwidth,
-)
+from neonxc.clusterings.maps import behind_map
+from neonxc.clusterings.model import ClusterModel, SameCenters, read
+from neonxc.clusterings.readers import chained, device_of, within_bandwidth
 from neonxc.clusterings.verified import has_centers, labels_of, verified
 from neonxc.common.arguments import kind_of
 from neonxc.data.inputs import check_width, moments
@@ -188,7 +182,7 @@ def _read(final: Any, X: Table | None) -> ClusterModel:
 
 def _from_labels(given: Given) -> ClusterModel:
     """Read the centers of a clusterer if they give its labels; otherwise fit a surrogate to the labels."""
-    from neonxc.clusterings.surrogate import clustered_points, fit_surrogate  # loads captum, which takes a second
+    from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
 
     final, X, features = given.final, given.X, given.features
     if isinstance(final, BaseEstimator):
@@ -204,7 +198,12 @@ def _from_labels(given: Given) -> ClusterModel:
             f"X={frame}) explains the labels of the {type(final).__name__} by the columns of X"
         )
     table = Table(X.dense(limited=True))
-    if not given.steps and features is None and (width := getattr(final, "n_features_in_", None)) is not None:
+    if (
+        not given.steps
+        and not given.behind
+        and features is None
+        and (width := getattr(final, "n_features_in_", None)) is not None
+    ):
         shape = table.tensor.shape
         if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
             check_width(shape[1], width)
@@ -215,16 +214,15 @@ def _from_labels(given: Given) -> ClusterModel:
             )
     if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
         raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
-    if by_radius(final):  # OPTICS, which stores no core points
-        core = final.core_distances_ <= final.eps
-        points = clustered_points(table, given)
-        rounded = 10.0 ** -np.finfo(final.core_distances_.dtype).precision  # as OPTICS rounds distances
-        return density(points.cpu().numpy()[core], final.labels_[core], final.eps + rounded / 2)
+    points = given.points(table)
+    if given.behind:
+        return behind_map(given, points)
+    if (found := density(final, points)) is not None:
+        return found
     if isinstance(final, MeanShift):
-        return within_bandwidth(final, estimate_bandwidth(clustered_points(table, given).cpu().numpy()))
+        return within_bandwidth(final, estimate_bandwidth(points.cpu().numpy()))
     labels = getattr(final, "labels_", None)
     if has_centers(final) or labels is None:
-        points = clustered_points(table, given)
         labels = labels_of(final, X.data, points)
         if labels is None:
             raise ValueError(
@@ -233,7 +231,7 @@ def _from_labels(given: Given) -> ClusterModel:
             )
         if (found := verified(final, labels, points)) is not None:
             return found
-    return fit_surrogate(table, labels, given)
+    return fit_surrogate(points, labels)
 
 
 def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
 import neonxc
-import neonxc.head.nearest
+import neonxc.head.members
 from neonxc.data.preparation import prepare
 
 WINE = load_wine(as_frame=True).data
@@ -39,13 +39,13 @@ def distances(model, X):
     ("steps", "eps"), [([StandardScaler()], 2.2), ([StandardScaler(), PCA(5)], 1.2), ([Normalizer()], 0.02)]
 )
 def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
-    monkeypatch.setattr(neonxc.head.nearest, "DENSE", dense)  # by search and by all distances
+    monkeypatch.setattr(neonxc.head.members, "DENSE", dense)  # by search and by all distances
     model = fitted(*steps, eps=eps)
     net, (values, _, _) = neonxc.neuralize(model, WINE), distances(model, WINE)
     assert net.fidelity_ is None
     assert net.classes_.tolist() == [*range(values.shape[1] - 1), -1]
     x = torch.tensor(WINE.to_numpy())
-    np.testing.assert_allclose(net.head.values(x), values, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(net.head.values(x), values - values.min(1, keepdims=True), rtol=1e-9, atol=1e-12)
     others = np.stack([np.delete(values, k, 1).min(1) for k in range(values.shape[1])], 1)
     np.testing.assert_allclose(net(x), others - values, rtol=1e-9, atol=1e-12)
     labels, core = model[-1].labels_, model[-1].core_sample_indices_
@@ -69,9 +69,10 @@ def test_relevance_compares_core_points():
         found = neon.attribute(WINE, target=target, competitor=competitor)
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
     x = torch.tensor(WINE.to_numpy(), requires_grad=True)
-    (slope,) = torch.autograd.grad(net.head.values(x)[:, 1].sum(), x)
+    noise_over_1 = net.head.values(x)[:, 1] - net.head.values(x)[:, 2]
+    (slope,) = torch.autograd.grad(noise_over_1.sum(), x)
     np.testing.assert_allclose(slope, 2 * (z - core[:, 1]) / model[0].scale_, rtol=1e-9, atol=1e-12)
-    weights = torch.tensor([0.0, 1.0, 5.0]).double().expand(len(x), 3)
+    weights = torch.tensor([0.0, 1.0, -1.0]).double().expand(len(x), 3)
     detection = net.head.detection
     found = detection.multiplier(detection.located(x.detach()), weights)
     np.testing.assert_allclose(found, slope, rtol=1e-9, atol=1e-12)
@@ -97,7 +98,7 @@ def test_float32_sparse_and_files(tmp_path):
 
 
 def test_threads_do_not_mix_their_searches(monkeypatch):
-    monkeypatch.setattr(neonxc.head.nearest, "DENSE", 0)
+    monkeypatch.setattr(neonxc.head.members, "DENSE", 0)
     X, _ = make_moons(600, noise=0.08, random_state=0)
     net = neonxc.neuralize(DBSCAN(0.1).fit(X), X)
     parts = np.array_split(X, 30)

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.clusterings import ClusterModel, read
-from neonxc.clusterings.readers import Fidelity
+from neonxc.clusterings.model import Fidelity
 from neonxc.clusterings.supports import Supports
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
 from neonxc.clusterings.mistaken import check_is_model
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
@@ -42,7 +44,9 @@ class Given:
         The inputs; counts of terms for texts.
     features : nn.Module or None
     steps : list of (name, step)
-        The steps before the last one that are neither a vectorizer nor part of `features`.
+        The steps before the last one that are neither a vectorizer nor part of `features`, up to a map.
+    behind : list of (name, step)
+        A map of the rows, such as that of UMAP, and the steps between it and the last one; empty without a map.
     encoding : Encoding, Terms or None
         What encodes the inputs as columns.
     preprocessing : Preprocessing or None
@@ -56,6 +60,7 @@ class Given:
     X: Table | None
     features: nn.Module | None
     steps: list[tuple[str, Any]]
+    behind: list[tuple[str, Any]] = field(default_factory=list)
     encoding: Encoding | Terms | None = None
     preprocessing: Preprocessing | None = None
     names: list[str] | None = None
@@ -64,9 +69,29 @@ class Given:
     def by_labels(self) -> bool:
         """Whether the clusterer has labels or centers, and no reader."""
         final = self.final
+        if self.behind:
+            return True
         if isinstance(final, type) or reads_exactly(final):
             return False
         return isinstance(final, ClusterMixin) or hasattr(final, "labels_") or has_centers(final)
+
+    def points(self, table: Table) -> Tensor:
+        """Return the points [n, d] of float64 that were clustered, or mapped, from inputs of the network."""
+        encoded = isinstance(self.encoding, Encoding)
+        if encoded and table.is_tensor:
+            raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
+        if self.features is not None:
+            table = Table(torch.cat([*make_inputs(self.features).points(table)]).double())
+        if self.steps:
+            pipeline = Pipeline(self.steps)
+            named = encoded or (table.names and hasattr(pipeline, "feature_names_in_"))
+            data = (
+                table.data if named else table.numbers.double().cpu().numpy()
+            )  # steps may select columns by name
+            transformed = Table.read(pipeline.transform(data)).dense()  # terms are sparse
+            return torch.from_numpy(np.array(transformed, np.float64)).to(table.device)
+        _ = table.width  # an error if the points are no table
+        return table.tensor.double()
 
 
 def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given:
@@ -86,8 +111,9 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
     while isinstance(final, Pipeline):
         check_is_fitted(final)
         steps, final = steps + final.steps[:-1], final.steps[-1][1]
-    given = Given(model, final, X, features, steps)
-    if steps:
+    at = next((place for place, (_, step) in enumerate(steps) if is_map(step)), len(steps))
+    given = Given(model, final, X, features, steps[:at], steps[at:])
+    if steps := given.steps:
         sized = (step for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_"))
         width = next((step.n_features_in_ for step in sized), 0)
         if _begins_with_texts(steps):
@@ -105,6 +131,11 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
     if features is not None and given.encoding is not None:
         raise ValueError(BEHIND)
     return given
+
+
+def is_map(step: Any) -> bool:
+    """Whether a step of a pipeline is a map that knows where its rows lie: UMAP, PaCMAP, t-SNE, Isomap, ..."""
+    return hasattr(step, "embedding_")
 
 
 def fitted_names(model: Any) -> list[str] | None:

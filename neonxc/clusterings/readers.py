@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import singledispatch
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClusterMixin, OutlierMixin
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import (
     DBSCAN,
-    OPTICS,
     AffinityPropagation,
     Birch,
     BisectingKMeans,
@@ -25,97 +22,29 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from neonxc.clusterings.density import by_radius
+from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.common.arguments import kind_of
 from neonxc.common.modules import evaluated
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import check_finite, check_range
-from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.head import Head, bisecting_head, centroid_head, linear_head
 from neonxc.head import head as heads
 from neonxc.head.detection import Preprocessing
-from neonxc.head.nearest import density_head
 from neonxc.head.quadratic import QuadraticDetection
-from neonxc.pipelines.encoding import Encoding
 
-SUPPORTED = (
-    "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
-    "BayesianGaussianMixture, DBSCAN, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, "
-    "a linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as array "
-    "or tensor; with X any fitted clusterer that has labels_ or centers"
-)
 CENTERS = ("cluster_centers", "centers", "centroids")
 TRIED = 256  # number of points at which a module is compared with the nearest center
 TIED = 1e-3  # relative tolerance: closer squared distances are ties
 
 
-class Fidelity(NamedTuple):
-    """Agreement of a surrogate with the clusterer that it replaces, and with a refitted surrogate."""
-
-    fitted: float  # share of the training points that get the clusterer's label
-    held_out: float | None = None  # the same share among points held out from a second fit
-    stability: float | None = None  # 1 - |R' - R| / |R|, with R' the relevance of a fit to a part of the points
-    noise: float | None = None  # share of held-out points that are noise as their label tells, or are not
-
-
-class SameCenters(ValueError):
-    """Raised if two clusters have identical centers, so that no contrast distinguishes them."""
-
-
-@dataclass(frozen=True)
-class ClusterModel:
-    """Description of a fitted clusterer, made by its reader.
-
-    Attributes
-    ----------
-    head : callable
-        Makes the head for a given preprocessing.
-    points : Tensor [M, p] or None
-        Centers of the clusterer, which set the scale of the logits if there is no data. None if logits are log
-        odds.
-    classes : ndarray or None
-        Labels of the columns; None if they are 0 ... K-1.
-    features : nn.Module or None
-        Feature network of the clusterer.
-    fidelity : Fidelity or None
-        How far a surrogate can be trusted; None if the head is exact.
-    radius : Tensor [K] or None
-        Squared distance from the nearest cluster, by cluster, beyond which points are noise; None: none are.
-    scale : float or None
-        Factor of the competing values with which ``softmax(-factor * values)`` gives the clusterer's
-        probabilities. None if it has no probabilities.
-    softens : bool
-        Whether the clusterer has a soft version, whose stiffness users may choose.
-    encoding : Encoding or None
-        Encoding of a table with strings and missing values as the columns of the head.
-    """
-
-    head: Callable[[Preprocessing | None], Head]
-    points: Tensor | None
-    classes: np.ndarray | None = None
-    features: nn.Module | None = None
-    fidelity: Fidelity | None = None
-    radius: Tensor | None = None
-    scale: float | None = None
-    softens: bool = False
-    encoding: Encoding | None = None
-
-
-@singledispatch
-def read(model: Any) -> ClusterModel:
-    """Read a fitted clusterer. Register a function for another class to extend :func:`neonxc.neuralize`."""
-    if isinstance(model, type):
-        raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
-    if hasattr(model, "__array__"):  # data frames, and arrays of other libraries
-        return read(np.asarray(model))
-    raise TypeError(f"can't neuralize {kind_of(model)}; supported: {SUPPORTED}{_by_predictions(model)}")
-
-
-def _by_predictions(model: Any) -> str:
-    """Say how to explain what a model that is no clusterer predicts, if it does."""
-    named = next((f"model.{name}(X)" for name in ("predict", "fit_predict") if hasattr(model, name)), "")
-    labels = f'numpy.where({named} < 0, "outlier", "inlier")' if isinstance(model, OutlierMixin) else named
-    return named and f"; to explain what this one predicts: neonxc.neuralize(labels={labels}, X=X)"
+def reads_exactly(model: Any) -> bool:
+    """Whether a clusterer has a reader, and not just labels: DBSCAN does for Euclidean distances."""
+    known = read.dispatch(type(model)) is not read.dispatch(object)
+    if isinstance(model, MeanShift) and not model.cluster_all and model.bandwidth is None:  # estimated, not stored
+        return False
+    return known and (not isinstance(model, DBSCAN) or by_radius(model))
 
 
 class GivenLabels(ClusterMixin, BaseEstimator):
@@ -232,42 +161,6 @@ def _check_distinct(points: Tensor, message: str, owners: Tensor | None = None) 
     for owner, row in zip(numbers, (points + 0.0).numpy(), strict=True):  # -0.0 is 0.0
         if (other := first.setdefault(row.tobytes(), owner)) != owner:
             raise SameCenters(message.format(*sorted((other, owner))))
-
-
-# --- density: the nearest core point, or noise -------------------------------------------------------------------
-
-
-@read.register
-def _(model: DBSCAN) -> ClusterModel:
-    check_is_fitted(model)
-    return density(model.components_, model.labels_[model.core_sample_indices_], model.eps)
-
-
-def density(points: Any, labels: np.ndarray, radius: float) -> ClusterModel:
-    """Return a model of the nearest of some core points [M, p]; beyond a radius is noise, the last column."""
-    if not len(labels):
-        raise ValueError("the clusterer found no core points, so that all rows are noise: raise eps")
-    classes, groups = np.unique(labels, return_inverse=True)
-    core = torch.from_numpy(np.array(Table.read(points).dense(), np.float64))
-    group = torch.from_numpy(groups)
-    return ClusterModel(
-        lambda preprocessing: density_head(core, group, radius, preprocessing), core, np.append(classes, NOISE)
-    )
-
-
-def reads_exactly(model: Any) -> bool:
-    """Whether a clusterer has a reader, and not just labels: DBSCAN does for Euclidean distances."""
-    known = read.dispatch(type(model)) is not read.dispatch(object)
-    if isinstance(model, MeanShift) and not model.cluster_all and model.bandwidth is None:  # estimated, not stored
-        return False
-    return known and (not isinstance(model, DBSCAN) or by_radius(model))
-
-
-def by_radius(model: Any) -> bool:
-    """Whether clusters follow from Euclidean distances to core points: DBSCAN, and OPTICS cut at a radius."""
-    cut = isinstance(model, DBSCAN) or (isinstance(model, OPTICS) and model.cluster_method == "dbscan")
-    euclidean = cut and (model.metric == "euclidean" or (model.metric == "minkowski" and model.p in (None, 2)))
-    return euclidean and model.metric_params is None and model.eps is not None
 
 
 # --- Gaussian mixtures -------------------------------------------------------------------------------------------

@@ -7,52 +7,42 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from neonxc.attribution.neon import NEON
-from neonxc.clusterings.given import Given
-from neonxc.clusterings.readers import ClusterModel, Fidelity
+from neonxc.clusterings.fidelity import RECALL, WARNING, hashed, held_out_rows, share, warn_of_labels
+from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.supports import Supports, check_spread, labelled
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.data.labels import as_labels
-from neonxc.data.table import Table
 from neonxc.head import Head, centroid_head
 from neonxc.head.detection import Preprocessing
-from neonxc.inputs import make_inputs
 from neonxc.network import NeuralizedClustering
-from neonxc.pipelines.encoding import Encoding
 
-WARNING = 0.95
-RECALL = 0.5  # a warning names clusters in which less than this share of the points gets its label, ...
-COUNT = 5  # ... if they have at least this number of points
-HELD_OUT = 0.2  # share of the points that are held out to measure fidelity
 DROPPED = 0.05  # share of the points that each refit for the stability leaves out
 REFITS = 3
 COMPARED = 500  # at least this number of points is compared, if there are as many, and less than twice it
 
 
-def fit_surrogate(X: Table, labels: Any, given: Given) -> ClusterModel:
+def fit_surrogate(points: Tensor, labels: Any) -> ClusterModel:
     """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
 
-    X are inputs of the network; they are transformed by the network `features` and the `steps` of what
-    :func:`neonxc.neuralize` was `given`. Points with label -1 (noise) are left out of the fit; if there are any,
+    Points with label -1 (noise) are left out of the fit; if there are any,
     every cluster gets a radius, and points beyond that of their nearest cluster are noise.
 
     The points are first sorted by a hash of their values, so that the order of the rows has no influence.
     """
-    points = clustered_points(X, given)
     column, classes, there = as_labels(labels, len(points), points.device)
     if len(classes) < 2:
         raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
-    order = _hashed(points, column).argsort(stable=True)
+    order = hashed(points, column).argsort(stable=True)
     points, column, there = points[order], column[order], there[order]
     shift = points[there].mean(0)
     points = points - shift
     check_spread(points)
     x, y = points[there], column[there]
-    supports, others = labelled(x, y, len(classes)), _without(_held_out(x), x, y, len(classes))
+    supports, others = labelled(x, y, len(classes)), _without(held_out_rows(x), x, y, len(classes))
     radius, kept, noise = None, torch.ones(len(x), dtype=torch.bool, device=x.device), None
     if not bool(there.all()):
         radius = _radii_of(supports, points, column, there)
@@ -78,19 +68,6 @@ def _head(supports: Supports, shift: Tensor | float, preprocessing: Preprocessin
     return centroid_head(points + shift, groups, preprocessing, gamma=supports.gamma, log_weights=log_weights)
 
 
-def _hashed(x: Tensor, labels: Tensor) -> Tensor:
-    """Hash every labelled point [n] by its values in float32."""
-    values = torch.cat([x.float() + 0.0, labels[:, None].float()], 1).view(torch.int32).long()  # -0.0 is 0.0
-    generator = torch.Generator().manual_seed(0)
-    factors = torch.randint(-(2**62), 2**62, (values.shape[1],), generator=generator) * 2 + 1
-    return (values * factors.to(x.device)).sum(1)  # modulo 2^64
-
-
-def _held_out(x: Tensor) -> slice:
-    """The points that are held out to measure fidelity: the first ones, in the order of their hashes."""
-    return slice(int(HELD_OUT * len(x)))
-
-
 def _fidelity(
     supports: Supports, others: Supports | None, x: Tensor, labels: Tensor, classes: np.ndarray, kept: Tensor
 ) -> Fidelity:
@@ -102,13 +79,13 @@ def _fidelity(
     """
     checked = [(supports, slice(None), "the points")]
     if others is not None:
-        checked.append((others, _held_out(x), "the points held out from a fit to the others"))
+        checked.append((others, held_out_rows(x), "the points held out from a fit to the others"))
     right = [one.distances(x[rows]).argmin(1) == labels[rows] for one, rows, _ in checked]
     right[0] &= kept
-    shares = [*map(_share, right)]
+    shares = [*map(share, right)]
     for at in sorted(range(len(shares)), key=shares.__getitem__):
         _, rows, which = checked[at]
-        if _warn_of_labels(right[at], labels[rows], classes, which):
+        if warn_of_labels(right[at], labels[rows], classes, which):
             break
     return Fidelity(*shares)._replace(stability=_stability(supports, x, labels, len(classes)))
 
@@ -141,35 +118,14 @@ def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int) -> float |
     return max(0.0, 1 - sum(changes) / len(changes)) if changes else None
 
 
-def _share(true: Tensor) -> float:
-    return float(true.double().mean())
-
-
-def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: str) -> bool:
-    """Warn if the surrogate differs from the labels, overall or in a cluster; return whether it does."""
-    own = [right[labels == k] for k in range(len(classes))]
-    lost = [
-        f", {percent(_share(part))} in cluster {name}"
-        for name, part in zip(classes, own, strict=True)
-        if len(part) >= COUNT and _share(part) < RECALL
-    ]
-    if _share(right) >= WARNING and not lost:
-        return False
-    warn(
-        f"the surrogate gives {percent(_share(right))} of {which} their label{''.join(lost[:5])}: it explains a "
-        "clustering that differs from the one given",
-    )
-    return True
-
-
 def _warn_of_noise(inside: Tensor, clustered: Tensor, held_out: float | None) -> None:
     """Warn if noise differs from the labels, held out or not, or most clustered points are taken for noise."""
-    agree = _share(inside == clustered)
-    if agree < WARNING or _share(inside[clustered]) < RECALL:
+    agree = share(inside == clustered)
+    if agree < WARNING or share(inside[clustered]) < RECALL:
         warn(
             f"the surrogate tells noise (label -1) apart as the labels do for {percent(agree)} of the points: it "
-            f"takes {percent(_share(~inside[clustered]))} of the clustered points for noise, and "
-            f"{percent(_share(inside[~clustered]))} of the noise for clustered",
+            f"takes {percent(share(~inside[clustered]))} of the clustered points for noise, and "
+            f"{percent(share(inside[~clustered]))} of the noise for clustered",
         )
     elif held_out is not None and held_out < WARNING:
         warn(
@@ -184,12 +140,12 @@ def _noise_held_out(others: Supports | None, points: Tensor, column: Tensor, clu
     None without such a surrogate, or if there is no noise to choose its radii by.
     """
     places = clustered.nonzero()[:, 0]
-    stop = int(places[_held_out(places).stop])  # of all points, the held-out ones of clusters being the same
+    stop = int(places[held_out_rows(places).stop])  # of all points, the held-out ones of clusters being the same
     rest = slice(stop, None)
     if others is None or clustered[rest].all():
         return None
     inside = _within(others, _radii_of(others, points[rest], column[rest], clustered[rest]), points[:stop])
-    return _share(inside == clustered[:stop])
+    return share(inside == clustered[:stop])
 
 
 def _within(supports: Supports, radius: Tensor, points: Tensor) -> Tensor:
@@ -234,20 +190,3 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
     gained = place.new_zeros(len(values) + 1).index_add(0, place + 1, 2 * clustered.long() - 1).cumsum(0)
     at = int(gained.argmax())
     return float((edges[at] + edges[at + 1]) / 2)
-
-
-def clustered_points(table: Table, given: Given) -> Tensor:
-    """Return the points [n, d] of float64 that were clustered, from inputs that :func:`neuralize` was given."""
-    encoded = isinstance(given.encoding, Encoding)
-    if encoded and table.is_tensor:
-        raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
-    if given.features is not None:
-        table = Table(torch.cat([*make_inputs(given.features).points(table)]).double())
-    if given.steps:
-        pipeline = Pipeline(given.steps)
-        named = encoded or (table.names and hasattr(pipeline, "feature_names_in_"))
-        data = table.data if named else table.numbers.double().cpu().numpy()  # steps may select columns by name
-        transformed = Table.read(pipeline.transform(data)).dense()  # terms are sparse
-        return torch.from_numpy(np.array(transformed, np.float64)).to(table.device)
-    _ = table.width  # an error if the points are no table
-    return table.tensor.double()

@@ -127,7 +127,8 @@ def _unpack_module(cls: Any, values: Values) -> nn.Module:
     module = cls.__new__(cls)
     nn.Module.__init__(module)
     for name in cls.PLAIN:
-        setattr(module, name, values.pop(name))
+        if name in values or not hasattr(cls, name):  # files of earlier versions lack some that have a default
+            setattr(module, name, values.pop(name))
     for name in getattr(cls, "FORMER", ()):  # plain attributes in files of earlier versions
         values.pop(name, None)
     for name, value in values.items():  # both methods raise if the class uses the name for something else

@@ -1,0 +1,191 @@
+"""Detection layers whose neurons depend on the rows that are nearest to a point: those of every cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from sklearn.neighbors import NearestNeighbors
+from torch import Tensor
+
+from neonxc.data.inputs import check_range, compute_dtype
+from neonxc.data.sparse import SparseRows, dense
+from neonxc.head.detection import Framed, Preprocessing, full_precision, mapped
+
+DENSE = 1 << 21
+"""Number of distances that are computed at once, without a search."""
+FEW = 15
+"""Number of columns up to which scikit-learn searches in a k-d tree."""
+
+
+class Place(NamedTuple):
+    """Points in the space of the clusterer; in float64, as its distances are."""
+
+    z: Tensor  # [N, p], in the space of the clusterer
+    y: Tensor  # [N, d], the coordinates
+    norm: Tensor | float  # [N, 1]
+    dtype: torch.dtype  # of the results
+
+
+class Members(Framed):
+    """Base class of detection layers that know the rows of every cluster.
+
+    Parameters
+    ----------
+    points : Tensor [M, p]
+        The rows in the space of the clusterer, relative to where the coordinates are zero. That is its origin, so
+        that differences are rounded as the clusterer rounds them.
+    groups : Tensor [M] of int64
+        Cluster of each, in ascending order.
+    weight : Tensor [d] or [p, d]
+        Map from the coordinates to that space.
+    back : Tensor [d] or [d, p]
+        Map from that space to the coordinates.
+    **parts
+        The coordinates, see :class:`~neonxc.head.detection.Framed`, and what else a layer needs.
+
+    Notes
+    -----
+    With ``delta = y - u`` for a row u, column i gets ``delta_i (A'A delta)_i`` of its squared distance, where A is
+    the map to the space of the clusterer: ``(x_i - u_i)^2`` without preprocessing. The contrast of two clusters is
+    then measured from the point half-way between their rows (NEON paper, Eq. 4).
+    """
+
+    PLAIN = ("diagonal", "norm")
+    points: Tensor
+    groups: Tensor
+    weight: Tensor
+    back: Tensor
+
+    @classmethod
+    def of(cls, points: Tensor, groups: Tensor, preprocessing: Preprocessing, **parts: Any) -> Self:
+        """Make a layer of points [M, p] in the space that a preprocessing leads to."""
+        points, weight = points.double() - preprocessing.offset, preprocessing.weight
+        eye = torch.eye(points.shape[1]).to(points)
+        back = 1 / weight if preprocessing.diagonal else preprocessing.preimage(eye).T
+        frame = preprocessing.frame(torch.zeros_like(points[0]))
+        return cls(points=points, groups=groups, weight=weight, back=back, **parts, **frame)
+
+    @property
+    def n_features(self) -> int:
+        """Number of raw columns d."""
+        return self.weight.shape[-1]
+
+    @property
+    def width(self) -> int:
+        """The number of values computed per point: one difference per cluster and column."""
+        return self.n_neurons * max(self.n_features, self.points.shape[1])
+
+    @property
+    def references(self) -> Tensor:
+        """The rows in raw columns."""
+        return self.unmapped(self.points)
+
+    def unmapped(self, points: Tensor) -> Tensor:
+        """Map points [M, p] of the space of the clusterer to raw columns [M, d]."""
+        return self.root + self.origin + mapped(self.back, points)
+
+    def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
+        """Raise a ValueError if squared distances overflow."""
+        root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
+        check_range(x, root / max(float(self.weight.abs().amax()), 1.0), names=names)
+
+    def placed(self, x: Tensor | SparseRows) -> Place:
+        """Map points [N, d] to the space of the clusterer."""
+        with full_precision(x):
+            y, norm = self.coordinates(dense(x).double())
+            return Place(mapped(self.weight.to(y), y), y, norm, compute_dtype(x.dtype))
+
+    def nearest(self, z: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
+        """Search the k nearest rows of every cluster.
+
+        Parameters
+        ----------
+        z : Tensor [N, p] of float64
+        k : int
+
+        Returns
+        -------
+        far : Tensor [N, G, k]
+            Their distances in ascending order; infinite where a cluster has less than k rows.
+        rows : Tensor [N, G, k] of int64
+            Their numbers.
+        """
+        if len(z) * len(self.points) <= DENSE:
+            found = [_least(z, own, k) for own in self.points.double().split(self.sizes)]
+        else:
+            query = z.cpu().numpy()
+            found = [
+                _searched(tree, query, min(k, size)) for tree, size in zip(self._trees, self.sizes, strict=True)
+            ]
+        far, rows, first = z.new_full((len(z), len(found), k), torch.inf), [], 0
+        for cluster, (own, row) in enumerate(found):
+            far[:, cluster, : own.shape[1]] = own.to(z.device)
+            rows.append(torch.nn.functional.pad(row.to(z.device) + first, (0, k - row.shape[1]), value=first))
+            first += self.sizes[cluster]
+        return far, torch.stack(rows, dim=1)
+
+    def squares(self, at: Place, rows: Tensor) -> Tensor:
+        """The columns' shares [N, G, d] of the squared distances to rows [N, G]."""
+        if self.diagonal:
+            return self.differences(at.z, rows).square()
+        away = at.y[:, None] - mapped(self.back.to(at.y), self.points[rows].to(at.y))
+        return away * self.pulled(self.differences(at.z, rows))
+
+    def differences(self, z: Tensor, rows: Tensor) -> Tensor:
+        """Differences [N, G, p] of points [N, p] to rows [N, G]."""
+        return z[:, None] - self.points[rows].to(z)
+
+    def pulled(self, delta: Tensor) -> Tensor:
+        """Map differences [N, G, p] to directions of the coordinates [N, G, d]."""
+        weight = self.weight.to(delta)
+        return delta * weight if weight.ndim == 1 else delta @ weight
+
+    @property
+    def plain(self) -> bool:
+        """Whether the space of the clusterer is that of the raw columns."""
+        return self.weight.ndim == 1 and not self.root.any() and bool((self.weight == 1).all())
+
+    @cached_property
+    def precision(self) -> float:
+        """Bound of the rounding in the space of the clusterer, in units of a dtype's relative precision."""
+        raw = mapped(self.back, self.points).abs().amax(dim=0) + self.root.abs()
+        summands = 1 if self.weight.ndim == 1 else self.weight.shape[1]
+        return summands * float(mapped(self.weight.abs(), raw).norm())
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Number of rows of every cluster."""
+        return torch.bincount(self.groups).tolist()
+
+    @cached_property
+    def _trees(self) -> list[NearestNeighbors]:
+        """The search among the rows of every cluster: a k-d tree for few columns."""
+        return [NearestNeighbors().fit(own.numpy()) for own in self.points.double().cpu().split(self.sizes)]
+
+
+def _least(z: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k least distances [N, k] to points [M, p], and their numbers; of equal ones the first, for k = 1.
+
+    Those of few columns are added up as by a k-d tree, for ties at a radius.
+    """
+    few = z.shape[1] <= FEW
+    if few:
+        far = z.new_zeros(len(z), len(points))
+        for ours, theirs in zip(z.T, points.T, strict=True):
+            far += (ours[:, None] - theirs).square_()
+    else:
+        far = torch.cdist(z, points, compute_mode="donot_use_mm_for_euclid_dist")
+    if k == 1:
+        least, rows = far.min(dim=1, keepdim=True)
+    else:
+        least, rows = far.topk(min(k, len(points)), dim=1, largest=False)
+    return least.sqrt() if few else least, rows
+
+
+def _searched(tree: NearestNeighbors, query: np.ndarray, k: int) -> tuple[Tensor, Tensor]:
+    far, rows = tree.kneighbors(query, k)
+    return torch.from_numpy(far), torch.from_numpy(rows)
