@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.clusterings.readers import ClusterModel, are_nearest, nearest_centroid, points_near
+from neonxc.clusterings.model import ClusterModel
+from neonxc.clusterings.readers import are_nearest, nearest_centroid, points_near
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels

@@ -54,7 +54,7 @@ class Members(Framed):
     then measured from the point half-way between their rows (NEON paper, Eq. 4).
     """
 
-    PLAIN = ("diagonal", "norm")
+    PLAIN: tuple[str, ...] = ("diagonal", "norm")
     points: Tensor
     groups: Tensor
     weight: Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -254,7 +254,7 @@ def density_head(
     preprocessing = preprocessing or Preprocessing.identity(points.shape[1], points.device)
     groups, order = groups.sort(stable=True)
     radii = torch.as_tensor(radius, dtype=torch.float64, device=points.device)
-    parts = {"shares": preprocessing.equal_shares(), "reach": radii}
+    parts: dict[str, Any] = {"shares": preprocessing.equal_shares(), "reach": radii}
     if not radii.ndim:
         parts["reach"] = radii.expand(int(groups[-1]) + 1)
     if rank > 1:
