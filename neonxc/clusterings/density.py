@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from neonxc.data.labels import NOISE, as_labels
 from neonxc.data.table import Table
 from neonxc.head import Head
 from neonxc.head.detection import Preprocessing
+from neonxc.head.members import search_among
 from neonxc.head.nearest import NearestDetection, density_head
 
 AGREES = 0.95
@@ -105,8 +105,7 @@ def _reachability(points: Tensor, labels: Any, rank: int) -> ClusterModel | None
     if len(classes) == 1 and there.all():
         return None
     groups = torch.where(there, column, len(classes))
-    search = NearestNeighbors(n_neighbors=rank).fit(points.numpy())
-    core = torch.from_numpy(search.kneighbors(points.numpy())[0][:, -1].copy())
+    core = search_among(points, rank)(points, rank)[0][:, -1]
     radii = torch.stack([_radius(points, core, groups == cluster, rank) for cluster in range(len(classes))])
 
     def head(preprocessing: Preprocessing | None) -> Head:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 import torch
+from scipy.spatial import cKDTree
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
+from neonxc.common.memory import at_once
 from neonxc.data.inputs import check_range, compute_dtype
 from neonxc.data.sparse import SparseRows, dense
 from neonxc.head.detection import Framed, Preprocessing, full_precision, mapped
 
 DENSE = 1 << 21
-"""Number of distances that are computed at once, without a search."""
-FEW = 15
-"""Number of columns up to which scikit-learn searches in a k-d tree."""
+"""Number of distances that are computed at once, without a search; on other devices than the CPU, all are."""
+FEW, OWN = 5, 15
+"""Number of columns up to which k-d trees save time: for points of other clusters, and for their own ones."""
+
+Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 class Place(NamedTuple):
@@ -44,6 +47,8 @@ class Members(Framed):
         Map from the coordinates to that space.
     back : Tensor [d] or [d, p]
         Map from that space to the coordinates.
+    rank : int
+        Number of nearest rows of every cluster that are looked at.
     **parts
         The coordinates, see :class:`~neonxc.head.detection.Framed`, and what else a layer needs.
 
@@ -54,7 +59,8 @@ class Members(Framed):
     then measured from the point half-way between their rows (NEON paper, Eq. 4).
     """
 
-    PLAIN: tuple[str, ...] = ("diagonal", "norm")
+    PLAIN = ("diagonal", "norm", "rank")
+    rank = 1
     points: Tensor
     groups: Tensor
     weight: Tensor
@@ -99,7 +105,7 @@ class Members(Framed):
             y, norm = self.coordinates(dense(x).double())
             return Place(mapped(self.weight.to(y), y), y, norm, compute_dtype(x.dtype))
 
-    def nearest(self, z: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
+    def nearest(self, z: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Search the k nearest rows of every cluster.
 
         Parameters
@@ -114,17 +120,18 @@ class Members(Framed):
         rows : Tensor [N, G, k] of int64
             Their numbers.
         """
-        if len(z) * len(self.points) <= DENSE:
-            found = [_least(z, own, k) for own in self.points.double().split(self.sizes)]
+        on_cpu, room = z.device.type == "cpu", at_once(16 * len(self.points), z.device)
+        if not on_cpu and len(z) > room:
+            parts = [self.nearest(part, k) for part in z.split(room)]
+            return torch.cat([far for far, _ in parts]), torch.cat([rows for _, rows in parts])
+        if on_cpu and len(z) * len(self.points) > DENSE:
+            found = [search(z, min(k, size)) for search, size in zip(self._searches, self.sizes, strict=True)]
         else:
-            query = z.cpu().numpy()
-            found = [
-                _searched(tree, query, min(k, size)) for tree, size in zip(self._trees, self.sizes, strict=True)
-            ]
+            found = [_least(z, own, k) for own in self.points.to(z).split(self.sizes)]
         far, rows, first = z.new_full((len(z), len(found), k), torch.inf), [], 0
         for cluster, (own, row) in enumerate(found):
-            far[:, cluster, : own.shape[1]] = own.to(z.device)
-            rows.append(torch.nn.functional.pad(row.to(z.device) + first, (0, k - row.shape[1]), value=first))
+            far[:, cluster, : own.shape[1]] = own
+            rows.append(torch.nn.functional.pad(row + first, (0, k - row.shape[1]), value=first))
             first += self.sizes[cluster]
         return far, torch.stack(rows, dim=1)
 
@@ -162,9 +169,9 @@ class Members(Framed):
         return torch.bincount(self.groups).tolist()
 
     @cached_property
-    def _trees(self) -> list[NearestNeighbors]:
-        """The search among the rows of every cluster: a k-d tree for few columns."""
-        return [NearestNeighbors().fit(own.numpy()) for own in self.points.double().cpu().split(self.sizes)]
+    def _searches(self) -> list[Search]:
+        """The search among the rows of every cluster."""
+        return [search_among(own, self.rank, FEW) for own in self.points.double().cpu().split(self.sizes)]
 
 
 def _least(z: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -172,7 +179,7 @@ def _least(z: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Those of few columns are added up as by a k-d tree, for ties at a radius.
     """
-    few = z.shape[1] <= FEW
+    few = z.shape[1] <= OWN
     if few:
         far = z.new_zeros(len(z), len(points))
         for ours, theirs in zip(z.T, points.T, strict=True):
@@ -186,6 +193,20 @@ def _least(z: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return least.sqrt() if few else least, rows
 
 
-def _searched(tree: NearestNeighbors, query: np.ndarray, k: int) -> tuple[Tensor, Tensor]:
-    far, rows = tree.kneighbors(query, k)
-    return torch.from_numpy(far), torch.from_numpy(rows)
+def search_among(points: Tensor, rank: int, few: int = OWN) -> Search:
+    """Return a function that finds the distances [N, k] of the k nearest points to rows [N, p], and their numbers.
+
+    SciPy's k-d tree takes half the time of scikit-learn's. That one adds up squares as DBSCAN does, for ties at a
+    radius, and is used where the nearest point alone is looked at.
+    """
+    array = points.numpy()
+    if rank > 1 and points.shape[1] <= few:
+        find = partial(cKDTree(array).query, workers=torch.get_num_threads())
+    else:
+        find = NearestNeighbors(algorithm="brute" if rank > 1 else "auto").fit(array).kneighbors
+
+    def search(z: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        far, rows = find(z.numpy(), k)
+        return torch.from_numpy(far).view(len(z), k), torch.from_numpy(rows).view(len(z), k)
+
+    return search

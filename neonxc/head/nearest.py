@@ -69,8 +69,7 @@ class NearestDetection(Members):
     eps_k^2 equally.
     """
 
-    PLAIN, FORMER = ("diagonal", "norm", "rank"), ("noise",)
-    rank = 1
+    FORMER = ("noise",)
     shares: Tensor
     reach: Tensor
     core: Tensor
@@ -83,7 +82,7 @@ class NearestDetection(Members):
     @property
     def radii(self) -> Tensor:
         """The squared radii [K]."""
-        reach: Tensor = getattr(self, "reach", self.shares.sum())
+        reach = self.reach if "reach" in self._buffers else self.shares.sum()
         return reach if reach.ndim else reach.expand(len(self.sizes))
 
     @property

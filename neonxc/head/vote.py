@@ -52,8 +52,8 @@ class VoteDetection(Members):
         """Search the rows that vote."""
         with full_precision(x):
             place = self.placed(x)
-            known, rows = self.nearest(place.z.detach(), VOTERS)
-            nearest = known.flatten(1).topk(min(VOTERS, len(self.points)), dim=1, largest=False).values
+            known, rows = self.nearest(place.z.detach(), self.rank)
+            nearest = known.flatten(1).topk(min(self.rank, len(self.points)), dim=1, largest=False).values
             scale = (nearest - nearest[:, :1]).mean(dim=1)
             # all of them may be equally far, or copies of the point
             least = 1e-6 * nearest[:, -1] + 1e-6 * known[:, :, 0].amax(dim=1)
@@ -105,4 +105,4 @@ def vote_head(points: Tensor, groups: Tensor, preprocessing: Preprocessing | Non
     """
     preprocessing = preprocessing or Preprocessing.identity(points.shape[1], points.device)
     groups, order = groups.sort(stable=True)
-    return Head(VoteDetection.of(points[order], groups, preprocessing))
+    return Head(VoteDetection.of(points[order], groups, preprocessing, rank=VOTERS))
