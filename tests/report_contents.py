@@ -265,6 +265,16 @@ def texts():
     return replace(base, title="Newsgroups", kind="texts", cards=cards, trust=trust)
 
 
+def noise():
+    """Wine with five points of noise and their card."""
+    base = wine()
+    base.points.cluster[:5] = [-1] * 5
+    of_noise = replace(
+        base.cards[0], label="-1", name="noise", size=5, rules=[], rivals=[(1, 3), (0, 2)], fidelity=None
+    )  # fmt: skip
+    return replace(base, noise=5, cards=[*base.cards, of_noise])
+
+
 TERMS = [("launch", 0.4), ("satellite", 1.0), ("orbit", 0.8), ("rocket", 0.6), ("engine", -0.7), ("test", -0.2)]
 HOSTILE = [
     "<script>alert(1)</script>",

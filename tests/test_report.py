@@ -227,8 +227,33 @@ def test_noise_is_in_no_cluster():
     model = DBSCAN(0.3).fit(X)
     found = neonxc.explain(model, X, fast=True).contents
     assert found.noise == (model.labels_ == -1).sum() >= 5
-    assert sum(card.size for card in found.cards) + found.noise == 150
+    assert sum(card.size for card in found.cards[:2]) + found.noise == 150
     assert found.points.cluster.count(-1) == found.noise
+
+
+@pytest.mark.parametrize("by_labels", [False, True])
+def test_the_card_of_noise_says_why(by_labels):
+    X = make_moons(150, noise=0.05, random_state=0)[0]
+    X[:5] += np.array([[9.0, 9], [-9, 9], [9, -9], [-9, -9], [0, 12]])
+    X, model = pd.DataFrame(X, columns=["a", "b"]), DBSCAN(0.3).fit(X)
+    made = neonxc.explain(X, labels=model.labels_, fast=True) if by_labels else neonxc.explain(model, X, fast=True)
+    found, net, rows = made.contents, made.net, np.flatnonzero(model.labels_ == -1)
+    card, logits = found.cards[-1], net(net.inputs.read(X.iloc[rows]).tensor).detach().numpy()
+    assert (card.label, card.name, card.size, card.share) == ("-1", "noise", len(rows), len(rows) / 150)
+    assert (card.rules, card.fidelity) == ([], None)
+    relevance = neonxc.NEON(net).attribute(X.iloc[rows], target=-1).mean()
+    for one in card.statements:
+        share = relevance.iloc[one.column] / relevance.abs().sum()
+        assert one.relevance == pytest.approx(share, rel=5e-3)
+        assert "medium" not in one.text
+    order = rows[np.argsort(-logits[:, -1])].tolist()
+    assert [item.row for item in (*card.prototypes, *card.borderline[::-1])] == order
+    nearest = np.bincount(logits[:, :2].argmax(1), minlength=2)
+    assert dict(card.rivals) == {k: n for k, n in enumerate(nearest.tolist()) if n}
+    assert sum(one.share for one in found.cards) == pytest.approx(1)
+    assert made.to_frame().index.tolist() == ["0", "1", "-1"]
+    assert f"noise ({len(rows)}, {percent(card.share)})\n    points by nearest cluster: " in str(made)
+    assert {change.cluster for change in found.points.changes if change} <= {-1, 0, 1}
 
 
 def test_a_tree_a_kernel_and_a_network(wine):

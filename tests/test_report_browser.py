@@ -140,6 +140,20 @@ def test_legend_keeps_clusters_highlighted(visit):
     assert dimmed(page, ".card") == []
 
 
+def test_noise_has_a_card_as_clusters_have(visit):
+    page = visit("noise")
+    page.locator(".entry[data-k='-1']").click()
+    page.locator("h1").hover()
+    assert dimmed(page, ".card") == [0, 1, 2]
+    for order in ("name", "given"):
+        page.locator("#sort").select_option(order)
+    assert page.eval_on_selector_all(".card", "all => all.map((one) => one.id)") == ["c0", "c1", "c2", "c-1"]
+    page.locator("#row").fill("3")
+    assert page.locator("#detail h3").text_content() == "row 3 is × noise"
+    page.locator("#detail h3 a").click()
+    assert page.url.endswith("#c-1")
+
+
 def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     page, contents = visit(), reports.contents("wine")[0]
     assert "row 115" in page.locator("#detail h3").inner_text()  # the first prototype, to begin with
@@ -313,7 +327,7 @@ def test_hostile_names_are_shown_and_nothing_else(visit):
     assert said == []
 
 
-@pytest.mark.parametrize("name", ["wine", "many", "photos", "regions", "texts", "hostile"])
+@pytest.mark.parametrize("name", ["wine", "many", "photos", "regions", "texts", "hostile", "noise"])
 def test_no_page_is_wider_than_a_phone(visit, name):
     page = visit(name, 390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -331,7 +345,7 @@ def test_long_names_are_wrapped_or_cut(visit, name, width):
         assert page.locator(".card h3 .cut").first.get_attribute("title") == reports.contents(name)[0].title
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("wine", "dark"), ("texts", "light")])
+@pytest.mark.parametrize(("name", "scheme"), [("wine", "dark"), ("texts", "light"), ("noise", "light")])
 def test_axe_finds_nothing_serious(visit, name, scheme):
     page = visit(name, color_scheme=scheme, bypass_csp=True)  # axe is a script of its own
     found = axe.Axe().run(page).response["violations"]

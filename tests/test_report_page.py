@@ -20,7 +20,7 @@ from neonxc.report.page import HERE, as_json, embedded, page_data, render
 from neonxc.report.tree import outline
 
 VOID = {"meta", "img", "input", "br", "link"}
-KINDS = ["wine", "many", "photos", "regions", "texts", "hostile"]
+KINDS = ["wine", "many", "photos", "regions", "texts", "hostile", "noise"]
 
 
 class Reader(HTMLParser):

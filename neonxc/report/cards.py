@@ -11,12 +11,16 @@ import pandas as pd
 
 from neonxc.attribution.contrasts import COLUMNS as SEARCHED
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair, some_of
+from neonxc.common import colours
 from neonxc.common.numbers import rounded, shares
 from neonxc.common.progress import progress_bar
+from neonxc.data.labels import NOISE
 from neonxc.report.clustering import Clustering
-from neonxc.report.contents import Card, Pair, RuleText, Statement
+from neonxc.report.clusters import NOISE_NAME
+from neonxc.report.contents import Card, Item, Pair, RuleText, Statement
 from neonxc.report.items import items, whole_photos
 from neonxc.report.relevance import Relevance
+from neonxc.report.statements import statements as statements_of
 from neonxc.report.statements import typical
 from neonxc.report.tree import TreePart
 from neonxc.report.trust import agree
@@ -33,27 +37,19 @@ def cards(
     tree: TreePart,
 ) -> list[Card]:
     """Make one card per cluster, in the order of the network's outputs."""
-    described, most, rules = [], clustering.shortened(MEMBERS), _rules(clustering, tree)
+    described, rules = [], _rules(clustering, tree)
     agreements = agree(clustering, tree)
     for cluster, label in enumerate(clustering.cluster_labels):
         inside = np.flatnonzero(relevance.positions == cluster)
-        order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
-        n_prototypes = min(most, len(order) // 2) or len(order)
-        if clustering.kind == "locations":  # show whole photos instead of single locations
-            prototypes, borderline = whole_photos(clustering, cluster, MEMBERS), []
-        else:
-            prototypes = items(clustering, relevance, order[:n_prototypes])
-            borderline = items(clustering, relevance, order[::-1][: min(most, len(order) - n_prototypes)])
         card = Card(
             label,
             names[cluster],
             int(clustering.sizes[cluster]),
-            float(clustering.sizes[cluster] / clustering.sizes.sum()),
+            float(clustering.sizes[cluster] / clustering.n),
             colors[cluster],
             rules.get(clustering.net.classes_.tolist()[cluster], []),
             statements[cluster],
-            prototypes,
-            borderline,
+            *_examples(clustering, relevance, cluster),
         )
         if len(inside):
             members = np.flatnonzero(clustering.positions == cluster)
@@ -62,6 +58,44 @@ def cards(
         card.agreement = None if np.isnan(agreements[cluster]) else float(agreements[cluster])
         described.append(card)
     return described
+
+
+def noise_card(clustering: Clustering, relevance: Relevance) -> Card | None:
+    """Make the card of noise: by which columns points are noise, and which clusters they are nearest to.
+
+    None if no point is noise, or if noise is explained like a cluster.
+    """
+    rivals = relevance.rival[relevance.positions < 0]
+    if not len(rivals) or clustering.net.noise_position < 0:
+        return None
+    n = clustering.n - len(clustering.clustered)
+    clusters, times = np.unique(rivals, return_counts=True)
+    order = np.argsort(-times, kind="stable")
+    numbers = np.round(times[order] * n / len(rivals)).astype(int)  # relevance is that of a sample
+    clear, near = _examples(clustering, relevance, NOISE)
+    return Card(
+        str(NOISE),
+        NOISE_NAME,
+        n,
+        n / clustering.n,
+        colours.NOISE,
+        statements=statements_of(clustering, relevance, NOISE),
+        prototypes=clear,
+        borderline=near,
+        nearest=int(clusters[order[0]]),
+        rivals=[*zip(clusters[order].tolist(), numbers.tolist(), strict=True)],
+    )
+
+
+def _examples(clustering: Clustering, relevance: Relevance, cluster: int) -> tuple[list[Item], list[Item]]:
+    """Points of a cluster, or of noise (-1), with the largest and with the smallest logit."""
+    if clustering.kind == "locations":  # show whole photos instead of single locations
+        return whole_photos(clustering, cluster, MEMBERS), []
+    inside, most = np.flatnonzero(relevance.positions == cluster), clustering.shortened(MEMBERS)
+    order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
+    n_largest = min(most, len(order) // 2) or len(order)
+    smallest = order[::-1][: min(most, len(order) - n_largest)]
+    return items(clustering, relevance, order[:n_largest]), items(clustering, relevance, smallest)
 
 
 def _rules(clustering: Clustering, tree: TreePart) -> dict[Any, list[RuleText]]:

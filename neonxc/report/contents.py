@@ -152,12 +152,13 @@ class Item:
 
 @dataclass
 class Card:
-    """A cluster.
+    """A cluster, or noise, which has no rules.
 
     Attributes
     ----------
     label, name : str
-        Label of the cluster, and its name: as given by the user, or made from the two strongest statements.
+        Label of the cluster (-1: noise), and its name: as given by the user, or made from the two strongest
+        statements.
     size : int
         Number of points.
     share : float
@@ -178,6 +179,9 @@ class Card:
         Position of the cluster that is most often the nearest other cluster of its points.
     heatmap : str or None
         Heatmap of the cluster as a WebP data URI, for clusters of locations in one photo.
+    rivals : list of (cluster, number)
+        Of noise, the number of points by the position of the nearest cluster, in decreasing order. It is estimated
+        if relevance is that of a sample. Empty for clusters.
     """
 
     label: str
@@ -193,6 +197,7 @@ class Card:
     agreement: float | None = None
     nearest: int | None = None
     heatmap: str | None = None
+    rivals: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -286,7 +291,7 @@ class Change:
     Attributes
     ----------
     cluster : int
-        Position of the other cluster.
+        Position of the other cluster; -1: noise.
     distance : float
         Size of the change, in standard deviations of the columns.
     values : list of (column, text)
@@ -313,7 +318,7 @@ class PointMap:
     cluster, rival, leaf : list of int
         Positions of the cluster (-1: noise), of the nearest other cluster, and of the leaf (-1: none).
     logit : list of float
-        Logit of the cluster.
+        Logit of the cluster, or of noise.
     values : list of columns, each a list of values
         Values as printed; empty if the inputs have no columns.
     relevance : list of columns, each a list of float
@@ -418,7 +423,7 @@ class Contents:
     columns : list of Column
         The columns that are shown.
     cards : list of Card
-        One card per cluster.
+        One card per cluster and, last, one of noise if it has an output of its own.
     pairs : list of Pair
         Comparisons of two clusters.
     tree : list of TreeNode

@@ -18,7 +18,7 @@ from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.frames import as_pandas
-from neonxc.report.cards import cards, pairs
+from neonxc.report.cards import cards, noise_card, pairs
 from neonxc.report.clustering import Clustering, is_table, read, with_names
 from neonxc.report.clusters import of_data
 from neonxc.report.contents import Contents, Moved, Trust
@@ -191,6 +191,8 @@ def explain(
         sentences = [statements(clustering, relevance, cluster) for cluster in range(clustering.k)]
         titles = titles_of(clustering, sentences)
         described = cards(clustering, relevance, sentences, titles, palette, tree)
+        if (of_noise := noise_card(clustering, relevance)) is not None:
+            described.append(of_noise)
         doubtful = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
         trust.disagreements = items(clustering, relevance, doubtful)
         step("pairs")

@@ -74,7 +74,7 @@ def render(contents: Contents) -> str:
     tints = [
         card.color if re.fullmatch("#[0-9a-fA-F]{6}", card.color) else colours.NOISE for card in contents.cards
     ]
-    tags = [card.label if len(card.label) <= 6 else card.label[:5] + "…" for card in contents.cards]  # fit chips
+    tags = ["×" if card.rivals else _fitted(card.label) for card in contents.cards]
     data = page_data(contents, tags, tints)
     shown, script, style = set(data["points"]["rows"]), _file("report.js"), _file("report.css")
     page = _template()(
@@ -111,6 +111,11 @@ def embedded(contents: Contents) -> str:
     return Markup(
         '<iframe title="{}" sandbox="allow-scripts" style="width:100%;height:700px;border:0" srcdoc="{}"></iframe>'
     ).format(contents.title, render(contents))
+
+
+def _fitted(label: str) -> str:
+    """Cut a label to the width of a chip."""
+    return label if len(label) <= 6 else label[:5] + "…"
 
 
 @cache

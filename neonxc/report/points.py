@@ -155,7 +155,8 @@ def _changes(clustering: Clustering, relevance: Relevance, index: np.ndarray) ->
     old, new = before.to_numpy(), after.to_numpy()
     moved = (old != new) & (pd.notna(old) | pd.notna(new))
     texts = _shortest_texts(clustering, before, after, moved, nearest.target)
-    targets = clustering.net.positions(nearest.target).tolist()
+    targets = clustering.net.positions(nearest.target).numpy()
+    targets = np.where(targets < clustering.k, targets, -1).tolist()
     for i in np.flatnonzero(nearest.found).tolist():
         values = [(relevance.shown_positions[column], text) for column, text in texts[i].items()]
         changes[sample[i]] = Change(targets[i], rounded([nearest.distance[i]])[0], values)

@@ -18,7 +18,7 @@ SHOWN = 60  # maximum number of columns
 
 @dataclass
 class Relevance:
-    """Relevance of the columns to the cluster of each point of a sample.
+    """Relevance of the columns to the cluster of each point of a sample; for a point of noise, to noise.
 
     Attributes
     ----------
@@ -30,10 +30,11 @@ class Relevance:
         Relevance of the shown columns, in units of the logit.
     total : ndarray [m]
         Sum of the absolute relevance of all columns.
-    of_clusters : ndarray [k, shown]
-        Mean relevance over the points of every cluster, as a share of that of all columns; 0 without points.
+    of_clusters : ndarray [K, shown]
+        Mean relevance over the points of every output of the network (noise is the last one), as a share of that
+        of all columns; 0 without points.
     logit : ndarray [m]
-        Logit of the cluster of each point.
+        Logit of the cluster of each point, or of noise.
     rival : ndarray [m]
         Position of the cluster with the next largest logit.
     shown : ndarray
@@ -68,17 +69,17 @@ def measure(clustering: Clustering) -> Relevance:
     """Compute the relevance of a sample of the points to their own clusters."""
     net, index = clustering.net, clustering.sample
     positions = clustering.positions[index]
-    target = torch.from_numpy(positions.clip(0))
+    target = torch.arange(len(net.classes_))[positions]  # -1 is the last output, that of noise
     relevance, logits = [], []
     for x, answer in net.inputs.answered(clustering.inputs(index), Question(target), net.beta):
         relevance.append(net.inputs.of_units(x, answer).cpu().double())
-        logits.append(answer.logits[:, : clustering.k].cpu().double())
+        logits.append(answer.logits.cpu().double())
     values, logit = torch.cat(relevance).numpy(), torch.cat(logits)
     of_target = logit.gather(1, target[:, None])[:, 0].numpy()
-    rival = logit.scatter(1, target[:, None], -torch.inf).argmax(1).numpy()
+    rival = logit.scatter(1, target[:, None], -torch.inf)[:, : clustering.k].argmax(1).numpy()
     total = np.concatenate([np.abs(part).sum(1) for part in np.array_split(values, 64)])  # within little memory
-    means = np.zeros((clustering.k, values.shape[1]))
-    for cluster in np.unique(positions[positions >= 0]):
+    means = np.zeros((len(net.classes_), values.shape[1]))
+    for cluster in np.unique(positions):
         means[cluster] = values[positions == cluster].mean(0)
     shown = _shown(means)
     return Relevance(

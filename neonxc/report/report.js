@@ -22,8 +22,8 @@
   function chip(k) {
     const tag = k < 0 ? "×" : clusters[k][0];
     const label = { class: "chip", "data-k": k, title: clusterName(k) };
-    if (k < 0) return make("span", label, tag);
-    return make("a", { ...label, href: "#c" + k, "aria-label": `Cluster ${tag}: ${clusterName(k)}` }, make("bdi", {}, tag));
+    if (!document.getElementById("c" + k)) return make("span", label, tag);
+    return make("a", { ...label, href: "#c" + k, "aria-label": k < 0 ? "Noise" : `Cluster ${tag}: ${clusterName(k)}` }, make("bdi", {}, tag));
   }
   const named = (k) => make("span", { class: "named" }, chip(k), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
   const minus = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", "−"); // no sign before a zero
@@ -240,8 +240,8 @@
     const [cluster, rival, logit] = [points.cluster[at], points.rival[at], points.logit[at]];
     const input = $("#row");
     if (document.activeElement !== input) input.value = points.rows[at];
-    const title = make("h3", {}, name(pointName(at)), " ", cluster < 0 ? "is noise" : named(cluster));
-    const next = rival < 0 || cluster < 0 ? null : make("p", { class: "quiet" }, "Nearest other cluster ", named(rival), logit === null ? "" : ` · logit ${number(logit)}`);
+    const title = make("h3", {}, name(pointName(at)), " ", cluster < 0 ? "is " : "", named(cluster));
+    const next = rival < 0 ? null : make("p", { class: "quiet" }, cluster < 0 ? "Nearest cluster " : "Nearest other cluster ", named(rival), logit === null ? "" : ` · logit ${number(logit)}`);
     const shown = $(`figure[data-item="${points.rows[at]}"]`);
     const media = shown ? make("figure", {}, ...$$("img, p", shown).map((part) => part.cloneNode(true))) : null;
     $("#detail").replaceChildren(...[title, next, media, ...waterfall(at), ...change(at), ...path(at)].filter(Boolean));
@@ -285,7 +285,7 @@
     if (!found) return [];
     const [cluster, distance, moves] = found;
     const list = make("ol", {}, ...moves.map(([column, before, after]) => make("li", {}, name(columns[column][0]), value(column, before), "→", value(column, after))));
-    return [make("h4", {}, `Smallest change to another cluster: ${number(distance)} standard deviations`), make("p", { class: "quiet" }, named(cluster)), list];
+    return [make("h4", {}, `Smallest change to ${cluster < 0 ? "noise" : "another cluster"}: ${number(distance)} standard deviations`), make("p", { class: "quiet" }, named(cluster)), list];
   }
   function path(at) {
     for (const node of $$(".onpath")) node.classList.remove("onpath");
@@ -336,7 +336,7 @@
     const by = $("#sort").value;
     const wanted = $("#filter").value.trim().toLowerCase();
     const orders = {
-      given: (a, b) => a.dataset.k - b.dataset.k,
+      given: (a, b) => (a.dataset.k >>> 0) - (b.dataset.k >>> 0), // noise (-1) comes last
       size: (a, b) => b.dataset.size - a.dataset.size,
       fidelity: (a, b) => a.dataset.fidelity - b.dataset.fidelity,
       name: (a, b) => a.dataset.name.localeCompare(b.dataset.name),

@@ -74,7 +74,7 @@ class Report:
         return self.contents.to_dict()
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per cluster: name, size, best rule with its measures, statements, prototypes."""
+        """Return one row per cluster, and one of noise (-1): name, size, best rule, statements, prototypes."""
         rows = []
         for card in self.contents.cards:
             rule = card.rules[0] if card.rules else None
@@ -105,7 +105,11 @@ class Report:
             labels = ", ".join(contents.cards[cluster].label for cluster in warning.clusters)
             lines.append(f"! {warning.text}" + (f" [{labels}]" if labels else ""))
         for card in contents.cards:
-            lines += ["", f"cluster {card.label}: {card.name} ({text(card.size)}, {percent(card.share)})"]
+            name = "noise" if card.rivals else f"cluster {card.label}: {card.name}"
+            lines += ["", f"{name} ({text(card.size)}, {percent(card.share)})"]
+            if card.rivals:
+                near = ", ".join(f"{contents.cards[k].label} ({text(number)})" for k, number in card.rivals)
+                lines.append(f"    points by nearest cluster: {near}")
             if contents.kind in ("images", "locations"):  # whose channels have no meaning to readers
                 lines.append("    " + ", ".join(item.name for item in card.prototypes))
                 continue

@@ -17,6 +17,7 @@ from neonxc.report.relevance import Relevance
 
 STATEMENTS = 8  # maximum number of statements per cluster
 BINS = 16  # number of bins of a histogram
+MEDIUM = "medium"  # neither "high" nor "low" nor "extreme"
 ABSENT = "no "  # precedes a term that is rarer inside the cluster than outside
 WORTH = 0.1  # minimum relevance, relative to the strongest statement, for a place in the name of the cluster
 CLEAR = 1.5  # minimum ratio of larger to smaller values, compared pairwise with other points, for "high"
@@ -41,7 +42,7 @@ def _column(values: pd.Series) -> Column:
 
 
 def statements(clustering: Clustering, relevance: Relevance, cluster: int) -> list[Statement]:
-    """Make statements from the most relevant columns of a cluster, sorted by decreasing relevance."""
+    """Make statements from the most relevant columns of a cluster, or of noise (-1), by decreasing relevance."""
     inside = relevance.positions == cluster
     if not inside.any():
         return []
@@ -54,6 +55,8 @@ def statements(clustering: Clustering, relevance: Relevance, cluster: int) -> li
         statement = Statement(column, rounded([shares[column]])[0], *describe(values, inside))
         if clustering.kind == "texts":
             statement.text, statement.effect = _of_term(values, inside)
+        elif cluster < 0:  # values of noise are unusual in either direction
+            statement.text = statement.text.removeprefix(f"{MEDIUM} ")
         described.append(statement)
     return described
 
@@ -130,7 +133,7 @@ def _level(members: np.ndarray, others: np.ndarray) -> str:
     if above > CLEAR * below:
         return "low"
     least, most = np.quantile(ordered, [OUTSIDE, 1 - OUTSIDE])
-    return "extreme" if ((members < least) | (members > most)).mean() > 0.5 else "medium"
+    return "extreme" if ((members < least) | (members > most)).mean() > 0.5 else MEDIUM
 
 
 def _of_categories(values: pd.Series, inside: np.ndarray) -> Distribution:
