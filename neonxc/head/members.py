@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
 import torch
 from scipy.spatial import cKDTree
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
+from torch.nn.functional import pad
 
 from neonxc.common.memory import at_once
 from neonxc.data.inputs import check_range, compute_dtype
@@ -18,6 +20,8 @@ from neonxc.head.detection import Framed, Preprocessing, full_precision, mapped
 
 DENSE = 1 << 21
 """Number of distances that are computed at once, without a search; on other devices than the CPU, all are."""
+SMALL = 1 << 17
+"""Number of differences up to which few operations on all of them take less time than many on one column each."""
 FEW, OWN = 5, 15
 """Number of columns up to which k-d trees save time: for points of other clusters, and for their own ones."""
 
@@ -127,13 +131,10 @@ class Members(Framed):
         if on_cpu and len(z) * len(self.points) > DENSE:
             found = [search(z, min(k, size)) for search, size in zip(self._searches, self.sizes, strict=True)]
         else:
-            found = [_least(z, own, k) for own in self.points.to(z).split(self.sizes)]
-        far, rows, first = z.new_full((len(z), len(found), k), torch.inf), [], 0
-        for cluster, (own, row) in enumerate(found):
-            far[:, cluster, : own.shape[1]] = own
-            rows.append(torch.nn.functional.pad(row + first, (0, k - row.shape[1]), value=first))
-            first += self.sizes[cluster]
-        return far, torch.stack(rows, dim=1)
+            found = [_least(part, k) for part in _distances(z, self.points.to(z)).split(self.sizes, dim=1)]
+        far = [_padded(own, k, torch.inf) for own, _ in found]
+        rows = [_padded(row, k, 0) + first for (_, row), first in zip(found, self._first, strict=True)]
+        return torch.stack(far, dim=1), torch.stack(rows, dim=1)
 
     def squares(self, at: Place, rows: Tensor) -> Tensor:
         """The columns' shares [N, G, d] of the squared distances to rows [N, G]."""
@@ -169,28 +170,40 @@ class Members(Framed):
         return torch.bincount(self.groups).tolist()
 
     @cached_property
+    def _first(self) -> list[int]:
+        """Number of the first row of every cluster."""
+        return [0, *accumulate(self.sizes[:-1])]
+
+    @cached_property
     def _searches(self) -> list[Search]:
         """The search among the rows of every cluster."""
         return [search_among(own, self.rank, FEW) for own in self.points.double().cpu().split(self.sizes)]
 
 
-def _least(z: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k least distances [N, k] to points [M, p], and their numbers; of equal ones the first, for k = 1.
+def _padded(values: Tensor, k: int, value: float) -> Tensor:
+    """Values [N, k] where there are less."""
+    return values if values.shape[1] == k else pad(values, (0, k - values.shape[1]), value=value)
 
-    Those of few columns are added up as by a k-d tree, for ties at a radius.
-    """
-    few = z.shape[1] <= OWN
-    if few:
-        far = z.new_zeros(len(z), len(points))
-        for ours, theirs in zip(z.T, points.T, strict=True):
-            far += (ours[:, None] - theirs).square_()
-    else:
-        far = torch.cdist(z, points, compute_mode="donot_use_mm_for_euclid_dist")
+
+def _distances(z: Tensor, points: Tensor) -> Tensor:
+    """Squared distances [N, M]; of few columns added up as by a k-d tree, for ties at a radius."""
+    if z.shape[1] > OWN:
+        return torch.cdist(z, points, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    if len(z) * points.numel() <= SMALL:
+        return (z[:, None] - points).square_().cumsum(dim=2)[:, :, -1]
+    far = z.new_zeros(len(z), len(points))
+    for ours, theirs in zip(z.T, points.T, strict=True):
+        far += (ours[:, None] - theirs).square_()
+    return far
+
+
+def _least(squared: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k least distances [N, k] of squared ones [N, M], and their columns: the first of equal ones if k = 1."""
     if k == 1:
-        least, rows = far.min(dim=1, keepdim=True)
+        least, rows = squared.min(dim=1, keepdim=True)
     else:
-        least, rows = far.topk(min(k, len(points)), dim=1, largest=False)
-    return least.sqrt() if few else least, rows
+        least, rows = squared.topk(min(k, squared.shape[1]), dim=1, largest=False)
+    return least.sqrt(), rows
 
 
 def search_among(points: Tensor, rank: int, few: int = OWN) -> Search:

@@ -25,7 +25,7 @@ class Reached(NamedTuple):
 
     place: Place
     rows: Tensor  # [N, K, q], the nearest members
-    known: Tensor  # [N, K, q], False where a cluster has less members
+    known: Tensor | None  # [N, K, q], False where a cluster has less members; None if q = 1
     nearest: Tensor  # [N, K, p], differences to the nearest member
     distance: Tensor  # [N, K], their squared lengths
     farthest: (
@@ -101,11 +101,11 @@ class NearestDetection(Members):
             place, k = self.placed(x), len(self.radii)
             z = place.z.detach()
             far, rows = self.nearest(z, self.rank)
-            members, known = rows[:, :k], far[:, :k].isfinite()
+            members = rows[:, :k]
             nearest = self.differences(place.z, members[:, :, 0])
             distance = _lengths(nearest)
             if self.rank == 1:
-                return Reached(place, members, known, nearest, distance, nearest, distance)
+                return Reached(place, members, None, nearest, distance, nearest, distance)
             core, row = self._core(place, far, rows)
             via = self._via(z, far[:, :k], members, core)
             ways = [self.differences(place.z, row).expand_as(nearest), self.differences(place.z, via)]
@@ -113,7 +113,7 @@ class NearestDetection(Members):
             reachability, which = torch.stack(squared, dim=2).max(dim=2)
             ways.append(torch.zeros_like(nearest))
             farthest = torch.stack(ways).gather(0, which[None, :, :, None].expand(1, *nearest.shape))[0]
-            return Reached(place, members, known, nearest, distance, farthest, reachability)
+            return Reached(place, members, far[:, :k].isfinite(), nearest, distance, farthest, reachability)
 
     def neurons(self, at: Reached) -> Tensor:
         """Compute neurons [N, K + 1]; see :meth:`Detection.neurons`.
@@ -178,7 +178,7 @@ class NearestDetection(Members):
 
     def _reached(self, at: Reached, squares: Tensor) -> Tensor:
         """The columns' shares [N, K, d] of the squared reachability; `squares` are of the nearest member."""
-        if self.rank == 1:
+        if at.known is None:
             return squares
         total = torch.zeros_like(squares)
         for known, rows in zip(at.known.unbind(dim=2), at.rows.unbind(dim=2), strict=True):
