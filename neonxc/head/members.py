@@ -133,7 +133,7 @@ class Members(Framed):
         else:
             found = [_least(part, k) for part in _distances(z, self.points.to(z)).split(self.sizes, dim=1)]
         far = [_padded(own, k, torch.inf) for own, _ in found]
-        rows = [_padded(row, k, 0) + first for (_, row), first in zip(found, self._first, strict=True)]
+        rows = [_padded(row, k, 0) + first for (_, row), first in zip(found, self._starts, strict=True)]
         return torch.stack(far, dim=1), torch.stack(rows, dim=1)
 
     def squares(self, at: Place, rows: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ class Members(Framed):
         return torch.bincount(self.groups).tolist()
 
     @cached_property
-    def _first(self) -> list[int]:
+    def _starts(self) -> list[int]:
         """Number of the first row of every cluster."""
         return [0, *accumulate(self.sizes[:-1])]
 
