@@ -8,6 +8,8 @@ way in which points were drawn tell what is noise.
 Pixel-flipping of noise ("why is this noise?") and of clustered points, with the network of DBSCAN. "equal" is what
 networks do. "variance" and "neighbours" share the squared radius in proportion to the variances of the core
 points, and to the mean squared differences of neighbours. The surrogate is the one that other labels get.
+
+The tables of HDBSCAN are made in the module of that name.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from sklearn.preprocessing import scale
 import neonxc
 from neonxc.clusterings.supports import Supports
 from neonxc.common.progress import hide
-from neonxc.evaluation import KDEImputer, methods, pixel_flipping
+from neonxc.evaluation import methods
+from tests.benchmarks import hdbscan
 from tests.benchmarks.timing import Report
 
-POINTS = 60
 MEMBERS = 5  # min_samples of DBSCAN
 SHARE = (0.03, 0.4)  # of noise
 
@@ -65,30 +67,16 @@ def weights(X: np.ndarray, model: DBSCAN) -> dict[str, np.ndarray]:
 
 def measured(X: np.ndarray, model: DBSCAN) -> dict[str, Any]:
     """Areas under the flipping curves of noise and, in brackets, of clustered points."""
-    net, imputer, x = neonxc.neuralize(model, X), KDEImputer(X), torch.tensor(X)
-    noise, members = np.flatnonzero(model.labels_ < 0), np.flatnonzero(model.labels_ >= 0)
-    rows = [some[:: max(1, len(some) // POINTS)][:POINTS] for some in (noise, members)]
-    detection, found = net.head.detection, {}
-
-    def area(relevance: Any) -> str:
-        areas = [pixel_flipping(net, X[some], relevance[some], imputer, repeats=3).auc for some in rows]
-        return f"{areas[0]:.1f} ({areas[1]:.1f})"
-
-    shares = detection.shares.clone()
+    net = neonxc.neuralize(model, X)
+    found = {}
+    detection, shares = net.head.detection, net.head.detection.shares.clone()
     for name, weight in weights(X, model).items():
         detection.shares.copy_(shares.sum() * torch.tensor(weight / weight.sum()))
-        found[name] = area(neonxc.NEON(net).attribute(X))
+        found |= hdbscan.areas(net, X, X, {name: methods.neon})
     detection.shares.copy_(shares)
-    own = net.assign(x)
-    for name, method in {
-        "IG, from the mean": methods.integrated_gradients(10, torch.tensor(X.mean(0))),
-        "gradient × input": methods.gradient_x_input,
-    }.items():
-        found[name] = area(method(net, x, own).detach().numpy())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a surrogate that differs from the labels is what is shown here
-        found["surrogate"] = area(neonxc.NEON(neonxc.neuralize(labels=model.labels_, X=X)).attribute(X))
-    return found | {"noise": len(noise) / len(X), "labels equal": float((net.predict(X) == model.labels_).mean())}
+    found |= hdbscan.areas(net, X, X, hdbscan.gradients(X) | hdbscan.surrogate(model.labels_, X))
+    same = {"noise": hdbscan.share(model.labels_), "labels equal": hdbscan.equal(net.predict(X), model.labels_)}
+    return {name: hdbscan.text(pair) for name, pair in found.items()} | same
 
 
 def drawn() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -167,6 +155,7 @@ def main() -> None:
     )
     report.table("Noise of new points: share told apart as it is", new_points(options.data))
     report.table("Time", [seconds()])
+    hdbscan.report(report, options.data)
     report.close(options.json)
 
 
