@@ -182,8 +182,6 @@ def _read(final: Any, X: Table | None) -> ClusterModel:
 
 def _from_labels(given: Given) -> ClusterModel:
     """Read the centers of a clusterer if they give its labels; otherwise fit a surrogate to the labels."""
-    from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
-
     final, X, features = given.final, given.X, given.features
     if isinstance(final, BaseEstimator):
         check_is_fitted(final)
@@ -231,6 +229,8 @@ def _from_labels(given: Given) -> ClusterModel:
             )
         if (found := verified(final, labels, points)) is not None:
             return found
+    from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
+
     return fit_surrogate(points, labels)
 
 

@@ -53,7 +53,7 @@ def mixed():
 @pytest.fixture(scope="module")
 def noisy():
     """DBSCAN, which has noise of its own, and a surrogate, whose noise is beyond a radius."""
-    models = {"DBSCAN": DBSCAN(2.3), "surrogate": HDBSCAN(min_cluster_size=10, copy=True)}
+    models = {"DBSCAN": DBSCAN(2.3), "surrogate": HDBSCAN(min_cluster_size=10, metric="manhattan", copy=True)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return {name: neonxc.neuralize(model.fit(SCALED), SCALED) for name, model in models.items()}

@@ -19,8 +19,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import neonxc
+from neonxc.clusterings.fidelity import warn_of_labels
 from neonxc.clusterings.supports import MOST, labelled
-from neonxc.clusterings.surrogate import _warn_of_labels, radii
+from neonxc.clusterings.surrogate import radii
 from neonxc.common.numbers import percent
 
 SHAPES = {
@@ -29,7 +30,7 @@ SHAPES = {
 }
 MODELS = {
     "dbscan": lambda: DBSCAN(eps=0.25, metric="cityblock"),
-    "hdbscan": lambda: HDBSCAN(min_cluster_size=20, copy=True),
+    "hdbscan": lambda: HDBSCAN(min_cluster_size=20, metric="manhattan", copy=True),
     "optics": lambda: OPTICS(min_samples=5, cluster_method="dbscan", eps=0.25, metric="cityblock"),
     "single linkage": lambda: AgglomerativeClustering(2, linkage="single"),
     "spectral": lambda: SpectralClustering(2, gamma=40.0, random_state=0),
@@ -177,7 +178,7 @@ def test_a_lost_cluster_warns():
         neonxc.neuralize(labels=np.where(y, "small", "large"), X=X)
     right, labels = torch.arange(200) > 3, (torch.arange(200) < 6).long()
     with pytest.warns(UserWarning, match=r"gives 98% of the points their label, 33% in cluster b: it"):
-        _warn_of_labels(right, labels, np.array(["a", "b"]), "the points")
+        warn_of_labels(right, labels, np.array(["a", "b"]), "the points")
 
 
 def test_clusters_of_their_own_do_not_warn(recwarn):
@@ -320,8 +321,8 @@ def test_noise_of_new_points(seed):
 def test_noise_that_new_points_would_differ_in_warns():
     X = sklearn.datasets.load_digits().data[:600]
     model = HDBSCAN(min_cluster_size=10, copy=True).fit(X)
-    with pytest.warns(UserWarning, match=r"noise \(label -1\) .* for 88% of points held out from a fit"):
-        net = neonxc.neuralize(model, X)
+    with pytest.warns(UserWarning, match=r"noise \(label -1\) .* for 89% of points held out from a fit"):
+        net = neonxc.neuralize(labels=model.labels_, X=X)
     assert ((net.predict(X) == -1) == (model.labels_ == -1)).mean() > 0.95 > net.noise_held_out_
 
 

@@ -1,0 +1,204 @@
+"""HDBSCAN as a network, against its rule computed from all distances."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+from sklearn.base import clone
+from sklearn.cluster import HDBSCAN
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+import neonxc
+import neonxc.head.members
+
+WINE = load_wine().data
+BLOBS, _ = make_blobs(300, 3, centers=4, cluster_std=1.2, random_state=1)
+BLOBS = np.random.default_rng(0).permutation(np.r_[BLOBS, np.random.default_rng(1).uniform(-12, 12, (100, 3))])
+FIT, NEW = BLOBS[:300], BLOBS[300:]
+
+
+def sklearn(**options):
+    return HDBSCAN(**{"min_cluster_size": 8, "copy": True, **options})
+
+
+def package(**options):
+    return pytest.importorskip("hdbscan").HDBSCAN(**{"min_cluster_size": 8, **options})
+
+
+class Rule:
+    """The rule of a pipeline that ends in HDBSCAN, from its definition."""
+
+    def __init__(self, model, X):
+        self.final, self.steps = model[-1], model[:-1]
+        self.z, self.labels = self.steps.transform(X), self.final.labels_
+        self.q = (self.final.min_samples or self.final.min_cluster_size) + (not isinstance(self.final, HDBSCAN))
+        self.members = [np.flatnonzero(self.labels == k) for k in range(self.labels.max() + 1)]
+        self.core = np.sort(cdist(self.z, self.z))[:, self.q - 1]
+        reached = self.reached(self.z, self.core)
+        # members are within the radius, also where another row is as far
+        least = [reached[self.labels != k, k].min() for k in range(len(self.members))]
+        self.eps = np.maximum(least, [self.core[own].max() * (1 + 1e-9) for own in self.members])
+
+    def reached(self, z, core):
+        every = np.maximum(np.maximum(cdist(z, self.z), self.core), core[:, None])
+        return np.stack([every[:, own].min(1) for own in self.members], 1)
+
+    def values(self, X, new=False):
+        """What the clusters and noise compete by, each row by itself."""
+        z = self.steps.transform(X)
+        far = cdist(z, self.z)
+        core = np.sort(far)[:, self.q - 1 - new] if self.q - new else np.zeros(len(z))
+        near = np.stack([far[:, own].min(1) for own in self.members], 1) ** 2
+        excess = self.reached(z, core) ** 2 - self.eps**2
+        found = np.c_[excess, np.zeros(len(z))]
+        for row, (t, d) in enumerate(zip(excess, near, strict=True)):
+            within = t < -1e-9 * self.eps**2
+            if within.any():
+                a = np.where(within, d, np.inf).argmin()
+                found[row] = [*np.maximum(d - d[a], t), -t[a]]
+        return found
+
+
+def blobs(make, **options):
+    """A fitted pipeline of HDBSCAN alone, and its data."""
+    return make_pipeline(StandardScaler(with_mean=False, with_std=False), make(**options)).fit(FIT), FIT, NEW
+
+
+def wine(*steps, **options):
+    return make_pipeline(*steps, sklearn(**{"min_samples": 3, **options})).fit(WINE[::2]), WINE[::2], WINE[1::2]
+
+
+CASES = {
+    "one": lambda: blobs(sklearn, min_samples=1),
+    "two": lambda: blobs(sklearn, min_samples=2),
+    "leaf": lambda: blobs(sklearn, min_samples=4, cluster_selection_method="leaf", cluster_selection_epsilon=0.9),
+    "ten": lambda: blobs(sklearn, min_samples=10, allow_single_cluster=True),
+    "default": lambda: blobs(sklearn),
+    "package, one": lambda: blobs(package, min_samples=1),
+    "package": lambda: blobs(package, min_samples=5, cluster_selection_method="leaf"),
+    "package, epsilon": lambda: blobs(package, cluster_selection_epsilon=0.8, allow_single_cluster=True),
+    "scaled": lambda: wine(StandardScaler()),
+    "rotated": lambda: wine(StandardScaler(), PCA(4)),
+    "of unit length": lambda: wine(StandardScaler(), Normalizer()),
+}
+
+
+@pytest.mark.parametrize("dense", [0, 1 << 30])
+@pytest.mark.parametrize("case", CASES)
+def test_network_is_the_rule_of_hdbscan(case, dense, monkeypatch):
+    monkeypatch.setattr(neonxc.head.members, "DENSE", dense)  # by search and by all distances
+    model, X, new = CASES[case]()
+    net, rule, labels = neonxc.neuralize(model, X), Rule(model, X), model[-1].labels_
+    assert net.fidelity_ is None
+    assert (net.classes_ == [*range(labels.max() + 1), -1]).all()
+    assert labels.min() == -1 < labels.max()
+    tied = (np.abs(rule.reached(rule.z, rule.core) - rule.eps) < 1e-8 * rule.eps).any(1)  # others at the radius
+    assert (net.predict(X) == labels)[~tied].all()
+    assert tied.mean() < 0.1
+    np.testing.assert_allclose(net.head.detection.radii, rule.eps**2, rtol=1e-7)
+    for points, values in ((X[~tied], rule.values(X)[~tied]), (new, rule.values(new, new=True))):
+        others = np.stack([np.delete(values, k, 1).min(1) for k in range(values.shape[1])], 1)
+        np.testing.assert_allclose(net(torch.tensor(points)), others - values, rtol=1e-6, atol=1e-5)
+        neon = neonxc.NEON(net)
+        np.testing.assert_allclose(neon.attribute(points).sum(1), (others - values).max(1), rtol=1e-6, atol=1e-5)
+        for target, competitor in ((0, -1), (-1, 0), (-1, 1), (1, 0))[: None if labels.max() else 2]:
+            found = neon.attribute(points, target=target, competitor=competitor).sum(1)
+            wanted = values[:, competitor] - values[:, target]
+            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-5)
+    if "of unit" not in case:
+        assert (net.predict(X.astype(np.float32)) == labels)[~tied].all()  # copies of the rows
+
+
+def test_columns_share_reachability_by_the_nearest_members():
+    model, X, new = blobs(sklearn, min_samples=4)
+    net, rule = neonxc.neuralize(model, X), Rule(model, X)
+    values = rule.values(new, new=True)
+    noise = values[:, :-1].min(1) > 0
+    found = neonxc.NEON(net).attribute(new[noise], target=-1, competitor=1)
+    squares = (new[noise][:, None] - X[rule.members[1]]) ** 2
+    nearest = np.argsort(squares.sum(2))[:, : rule.q, None]
+    shares = np.take_along_axis(squares, nearest, 1).sum(1)
+    reached = values[noise, 1] + rule.eps[1] ** 2
+    wanted = reached[:, None] * shares / shares.sum(1, keepdims=True) - rule.eps[1] ** 2 / 3
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [[0.0, 1, 0, 0, -1], [-1.0, 0, 1, 0, 0]])
+def test_multipliers_are_gradients(weights):
+    model, X, new = CASES["package"]()
+    net, x = neonxc.neuralize(model, X), torch.tensor(new, requires_grad=True)
+    detection = net.head.detection
+    weights = torch.tensor([*weights, *[0.0] * 9]).double()[: len(net.classes_)].expand(len(x), -1)
+    neurons = detection.neurons(detection.located(x))
+    (slope,) = torch.autograd.grad((neurons * weights).sum(), x)
+    np.testing.assert_allclose(detection.multiplier(detection.located(x.detach()), weights), slope, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [sklearn, package])
+def test_new_rows_get_the_label_of_a_fit_with_them(make):
+    model = make(min_samples=4).fit(FIT)
+    found = neonxc.neuralize(model, FIT).predict(NEW)
+    wanted = []
+    for row in NEW:
+        labels = clone(model).fit(np.r_[FIT, row[None]]).labels_
+        same = np.bincount(model.labels_[labels[:-1] == labels[-1]] + 1)
+        wanted.append(same.argmax() - 1 if labels[-1] >= 0 else -1)
+    assert (found == wanted).mean() >= 0.95
+    assert abs((found < 0).mean() - np.mean(np.less(wanted, 0))) <= 0.05
+
+
+def test_files_counterfactuals_and_summaries(tmp_path):
+    model, X, new = blobs(sklearn, min_samples=4)
+    net = neonxc.neuralize(model, X)
+    neonxc.save(net, tmp_path / "net")
+    back = neonxc.load(tmp_path / "net")
+    np.testing.assert_array_equal(neonxc.NEON(back).attribute(new), neonxc.NEON(net).attribute(new))
+    noise = new[net.predict(new) == -1]
+    found = neonxc.counterfactual(net, noise[:3], target=0, spread=np.ones(3))
+    assert found.found.all()
+    assert (net.predict(found.points) == 0).all()
+    neon = neonxc.NEON(net)
+    assert f"noise ({(net.predict(X) == -1).sum()} points)" in str(neon.summary(X))
+    assert "noise: x1" in str(neonxc.contrast(net, X, -1, 0))
+    moves = neonxc.moves(net, X, np.r_[X[:-20], X[-20:] + 60])
+    assert {move.new for move in moves.moves} == {-1}
+
+
+def test_features_of_images():
+    images = torch.tensor(np.random.default_rng(0).random((60, 3, 8, 8)), dtype=torch.float32)
+    images[30:, 0] += 2
+    images[::10] += 4 * torch.rand(6, 3, 1, 1)
+    backbone = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+    model = sklearn(min_samples=3).fit(backbone(images).double())
+    net = neonxc.neuralize(model, images, backbone)
+    assert (net.predict(images).numpy() == model.labels_).all()
+    assert neonxc.NEON(net).heatmaps(images[:2]).shape == (2, len(net.classes_), 8, 8)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+@pytest.mark.parametrize(
+    ("options", "round_to", "why"),
+    [
+        ({"metric": "manhattan"}, 9, "metric='manhattan'"),
+        ({"alpha": 0.5}, 9, "alpha"),
+        ({}, 0, "distances are equal"),
+    ],
+)
+def test_others_keep_a_surrogate_and_say_why(options, round_to, why):
+    X = np.round(FIT / 3, round_to)
+    with pytest.warns(UserWarning, match=why):
+        net = neonxc.neuralize(sklearn(min_samples=4, **options).fit(X), X)
+    assert net.fidelity_ > 0.9
+
+
+def test_all_noise_and_a_single_cluster():
+    with pytest.raises(ValueError, match="noise"):
+        neonxc.neuralize(sklearn(min_cluster_size=200).fit(FIT), FIT)
+    model = sklearn(min_cluster_size=100, min_samples=4, allow_single_cluster=True).fit(FIT)
+    assert set(model.labels_) == {0, -1}
+    net = neonxc.neuralize(model, FIT)
+    assert net.classes_.tolist() == [0, -1]
+    assert (net.predict(FIT) == model.labels_).mean() > 0.98
