@@ -36,6 +36,7 @@ POINTS = 60  # whose relevance is judged, and that are fitted again
 MOST = 3000
 NOISE = 10  # every tenth row of the blobs that are timed
 ZERO = 1e-12
+KEPT = 0.95  # least share of the rows that keep their label if a row is added, for this fit to be a judge
 LARGE = {"20,000 x 20": (20_000, 20), "100,000 x 5": (100_000, 5)}
 SIZES = [{"min_cluster_size": 8, "min_samples": 4}, {"min_cluster_size": 6, "min_samples": 3}]
 SIZES.append({"min_cluster_size": 5, "min_samples": 2})
@@ -75,6 +76,14 @@ def settings(X: np.ndarray) -> Iterator[dict[str, Any]]:
     yield few | {"allow_single_cluster": True}
 
 
+def fitted(model: Any, X: np.ndarray) -> Any:
+    """The fitted model, or None: scikit-learn's fails with some values of cluster_selection_epsilon."""
+    try:
+        return model.fit(X)
+    except TypeError:
+        return None
+
+
 def network(model: Any, X: np.ndarray) -> Any:
     """The network of a clusterer of some clusters and noise, or None."""
     if model.labels_.max() < 0 or not model.labels_.any():
@@ -98,7 +107,7 @@ def labels(folder: str | None) -> Table:
         row: dict[str, Any] = {"data": name, "rows": len(X), "columns": X.shape[1]}
         zero = []
         for package, make in MAKERS.items():
-            models = [make(**options).fit(X) for options in settings(X)]
+            models = [model for options in settings(X) if (model := fitted(make(**options), X)) is not None]
             nets = [(net, model) for model in models if (net := network(model, X)) is not None]
             exact = [(net, model) for net, model in nets if net.fidelity_ is None]
             equal = [float((net.predict(X) == model.labels_).mean()) for net, model in exact]
@@ -116,29 +125,38 @@ def ties() -> np.ndarray:
     return (np.median(X, axis=0) < X).astype(float)
 
 
-def again(model: Any, X: np.ndarray, row: np.ndarray) -> int:
-    """The label that a row gets if it is added to the fit; clusters go by the rows that they share."""
+def again(model: Any, X: np.ndarray, row: np.ndarray) -> tuple[int, float]:
+    """The label that a row gets if it is added to the fit, and the share of the other rows that keep theirs.
+
+    Clusters go by the rows that they share.
+    """
     found = clone(model).fit(np.concatenate([X, row[None]])).labels_
-    same = found[:-1] == found[-1]
-    return int(np.bincount(model.labels_[same] + 1).argmax()) - 1 if found[-1] >= 0 else -1
+    names = np.array(
+        [np.bincount(model.labels_[found[:-1] == k] + 1).argmax() - 1 for k in range(found.max() + 1)]
+    )
+    names = np.append(names, -1)[found]
+    return int(names[-1]), equal(names[:-1], model.labels_)
 
 
 def new_rows(folder: str | None) -> Table:
     """Shares of noise, and of new rows that get the same label by two rules."""
     rows = []
     for name, X in data(folder):
+        progress(name)
         X, new = X[::2], X[1::2]
         model = several(X, [*MAKERS.values()][-1])
         net, some = neonxc.neuralize(model, X), np.random.default_rng(0).permutation(len(new))[:POINTS]
         ours = net.predict(new)
-        refitted = np.array([again(model, X, row) for row in new[some]])
+        refitted, kept = np.array([again(model, X, row) for row in new[some]]).T
+        judged = kept >= KEPT  # otherwise the row changes the clusters
+        refitted, sample = refitted[judged], ours[some][judged]
         row = {"data": name, "noise, fitted rows": share(model.labels_), "network": share(net.predict(X))}
-        row |= {"noise, new rows: network": share(ours), "of the sample": share(ours[some])}
-        row |= {"fitted again": share(refitted), "network = fitted again": equal(ours[some], refitted)}
+        row |= {"noise, new rows: network": share(ours), "judged": int(judged.sum()), "network ": share(sample)}
+        row |= {"fitted again": share(refitted), "network = fitted again": equal(sample, refitted)}
         if hdbscan is not None:
             theirs, _ = hdbscan.approximate_predict(model, new)
             row |= {"approximate_predict": share(theirs), "network = approximate_predict": equal(ours, theirs)}
-            row["approximate_predict = fitted again"] = equal(theirs[some], refitted)
+            row["approximate_predict = fitted again"] = equal(theirs[some][judged], refitted)
         rows.append(row)
     return rows
 
@@ -190,8 +208,8 @@ def flipping(folder: str | None) -> Table:
         model = several(X)
         contestants = {"NEON": methods.neon} | gradients(X) | {"random": methods.random()}
         contestants |= surrogate(model.labels_, X)
-        for kind, points in {"fitted": X, "new": new}.items():
-            found = areas(neonxc.neuralize(model, X), X, points, contestants)
+        for kind, (points, known) in {"fitted": (X, new), "new": (new, X)}.items():  # known ones are others
+            found = areas(neonxc.neuralize(model, X), known, points, contestants)
             every[kind].append(found)
             rows.append({"data": name, "rows": kind} | {method: text(pair) for method, pair in found.items()})
     for kind, sets in every.items():
