@@ -24,9 +24,13 @@ from neonxc.data.inputs import check_width, moments
 from neonxc.data.table import Table
 from neonxc.data.table_format import table_format
 from neonxc.head.detection import Preprocessing
+from neonxc.head.members import Members
 from neonxc.head.noise import with_noise
 from neonxc.inputs.space import ranges
 from neonxc.network import FIDELITY, NeuralizedClustering, with_noise_label
+
+SEARCHED = 4000
+"""At least this number of rows, and less than twice it, calibrate a network that searches the nearest rows."""
 
 
 def neuralize(
@@ -49,8 +53,9 @@ def neuralize(
         One of the following:
 
         - a fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
-          or BayesianGaussianMixture of scikit-learn, a DBSCAN of Euclidean distances, or an OPTICS that is cut at
-          a radius (``cluster_method="dbscan"``), which needs the X that it was fitted on;
+          or BayesianGaussianMixture of scikit-learn, or a DBSCAN of Euclidean distances;
+        - an HDBSCAN of scikit-learn or of the package hdbscan, of Euclidean distances, or an OPTICS that is cut at
+          a radius (``cluster_method="dbscan"``), together with the X that it was fitted on;
         - a fitted KernelKMeans, KCenter or SCAN of `neonxc.models`, or a threshold tree of `neonxc.trees`;
         - an nn.Linear whose outputs go into a softmax, a module with centers (DEC), or an nn.Sequential that ends
           in one of these;
@@ -59,7 +64,7 @@ def neuralize(
         - centers [K, d];
         - any other clusterer with centers (of scikit-learn-extra, faiss, or a class of one's own), together with
           the X that it was fitted on; the nearest center needs to give its labels of X;
-        - any other clusterer with `labels_` (HDBSCAN, AgglomerativeClustering, SpectralClustering, ...),
+        - any other clusterer with `labels_` (AgglomerativeClustering, SpectralClustering, OPTICS by xi, ...),
           together with the X that it was fitted on, through a surrogate.
     X : array, sparse matrix, frame, tensor or sequence of str, optional
         Data on which beta is calibrated (and from which reference points are chosen if a Pipeline reduces
@@ -101,8 +106,8 @@ def neuralize(
     Warns
     -----
     UserWarning
-        If a surrogate assigns less than 95% of the points to their label, or a clusterer has centers that do not
-        give its labels.
+        If a surrogate assigns less than 95% of the points to their label, a clusterer has centers that do not
+        give its labels, or an HDBSCAN gets a surrogate, because of its metric, its alpha, or many equal distances.
 
     Examples
     --------
@@ -164,7 +169,8 @@ def _assembled(
         X = net.inputs.read(X)
         if not isinstance(features, nn.Module):
             net.spread_, net.ranges_ = moments(X.tensor)[1].cpu().numpy(), ranges(X)
-        return net.calibrate(X)
+        searches = isinstance(head.detection, Members)  # for every row, so that some rows have to do
+        return net.calibrate(X.take(slice(None, None, max(1, len(X) // SEARCHED))) if searches else X)
     if found.points is not None:
         net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta
     return net
