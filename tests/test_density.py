@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_matrix
-from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS
+from sklearn.cluster import DBSCAN, OPTICS
 from sklearn.datasets import load_digits, load_wine, make_blobs, make_moons
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
@@ -115,7 +115,7 @@ def test_optics_cut_at_a_radius():
     net = neonxc.neuralize(make_pipeline(StandardScaler(), optics).fit(WINE), WINE)
     dbscan = neonxc.neuralize(DBSCAN(eps=2.2).fit(X), X)
     np.testing.assert_array_equal(np.sort(net.predict(WINE)), np.sort(dbscan.predict(X)))
-    for model in (OPTICS(), OPTICS(cluster_method="dbscan", eps=0.4, metric="cityblock"), HDBSCAN(alpha=2.0, copy=True)):
+    for model in (OPTICS(), OPTICS(cluster_method="dbscan", eps=0.4, metric="cityblock")):
         moons, _ = make_moons(200, noise=0.02, random_state=0)
         assert neonxc.neuralize(model.fit(moons), moons).fidelity_ > 0.5
 

@@ -19,8 +19,8 @@ from neonxc.pipelines.encoding import Encoding
 SUPPORTED = (
     "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
     "BayesianGaussianMixture, DBSCAN, HDBSCAN with its X, KernelKMeans, KCenter and SCAN of neonxc.models, the "
-    "trees of neonxc.trees, a linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers "
-    "[K, d] as array or tensor; with X any fitted clusterer that has labels_ or centers"
+    "trees of neonxc.trees, a linear layer or a network that ends in one, a Pipeline that ends in a clusterer, "
+    "centers [K, d] as array or tensor; with X any fitted clusterer that has labels_ or centers"
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn import datasets
-from sklearn.cluster import DBSCAN, OPTICS, AgglomerativeClustering, SpectralClustering
+from sklearn.cluster import DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering
 from sklearn.preprocessing import scale
 from torch import Tensor
 
@@ -45,9 +45,7 @@ def main() -> None:
         agreement(),
         "Share of points that the network of members gives the clusterer's own label.",
     )
-    report.table(
-        "Surrogates", surrogates(), "Share of points (noise aside) with the explained clustering's label."
-    )
+    report.table("Surrogates of labels", surrogates(), "Share of points (noise aside) that get their label.")
     report.close(options.json)
 
 
@@ -124,7 +122,7 @@ def surrogates() -> Table:
     shapes = {
         "two moons": (datasets.make_moons(1000, noise=0.05, random_state=0)[0], DBSCAN(0.15), 2),
         "circles": (datasets.make_circles(1000, factor=0.5, noise=0.04, random_state=0)[0], DBSCAN(0.15), 2),
-        "digits": (datasets.load_digits().data, OPTICS(min_samples=10), 10),
+        "digits": (datasets.load_digits().data, HDBSCAN(min_cluster_size=15, copy=True), 10),
     }
     rows = []
     for name, (X, density, k) in shapes.items():
@@ -135,7 +133,7 @@ def surrogates() -> Table:
             AgglomerativeClustering(k, linkage=linkage),
         ):
             progress(f"{name}: {type(model).__name__}")
-            net = neonxc.neuralize(model.fit(X), X)
+            net = neonxc.neuralize(labels=model.fit(X).labels_, X=X)
             rows.append(
                 {
                     "data": name,
