@@ -45,7 +45,9 @@ def main() -> None:
         agreement(),
         "Share of points that the network of members gives the clusterer's own label.",
     )
-    report.table("Surrogates of labels", surrogates(), "Share of points (noise aside) that get their label.")
+    report.table(
+        "Surrogates", surrogates(), "Share of points (noise aside) with the explained clustering's label."
+    )
     report.close(options.json)
 
 
