@@ -174,13 +174,13 @@ def test_counterfactuals(target):
         assert (moved <= (far.min(1) - model.eps).clip(0) + 0.01).all()
 
 
-def test_report_leaves_noise_out():
+def test_report_counts_noise():
     model = fitted(StandardScaler())
     noise = (model[-1].labels_ == -1).sum()
     for given in (model, neonxc.neuralize(model, WINE)):
         report = neonxc.explain(given, WINE, fast=True)
         assert report.contents.noise == noise
-        assert [card.label for card in report.contents.cards] == ["0", "1"]
+        assert [card.label for card in report.contents.cards] == ["0", "1", "-1"]
         assert "of the points are noise" in str(report)
 
 
