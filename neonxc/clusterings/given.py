@@ -111,7 +111,7 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
     while isinstance(final, Pipeline):
         check_is_fitted(final)
         steps, final = steps + final.steps[:-1], final.steps[-1][1]
-    at = next((place for place, (_, step) in enumerate(steps) if is_map(step)), len(steps))
+    at = first_map(steps)
     given = Given(model, final, X, features, steps[:at], steps[at:])
     if steps := given.steps:
         sized = (step for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_"))
@@ -136,6 +136,11 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
 def is_map(step: Any) -> bool:
     """Whether a step of a pipeline is a map that knows where its rows lie: UMAP, PaCMAP, t-SNE, Isomap, ..."""
     return hasattr(step, "embedding_")
+
+
+def first_map(steps: list[tuple[str, Any]]) -> int:
+    """Return the place of the first map among the steps of a pipeline; without one, their number."""
+    return next((place for place, (_, step) in enumerate(steps) if is_map(step)), len(steps))
 
 
 def fitted_names(model: Any) -> list[str] | None:

@@ -79,10 +79,12 @@ class VoteDetection(Members):
     def _weighted(self, at: Votes, weights: Tensor, terms: Callable[[Place, Tensor], Tensor]) -> Tensor:
         """Sum terms [N, G, d] of each of the rows that vote, by their shares and the clusters' weights [N, G]."""
         with full_precision(weights):
-            shares = weights.to(at.far)[:, :, None] * (-at.far / at.scale).softmax(dim=2)
-            shares = shares / (at.far * at.scale).clamp(min=TINY)  # a copy of the point has no difference to share
+            some = weights.any(dim=0).nonzero()[:, 0]  # two clusters are compared without the others
+            far, near = at.far[:, some], at.rows[:, some]
+            shares = weights[:, some, None].to(far) * (-far / at.scale).softmax(dim=2)
+            shares = shares / (far * at.scale).clamp(min=TINY)  # a copy of the point has no difference to share
             total = torch.zeros_like(at.place.y)
-            for share, rows in zip(shares.unbind(dim=2), at.rows.unbind(dim=2), strict=True):
+            for share, rows in zip(shares.unbind(dim=2), near.unbind(dim=2), strict=True):
                 total += torch.einsum("ng,ngd->nd", share, terms(at.place, rows))
             return total.to(at.place.dtype)
 
