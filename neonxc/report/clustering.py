@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from neonxc.clusterings.given import first_map, points_of
+from neonxc.clusterings.given import first_map, points_of, steps_of
 from neonxc.clusterings.mistaken import check_is_model
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import plural
@@ -235,8 +235,9 @@ def read(
         net = model
     else:
         net = neuralize(model, X, features, labels=labels)
-        before = first_map(model.steps[:-1]) if isinstance(model, Pipeline) else 0
-        preparation = model[:before] if before else None  # what a map leads to has no columns
+        steps, _ = steps_of(model)
+        steps = steps[: first_map(steps)]  # what a map leads to has no columns
+        preparation = Pipeline(steps) if steps else None
     if net.n_clusters == 1 and net.noise_position >= 0:
         net = copy(net)
         net.classes_ = np.array([str(net.classes_[0]), NOISE_NAME])

@@ -3,8 +3,8 @@
 python -m tests.benchmarks.maps [--data DIR] [--json FILE]
 
 On three quarters of the rows of each data set, a map of five columns is fitted, and k-means and HDBSCAN behind it
-(HDBSCAN of the package hdbscan, which assigns new rows; left out without the package). The other quarter is new: the
-pipeline itself (`UMAP.transform`, then the clusterer's prediction) tells its clusters, and also judges
+(that of the package hdbscan, which assigns new rows; without the package it is left out). The other quarter is
+new: the pipeline itself (`UMAP.transform`, then the clusterer's prediction) tells its clusters, and also judges
 pixel-flipping.
 """
 
@@ -91,7 +91,7 @@ def pipelines(folder: str | None) -> Iterator[tuple[dict[str, Any], Pipeline, np
 
 
 def agreement(judge: Pipeline, nets: dict[str, Any], new: np.ndarray) -> dict[str, Any]:
-    """Share of new rows that networks assign as the pipeline does, and that they tell apart from noise as it does."""
+    """Share of new rows that networks assign, and tell apart from noise, as the pipeline does."""
     truth, found = judge.predict(new), {}
     for name, net in nets.items():
         labels = net.predict(new)
@@ -125,7 +125,9 @@ def differences(settings: pd.DataFrame) -> list[dict[str, Any]]:
 
 def means(table: pd.DataFrame, by: list[str]) -> list[dict[str, Any]]:
     """Mean over the settings of each group."""
-    return table.drop(columns="seed").groupby(by, sort=False).mean(numeric_only=True).reset_index().to_dict("records")
+    return (
+        table.drop(columns="seed").groupby(by, sort=False).mean(numeric_only=True).reset_index().to_dict("records")
+    )
 
 
 def main() -> None:
