@@ -78,7 +78,7 @@ def test_values_and_relevance_are_those_of_the_definition(steps, final, dense, m
     if len(steps) < 2:
         np.testing.assert_allclose(references, WINE, rtol=1e-9)
     else:
-        np.testing.assert_allclose(model[:2].transform(WINE * 0 + references), model[:2].transform(WINE), atol=1e-9)
+        np.testing.assert_allclose(*map(model[:2].transform, (WINE * 0 + references, WINE)), atol=1e-9)
     values, shares = brute_force(model, WINE, references)
     found = net.head.values(torch.tensor(WINE.to_numpy()))
     np.testing.assert_allclose(found, values, rtol=1e-6, atol=1e-8)
