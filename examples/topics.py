@@ -6,8 +6,8 @@
 
 It needs ``pip install "neonxc[text,umap]"``. The default texts are descriptions of Debian's packages, of which apt
 keeps a copy after ``apt-get update -o Acquire::Languages=en``, or else those of the installed packages. On them, a
-small BERT is trained, as in sentences.py. The report shows the words of every topic. A second page shows texts in no
-topic: red words keep a text out of the topic that it is nearest to, and blue words speak for this topic.
+small BERT is trained, as in sentences.py. The report has the words of every topic. A second page shows texts in no
+topic: red words keep a text out of the topic that it is nearest to, and blue words speak for that topic.
 """
 
 from __future__ import annotations

@@ -91,14 +91,16 @@ def pipelines(folder: str | None) -> Iterator[tuple[dict[str, Any], Pipeline, np
 
 
 def agreement(judge: Pipeline, nets: dict[str, Any], new: np.ndarray) -> dict[str, Any]:
-    """Share of new rows that networks assign, and tell apart from noise, as the pipeline does."""
+    """Share of new rows that networks assign, and tell apart from noise, as the pipeline does; shares of noise."""
     truth, found = judge.predict(new), {}
     for name, net in nets.items():
         labels = net.predict(new)
         found[name] = float((labels == truth).mean())
         found[f"{name}, noise"] = float(((labels < 0) == (truth < 0)).mean())
     held_out = {name: getattr(nets["vote"], name) for name in ("fidelity_held_out_", "noise_held_out_")}
-    return found | {"noise": float((truth < 0).mean())} | held_out
+    noise = {"fit": judge.clusterer.labels_, "new": truth} | {name: net.predict(new) for name, net in nets.items()}
+    shares = {f"noise, {name}": float((labels < 0).mean()) for name, labels in noise.items()}
+    return found | shares | held_out
 
 
 def areas(judge: Pipeline, nets: dict[str, Any], X: np.ndarray, new: np.ndarray, seed: int) -> dict[str, float]:
