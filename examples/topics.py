@@ -95,7 +95,7 @@ def main(
 ) -> None:
     """Train or load an encoder, find topics, and write the report and the texts in no topic."""
     reducer = umap_of(seed)
-    corpus = corpus_of(texts, data, 40 if quick else 300)
+    corpus = corpus_of(texts, data, 40 if quick else 150)
     shortened = [" ".join(text.split()[:WORDS]) for text in corpus.texts]
     seconds, smallest = (min(seconds, 20), min(smallest, 10)) if quick else (seconds, smallest)
     features = trained(corpus, seconds) if encoder is None else SentenceEncoder.from_pretrained(encoder)
