@@ -12,6 +12,7 @@ topic: red words keep a text out of the topic that it is nearest to, and blue wo
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -96,7 +97,7 @@ def main(
     """Train or load an encoder, find topics, and write the report and the texts in no topic."""
     reducer = umap_of(seed)
     corpus = corpus_of(texts, data, 40 if quick else 150)
-    shortened = [" ".join(text.split()[:WORDS]) for text in corpus.texts]
+    shortened = [" ".join(re.findall(r"\w[\w'+-]*", text)[:WORDS]) for text in corpus.texts]  # without commas
     seconds, smallest = (min(seconds, 20), min(smallest, 10)) if quick else (seconds, smallest)
     features = trained(corpus, seconds) if encoder is None else SentenceEncoder.from_pretrained(encoder)
     threads = torch.get_num_threads()
@@ -111,7 +112,9 @@ def main(
     if net.fidelity_held_out_ is not None:
         typer.echo(f"The vote gives {net.fidelity_held_out_:.0%} of the held-out texts their topic.")
     title = f"{net.n_clusters} topics of {len(shortened)} texts"
-    neonxc.explain(model, shortened, features, title=title, fast=True, progress=True).save(out)
+    names = {label: ", ".join(words[label].split(", ")[:3]) for label in net.classes_[: net.n_clusters]}
+    report = neonxc.explain(model, shortened, features, cluster_names=names, title=title, fast=True, progress=True)
+    report.save(out)
     typer.echo(str(out))
     if net.noise_position >= 0:
         page = out.with_name(f"{out.stem}-none.html")
