@@ -69,8 +69,7 @@ def packages(folder: Path, most: int = 500) -> Corpus:
     """
     texts = {}
     for entry in _entries(folder, "*Translation-en*"):
-        body = re.sub(r"\n \.?", " ", entry.get("Description-en", ""))
-        texts[entry.get("Description-md5", "").strip()] = " ".join(body.split())
+        texts[entry.get("Description-md5", "").strip()] = _body(entry.get("Description-en", ""))
     if not texts:
         raise FileNotFoundError(
             f"no descriptions in {folder}: run apt-get update -o Acquire::Languages=en, or pass --data"
@@ -84,6 +83,28 @@ def packages(folder: Path, most: int = 500) -> Corpus:
         if own is not None and len(text.split()) >= 20 and start not in seen:
             seen.add(start)
             own.append(text)
+    return _drawn(found, most)
+
+
+def installed(folder: Path = Path("/var/lib/dpkg"), most: int = 500) -> Corpus:
+    """Descriptions of the packages that are installed on a Debian system, by section; `folder` is that of dpkg."""
+    found: dict[str, list[str]] = {}
+    for entry in _entries(folder, "status"):
+        text = _body(entry.get("Description", ""))
+        if len(text.split()) >= 20:
+            found.setdefault(entry.get("Section", "").strip(), []).append(text)
+    if not found:
+        raise FileNotFoundError(f"no descriptions of packages in {folder}")
+    return _drawn(found, most).distinct()
+
+
+def _body(description: str) -> str:
+    """A description without line breaks, and without the dots of empty lines."""
+    return " ".join(re.sub(r"\n \.?", " ", description).split())
+
+
+def _drawn(found: dict[str, list[str]], most: int) -> Corpus:
+    """Draw at most `most` texts of every topic."""
     draw = np.random.default_rng(0)
     parts = [[own[i] for i in sorted(draw.permutation(len(own))[:most])] for own in found.values()]
     labels = np.repeat(np.arange(len(parts)), [*map(len, parts)])

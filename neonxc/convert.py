@@ -194,6 +194,7 @@ def _from_labels(given: Given) -> ClusterModel:
     if X is None:
         centers = f"checking the centers of {kind_of(final)}"
         what = centers if has_centers(final) else "explaining a clustering by its labels alone"
+        what = "explaining a clustering behind a map" if given.behind else what
         raise ValueError(f"{what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
     if not given.steps and features is None and (X.is_mixed or np.dtype(object) == getattr(X.data, "dtype", None)):
         frame = "X" if X.is_mixed else "pandas.DataFrame(X)"

@@ -57,7 +57,8 @@ class NeuralizedClustering(nn.Module):
         Least and greatest value of every column of that X, NaN for columns that are not numeric. None: as above.
     fidelity_, fidelity_held_out_ : float or None
         Share of points (without noise) to which a surrogate gives their own label, 0 to 1: on the points to which
-        it was fitted, and on held-out points. None if the network is equivalent to the clustering.
+        it was fitted, and on held-out points. Behind a map, noise counts as well, and the vote of the nearest rows
+        is measured. None if the network is equivalent to the clustering.
     noise_held_out_ : float or None
         Share of held-out points, 0 to 1, that a surrogate takes for noise if they have its label, and for
         clustered otherwise. None if there is no noise, and as above.
@@ -112,7 +113,9 @@ class NeuralizedClustering(nn.Module):
         if self.features is not None:
             lines.append(f"(features): {type(self.features).__name__}")
         if self.fidelity_ is not None:
-            lines.append(f"surrogate that gives {percent(self.fidelity_)} of the points their label")
+            lines.append(
+                f"{self.head.detection.stand_in} that gives {percent(self.fidelity_)} of the points their label"
+            )
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
 
     @property

@@ -98,6 +98,8 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
             monkeypatch.setenv(name, str(value))
     if page == "docs/cells.md":
         pytest.importorskip("scanpy")
+    if page == "docs/maps.md":
+        pytest.importorskip("umap")
     if page == "docs/sentences.md":
         random_transformers(monkeypatch)
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])

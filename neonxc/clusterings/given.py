@@ -107,14 +107,12 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
             if left_out := [note for note in prepared.notes if "left out" in note]:
                 warn(f"columns of X without relevance: {'; '.join(left_out)}")
             model = make_pipeline(prepared.pipeline.fit(X.data), model)
-    steps, final = list[Any](), model
-    while isinstance(final, Pipeline):
-        check_is_fitted(final)
-        steps, final = steps + final.steps[:-1], final.steps[-1][1]
-    at = next((place for place, (_, step) in enumerate(steps) if is_map(step)), len(steps))
+    steps, final = steps_of(model)
+    at = first_map(steps)
     given = Given(model, final, X, features, steps[:at], steps[at:])
     if steps := given.steps:
-        sized = (step for _, step in [*steps, ("", final)] if hasattr(step, "n_features_in_"))
+        after = given.behind[0] if given.behind else ("", final)
+        sized = (step for _, step in [*steps, after] if hasattr(step, "n_features_in_"))
         width = next((step.n_features_in_ for step in sized), 0)
         if _begins_with_texts(steps):
             given.encoding, given.steps = behind_terms(steps)
@@ -136,6 +134,24 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
 def is_map(step: Any) -> bool:
     """Whether a step of a pipeline is a map that knows where its rows lie: UMAP, PaCMAP, t-SNE, Isomap, ..."""
     return hasattr(step, "embedding_")
+
+
+def steps_of(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """Return the steps before a fitted clusterer, and the clusterer; pipelines inside are opened for their map."""
+    steps = list[tuple[str, Any]]()
+    while isinstance(model, Pipeline):
+        check_is_fitted(model)
+        for step in model.steps[:-1]:
+            inner, last = steps_of(step[1])
+            inner.append(("", last))
+            steps += inner if first_map(inner) < len(inner) else [step]
+        model = model.steps[-1][1]
+    return steps, model
+
+
+def first_map(steps: list[tuple[str, Any]]) -> int:
+    """Return the place of the first map among the steps of a pipeline; without one, their number."""
+    return next((place for place, (_, step) in enumerate(steps) if is_map(step)), len(steps))
 
 
 def fitted_names(model: Any) -> list[str] | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from neonxc.clusterings.fidelity import hashed, held_out_rows, share, warn_of_labels
-from neonxc.clusterings.given import Given
+from neonxc.clusterings.given import Given, is_map
 from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.verified import labels_of
 from neonxc.common.arguments import kind_of
-from neonxc.data.labels import NOISE, as_labels
+from neonxc.data.inputs import check_width
+from neonxc.data.labels import as_labels
 from neonxc.head.vote import vote_head
+from neonxc.network import is_noise, with_noise_label
 
 CHECKED = 2000
 """Number of rows at most on which the vote is compared with the labels."""
@@ -31,16 +34,18 @@ def behind_map(given: Given, points: Tensor) -> ClusterModel:
     Raises
     ------
     ValueError
-        The map has other rows, or the clusterer has no labels of them.
+        The map has other rows or columns, or the clusterer has no labels of them.
     """
+    if (width := getattr(given.behind[0][1], "n_features_in_", None)) is not None:
+        check_width(points.shape[1], width)
     labels = _labels(given, points)
     column, classes, there = as_labels(labels, len(points), points.device)
     groups = torch.where(there, column, len(classes))
     if not there.all():
-        classes = np.append(classes, NOISE)
+        classes = with_noise_label(classes)
     if len(classes) < 2:
         raise ValueError(
-            f"the {kind_of(given.final)} behind the map found one cluster alone, so that nothing competes"
+            f"{kind_of(given.final)} behind the map has found one cluster alone, so that nothing competes"
         )
     return ClusterModel(
         lambda preprocessing: vote_head(points.cpu(), groups.cpu(), preprocessing),
@@ -52,15 +57,16 @@ def behind_map(given: Given, points: Tensor) -> ClusterModel:
 
 def _labels(given: Given, points: Tensor) -> np.ndarray:
     """The labels [n] of the rows that a map knows."""
-    (_, step), *later = given.behind
+    *_, last = (place for place, (_, step) in enumerate(given.behind) if is_map(step))
+    step, later = given.behind[last][1], given.behind[last + 1 :]
     coordinates = np.asarray(step.embedding_)
     if len(coordinates) != len(points):
         raise ValueError(
             f"the {type(step).__name__} was fitted on {len(coordinates)} rows, and X has {len(points)}: pass the "
             "X that the pipeline was fitted on"
         )
-    for _, one in later:
-        coordinates = one.transform(coordinates)
+    if later:
+        coordinates = Pipeline(later).transform(coordinates)
     labels = labels_of(given.final, coordinates, torch.as_tensor(np.asarray(coordinates)))
     if labels is None:
         raise ValueError(
@@ -75,12 +81,19 @@ def _fidelity(points: Tensor, groups: Tensor, classes: np.ndarray) -> Fidelity:
     points, groups = points[order], groups[order]
     out = slice(min(held_out_rows(points).stop, CHECKED))
     rest = slice(out.stop, None)
-    told = vote_head(points, groups).assign(points[:CHECKED]) == groups[:CHECKED]
-    if len(groups[rest].unique()) < len(classes):  # a cluster would be lost
-        return Fidelity(share(told))
-    found, wanted = vote_head(points[rest], groups[rest]).assign(points[out]), groups[out]
+    told = _assigned(points, groups, points[:CHECKED]) == groups[:CHECKED]
     who = "the vote of the nearest rows before the map"
+    if len(groups[rest].unique()) < len(classes):  # a cluster would be lost
+        warn_of_labels(told, groups[:CHECKED], classes, "the points", who)
+        return Fidelity(share(told))
+    found, wanted = _assigned(points[rest], groups[rest], points[out]), groups[out]
     warn_of_labels(found == wanted, wanted, classes, "the points held out from it", who)
-    noise = len(classes) - 1 if classes[-1] == NOISE else -1
-    told_apart = share((found == noise) == (wanted == noise)) if noise >= 0 else None
-    return Fidelity(share(told), share(found == wanted), noise=told_apart)
+    if not is_noise(classes[-1]):
+        return Fidelity(share(told), share(found == wanted))
+    noise = len(classes) - 1
+    return Fidelity(share(told), share(found == wanted), noise=share((found == noise) == (wanted == noise)))
+
+
+def _assigned(points: Tensor, groups: Tensor, x: Tensor) -> Tensor:
+    """The groups [N] that the votes of some points give to x [N, p]."""
+    return vote_head(points, groups)(x).argmax(dim=1)

@@ -175,6 +175,8 @@ class Detection(Stage):
 
     by_contrast = False
     """Whether the relevance of a contrast of two neurons is not the difference of theirs: `own` is then needed."""
+    stand_in = "surrogate"
+    """What the network is called if its decisions are not those of the clusterer."""
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Compute neurons [N, M] from raw points [N, d], dense or sparse, with autocast off."""

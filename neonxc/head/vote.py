@@ -43,6 +43,8 @@ class VoteDetection(Members):
     each row.
     """
 
+    stand_in = "vote"
+
     @property
     def n_neurons(self) -> int:
         """Number of clusters."""
@@ -53,14 +55,15 @@ class VoteDetection(Members):
         with full_precision(x):
             place = self.placed(x)
             known, rows = self.nearest(place.z.detach(), self.rank)
-            nearest = known.flatten(1).topk(min(self.rank, len(self.points)), dim=1, largest=False).values
-            scale = (nearest - nearest[:, :1]).mean(dim=1)
+            every = [self.differences(place.z, some).square().sum(dim=2) for some in rows.unbind(dim=2)]
+            squared = torch.stack(every, dim=2)  # one row of every cluster at a time, for lack of memory
+            tiny = torch.finfo(squared.dtype).tiny
+            far = squared.clamp(min=tiny).sqrt().masked_fill(known.isinf(), torch.inf)
+            near = far.detach().flatten(1).topk(min(self.rank, len(self.points)), dim=1, largest=False).values
             # all of them may be equally far, or copies of the point
-            least = 1e-6 * nearest[:, -1] + 1e-6 * known[:, :, 0].amax(dim=1)
-            squared = self.differences(place.z, rows.flatten(1)).square().sum(dim=2)
-            far = squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt().view(rows.shape)
-            scale = torch.maximum(scale, least).clamp(min=torch.finfo(squared.dtype).tiny ** 0.5)[:, None, None]
-            return Votes(place, rows, far.masked_fill(known.isinf(), torch.inf), scale)
+            least = 1e-6 * near[:, -1] + 1e-6 * known[:, :, 0].amax(dim=1)
+            scale = torch.maximum((near - near[:, :1]).mean(dim=1), least).clamp(min=tiny**0.5)
+            return Votes(place, rows, far, scale[:, None, None])
 
     def neurons(self, at: Votes) -> Tensor:
         """Compute neurons [N, G]; see :meth:`Detection.neurons`."""
@@ -79,10 +82,15 @@ class VoteDetection(Members):
     def _weighted(self, at: Votes, weights: Tensor, terms: Callable[[Place, Tensor], Tensor]) -> Tensor:
         """Sum terms [N, G, d] of each of the rows that vote, by their shares and the clusters' weights [N, G]."""
         with full_precision(weights):
-            shares = weights.to(at.far)[:, :, None] * (-at.far / at.scale).softmax(dim=2)
-            shares = shares / (at.far * at.scale).clamp(min=TINY)  # a copy of the point has no difference to share
+            some = weights.any(dim=0).nonzero()[:, 0]  # two clusters are compared without the others
+            far, near = at.far[:, some], at.rows[:, some]
+            shares = weights[:, some, None].to(far) * (-far / at.scale).softmax(dim=2)
+            shares = shares / (far * at.scale).clamp(min=TINY)
+            # a copy of the point has no difference to share, and rounding has no direction
+            copies = far <= torch.finfo(at.place.dtype).eps * self.precision
+            shares = shares.masked_fill(copies, 0)
             total = torch.zeros_like(at.place.y)
-            for share, rows in zip(shares.unbind(dim=2), at.rows.unbind(dim=2), strict=True):
+            for share, rows in zip(shares.unbind(dim=2), near.unbind(dim=2), strict=True):
                 total += torch.einsum("ng,ngd->nd", share, terms(at.place, rows))
             return total.to(at.place.dtype)
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from neonxc.clusterings.given import points_of
+from neonxc.clusterings.given import first_map, points_of, steps_of
 from neonxc.clusterings.mistaken import check_is_model
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import plural
@@ -52,7 +52,7 @@ class Clustering:
     model : estimator or None
         The clusterer, which can be fitted again; None if only labels or a network were given.
     preparation : transformer or None
-        Fitted preprocessing steps of the clusterer, or steps fitted for a table with given labels.
+        Fitted preprocessing steps of the clusterer up to a map, or steps fitted for a table with given labels.
     own_features : bool
         Whether the clusterer contains a feature network.
     positions : ndarray [n] of int
@@ -235,7 +235,9 @@ def read(
         net = model
     else:
         net = neuralize(model, X, features, labels=labels)
-        preparation = model[:-1] if isinstance(model, Pipeline) and len(model) > 1 else None
+        steps, _ = steps_of(model)
+        steps = steps[: first_map(steps)]  # what a map leads to has no columns
+        preparation = Pipeline(steps) if steps else None
     if net.n_clusters == 1 and net.noise_position >= 0:
         net = copy(net)
         net.classes_ = np.array([str(net.classes_[0]), NOISE_NAME])

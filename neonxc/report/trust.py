@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import silhouette_score
 
 from neonxc.attribution.permutation import permuted
+from neonxc.clusterings.given import is_map, steps_of
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.labels import NOISE
@@ -113,6 +114,8 @@ def refit(clustering: Clustering, most: int = REFITTED) -> RefitPart | None:
     model, positions = clustering.model, clustering.positions
     if clustering.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
+    if any(is_map(step) and not hasattr(step, "transform") for _, step in steps_of(model)[0]):
+        return None  # no pipeline of scikit-learn fits a t-SNE
     sample = stratified(positions, most)
     if len(sample) < len(positions) and NOISE in np.asarray(getattr(clustering.final, "labels_", ())):
         return None  # clusters by their density differ in a sample, which is less dense

@@ -120,19 +120,24 @@ def verdict(clustering: Clustering, tree: TreePart, flipping: FlippingPart | Non
 
 
 def _of_surrogate(net: NeuralizedClustering) -> Iterator[tuple[str, str, float | None, str]]:
-    """Yield name, title, share and description of the measures of a surrogate."""
+    """Yield name, title, share and description of the measures of a surrogate, or of a vote behind a map."""
+    who, why = (
+        net.head.detection.stand_in,
+        "Only the labels of the clustering are known, so a kernel k-means surrogate",
+    )
+    if who == "vote":
+        why = "The clusters lie behind a map, so the vote of the nearest rows of each in the columns before it"
     yield (
         "surrogate",
-        "surrogate fidelity",
+        f"{who} fidelity",
         net.fidelity_held_out_,
-        "Only the labels of the clustering are known, so a kernel k-means surrogate is explained instead. "
-        "Share of held-out points to which the surrogate gives their own label.",
+        f"{why} is explained instead. Share of held-out points to which the {who} gives their own label.",
     )
     yield (
         "surrogate_noise",
-        "surrogate noise",
+        f"{who} noise",
         net.noise_held_out_,
-        "Share of held-out points that the surrogate takes for noise if their label is noise, and for clustered "
+        f"Share of held-out points that the {who} takes for noise if their label is noise, and for clustered "
         "otherwise.",
     )
     yield (
@@ -153,20 +158,21 @@ def cautions(
         *first, last = (names[cluster] for cluster in clusters)
         return f"{', '.join(first)} and {last}" if first else last
 
+    who = f"The {clustering.whole.head.detection.stand_in}"
     held_out, clusters = clustering.whole.fidelity_held_out_, range(clustering.k)
     if held_out is not None and held_out < FAITHFUL:
         yield Caution(
-            f"The surrogate assigns {percent(1 - held_out)} of the held-out points to another cluster than "
+            f"{who} assigns {percent(1 - held_out)} of the held-out points to another cluster than "
             "their label: the attributions explain a clustering that differs from yours to this extent."
         )
     noise_told = clustering.whole.noise_held_out_
     if noise_told is not None and noise_told < FAITHFUL:
         yield Caution(
-            f"The surrogate takes {percent(1 - noise_told)} of the held-out points for noise although they are "
+            f"{who} takes {percent(1 - noise_told)} of the held-out points for noise although they are "
             "clustered, or the reverse, and about as many of new points."
         )
     if held_out is not None and (lost := _lost(clustering)):
-        yield Caution(f"The surrogate assigns many points of {listed(lost)} to other clusters.", lost)
+        yield Caution(f"{who} assigns many points of {listed(lost)} to other clusters.", lost)
     total = np.abs(relevance.values).mean(0)
     own_tree = isinstance(clustering.net.head.competition, Path)  # trees use few columns by design
     scaled = clustering.kind in ("table", "texts") and not own_tree

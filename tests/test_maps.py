@@ -1,0 +1,280 @@
+"""Clusterings behind a map, as UMAP makes one: the vote of the nearest rows of every cluster before it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.manifold import TSNE, Isomap
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler
+from torch import nn
+
+import neonxc
+import neonxc.head.members
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the vote of the nearest rows", "ignore:The number of connected", "ignore:Changing the sparsity"
+)
+WINE = load_wine(as_frame=True).data
+NAMES = np.array(["mild", "old", "red"])
+
+
+class Given(ClusterMixin, BaseEstimator):
+    """A clusterer with given labels."""
+
+    def __init__(self, labels=None):
+        self.labels = labels
+
+    def fit(self, X, y=None):
+        self.labels_ = np.asarray(self.labels)
+        return self
+
+
+def behind(*steps, final=None, X=WINE):
+    final = KMeans(3, n_init=3, random_state=0) if final is None else final
+    return make_pipeline(*steps, Isomap(n_components=3), final).fit(X)
+
+
+def brute_force(model, X, references):
+    """Values [N, K] of the vote, and relevance [N, K, d] of each, from the definition; noise is the last."""
+    labels, at = model[-1].labels_, next(n for n, step in enumerate(model) if hasattr(step, "embedding_"))
+    before = model[:at] if at else FunctionTransformer()
+    z, w = np.asarray(before.transform(X)), np.eye(X.shape[1])
+    for step in model[:at] if at else ():
+        w = (step.components_ if hasattr(step, "components_") else np.diag(1 / step.scale_)) @ w
+    values, shares = [], []
+    every = np.linalg.norm(z[:, None] - z, axis=2)
+    nearest = np.sort(every, axis=1)[:, :15]
+    rho, sigma = nearest[:, :1], (nearest - nearest[:, :1]).mean(1, keepdims=True)
+    for label in [*range(labels.max() + 1), *set(labels) & {-1}]:
+        members = np.flatnonzero(labels == label)
+        near = members[every[:, members].argsort(axis=1)[:, :15]]
+        d = np.take_along_axis(every, near, 1)
+        votes = np.exp(-(d - rho) / sigma)
+        values.append(-np.log(votes.sum(1)))
+        # (x - u)^2 where every column is scaled by itself
+        of_columns = ((z[:, None] - z[near]) @ w) * (X.to_numpy()[:, None] - references[near])
+        weights = votes / votes.sum(1, keepdims=True) / np.where(d > 0, d, np.inf) / sigma
+        shares.append((weights[:, :, None] * of_columns).sum(1))
+    return np.stack(values, 1), np.stack(shares, 1)
+
+
+@pytest.mark.parametrize("dense", [0, 1 << 30])
+@pytest.mark.parametrize(
+    ("steps", "final"),
+    [
+        ([], KMeans(3, n_init=3, random_state=0)),
+        ([StandardScaler()], HDBSCAN(min_cluster_size=8, copy=True)),
+        ([StandardScaler(), PCA(5)], HDBSCAN(min_cluster_size=8, copy=True)),
+    ],
+)
+def test_values_and_relevance_are_those_of_the_definition(steps, final, dense, monkeypatch):
+    monkeypatch.setattr(neonxc.head.members, "DENSE", dense)  # by search and by all distances
+    model = behind(*steps, final=final)
+    net, labels = neonxc.neuralize(model, WINE), model[-1].labels_
+    references = np.empty(WINE.shape)  # the rows that votes compare with: themselves, or where PCA loses nothing
+    references[np.argsort(labels % (labels.max() + 2), kind="stable")] = net.head.detection.references
+    if len(steps) < 2:
+        np.testing.assert_allclose(references, WINE, rtol=1e-9)
+    else:
+        np.testing.assert_allclose(*map(model[:2].transform, (WINE * 0 + references, WINE)), atol=1e-9)
+    values, shares = brute_force(model, WINE, references)
+    found = net.head.values(torch.tensor(WINE.to_numpy()))
+    np.testing.assert_allclose(found, values, rtol=1e-6, atol=1e-8)
+    least = values.argmin(1)
+    assert (net.predict(WINE) == net.classes_[least]).all()
+    rows, neon = np.arange(len(WINE)), neonxc.NEON(net)
+    for label in net.classes_:
+        own = net.classes_.tolist().index(label)
+        other = np.where(least == own, np.argsort(values, axis=1)[:, 1], least)
+        relevance = neon.attribute(WINE, target=label, competitor=net.classes_[other])
+        expected = shares[rows, other] - shares[rows, own]
+        np.testing.assert_allclose(relevance, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("steps", [[StandardScaler()], [StandardScaler(), PCA(5)], [Normalizer()]])
+def test_multipliers_are_gradients_and_relevance_is_along_the_rows(steps):
+    net = neonxc.neuralize(behind(*steps), WINE)
+    x = torch.tensor(WINE.to_numpy()[::4] + 0.01, requires_grad=True)
+    detection = net.head.detection
+    weights = torch.randn(len(x), 3, dtype=torch.float64)
+    weights -= weights.mean(dim=1, keepdim=True)  # of contrasts, in which rho has no part
+    at = detection.located(x)
+    (slope,) = torch.autograd.grad((weights * detection.neurons(at)).sum(), x)
+    found = detection.multiplier(detection.located(x.detach()), weights)
+    if isinstance(steps[0], Normalizer):  # whose norm is held constant
+        slope, found = (one - (one * x).sum(1, True) * x / (x * x).sum(1, True) for one in (slope, found))
+    torch.testing.assert_close(found, slope.detach(), rtol=1e-6, atol=1e-9)
+    relevance = detection.relevance(at, weights).sum(dim=1)
+    shares = (-at.far / at.scale).softmax(dim=2)
+    expected = (weights * (shares * at.far / at.scale).sum(dim=2)).sum(dim=1)
+    torch.testing.assert_close(relevance, expected)
+
+
+def test_copies_of_rows_and_few_rows():
+    X = np.repeat(WINE.to_numpy()[::6], 20, axis=0)
+    labels = np.arange(len(X)) // 20 % 3
+    labels[:2] = 3  # two of twenty copies
+    model = behind(StandardScaler(), final=Given(labels), X=X)
+    net = neonxc.neuralize(model, X)
+    assert net.predict(X).tolist() == np.where(labels == 3, 0, labels).tolist()  # 18 copies have more votes than 2
+    relevance = neonxc.NEON(net).attribute(X)
+    assert np.isfinite(relevance).all()
+    assert (relevance[20:] != 0).any(axis=1).all()
+    away = neonxc.NEON(net).attribute(X[:2] + 1e3)
+    assert np.isfinite(away).all()
+    assert away.any()
+
+
+@pytest.mark.parametrize(
+    "steps", [[StandardScaler()], [Normalizer()], [FunctionTransformer(np.log1p)], ["passthrough"]]
+)
+@pytest.mark.parametrize("final", [GaussianMixture(3, random_state=0), KMeans(3, n_init=3, random_state=0)])
+def test_labels_are_those_of_the_pipeline(steps, final):
+    model = behind(*steps, final=final)
+    net = neonxc.neuralize(model, WINE)
+    assert np.mean(net.predict(WINE) == model.predict(WINE)) == net.fidelity_ > 0.95
+    assert net.fidelity_held_out_ > 0.85
+    assert net.noise_held_out_ is None
+    assert neonxc.NEON(net).attribute(WINE).columns.tolist() == WINE.columns.tolist()
+
+
+def test_steps_behind_the_map_and_pipelines_inside():
+    plain = behind(StandardScaler(), final=GaussianMixture(3, random_state=0))
+    scaler, isomap, mixture = (step for _, step in plain.steps)
+    net = neonxc.neuralize(plain, WINE)
+    second = Isomap(n_components=2).fit(isomap.embedding_)
+    last = StandardScaler().fit(second.embedding_)
+    two = GaussianMixture(3, random_state=0).fit(last.transform(second.embedding_))
+    for model in (
+        make_pipeline(make_pipeline(scaler, isomap), mixture),
+        make_pipeline(scaler, make_pipeline(isomap, mixture)),
+        make_pipeline(scaler, isomap, "passthrough", mixture),
+    ):
+        assert (neonxc.neuralize(model, WINE).predict(WINE) == net.predict(WINE)).all()
+    found = neonxc.neuralize(make_pipeline(scaler, isomap, second, last, two), WINE)
+    assert np.mean(found.predict(WINE) == two.predict(last.transform(second.embedding_))) == found.fidelity_
+    tsne = TSNE(max_iter=300, random_state=0).fit(scaler.transform(WINE))  # which maps no other rows
+    given = make_pipeline(scaler, tsne, KMeans(3, n_init=3, random_state=0).fit(tsne.embedding_))
+    assert neonxc.neuralize(given, WINE).fidelity_ > 0.95
+    assert "3 clusters" in str(neonxc.explain(given, WINE, fast=True))  # which cannot refit it
+
+
+def test_noise_is_the_last_output():
+    model = behind(StandardScaler(), final=HDBSCAN(min_cluster_size=8, copy=True))
+    with pytest.warns(UserWarning, match="the vote of the nearest rows before the map gives"):
+        net = neonxc.neuralize(model, WINE)
+    labels = model[-1].labels_
+    assert net.classes_.tolist() == [*range(labels.max() + 1), -1]
+    assert ((net.predict(WINE) < 0) == (labels < 0)).mean() > 0.9
+    assert 0.5 < net.noise_held_out_ <= 1
+    assert "3 clusters and noise" in repr(net)
+    assert "vote that gives 91% of the points their label" in repr(net)
+    noise = WINE[net.predict(WINE) < 0]
+    neon = neonxc.NEON(net)
+    pd.testing.assert_frame_equal(neon.attribute(noise), neon.attribute(noise, target=-1))
+    # a row is noise by what tells it from the cluster that it is nearest to
+    assert (neon.attribute(noise, target=-1).sum(axis=1) > neon.attribute(noise, target=0).sum(axis=1)).all()
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_labels_of_other_types(noise):
+    of = KMeans(3, n_init=3, random_state=0).fit_predict(StandardScaler().fit_transform(WINE))
+    labels = NAMES[of].astype(object)
+    labels[of == 1] = None if noise else "old"
+    net = neonxc.neuralize(behind(StandardScaler(), final=Given(labels)), WINE)
+    assert net.classes_.tolist() == (["mild", "red", -1] if noise else [*NAMES])
+    expected = [-1 if label is None else label for label in labels]
+    assert np.mean([a == b for a, b in zip(net.predict(WINE), expected, strict=True)]) > 0.95
+
+
+def test_what_is_refused():
+    model = behind(StandardScaler())
+    with pytest.raises(ValueError, match="Isomap was fitted on 178 rows, and X has 100"):
+        neonxc.neuralize(model, WINE[:100])
+    with pytest.raises(ValueError, match="behind a map needs the X"):
+        neonxc.neuralize(model)
+    with pytest.raises(ValueError, match="X has 5 features, the clustering was fitted on 13"):
+        neonxc.neuralize(behind(), WINE.to_numpy()[:, :5])
+    with pytest.raises(ValueError, match="one cluster alone"):
+        neonxc.neuralize(behind(final=Given(np.zeros(178, int))), WINE)
+    with pytest.raises(ValueError, match="has no labels of the rows"):
+        neonxc.neuralize(behind(final=Given(np.zeros(3, int))), WINE)
+    mixed = np.arange(178) % 3  # what no neighbourhood tells
+    with pytest.warns(UserWarning, match="of the points held out from it their label"):
+        neonxc.neuralize(behind(StandardScaler(), final=Given(mixed)), WINE)
+
+
+def test_saved_networks_counterfactuals_and_contrasts(tmp_path):
+    model = behind(StandardScaler(), final=HDBSCAN(min_cluster_size=8, copy=True))
+    net = neonxc.neuralize(model, WINE)
+    neonxc.save(net, tmp_path / "net")
+    loaded = neonxc.load(tmp_path / "net")
+    pd.testing.assert_frame_equal(neonxc.NEON(loaded).attribute(WINE), neonxc.NEON(net).attribute(WINE))
+    assert loaded.noise_held_out_ == net.noise_held_out_
+    rows = WINE[net.predict(WINE) != 0][:2]
+    found = neonxc.counterfactual(net, rows, target=0)
+    assert (net.predict(found.points) == 0).all()
+    contrast = neonxc.contrast(net, WINE, 1, -1)
+    assert contrast.accuracy > 0.7
+    np.testing.assert_array_equal(net.predict(WINE.to_numpy(np.float32)), net.predict(WINE))
+
+
+def test_reports_are_of_the_columns_before_the_map():
+    model = behind(StandardScaler(), final=HDBSCAN(min_cluster_size=8, copy=True))
+    model[-2].transform = None  # which is not needed for it
+    report = neonxc.explain(make_pipeline(*(step for _, step in model.steps)), WINE, fast=True)
+    words = str(report)
+    assert "vote fidelity: 89%" in words
+    assert "The vote takes 11% of the held-out points for noise" in words
+    assert "surrogate" not in words
+    frame, labels = report.to_frame(), model[-1].labels_
+    for label in range(3):
+        told = WINE.rename(columns=lambda name: name.replace("/", "_")).query(
+            frame.loc[str(label), "rule"].replace("≤", "<=").replace("/", "_").split("\n")[0]
+        )
+        assert np.mean(labels[told.index] == label) > 0.3
+
+
+def test_features_texts_and_mixed_tables():
+    X, _ = make_blobs(120, 6, centers=3, random_state=0)
+    layer = nn.Sequential(nn.Linear(6, 4), nn.Tanh()).double().eval()
+    with torch.no_grad():
+        points = layer(torch.tensor(X)).numpy()
+    net = neonxc.neuralize(behind(X=points), X, features=layer)
+    assert neonxc.NEON(net, head_rule="midpoint").attribute(X).shape == X.shape
+    assert net.fidelity_ > 0.95
+
+    texts = [f"fruit{n % 3} leaf{n % 3} tree{n % 6} seed{n}" for n in range(60)]
+    model = behind(TfidfVectorizer(), TruncatedSVD(5, random_state=0), X=texts)
+    net = neonxc.neuralize(model, texts)
+    assert np.mean(net.predict(texts) == model[-1].labels_) > 0.95
+    best = neonxc.NEON(net).attribute(texts)
+    assert all(name[:-1] in ("fruit", "leaf", "tree") for name in best.idxmax(axis=1))
+
+    kind = NAMES[KMeans(3, n_init=3, random_state=0).fit_predict(StandardScaler().fit_transform(WINE))]
+    table = WINE.iloc[:, :4].assign(kind=kind)
+    columns = make_column_transformer((OneHotEncoder(), ["kind"]), remainder=StandardScaler())
+    net = neonxc.neuralize(behind(columns, X=table), table)
+    assert "kind" in neonxc.NEON(net).attribute(table).columns
+    assert net.fidelity_ > 0.9
+
+
+def test_umap():
+    umap, hdbscan = pytest.importorskip("umap"), pytest.importorskip("hdbscan")
+    reducer = umap.UMAP(n_components=3, min_dist=0.0, random_state=0, n_jobs=1)
+    model = make_pipeline(StandardScaler(), reducer, hdbscan.HDBSCAN(min_cluster_size=10)).fit(WINE)
+    torch.set_num_threads(1)  # numba has set another number
+    net = neonxc.neuralize(model, WINE)
+    labels = model[-1].labels_
+    assert net.n_clusters == labels.max() + 1
+    assert np.mean(net.predict(WINE) == labels) == net.fidelity_ > 0.85
+    assert net.fidelity_held_out_ > 0.75
+    assert "clusters" in str(neonxc.explain(model, WINE, fast=True))
