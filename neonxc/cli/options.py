@@ -42,7 +42,7 @@ FORMATS = {
     ".safetensors": "safetensors",
 }
 """Formats of rules by the suffixes of files."""
-Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
+Rules = Literal["gamma", "paper", "zero-gamma", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
 TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors")
 CHOICES = ("choose-k.csv", "choose-k.png")
 RESULTS = (*TABLES, *CHOICES, "contact-sheet*.png", "*-cluster-[0-9]*.png")

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from neonxc.evaluation.imputers import MeanImputer as MeanImputer
     from neonxc.evaluation.imputers import WordImputer as WordImputer
     from neonxc.evaluation.imputers import ZeroImputer as ZeroImputer
+    from neonxc.evaluation.sanity_checks import Sanity as Sanity
+    from neonxc.evaluation.sanity_checks import sanity as sanity
     from neonxc.evaluation.segmentation import SegmentationMatch as SegmentationMatch
     from neonxc.evaluation.segmentation import segmentation_match as segmentation_match
 else:

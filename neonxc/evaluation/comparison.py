@@ -199,13 +199,13 @@ def compare(
     groups = groups[rows] if superpixels else groups
     defaults, known = {}, None
     if not isinstance(methods, Mapping) and missing_as(inputs, x) != "word":
-        value, known = _baseline(baseline, inputs, data)
+        value, known = baseline_of(baseline, inputs, data)
         defaults = default_methods(imputer, None if superpixels else groups, baseline=value, known=known)
     elif baseline is not None:
         raise ValueError("baseline is for the default methods of tables and images")
     elif not isinstance(methods, Mapping):
         defaults = word_methods(imputer)
-    methods = _selected_methods(methods, defaults, net)
+    methods = selected_methods(methods, defaults, net)
     if not {"IG-10", "Shapley", f"PDA, {known}", f"PDA, {known}, indicator"} & methods.keys():
         known = None
     targets = targets_of(net, x, None) if target is None else targets_of(net, data, target)[rows]
@@ -213,7 +213,7 @@ def compare(
     for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
         argument, start = f"methods[{name!r}]", time.perf_counter()
         if callable(method):
-            relevance = _relevance_of(argument, method, net, x, targets)
+            relevance = relevance_of(argument, method, net, x, targets)
         else:
             relevance = relevance_of_inputs(inputs, method, table, argument)
             if len(relevance) != n:
@@ -229,7 +229,7 @@ def compare(
     return Comparison(results, reversed_results, seconds, known, rows.cpu().numpy(), of)
 
 
-def _baseline(baseline: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, str]:
+def baseline_of(baseline: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, str]:
     """Return the value of a missing feature, shaped like one input (None for zeros), and its name."""
     if baseline is None:
         baseline = "mean" if missing_as(inputs, x) == "draw" else "zero"
@@ -243,7 +243,7 @@ def _baseline(baseline: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, 
     return value.to(x), "given"
 
 
-def _selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
+def selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
     """Return {name: method} from a dict, or from names of `defaults` and functions; None selects all defaults."""
     methods = defaults if methods is None else methods
     if isinstance(methods, str) or not isinstance(methods, Iterable):
@@ -263,7 +263,7 @@ def _selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module)
     return selected
 
 
-def _relevance_of(argument: str, method: Method, net: nn.Module, x: Tensor, target: Tensor) -> Any:
+def relevance_of(argument: str, method: Method, net: nn.Module, x: Tensor, target: Tensor) -> Any:
     """Call a method; errors name the argument that takes other arguments or returns nothing."""
     try:
         signature(method).bind(net, x, target)

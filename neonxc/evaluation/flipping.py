@@ -230,15 +230,20 @@ def _flipping_steps(values: Tensor, x: Tensor, groups: Tensor, ends: np.ndarray,
     `groups` [N, D] has the group of each feature; `ends` [steps + 1] is the number of groups that are flipped
     after each step, beginning with 0.
     """
-    number = int(ends[-1])
-    if values.shape == x.shape:
-        values = values.flatten(1).double()
-        values = values.new_zeros(len(x), number).scatter_add_(1, groups, values)
-    elif values.shape != (len(x), number):
-        raise ValueError(
-            f"relevance needs the shape of X, {list(x.shape)}, or of groups, [{len(x)}, {number}]; "
-            f"got {list(values.shape)}"
-        )
-    ranking = values.argsort(dim=1, descending=order == "most", stable=True)
+    ranking = group_sums(values, x, groups).argsort(dim=1, descending=order == "most", stable=True)
     steps = torch.as_tensor(np.arange(len(ends) - 1).repeat(np.diff(ends)), device=x.device)
     return steps[ranking.argsort(1)]  # of each group's rank
+
+
+def group_sums(relevance: Tensor, x: Tensor, groups: Tensor) -> Tensor:
+    """Relevance [N, G] of groups, which `groups` [N, D] has for each feature; that of groups stays as it is."""
+    number = int(groups.max()) + 1
+    if relevance.shape == x.shape:
+        relevance = relevance.flatten(1).double()
+        return relevance.new_zeros(len(x), number).scatter_add_(1, groups, relevance)
+    if relevance.shape != (len(x), number):
+        raise ValueError(
+            f"relevance needs the shape of X, {list(x.shape)}, or of groups, [{len(x)}, {number}]; "
+            f"got {list(relevance.shape)}"
+        )
+    return relevance

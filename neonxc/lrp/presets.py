@@ -49,6 +49,24 @@ def paper(low: Any = None, high: Any = None) -> Composite:
     return Composite(Gamma(0.1), {**_box(low, high), in_early_blocks: Gamma(0.25)})
 
 
+def zero_gamma(low: Any = None, high: Any = None) -> Composite:
+    """LRP-0 in the last six layers, which is gradient x input, and LRP-gamma with gamma 0.25 before them.
+
+    Heatmaps of pooled features then depend more on the last layers, and mark objects less exactly. If `low` and
+    `high` are given, the first layer follows z^B.
+
+    Parameters
+    ----------
+    low, high : float, sequence of float or Tensor, optional
+        Bounds of the pixels; see :class:`~neonxc.lrp.ZBox`.
+
+    Returns
+    -------
+    Composite
+    """
+    return Composite(Gamma(0.25), {**_box(low, high), range(-6, 0): Gamma(0.0)})
+
+
 def epsilon() -> Composite:
     """LRP-epsilon in every layer, which is gradient x input up to the stabilizer.
 
@@ -81,6 +99,7 @@ def epsilon_gamma_box(low: Any, high: Any) -> Composite:
 PRESETS: dict[str, Callable[..., Composite]] = {
     "gamma": gamma,
     "paper": paper,
+    "zero-gamma": zero_gamma,
     "epsilon": epsilon,
     "epsilon-gamma-box": epsilon_gamma_box,
 }

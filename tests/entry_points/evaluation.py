@@ -6,6 +6,7 @@ from torch import nn
 
 import neonxc
 from neonxc import evaluation as ev
+from neonxc import lrp
 from neonxc.evaluation import methods
 from neonxc.models import WordVectors
 
@@ -171,6 +172,16 @@ def costs(at):
     found += [ev.surrogate_cost(x, y, centers, weight), ev.surrogate_cost(x, tree.apply(x), CENTERS.tolist())]
     found += [ev.label_agreement(y, other), ev.clustering_accuracy(y, other), ev.interpretability(y, other)]
     return [*found, ev.interpretabilities(y, other), ev.wad(tree), ev.waes(tree)]
+
+
+@entry("evaluation.sanity", "evaluation.Sanity", "lrp.presets.zero_gamma")
+def sanity_checks(at):
+    x, net = at(IMAGES), at(features())
+    pooled = nn.Sequential(net, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    explained = neonxc.neuralize(pooled(x).detach()[:2], x, pooled)
+    chosen = {"NEON": methods.neon, "zero": methods.neon_with(lrp.presets.zero_gamma())}
+    found = [ev.sanity(explained, x, chosen), ev.sanity(neonxc.neuralize(at(CENTERS), at(X)), at(X))]
+    return [[one.per_input, one.rows_, one.frame] for one in found]
 
 
 @entry("evaluation.segmentation_match", "evaluation.SegmentationMatch")

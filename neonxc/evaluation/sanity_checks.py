@@ -1,0 +1,286 @@
+"""Sanity checks: whether explanations depend on the network and on the cluster, and how much they vary."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from math import pi, sqrt
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from neonxc.common.arguments import check_whole
+from neonxc.common.modules import unwrapped
+from neonxc.common.numbers import mean_error, text
+from neonxc.common.progress import progress_bar
+from neonxc.data.table import Table
+from neonxc.evaluation.comparison import baseline_of, relevance_of, selected_methods
+from neonxc.evaluation.flipping import fixed_seed, group_sums, targets_of
+from neonxc.evaluation.imputers import missing_as
+from neonxc.evaluation.methods import Method, default_methods
+from neonxc.head.detection import LinearDetection
+from neonxc.inputs.groups import groups_of
+from neonxc.network import NeuralizedClustering, check_network
+
+
+@dataclass(frozen=True, repr=False)
+class Sanity:
+    """Sanity checks of several explanation methods.
+
+    Attributes
+    ----------
+    per_input : dict of str to dict of str to ndarray [N]
+        By method and check, the value of every input. "centers", and "12 of 48 layers" or "to NAME": size of the
+        rank correlation with the explanation by a network whose centers, or last layers, are random. "runner-up":
+        rank correlation with the explanation of the cluster of the second largest logit. "max-sensitivity":
+        largest relative change of the explanation.
+    rows_ : ndarray
+        Rows of X that were explained.
+    of : (int, int)
+        Number of rows of X, and number of features (groups) of a row.
+    """
+
+    per_input: dict[str, dict[str, np.ndarray]]
+    rows_: np.ndarray
+    of: tuple[int, int]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per method: the mean of every check, and its standard error over the inputs."""
+        rows = []
+        for method, checks in self.per_input.items():
+            row: dict[str, Any] = {"method": method}
+            for check, values in checks.items():
+                row[check], row[f"± {check}"] = mean_error(values)
+            rows.append(row)
+        return rows
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows as a data frame."""
+        return pd.DataFrame(self.rows).set_index("method")
+
+    def markdown(self) -> str:
+        """The rows as a markdown table; below it, the correlation of unrelated explanations."""
+        checks = list(next(iter(self.per_input.values())))
+        lines = [f"| method | {' | '.join(checks)} |", "|---" * (len(checks) + 1) + "|"]
+        for row in self.rows:
+            cells = (f"{row[check]:.2f} ± {row[f'± {check}']:.2f}" for check in checks)
+            lines.append(f"| {row['method']} | {' | '.join(cells)} |")
+        n, features = self.of
+        chance = sqrt(2 / pi / max(features - 1, 1))  # mean size of a normal variable, of variance 1 / (G - 1)
+        note = (
+            f"{text(len(self.rows_))} of {text(n)} points. With random centers or layers, unrelated explanations "
+        )
+        return "\n".join([*lines, "", f"{note}of {text(features)} features have about {chance:.2f}."])
+
+    __str__ = __repr__ = markdown
+
+
+def sanity(
+    net: NeuralizedClustering,
+    X: Any,
+    methods: Mapping[str, Method] | Sequence[str | Method] | None = None,
+    *,
+    points: int | None = 8,
+    groups: Any = None,
+    stages: int | Sequence[str] = 4,
+    radius: float = 0.1,
+    repeats: int = 4,
+    random_state: Any = 0,
+    progress: bool = True,
+) -> Sanity:
+    """Check whether explanations depend on the network and on the cluster, and how much they vary.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        A network from :func:`neonxc.neuralize` with one decision per input. Copies of it are randomized; the
+        network itself is not changed.
+    X : array, frame or tensor [N, ...]
+    methods : sequence of str or callable, or dict of str to callable, optional
+        Methods, as for :func:`compare`, and "occlusion": the decrease of the logit if a feature (group) is
+        replaced by the mean, or in images and activations by zero. Default: NEON and occlusion.
+    points : int or None
+        Number of points that are explained, drawn at random; None: all.
+    groups : str, int or array of int, optional
+        Features whose relevance is summed before explanations are compared, and which are occluded together, as
+        for :func:`pixel_flipping`. Default for images: patches of an eighth of the shorter side.
+    stages : int or sequence of str
+        Layers of the feature network are randomized from the last to the first, in so many stages; or names of
+        layers and blocks, such as ``["blocks.15", "blocks.14"]``, one per stage. The entries of every parameter
+        are shuffled, and stay shuffled in the stages after it.
+    radius : float
+        Inputs are perturbed by uniform noise of up to so many standard deviations (of each column of a table).
+    repeats : int
+        Number of perturbations per input.
+    random_state : int, RandomState or None
+        The same number gives the same copies and perturbations, for any method.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Sanity
+
+    Raises
+    ------
+    TypeError
+        A network that is not from :func:`neonxc.neuralize`.
+    ValueError
+        Texts, several decisions per input, unknown methods or layers, and what :func:`pixel_flipping` raises.
+
+    Notes
+    -----
+    All explanations of an input are for the cluster that `net` assigns it to. A random network often assigns it to
+    another one, which may turn the sign of a map and leave its places: the size of the correlation counts there.
+    Centers are randomized by shuffling each of their coordinates between the clusters. There is no such check for
+    heads that are not linear in the columns.
+
+    References
+    ----------
+    .. [1] J. Adebayo et al., "Sanity checks for saliency maps", NeurIPS 2018.
+    .. [2] C.-K. Yeh et al., "On the (in)fidelity and sensitivity of explanations", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from neonxc.evaluation import sanity
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_wine
+    >>> X = load_wine().data
+    >>> net = neonxc.neuralize(KMeans(2, n_init=10, random_state=0).fit(X), X)
+    >>> found = sanity(net, X)
+    >>> round(float(found.frame.loc["NEON", "runner-up"]), 2)  # each cluster is explained against the other one
+    -1.0
+    """
+    check_network(net, "sanity")
+    check_whole("points", points, optional=True)
+    check_whole("repeats", repeats)
+    data, seed = net.batch(X).tensor, fixed_seed(random_state)
+    if missing_as(net.inputs, data) == "word":
+        raise ValueError("sanity perturbs inputs, which texts do not allow for")
+    rows = torch.randperm(len(data), generator=_generator(seed))[:points].sort().values.to(data.device)
+    x = data[rows]
+    if groups is None and x.ndim == 4:
+        groups = max(1, min(x.shape[2:]) // 8)
+    groups = groups_of(net, groups, data)
+    if groups.ndim > 1:
+        raise ValueError("groups needs numbers shaped like one input: sanity has no superpixels")
+    baseline, known = baseline_of(None, net.inputs, data)
+    defaults = default_methods(groups=groups, baseline=baseline, known=known)
+    defaults["occlusion"] = defaults[f"PDA, {known}"]
+    target = targets_of(net, x, None)
+    with torch.no_grad():
+        runner_up = net(x).topk(2).indices[:, 1]
+    noise = radius * (data.std(0, correction=0) if data.ndim == 2 else data.std())
+    found: dict[str, dict[str, np.ndarray]] = {}
+    chosen = selected_methods(["NEON", "occlusion"] if methods is None else methods, defaults, net)
+    for name, method in progress_bar(chosen.items(), desc="methods", disable=not progress):
+        explain = partial(_explained, f"methods[{name!r}]", method, groups)
+        relevance = explain(net, x, target)
+        checks = {
+            check: np.abs(_rank_correlation(relevance, explain(other, x, target)))
+            for check, other in _randomized(net, x[:1], stages, _generator(seed))
+        }
+        checks["runner-up"] = _rank_correlation(relevance, explain(net, x, runner_up))
+        generator, largest = _generator(seed), torch.zeros(len(x), dtype=torch.float64)
+        for _ in range(repeats):
+            moved = x + noise * (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1).to(x.device)
+            change = (explain(net, moved, target) - relevance).norm(dim=1) / relevance.norm(dim=1)
+            largest = torch.maximum(largest, change.nan_to_num())  # relevance that is and stays zero
+        found[name] = checks | {"max-sensitivity": largest.numpy()}
+    return Sanity(found, rows.cpu().numpy(), (len(data), int(groups.max()) + 1))
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _explained(
+    argument: str, method: Method, groups: Tensor, net: NeuralizedClustering, x: Tensor, target: Tensor
+) -> Tensor:
+    """Relevance [N, G] of the groups."""
+    relevance = Table.read(relevance_of(argument, method, net, x, target), name=argument).tensor
+    return group_sums(relevance.to(x.device), x, groups.expand(len(x), -1)).cpu()
+
+
+def _rank_correlation(one: Tensor, other: Tensor) -> np.ndarray:
+    """Spearman's correlation of rows; 0 of those that are constant."""
+    ranks, others = (pd.DataFrame(relevance.numpy()).rank(axis=1) for relevance in (one, other))
+    return ranks.corrwith(others, axis=1).fillna(0.0).to_numpy()
+
+
+def _randomized(
+    net: NeuralizedClustering, x: Tensor, stages: Any, generator: torch.Generator
+) -> Iterator[tuple[str, NeuralizedClustering]]:
+    """Yield copies with random centers, and with more and more random layers."""
+    if isinstance(net.head.detection, LinearDetection):
+        yield "centers", _with_random_centers(net, generator)
+    for stage, names in _stages(net, x, stages).items():
+        net = copy.deepcopy(net)
+        with torch.no_grad():
+            for name in names:
+                values = _network(net).get_parameter(name)
+                order = torch.randperm(values.numel(), generator=generator).to(values.device)
+                values.copy_(values.flatten()[order].view_as(values))
+        yield stage, net
+
+
+def _with_random_centers(net: NeuralizedClustering, generator: torch.Generator) -> NeuralizedClustering:
+    """Shuffle every column's part in the distances from the centers between them."""
+    net = copy.deepcopy(net)
+    neurons: Any = net.head.detection
+    order = torch.rand(neurons.directions.shape, generator=generator).argsort(0).to(neurons.device)
+    directions, anchors = neurons.directions.gather(0, order), neurons.anchors.gather(0, order)
+    bias = neurons.unshared + (directions * anchors).sum(1)
+    net.head.detection = neurons.changed(directions=directions, anchors=anchors, bias=bias)
+    return net
+
+
+def _network(net: NeuralizedClustering) -> nn.Module:
+    """The user's own network, in which layers have the names that the user knows."""
+    module: Any = unwrapped(net.inputs.module)
+    return module.get_submodule(module.wraps) if hasattr(module, "wraps") else module
+
+
+def _stages(net: NeuralizedClustering, x: Tensor, stages: Any) -> dict[str, list[str]]:
+    """Names of the parameters that each stage randomizes."""
+    if net.features is None:
+        return {}
+    if isinstance(stages, Integral):
+        check_whole("stages", stages)
+        layers = _layers(copy.deepcopy(net), x)
+        ends = np.linspace(0, len(layers), min(stages, len(layers)) + 1).astype(int).tolist()
+        return {
+            f"{end} of {len(layers)} layers": [name for layer in layers[start:end] for name in layer]
+            for start, end in pairwise(ends)
+        }
+    names = [name for name, _ in _network(net).named_parameters()]
+    found = {f"to {layer}": [name for name in names if name.startswith(f"{layer}.")] for layer in stages}
+    if not all(found.values()):
+        raise ValueError(f"stages needs names of layers with parameters, got {list(stages)}")
+    return found
+
+
+def _layers(net: NeuralizedClustering, x: Tensor) -> list[list[str]]:
+    """Names of the parameters of each layer that runs, the last layer first."""
+    root, ran = _network(net), dict[nn.Module, None]()
+    for module in root.modules():
+        module.register_forward_pre_hook(lambda module, _: ran.setdefault(module))
+    net.inputs.features(x)
+    names = {id(value): name for name, value in root.named_parameters()}
+    layers = []
+    for module in reversed(ran):
+        own = [*module.parameters(recurse=False)]
+        if own:  # and those of parts that it does not call, as attention does not call its output layer
+            own += [value for part in module.children() if part not in ran for value in part.parameters()]
+            layers.append([names[id(value)] for value in own])
+    return layers
