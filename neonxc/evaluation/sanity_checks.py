@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
+import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from math import pi, sqrt
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
-from neonxc.common.modules import unwrapped
-from neonxc.common.numbers import mean_error, text
+from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
 from neonxc.evaluation.comparison import baseline_of, relevance_of, selected_methods
@@ -36,50 +34,38 @@ class Sanity:
 
     Attributes
     ----------
-    per_input : dict of str to dict of str to ndarray [N]
-        By method and check, the value of every input. "centers", and "12 of 48 layers" or "to NAME": size of the
-        rank correlation with the explanation by a network whose centers, or last layers, are random. "runner-up":
-        rank correlation with the explanation of the cluster of the second largest logit. "max-sensitivity":
-        largest relative change of the explanation.
+    per_input : dict of str to DataFrame [N, checks]
+        By method, the checks of every input. "centers", and "1/4 of parameters" or "to NAME": size of the rank
+        correlation with the explanation by a network whose centers, or last layers, are random. "runner-up": rank
+        correlation with the explanation of the cluster of the second largest logit. "max-sensitivity": largest
+        relative change of the explanation.
     rows_ : ndarray
         Rows of X that were explained.
     of : (int, int)
         Number of rows of X, and number of features (groups) of a row.
     """
 
-    per_input: dict[str, dict[str, np.ndarray]]
+    per_input: dict[str, pd.DataFrame]
     rows_: np.ndarray
     of: tuple[int, int]
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per method: the mean of every check, and its standard error over the inputs."""
-        rows = []
-        for method, checks in self.per_input.items():
-            row: dict[str, Any] = {"method": method}
-            for check, values in checks.items():
-                row[check], row[f"± {check}"] = mean_error(values)
-            rows.append(row)
-        return rows
-
-    @property
     def frame(self) -> pd.DataFrame:
-        """The rows as a data frame."""
-        return pd.DataFrame(self.rows).set_index("method")
+        """A row per method with the mean of every check over the inputs."""
+        return pd.DataFrame({name: checks.mean() for name, checks in self.per_input.items()}).T
 
     def markdown(self) -> str:
-        """The rows as a markdown table; below it, the correlation of unrelated explanations."""
-        checks = list(next(iter(self.per_input.values())))
-        lines = [f"| method | {' | '.join(checks)} |", "|---" * (len(checks) + 1) + "|"]
-        for row in self.rows:
-            cells = (f"{row[check]:.2f} ± {row[f'± {check}']:.2f}" for check in checks)
-            lines.append(f"| {row['method']} | {' | '.join(cells)} |")
+        """The means and standard errors as a markdown table; below it, the value of unrelated explanations."""
+        errors = pd.DataFrame({name: checks.sem() for name, checks in self.per_input.items()}).T
+        cells = self.frame.map("{:.2f}".format) + errors.map(" ± {:.2f}".format)
+        head = ["method", *cells]
+        lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells.itertuples())]
         n, features = self.of
-        chance = sqrt(2 / pi / max(features - 1, 1))  # mean size of a normal variable, of variance 1 / (G - 1)
+        chance = sqrt(2 / pi / max(features - 1, 1))  # mean size of a normal variable of variance 1 / (G - 1)
         note = (
-            f"{text(len(self.rows_))} of {text(n)} points. With random centers or layers, unrelated explanations "
+            f"{text(len(self.rows_))} of {text(n)} points. With random centers or layers, unrelated explanations"
         )
-        return "\n".join([*lines, "", f"{note}of {text(features)} features have about {chance:.2f}."])
+        return "\n".join([*lines, "", f"{note} of {text(features)} features have about {chance:.2f}."])
 
     __str__ = __repr__ = markdown
 
@@ -114,9 +100,9 @@ def sanity(
         Features whose relevance is summed before explanations are compared, and which are occluded together, as
         for :func:`pixel_flipping`. Default for images: patches of an eighth of the shorter side.
     stages : int or sequence of str
-        Layers of the feature network are randomized from the last to the first, in so many stages; or names of
-        layers and blocks, such as ``["blocks.15", "blocks.14"]``, one per stage. The entries of every parameter
-        are shuffled, and stay shuffled in the stages after it.
+        Parameters of the feature network are randomized from the last to the first (of its
+        ``named_parameters()``), in so many stages; or names of layers and blocks, such as ``["blocks.15",
+        "blocks.14"]``, one per stage. Their entries are shuffled, and stay shuffled in the stages after it.
     radius : float
         Inputs are perturbed by uniform noise of up to so many standard deviations (of each column of a table).
     repeats : int
@@ -167,41 +153,34 @@ def sanity(
     data, seed = net.batch(X).tensor, fixed_seed(random_state)
     if missing_as(net.inputs, data) == "word":
         raise ValueError("sanity perturbs inputs, which texts do not allow for")
-    rows = torch.randperm(len(data), generator=_generator(seed))[:points].sort().values.to(data.device)
+    draw = partial(torch.Generator().manual_seed, seed)  # the same numbers again
+    rows = torch.randperm(len(data), generator=draw())[:points].sort().values.to(data.device)
     x = data[rows]
     if groups is None and x.ndim == 4:
         groups = max(1, min(x.shape[2:]) // 8)
-    groups = groups_of(net, groups, data)
-    if groups.ndim > 1:
-        raise ValueError("groups needs numbers shaped like one input: sanity has no superpixels")
+    groups = groups_of(net, groups, x[:1])
     baseline, known = baseline_of(None, net.inputs, data)
     defaults = default_methods(groups=groups, baseline=baseline, known=known)
     defaults["occlusion"] = defaults[f"PDA, {known}"]
-    target = targets_of(net, x, None)
-    with torch.no_grad():
-        runner_up = net(x).topk(2).indices[:, 1]
-    noise = radius * (data.std(0, correction=0) if data.ndim == 2 else data.std())
-    found: dict[str, dict[str, np.ndarray]] = {}
     chosen = selected_methods(["NEON", "occlusion"] if methods is None else methods, defaults, net)
+    target, runner_up = targets_of(net, x, None), net(x).topk(2).indices[:, 1]
+    noise = radius * data.std(0 if data.ndim == 2 else None, correction=0)
+    found = {}
     for name, method in progress_bar(chosen.items(), desc="methods", disable=not progress):
         explain = partial(_explained, f"methods[{name!r}]", method, groups)
         relevance = explain(net, x, target)
         checks = {
-            check: np.abs(_rank_correlation(relevance, explain(other, x, target)))
-            for check, other in _randomized(net, x[:1], stages, _generator(seed))
+            check: abs(_rank_correlation(relevance, explain(other, x, target)))
+            for check, other in _randomized(net, x[:1], stages, draw())
         }
         checks["runner-up"] = _rank_correlation(relevance, explain(net, x, runner_up))
-        generator, largest = _generator(seed), torch.zeros(len(x), dtype=torch.float64)
+        generator, changes = draw(), []
         for _ in range(repeats):
             moved = x + noise * (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1).to(x.device)
-            change = (explain(net, moved, target) - relevance).norm(dim=1) / relevance.norm(dim=1)
-            largest = torch.maximum(largest, change.nan_to_num())  # relevance that is and stays zero
-        found[name] = checks | {"max-sensitivity": largest.numpy()}
+            changes.append((explain(net, moved, target) - relevance).norm(dim=1))
+        largest = torch.stack(changes).amax(0) / relevance.norm(dim=1)
+        found[name] = pd.DataFrame(checks | {"max-sensitivity": largest.nan_to_num()})  # 0 / 0: it stays zero
     return Sanity(found, rows.cpu().numpy(), (len(data), int(groups.max()) + 1))
-
-
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def _explained(
@@ -246,41 +225,24 @@ def _with_random_centers(net: NeuralizedClustering, generator: torch.Generator) 
 
 
 def _network(net: NeuralizedClustering) -> nn.Module:
-    """The user's own network, in which layers have the names that the user knows."""
-    module: Any = unwrapped(net.inputs.module)
-    return module.get_submodule(module.wraps) if hasattr(module, "wraps") else module
+    """The network in which layers have the names that the user knows."""
+    module: Any = net.inputs.module
+    found: nn.Module = module.get_submodule(getattr(module, "wraps", ""))
+    return found
 
 
 def _stages(net: NeuralizedClustering, x: Tensor, stages: Any) -> dict[str, list[str]]:
     """Names of the parameters that each stage randomizes."""
-    if net.features is None:
+    if net.features is None or not [*net.features.parameters()]:
         return {}
-    if isinstance(stages, Integral):
-        check_whole("stages", stages)
-        layers = _layers(copy.deepcopy(net), x)
-        ends = np.linspace(0, len(layers), min(stages, len(layers)) + 1).astype(int).tolist()
-        return {
-            f"{end} of {len(layers)} layers": [name for layer in layers[start:end] for name in layer]
-            for start, end in pairwise(ends)
-        }
-    names = [name for name, _ in _network(net).named_parameters()]
-    found = {f"to {layer}": [name for name in names if name.startswith(f"{layer}.")] for layer in stages}
-    if not all(found.values()):
-        raise ValueError(f"stages needs names of layers with parameters, got {list(stages)}")
-    return found
-
-
-def _layers(net: NeuralizedClustering, x: Tensor) -> list[list[str]]:
-    """Names of the parameters of each layer that runs, the last layer first."""
-    root, ran = _network(net), dict[nn.Module, None]()
-    for module in root.modules():
-        module.register_forward_pre_hook(lambda module, _: ran.setdefault(module))
-    net.inputs.features(x)
-    names = {id(value): name for name, value in root.named_parameters()}
-    layers = []
-    for module in reversed(ran):
-        own = [*module.parameters(recurse=False)]
-        if own:  # and those of parts that it does not call, as attention does not call its output layer
-            own += [value for part in module.children() if part not in ran for value in part.parameters()]
-            layers.append([names[id(value)] for value in own])
-    return layers
+    net = copy.deepcopy(net)
+    names, values = zip(*_network(net).requires_grad_().named_parameters(), strict=True)
+    if not isinstance(stages, int):
+        found = {f"to {layer}": fnmatch.filter(names, f"{layer}.*") for layer in stages}
+        if not all(found.values()):
+            raise ValueError(f"stages needs names of layers with parameters, got {stages!r}")
+        return found
+    gradients = torch.autograd.grad(net.inputs.through(x).sum(), values, allow_unused=True)
+    used = [name for name, gradient in zip(names, gradients, strict=True) if gradient is not None]
+    parts = enumerate(np.array_split(used[::-1], stages), 1)
+    return {f"{i}/{stages} of parameters": part.tolist() for i, part in parts}
