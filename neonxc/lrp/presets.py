@@ -52,8 +52,8 @@ def paper(low: Any = None, high: Any = None) -> Composite:
 def zero_gamma(low: Any = None, high: Any = None) -> Composite:
     """LRP-0 in the last six layers, which is gradient x input, and LRP-gamma with gamma 0.25 before them.
 
-    Heatmaps of pooled features then depend more on the last layers, and mark objects less exactly. If `low` and
-    `high` are given, the first layer follows z^B.
+    Heatmaps of pooled features then depend more on the last layers; see :func:`neonxc.evaluation.sanity`. If `low`
+    and `high` are given, the first layer follows z^B.
 
     Parameters
     ----------

@@ -44,12 +44,8 @@ def clustering(quick: bool) -> tuple[NeuralizedClustering, Tensor]:
 
 
 def table(found: Sanity) -> Table:
-    """Format means and standard errors."""
-    checks = list(next(iter(found.per_input.values())))
-    return [
-        {"method": row["method"]} | {check: f"{row[check]:.2f} ± {row[f'± {check}']:.2f}" for check in checks}
-        for row in found.rows
-    ]
+    """Rows of the means."""
+    return found.frame.rename_axis("method").reset_index().to_dict("records")
 
 
 def main() -> None:
@@ -59,7 +55,7 @@ def main() -> None:
     options = parser.parse_args()
     report, (net, x) = Report("Sanity checks of heatmaps"), clustering(options.quick)
     progress("sanity: pixels")
-    note = "Rank correlations: sizes for random centers and blocks. Means and standard errors over the crops."
+    note = "Rank correlations: sizes for random centers and blocks. Means over the crops."
     found = sanity(net, x, METHODS, points=None, groups="pixels", stages=STAGES)
     report.table("Pixels", table(found), note)
     progress("sanity: patches")
