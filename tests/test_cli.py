@@ -128,6 +128,7 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
         rules = {
             "gamma": presets.gamma(),
             "paper": presets.paper(low, high),
+            "zero-gamma": presets.zero_gamma(),
             "epsilon": presets.epsilon(),
             "epsilon-gamma-box": presets.epsilon_gamma_box(low, high),
         }[name]
