@@ -276,7 +276,7 @@ def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_pat
     [
         (
             ["--composite", "alpha-beta"],
-            "'alpha-beta' is not one of 'gamma', 'paper', 'epsilon', 'epsilon-gamma-box'",
+            "'alpha-beta' is not one of 'gamma', 'paper', 'zero-gamma', 'epsilon'",
         ),
         (["--save", "r.pt"], "'--save': The file name must end in .safetensors, got r.pt"),
         (["--save", "r"], "'--save': The file name must end in .safetensors, got r"),
