@@ -1,5 +1,8 @@
 """HDBSCAN as a network, against its rule computed from all distances."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -165,6 +168,15 @@ def test_files_counterfactuals_and_summaries(tmp_path):
     assert "noise: x1" in str(neonxc.contrast(net, X, -1, 0))
     moves = neonxc.moves(net, X, np.r_[X[:-20], X[-20:] + 60])
     assert {move.new for move in moves.moves} == {-1}
+
+
+@pytest.mark.parametrize("model", [sklearn(min_samples=1), sklearn(min_samples=4)])
+def test_networks_that_have_searched_are_pickled_and_copied(model, monkeypatch):
+    monkeypatch.setattr(neonxc.head.members, "DENSE", 0)
+    net = neonxc.neuralize(model.fit(FIT), FIT)
+    wanted = net.predict(NEW)
+    for other in (pickle.loads(pickle.dumps(net)), copy.deepcopy(net)):
+        np.testing.assert_array_equal(other.predict(NEW), wanted)
 
 
 def test_features_of_images():

@@ -213,13 +213,14 @@ def search_among(points: Tensor, rank: int, few: int = OWN) -> Search:
     radius, and is used where the nearest point alone is looked at.
     """
     array = points.numpy()
+    find: Callable[..., Any]
     if rank > 1 and points.shape[1] <= few:
         find = partial(cKDTree(array).query, workers=torch.get_num_threads())
     else:
         find = NearestNeighbors(algorithm="brute" if rank > 1 else "auto").fit(array).kneighbors
+    return partial(_searched, find)  # which can be pickled
 
-    def search(z: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        far, rows = find(z.numpy(), k)
-        return torch.from_numpy(far).view(len(z), k), torch.from_numpy(rows).view(len(z), k)
 
-    return search
+def _searched(find: Callable[..., Any], z: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    far, rows = find(z.numpy(), k)
+    return torch.from_numpy(far).view(len(z), k), torch.from_numpy(rows).view(len(z), k)
