@@ -28,8 +28,8 @@ COMPARED = 500  # at least this number of points is compared, if there are as ma
 def fit_surrogate(points: Tensor, labels: Any) -> ClusterModel:
     """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
 
-    Points with label -1 (noise) are left out of the fit; if there are any,
-    every cluster gets a radius, and points beyond that of their nearest cluster are noise.
+    Points with label -1 (noise) are left out of the fit; if there are any, every cluster gets a radius, and points
+    beyond that of their nearest cluster are noise.
 
     The points are first sorted by a hash of their values, so that the order of the rows has no influence.
     """

@@ -28,9 +28,7 @@ class Reached(NamedTuple):
     known: Tensor | None  # [N, K, q], False where a cluster has less members; None if q = 1
     nearest: Tensor  # [N, K, p], differences to the nearest member
     distance: Tensor  # [N, K], their squared lengths
-    farthest: (
-        Tensor  # [N, K, p], differences whose squared lengths are the reachability; zero where it is constant
-    )
+    farthest: Tensor  # [N, K, p], differences of which the reachability is the length; zero where it is constant
     reachability: Tensor  # [N, K], the least squared mutual reachability distance from a member
 
 
