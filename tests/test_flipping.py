@@ -271,11 +271,17 @@ def test_compare():
     assert rows["NEON"]["AUC"] > rows["random"]["AUC"] + 5
     assert rows["NEON"]["SRG"] > 10 > abs(rows["random"]["SRG"])
     assert found.frame.loc["NEON", "AUC"] == rows["NEON"]["AUC"]
-    assert sum(row["best"] for row in found.rows) == 1
+    assert sum(row["best"] for row in found.rows) == sum(row["best removal"] for row in found.rows) == 1
+    removed = pixel_flipping(NET, X, neonxc.NEON(NET).attribute(X), KDEImputer(X), repeats=20, mode="remove")
+    nothing = (
+        100 * (removed.curve[-1] - 1) / X.shape[1]
+    )  # the reversed curve ends with all features, this one with none
+    assert rows["NEON"]["removal"] == pytest.approx(removed.auc - nothing, abs=1)  # other draws
+    assert rows["NEON"]["best removal"] or rows["NEON"]["removal"] < rows["random"]["removal"] - 5
     assert found.markdown().count("\n") == len(rows) + 3
     assert found.markdown().endswith("Missing features of PDA, IG and Shapley: mean.")
     starred = compare(NET, X, {"a": methods.neon, "b": methods.neon}, repeats=1).markdown()
-    assert starred.endswith("*: within one standard error of the best AUC.")
+    assert starred.endswith("*: within one standard error of the best.")
     assert found.plot().axes
 
 

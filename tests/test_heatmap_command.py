@@ -51,7 +51,7 @@ def draw(mode, folder, out, stop=None):
         patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
         features = extractor(mode)
         photos = PhotoFiles(photo_files([Path(folder)]), 40, features)
-        result = heatmaps.heatmaps(photos, 2, out, features, None, Path(out, "r.safetensors"), mode)
+        result = heatmaps.heatmaps(photos, 2, out, features, "gamma", Path(out, "r.safetensors"), mode)
     return result.rows, drawn
 
 

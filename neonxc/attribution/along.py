@@ -39,6 +39,32 @@ class Estimate:
     residual: Tensor
 
 
+class Passes:
+    """Passes on one way, as sums over them."""
+
+    def __init__(self, x: Tensor, n_groups: int) -> None:
+        self.n, self.sum = 0, torch.zeros_like(x)
+        self.of_groups, self.squares = x.new_zeros(2, len(x), n_groups)
+
+    def add(self, relevance: Tensor, of_groups: Tensor) -> None:
+        """Add the relevance [N, ...] of a pass, and that of the groups [N, groups]."""
+        self.n += 1
+        self.sum += relevance
+        self.of_groups += of_groups
+        self.squares += of_groups.square()
+
+    @property
+    def size(self) -> Tensor:
+        """Sum of the absolute values of the groups, [N, 1]."""
+        size = self.of_groups.abs().sum(1, keepdim=True)
+        return torch.where(size > 0, size, 1.0)  # without any relevance there is nothing to scale
+
+    def stderr(self) -> Tensor:
+        """Standard error of the mean [N, groups]; NaN with a single pass."""
+        variance = (self.squares / self.n - (self.of_groups / self.n).square()).clamp(min=0)
+        return (variance / (self.n - 1)).sqrt() if self.n > 1 else torch.full_like(variance, torch.nan)
+
+
 class Way:
     """The way of some inputs from a baseline, and the decision that is explained on it.
 
@@ -88,22 +114,28 @@ class Way:
     def in_order(self, steps: int) -> tuple[Tensor, Tensor]:
         """Relevance [N, ...], and its standard error [N, groups] over the passes.
 
-        After a few passes on the straight line, each further one takes the gradient where the most relevant groups
-        so far are nearly those of the input, and the least relevant ones nearly those of the baseline.
+        After a few passes on the straight line, passes are in turns on two ways, on which the groups move in the
+        order of their relevance so far: the most relevant ones come in first from the baseline, which shows what
+        suffices, or go out first from the input, which shows what is needed. Each way has an estimate, to which
+        the straight line belongs as well. As slopes near a baseline and near an input differ in size, the two
+        estimates are brought to the same size and averaged.
         """
-        total, sums, squares = torch.zeros_like(self.x), *torch.zeros(2, len(self.x), self.n_groups).to(self.x)
+        ways = comes_in, goes_out = Passes(self.x, self.n_groups), Passes(self.x, self.n_groups)
         straight = min(steps, STRAIGHT)
         for step in range(steps):
+            turn, out = divmod(step - straight, 2)
             if step < straight:
-                share: Any = (step + 0.5) / straight
+                relevance, of = self._slopes((step + 0.5) / straight), ways
             else:
-                share = self._faded_in(sums, (step - straight + 0.5) * GOLDEN % 1)
-            relevance = self._slopes(share)
-            of_groups = self._by_group(relevance)
-            total, sums, squares = total + relevance, sums + of_groups, squares + of_groups.square()
-        deviation = (squares / steps - (sums / steps).square()).clamp(min=0).sqrt()
-        stderr = deviation / (steps - 1) ** 0.5 if steps > 1 else torch.full_like(deviation, torch.nan)
-        return total / steps, stderr
+                order = comes_in.of_groups / comes_in.size + goes_out.of_groups / goes_out.size
+                share = self._faded_in(order, (turn + 0.5) * GOLDEN % 1)
+                relevance, of = (self._slopes(1 - share), ways[1:]) if out else (self._slopes(share), ways[:1])
+            for way in of:
+                way.add(relevance, self._by_group(relevance))
+        size = (comes_in.size / comes_in.n + goes_out.size / goes_out.n) / 2
+        factors = [(size / way.size).view(-1, *[1] * (self.x.ndim - 1)) for way in ways]
+        relevance = sum(factor * way.sum for factor, way in zip(factors, ways, strict=True))
+        return relevance / 2, sum(size / way.size * way.n * way.stderr() for way in ways) / 2
 
     def straight(self, steps: int) -> Tensor:
         """Relevance [N, ...] that shares the logit by the competitors' mean weights on the straight line."""

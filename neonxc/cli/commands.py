@@ -137,9 +137,8 @@ def heatmap(
     from neonxc.cli import heatmaps, photos  # they load PyTorch
 
     features = photos.extractor(backbone, layer, weights, device, mode)
-    named, rules = photos.PhotoFiles(files, size, features), photos.composite(composite, features)
-    what = "per photo" if per_photo else mode
-    _show(heatmaps.heatmaps(named, clusters, out, features, rules, save, what))
+    named, what = photos.PhotoFiles(files, size, features), "per photo" if per_photo else mode
+    _show(heatmaps.heatmaps(named, clusters, out, features, composite, save, what))
 
 
 @app.command()
@@ -348,8 +347,8 @@ def _show(result: Result) -> None:
     for row in result.rows:
         table.add_row(*map(Text, row))  # without markup, which names may look like
     console.print(table)
-    if "inside" in result.header:
-        console.print("inside: share of the positive relevance that lies in the cluster's own region")
+    for note in result.notes:
+        console.print(note)
     files = [str(result.out / file) for file in result.files]
     if len(files) > MOST:
         files[MOST - 1 :] = [f"and {len(files) - MOST + 1} more files in {result.out}"]

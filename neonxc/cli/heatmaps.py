@@ -18,7 +18,7 @@ from torch import Tensor
 from neonxc import plot
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import Result, with_folder
-from neonxc.cli.photos import Named, Place, names_of, patch, preprocessed, typical_places
+from neonxc.cli.photos import Named, Place, composite, names_of, patch, preprocessed, typical_places
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.storage import staged_folder, write_tensors
@@ -41,6 +41,12 @@ SHEET = 25
 """Photos on one contact sheet, which are in memory together."""
 PATCHES = 6
 """Typical patches of a cluster."""
+INSIDE = "inside: share of the positive relevance that lies in the cluster's own region"
+CHOSEN_BY = {
+    "gamma": "chosen by removal: the most relevant patches are blurred first, and the least relevant ones first",
+    "zero-gamma": "chosen by sanity checks: heatmaps depend more on the last layers",
+}
+PUBLISHED = "as published, not chosen by a measure"
 
 Mode = Literal["spatial", "per photo", "image"]
 
@@ -62,7 +68,7 @@ def heatmaps(
     clusters: int,
     out: str | Path,
     features: FeatureExtractor,
-    rules: Composite | None = None,
+    rules: str = "gamma",
     keep: str | Path | None = None,
     mode: Mode = "spatial",
 ) -> Result:
@@ -79,7 +85,9 @@ def heatmaps(
     of = f" of {each}{plural(len(photos), 'photo')}" if whole or len(photos) > 1 else ""
     layer = f"{features.layer or 'the output'} of {type(features.net).__name__}"
     header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
-    result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {layer}", header, Path(out))
+    notes = [f"heatmaps: LRP rules {rules}, {CHOSEN_BY.get(rules, PUBLISHED)}", *([] if whole else [INSIDE])]
+    propagation = composite(rules, features)
+    result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {layer}", header, Path(out), notes)
     with staged_folder(out) as stage, TemporaryDirectory() as folder:
         stored = [Path(folder, f"{row}.safetensors") for row in range(len(photos))]  # not all fit into memory
         keys, lines, overlays, best = [], [], [], defaultdict[int, list[Place]](list)
@@ -89,7 +97,7 @@ def heatmaps(
             if net is None:
                 what = f"locations of {name} at this layer"
                 net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, what), x, features)
-            explained = _explain(net, x, rules, whole)
+            explained = _explain(net, x, propagation, whole)
             write_tensors(explained._asdict(), stored[row], {})
             keys.append((int(explained.cluster) if whole else row, name))
             lines.append([*_lines(name, explained)])
@@ -146,7 +154,7 @@ def _drawn(n: int, most: int, seed: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
-def _explain(net: NeuralizedClustering, x: Tensor, rules: Composite | None, whole: bool) -> Explained:
+def _explain(net: NeuralizedClustering, x: Tensor, rules: Composite, whole: bool) -> Explained:
     """Explain a photo [1, 3, H, W]: all clusters of locations, or the cluster of the whole photo."""
     logits = net(x)[0].detach().cpu()
     positions = [int(logits.argmax())] if whole else list(range(len(logits)))

@@ -51,11 +51,12 @@ RESULTS = (*TABLES, *CHOICES, "contact-sheet*.png", "*-cluster-[0-9]*.png")
 
 @dataclass
 class Result:
-    """Results of a command as a table for the terminal, and the names of its files in the folder `out`."""
+    """Results of a command as a table for the terminal, notes on it, and its files in the folder `out`."""
 
     title: str
     header: list[str]
     out: Path
+    notes: list[str]
     rows: list[list[str]] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 TERMS = 5000
 """Terms of texts at most, the most frequent ones."""
 HELD_OUT = 0.2
+CHOSEN = "relevance: NEON, chosen by pixel-flipping with insertion: the most relevant columns are revealed first"
 ENOUGH = 50
 """Rows from which on some are held out, and texts from which on terms of a single text are left out."""
 
@@ -84,7 +85,7 @@ def table_attributions(
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
     sizes = zip(summary.classes, summary.sizes, strict=True)
     lines = [[str(label), str(size), "\n".join(summary.reasons(label, 4))] for label, size in sizes]
-    return Result(clusters.what, header, Path(out), lines, files)
+    return Result(clusters.what, header, Path(out), [CHOSEN], lines, files)
 
 
 def applied(

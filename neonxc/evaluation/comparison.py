@@ -56,26 +56,33 @@ class Comparison:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per method: AUC and SRG with their standard errors over the inputs, and whether it is the best.
+        """One row per method: AUC, removal and SRG with standard errors over the inputs, and whether it is best.
 
-        SRG, the symmetric relevance gain, is the AUC minus the AUC of the reversed order. A method is "tied" if
-        the mean difference to the best AUC is within one standard error of this difference over the inputs.
+        AUC is the area if the most relevant features are inserted first; larger is better. "removal" is that of
+        the reversed order, which read backwards removes the most relevant features first; smaller is better. SRG,
+        the symmetric relevance gain, is their difference. A method is "tied" (by removal: "tied removal") if its
+        mean difference to the best one is within one standard error of this difference over the inputs.
         """
-        best = max(self.results, key=lambda name: self.results[name].auc)
+        best, behind = _ranked({name: flipping.auc_per_input for name, flipping in self.results.items()})
+        removes, more = _ranked({name: -flipping.auc_per_input for name, flipping in self.reversed.items()})
         rows = []
         for name, flipping in self.results.items():
-            behind, behind_error = mean_error(self.results[best].auc_per_input - flipping.auc_per_input)
-            gain, gain_error = mean_error(flipping.auc_per_input - self.reversed[name].auc_per_input)
+            removal = self.reversed[name]
+            gain, gain_error = mean_error(flipping.auc_per_input - removal.auc_per_input)
             rows.append(
                 {
                     "method": name,
                     "AUC": flipping.auc,
                     "± AUC": flipping.auc_stderr,
+                    "removal": removal.auc,
+                    "± removal": removal.auc_stderr,
                     "SRG": gain,
                     "± SRG": gain_error,
                     "seconds": self.seconds[name],
                     "best": name == best,
-                    "tied": name == best or behind <= behind_error,
+                    "tied": behind[name],
+                    "best removal": name == removes,
+                    "tied removal": more[name],
                 }
             )
         return rows
@@ -86,23 +93,24 @@ class Comparison:
         return pd.DataFrame(self.rows).set_index("method")
 
     def markdown(self) -> str:
-        """The rows as a markdown table: the best AUC in bold, methods tied with it marked with a star.
+        """The rows as a markdown table: the best AUC and removal in bold, methods tied with them marked by a star.
 
         Below the table it says which part of the points and steps was compared, and which value the default
         methods used for a missing feature.
         """
-        lines, tied = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"], 0
+        lines, tied = ["| method | AUC (insertion) ↑ | removal ↓ | SRG ↑ | seconds |", "|---|---|---|---|---|"], 0
         for row in self.rows:
-            tied += row["tied"]
+            tied += row["tied"] + row["tied removal"]
             seconds = row["seconds"]
             time = "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
-            auc = f"**{row['AUC']:.2f}**" if row["best"] else f"{row['AUC']:.2f}{'*' * row['tied']}"
-            srg = f"{row['SRG']:.2f} ± {row['± SRG']:.2f}"
-            lines.append(f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {srg} | {time} |")
+            auc = _marked(row["AUC"], row["best"], row["tied"]) + f" ± {row['± AUC']:.2f}"
+            removal = _marked(row["removal"], row["best removal"], row["tied removal"])
+            removal, srg = f"{removal} ± {row['± removal']:.2f}", f"{row['SRG']:.2f} ± {row['± SRG']:.2f}"
+            lines.append(f"| {row['method']} | {auc} | {removal} | {srg} | {time} |")
         n, features = self.of
         points, steps = len(self.rows_), len(next(iter(self.results.values())).curve)
         notes = {
-            "*: within one standard error of the best AUC.": tied > 1,
+            "*: within one standard error of the best.": tied > 2,
             f"A random sample of {text(points)} of {text(n)} points (points=None: all).": points < n,
             f"{steps} steps of about {features / steps:.1f} features (steps=None: one at a time).": steps
             < features,
@@ -118,6 +126,17 @@ class Comparison:
         return flipping_curves(self.results)
 
     __str__ = __repr__ = markdown
+
+
+def _ranked(areas: dict[str, np.ndarray]) -> tuple[str, dict[str, bool]]:
+    """The name of the largest area per input [N], and which are within one standard error of it."""
+    best = max(areas, key=lambda name: areas[name].mean())
+    behind = {name: mean_error(areas[best] - area) for name, area in areas.items()}
+    return best, {name: name == best or mean <= error for name, (mean, error) in behind.items()}
+
+
+def _marked(area: float, best: bool, tied: bool) -> str:
+    return f"**{area:.2f}**" if best else f"{area:.2f}{'*' * tied}"
 
 
 def compare(

@@ -19,7 +19,7 @@ from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.evaluation import Imputer, KDEImputer, agreement, methods
 from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
-from neonxc.evaluation.flipping import flipped
+from neonxc.evaluation.flipping import Flipping, flipped
 from neonxc.evaluation.imputers import default_imputer
 from neonxc.inputs.groups import groups_of
 from neonxc.report.clustering import Clustering, stratified
@@ -36,25 +36,42 @@ FAST = 2_000  # the same for a fast report
 
 
 @dataclass
-class FlippingPart:
-    """Pixel-flipping of NEON and of other methods.
+class Rivalry:
+    """NEON against the best of the other methods, by one measure of pixel-flipping.
 
     Attributes
     ----------
     auc, best : float
-        Area under the curve of NEON, and the largest area of another method, 0 to 100.
+        Area under the curve of NEON and of that other method, 0 to 100.
     rival : str
-        Name of that other method.
+        Its name.
+    lead : float
+        By how much it is better than NEON, mean over the points; negative if it is worse.
     error : float
-        Standard error of the difference between the two areas; NaN for a single point.
-    curves : list of Curve
-        Curves of all methods; that of NEON comes first.
+        Standard error of the lead; NaN for a single point.
     """
 
     auc: float
     best: float
     rival: str
+    lead: float
     error: float
+
+
+@dataclass
+class FlippingPart:
+    """Pixel-flipping of NEON and of other methods.
+
+    Attributes
+    ----------
+    insertion, removal : Rivalry
+        If the most relevant columns are inserted first (a large AUC is good) or removed first (a small one is).
+    curves : list of Curve
+        Curves of insertion of all methods; that of NEON comes first.
+    """
+
+    insertion: Rivalry
+    removal: Rivalry
     curves: list[Curve]
 
 
@@ -73,18 +90,30 @@ def flip(clustering: Clustering) -> FlippingPart:
         compared |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
     target, steps = torch.from_numpy(clustering.positions[sample]).to(x.device), min(STEPS, x.shape[1])
     groups = groups_of(net, None, x)
-    results = {
-        name: flipped(net, x, method(net, x, target), imputer, 3, groups, target, "insert", "most", steps, 0)
-        for name, method in progress_bar(compared.items(), desc="methods")
-    }
+    inserted, removed = {}, {}
+    for name, method in progress_bar(compared.items(), desc="methods"):
+        relevance = method(net, x, target)
+        inserted[name], removed[name] = (
+            flipped(net, x, relevance, imputer, 3, groups, target, "insert", order, steps, 0)
+            for order in ("most", "least")  # the least relevant columns first, read backwards, is removal
+        )
     curves = [
-        Curve(name, rounded([0, *result.known]), rounded([0, *result.curve]), f"AUC {result.auc:.1f}")
-        for name, result in results.items()
+        Curve(
+            name,
+            rounded([0, *result.known]),
+            rounded([0, *result.curve]),
+            f"insertion {result.auc:.1f}, removal {removed[name].auc:.1f}",
+        )
+        for name, result in inserted.items()
     ]
-    neon = results.pop("NEON")
-    rival, best = max(results.items(), key=lambda result: result[1].auc)
-    _, error = mean_error(best.auc_per_input - neon.auc_per_input)
-    return FlippingPart(neon.auc, best.auc, rival, error, curves)
+    return FlippingPart(_rivalry(inserted, 1), _rivalry(removed, -1), curves)
+
+
+def _rivalry(results: dict[str, Flipping], sign: int) -> Rivalry:
+    """NEON against the other method of largest (sign 1) or smallest (-1) area."""
+    rival = max(results.keys() - {"NEON"}, key=lambda name: (sign * results[name].auc, name))
+    neon, best = results["NEON"], results[rival]
+    return Rivalry(neon.auc, best.auc, rival, *mean_error(sign * (best.auc_per_input - neon.auc_per_input)))
 
 
 @dataclass

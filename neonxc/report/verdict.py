@@ -20,7 +20,7 @@ from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
 from neonxc.report.tree import TreePart
-from neonxc.report.trust import FlippingPart, RefitPart, silhouette
+from neonxc.report.trust import FlippingPart, RefitPart, Rivalry, silhouette
 
 # thresholds of the warnings
 FAITHFUL = 0.95  # fidelity of the tree and of the surrogate
@@ -78,11 +78,12 @@ def figures(
         yield Figure(
             "auc",
             "attribution AUC",
-            flipping.auc,
-            f"{flipping.auc:.1f}",
-            "Area under the pixel-flipping curve, at most 100: it is large if points return to their cluster "
-            "soon when columns are revealed in the order of their relevance. The best of the other methods, "
-            f"{flipping.rival}, reaches {flipping.best:.1f}.",
+            flipping.insertion.auc,
+            f"{flipping.insertion.auc:.1f}",
+            "Area under the pixel-flipping curve by insertion, at most 100: it is large if points return to "
+            "their cluster soon when columns are revealed in the order of their relevance. The best of the other "
+            f"methods, {flipping.insertion.rival}, reaches {flipping.insertion.best:.1f}. By removal, where small "
+            f"is good, NEON has {flipping.removal.auc:.1f}, and {flipping.removal.rival} {flipping.removal.best:.1f}.",
         )
     if refits is not None:
         yield Figure(
@@ -111,12 +112,18 @@ def verdict(clustering: Clustering, tree: TreePart, flipping: FlippingPart | Non
     fidelity = f"{rules} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster."
     if flipping is None:
         return fidelity
-    areas = f"{flipping.rival} has an AUC of {flipping.best:.1f}, NEON {flipping.auc:.1f}"
-    better = flipping.rival if flipping.best - flipping.auc > flipping.error else "no method"
+    measures = {"insertion": flipping.insertion, "removal": flipping.removal}
+    found = "; ".join(f"by {measure}, {_better(rivalry)}" for measure, rivalry in measures.items())
     return (
-        f"{fidelity} According to pixel-flipping, {better} ranks the columns clearly better than NEON, which is "
-        f"used here: {areas} (standard error of the difference: {flipping.error:.1f})."
+        f"{fidelity} Columns are ranked by NEON, which was chosen by insertion. Pixel-flipping of this "
+        f"clustering: {found}."
     )
+
+
+def _better(rivalry: Rivalry) -> str:
+    better = rivalry.rival if rivalry.lead > rivalry.error else "no method"
+    areas = f"{rivalry.rival} {rivalry.best:.1f}, NEON {rivalry.auc:.1f}, standard error {rivalry.error:.1f}"
+    return f"{better} is clearly better ({areas})"
 
 
 def _of_surrogate(net: NeuralizedClustering) -> Iterator[tuple[str, str, float | None, str]]:

@@ -1,10 +1,10 @@
-"""Pixel-flipping AUC of NEON with a baseline, of NEON at the input alone, and of other methods, on deep features.
+"""NEON with a baseline, NEON at the input alone, and other methods, by insertion and by removal.
 
-A row explains a k-means clustering of deeper features by channels of an earlier layer, or by words. Flipping adds
-channels to zeros, or words to masks, the most relevant ones first. Settings were chosen on one half of the 40
-rows; the other half has other layers, data and encoders. "greedy" adds, each time, what raises the network's own
-logit most: how much a method could reach that asks the network at every step. Passes are those of one input; a
-pass of Shapley values, PDA and "greedy" has no backward part.
+A row explains a k-means clustering of deeper features by channels or locations of an earlier layer, by patches of
+pixels, or by words. What is missing is zero, or a mask. Insertion adds the most relevant units first (a large area
+is good), removal takes them away first (a small area is good). Settings were chosen on one half of the rows; the
+other half has other layers, data and encoders. "stepwise" adds, twenty times, the units of the largest gradient
+times input where it stands. Passes are those of one input; a pass of Shapley values and PDA has no backward part.
 
     apt-get install dataset-fashion-mnist && apt-get update -o Acquire::Languages=en
     python -m tests.benchmarks.along [--half choose] [--explained 32] [--networks FOLDER] [--json FILE]
@@ -13,6 +13,7 @@ pass of Shapley values, PDA and "greedy" has no backward part.
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,35 +31,35 @@ import neonxc
 from neonxc import NEON
 from neonxc.common.progress import hide
 from neonxc.evaluation import KDEImputer, MaskImputer, MeanImputer, ZeroImputer, methods, pixel_flipping
+from neonxc.inputs.groups import groups_of
 from neonxc.lrp import Composite, Gamma
 from tests.benchmarks.deep_rows import Folders, Row, rows
 from tests.benchmarks.timing import Report, Table, progress
 
-ALONG, NEON_AT_X, BOUND = "NEON, along, 20 steps", "NEON", "greedy"
+ALONG, NEON_AT_X = "NEON, along, 20 steps", "NEON"
+MEASURES = "insertion", "removal", "difference"
+FIRST = "first: or within one standard error of the first; forms of along do not compete with each other."
 Method = Callable[[Row, Tensor], Tensor]
 """Relevance of the inputs of a row for given columns."""
 
 
 def contestants(row: Row) -> dict[str, tuple[Method, float]]:
     """Return the methods, and the passes that they take per input."""
-    x = row.x
-    units = float((x >= 0).sum(1).float().mean()) if row.in_words else x.shape[1]
+    units = row.units
     found: dict[str, tuple[Method, float]] = {
         "random": (of(methods.random()), 0),
         "x²": (of(methods.squared), 0),
-        "PDA": (of(methods.pda(_imputer(row), groups=_channels(row))), units),
+        "PDA": (of(methods.pda(_imputer(row), groups=_numbers(row))), units),
         "gradient × input": (of(methods.gradient_x_input), 1),
         "IG-10": (of(methods.integrated_gradients(10)), 10),
-        "IG-50": (of(methods.integrated_gradients(50)), 50),
         "Shapley, 10 permutations": (shapley(10), 10 * units),
-        "Shapley, 50 permutations": (shapley(50), 50 * units),
+        "stepwise": (stepwise, 20),
         NEON_AT_X: (lambda row, target: NEON(row.net).attribute(row.x, target), 1),
     }
     if row.in_words:  # numbers of words have no gradient
-        del found["x²"]
+        del found["x²"], found["stepwise"]
         found["gradient × input"] = along_words(1.0), 1
-        for steps in (10, 50):
-            found[f"IG-{steps}"] = along_words(*((i + 0.5) / steps for i in range(steps))), steps
+        found["IG-10"] = along_words(*((i + 0.5) / 10 for i in range(10))), 10
     for name, composite, steps in (
         ("NEON, along, 10 steps", None, 10),
         (ALONG, None, 20),
@@ -66,7 +67,7 @@ def contestants(row: Row) -> dict[str, tuple[Method, float]]:
         ("NEON, along, 20 steps, LRP-γ", Composite(Gamma(0.25)), 20),
     ):
         found[name] = (along(steps, composite), steps)
-    return found | {BOUND: (greedy, units * (units + 1) / 2)}
+    return found
 
 
 def of(method: methods.Method) -> Method:
@@ -76,7 +77,7 @@ def of(method: methods.Method) -> Method:
 
 def along(steps: int, composite: Composite | None) -> Method:
     def method(row: Row, target: Tensor) -> Tensor:
-        options: dict[str, Any] = {"along": "mask"} if row.in_words else {"along": 0.0, "groups": "channels"}
+        options: dict[str, Any] = {"along": "mask"} if row.in_words else {"along": 0.0, "groups": row.groups}
         return NEON(row.net, composite, steps=steps, **options).attribute(row.x, target)
 
     return method
@@ -85,7 +86,7 @@ def along(steps: int, composite: Composite | None) -> Method:
 def shapley(permutations: int) -> Method:
     def method(row: Row, target: Tensor) -> Tensor:
         if not row.in_words:
-            return methods.shapley_sampling(permutations, _channels(row))(row.net, row.x, target)
+            return methods.shapley_sampling(permutations, _numbers(row))(row.net, row.x, target)
         from captum.attr import ShapleyValueSampling
 
         torch.manual_seed(0)
@@ -109,55 +110,63 @@ def along_words(*shares: float) -> Method:
     return method
 
 
-@torch.no_grad()
-def greedy(row: Row, target: Tensor) -> Tensor:
-    """Relevance [N, ...] in the order in which the units raise the logit most."""
-    x, filling = row.x, _imputer(row).start(row.x)
-    groups = torch.arange(x.shape[1])
-    place = groups if row.in_words else _channels(row).flatten()
-    missing = filling.fill(torch.zeros(1, len(x), place.numel(), dtype=torch.bool), 1, torch.Generator())[0, 0]
-    found = torch.zeros(len(x), x.shape[1])
-    for i, own in enumerate(x):
-        known = torch.zeros(x.shape[1], dtype=torch.bool)
-        live = own >= 0 if row.in_words else own.flatten(1).any(1)
-        for step in range(int(live.sum())):
-            left = (live & ~known).nonzero()[:, 0]
-            tried = known.repeat(len(left), 1)
-            tried[torch.arange(len(left)), left] = True
-            points = torch.where(tried[:, place], own.flatten(), missing[i].flatten()).view(-1, *own.shape)
-            best = left[row.net(points)[:, target[i]].argmax()]
-            known[best], found[i, best] = True, len(live) - step
-    return found if row.in_words else found[..., None, None].expand(x.shape)
+def stepwise(row: Row, target: Tensor) -> Tensor:
+    """Relevance in the order in which units come in, a twentieth of them at a time."""
+    x, numbers = row.x, _numbers(row)
+    found, known = torch.zeros_like(x), torch.zeros(len(x), row.units, dtype=torch.bool)
+    for step in range(20):
+        at = (x * known[:, numbers]).requires_grad_()
+        slope = torch.autograd.grad(row.net(at).gather(1, target[:, None]).sum(), at)[0]
+        gains = x.new_zeros(len(x), row.units).index_add_(1, numbers.flatten(), (slope * x).flatten(1))
+        best = gains.masked_fill(known, -torch.inf).topk(math.ceil(row.units / 20), dim=1)
+        new = torch.zeros_like(known).scatter_(1, best.indices, best.values > -torch.inf)
+        found += (new * (21 - step + gains / gains.abs().amax(1, keepdim=True)))[:, numbers]
+        known |= new
+    return found
 
 
-def _channels(row: Row) -> Tensor | None:
-    if row.in_words:
-        return None
-    _, C, height, width = row.x.shape
-    return torch.arange(C)[:, None, None].expand(C, height, width)
+def _numbers(row: Row) -> Tensor | None:
+    """The unit of every feature of an input; None for words."""
+    return None if row.in_words else groups_of(row.net, row.groups, row.x)
 
 
 def _imputer(row: Row) -> Any:
     return MaskImputer(row.net.inputs.mask or 0) if row.in_words else ZeroImputer()
 
 
+def by_both(net: Any, x: Any, relevance: Any, imputer: Any, **options: Any) -> dict[str, np.ndarray]:
+    """Areas [N] if the most relevant units are inserted first, if they are removed first, and their difference."""
+    insertion, removal = (
+        pixel_flipping(net, x, sign * relevance, imputer, **options).auc_per_input for sign in (1, -1)
+    )  # the least relevant ones inserted first, read backwards, is removal
+    return {"insertion": insertion, "removal": removal, "difference": insertion - removal}
+
+
 def measured(row: Row) -> Table:
-    """Measure one row: the AUC of every method, and its lead over NEON at the input."""
+    """Measure one row by all methods, and how far each is behind the best other one, in standard errors."""
     with torch.no_grad():
         target = row.net(row.x).argmax(1)
-    contest = contestants(row)
     areas, lines = {}, []
-    for name, (method, passes) in contest.items():
+    for name, (method, passes) in contestants(row).items():
         start = time.perf_counter()
         relevance = method(row, target)
         seconds = (time.perf_counter() - start) / len(row.x)
-        groups = None if row.in_words else "channels"
-        areas[name] = pixel_flipping(row.net, row.x, relevance, _imputer(row), groups=groups).auc_per_input
+        areas[name] = by_both(row.net, row.x, relevance, _imputer(row), groups=row.groups)
         lines.append({**row.names, "half": row.half, "method": name, "passes": passes, "ms": 1000 * seconds})
-    for line, area in zip(lines, areas.values(), strict=True):
-        gain = area - areas[NEON_AT_X]
-        line |= {"AUC": float(area.mean()), "lead over NEON": float(gain.mean()), "±": float(stats.sem(gain))}
+    for line in lines:
+        line |= {measure: float(area.mean()) for measure, area in areas[line["method"]].items()}
+        line |= {f"first by {measure}": _first(line["method"], measure, areas) for measure in MEASURES}
     return lines
+
+
+def _first(name: str, measure: str, areas: dict[str, dict[str, np.ndarray]]) -> bool:
+    """Whether a method is first or within a standard error; forms of `along` do not compete with each other."""
+    sign = -1 if measure == "removal" else 1
+    others = [sign * area[measure] for other, area in areas.items() if other != name and "along" not in other]
+    if "along" not in name:
+        others.append(sign * areas[ALONG][measure])
+    behind = max(others, key=lambda area: area.mean()) - sign * areas[name][measure]
+    return bool(behind.mean() <= stats.sem(behind))
 
 
 def on_tables() -> Table:
@@ -167,56 +176,54 @@ def on_tables() -> Table:
         X = scale(load().data)
         for K in (3, 6, 10):
             net = neonxc.neuralize(KMeans(K, n_init=3, random_state=0).fit(X), X)
-            x, line = X[::4][:120], {"data": data, "K": K}
-            for name, explainer in (("NEON", NEON(net)), ("along", NEON(net, along=0.0))):
-                relevance = explainer.attribute(x)
-                for missing, imputer in (("drawn", KDEImputer(X)), ("mean", MeanImputer(X))):
-                    line[f"{name}, {missing}"] = pixel_flipping(net, x, relevance, imputer, repeats=5).auc
-            found.append(line)
+            x = torch.from_numpy(X[::4][:120])
+            target = net(x).argmax(1)
+            contest: dict[str, Tensor] = {
+                "gradient × input": methods.gradient_x_input(net, x, target),
+                "IG-10": methods.integrated_gradients(10)(net, x, target),
+                "Shapley, 10 permutations": methods.shapley_sampling(10)(net, x, target),
+                NEON_AT_X: NEON(net).attribute(x),
+                ALONG: NEON(net, along=0.0).attribute(x),
+            }
+            for missing, imputer in (("drawn", KDEImputer(X)), ("mean", MeanImputer(X))):
+                areas = {name: by_both(net, x, values, imputer, repeats=5) for name, values in contest.items()}
+                for name, area in areas.items():
+                    line: dict[str, Any] = {"data": data, "K": K, "missing": missing, "method": name}
+                    line |= {measure: float(values.mean()) for measure, values in area.items()}
+                    found.append(line | {f"first by {one}": _first(name, one, areas) for one in MEASURES})
     return found
 
 
-def verdicts(lines: Table, half: str) -> Table:
-    """Summarize a half: mean AUC, how often a method is first, and its worst row.
-
-    A method competes with all others but "greedy", and with one form of `along`, itself or the default.
-    """
-    area: dict[str, dict[str, float]] = {}
-    lines = [line for line in lines if line["half"] == half]
-    for line in lines:
-        row = ", ".join(str(line[key]) for key in ("network", "layers", "inputs", "K"))
-        area.setdefault(row, {})[line["method"]] = line["AUC"]
+def verdicts(lines: Table) -> Table:
+    """Mean areas of every method, and in how many rows it is first or within one standard error of the first."""
     found = []
     for name in dict.fromkeys(line["method"] for line in lines):
         own = [line for line in lines if line["method"] == name]
-        form = name if "along" in name else ALONG
-
-        def competes(other: str, form: str = form) -> bool:
-            return other != BOUND and ("along" not in other or other == form)
-
-        best = {row: max(auc for m, auc in of_row.items() if competes(m)) for row, of_row in area.items()}
-        first = sum(of_row.get(name, 0.0) >= best[row] for row, of_row in area.items())
-        worst = min(line["lead over NEON"] / max(line["±"], 1e-9) for line in own)
-        found.append(
-            {
-                "method": name,
-                "passes": float(np.mean([line["passes"] for line in own])),
-                "ms": float(np.mean([line["ms"] for line in own])),
-                "AUC": float(np.mean([line["AUC"] for line in own])),
-                "first": f"{first} of {len(own)}",
-                "worst lead over NEON, in standard errors": worst if name != NEON_AT_X else 0.0,
-            }
-        )
+        line = {"method": name}
+        if "ms" in own[0]:
+            line |= {key: float(np.mean([line[key] for line in own])) for key in ("passes", "ms")}
+        for measure in MEASURES:
+            line[measure] = float(np.mean([line[measure] for line in own]))
+            line[f"first by {measure}"] = f"{sum(line[f'first by {measure}'] for line in own)} of {len(own)}"
+        found.append(line)
     return found
 
 
 def figures(report: dict[str, Any]) -> str:
-    """Return the guide's table of the half that nothing was chosen on."""
-    table = ["| | passes | ms per input | AUC | first |", "|---|---|---|---|---|"]
-    for row in report["tables"]["Held out"]["rows"]:
-        times = f"{row['passes']:,.0f} | {row['ms']:,.0f}"
-        table.append(f"| {row['method']} | {times} | {row['AUC']:.1f} | {row['first']} |")
-    return "\n".join(table)
+    """Return the guide's tables of the half that nothing was chosen on."""
+    found = []
+    for heading, title in {"Channels": "channels", "Words": "words"}.items():
+        table = [
+            f"| {title} | passes | ms per input | insertion ↑ | first | removal ↓ | first |",
+            "|---" * 7 + "|",
+        ]
+        for row in report["tables"][f"Held out: {heading.lower()}"]["rows"]:
+            cells = [row["method"], f"{row['passes']:,.0f}", f"{row['ms']:,.0f}"]
+            for measure in ("insertion", "removal"):
+                cells += [f"{row[measure]:.1f}", row[f"first by {measure}"]]
+            table.append(f"| {' | '.join(cells)} |")
+        found.append("\n".join(table))
+    return "\n\n".join(found)
 
 
 def main() -> None:
@@ -237,9 +244,14 @@ def main() -> None:
             progress(", ".join(f"{key} {value}" for key, value in row.names.items()))
             lines += measured(row)
     for half, heading in (("report", "Held out"), ("choose", "For choosing")):
-        if any(line["half"] == half for line in lines):
-            report.table(heading, verdicts(lines, half))
-    report.table("Tables, AUC", on_tables())
+        for units in dict.fromkeys(line["units"] for line in lines):
+            if own := [line for line in lines if (line["half"], line["units"]) == (half, units)]:
+                report.table(f"{heading}: {units}", verdicts(own), FIRST)
+    tables = on_tables()
+    for missing in ("drawn", "mean"):
+        own = [line for line in tables if line["missing"] == missing]
+        report.table(f"Tables, missing values: {missing}", verdicts(own), FIRST)
+    report.table("Rows of tables", tables)
     report.table("Rows", lines)
     report.close(options.json)
 

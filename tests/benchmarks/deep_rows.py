@@ -1,4 +1,4 @@
-"""Clusterings of the deeper features of networks, whose decisions `along` explains by channels or words.
+"""Clusterings of the deeper features of networks, explained by channels, locations, patches of pixels or words.
 
 The networks are EfficientNet-Lite0 (pretrained) at four cuts, small VGGs with and without labels (SCAN) and two
 sentence encoders. Half of the rows are for choosing settings; the other half are other cuts, data and encoders.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import gzip
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +24,13 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import neonxc
 from neonxc import NeuralizedClustering
+from neonxc.inputs.groups import groups_of
 from neonxc.models import EfficientNetLite0, SentenceEncoder
 
 SIDE = 64
 CLUSTERS = 10, 50, 200
 CUTS = {"choose": ((2, 8), (5, 12)), "report": ((3, 9), (6, 14))}  # last block before the inputs, of the features
+UNITS: dict[str, str | int] = {"channels": "channels", "locations": "pixels", "patches": 8}
 IMAGES = {"choose": "MNIST", "report": "Fashion-MNIST"}
 ENCODERS = {"choose": "bert", "report": "t5"}
 
@@ -39,13 +41,22 @@ class Row:
 
     net: NeuralizedClustering
     x: Tensor
-    """Activations [N, C, h, w], or words [N, W]."""
+    """Activations or pixels [N, C, h, w], or words [N, W]."""
+    groups: str | int | None
+    """What is missing together, as for pixel-flipping."""
     half: str
     names: dict[str, object]
 
     @property
     def in_words(self) -> bool:
         return self.x.ndim == 2
+
+    @property
+    def units(self) -> int:
+        """The number of units of an input; of words on average."""
+        if self.in_words:
+            return round(float((self.x >= 0).sum(1).float().mean()))
+        return int(groups_of(self.net, self.groups, self.x).max()) + 1
 
 
 @dataclass(frozen=True)
@@ -100,13 +111,16 @@ def _pretrained(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     count = 1600 + explained
     pictures = {"photos": patches(count), "garments": garments(folders.fashion, count)}
     for first, last in CUTS[half]:
-        front = nn.Sequential(network.stem, network.blocks[: first + 1])
-        rest = nn.Sequential(network.blocks[first + 1 : last + 1], nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        front, rest = folded(front), folded(rest)
+        front = folded(nn.Sequential(network.stem, network.blocks[: first + 1]))
+        rest = folded(nn.Sequential(network.blocks[first + 1 : last + 1], nn.AdaptiveAvgPool2d(1), nn.Flatten()))
         for name, images in pictures.items():
-            x = torch.cat([front(part) for part in ((images - 127 / 255) / (128 / 255)).split(50)])
+            pixels = (images - 127 / 255) / (128 / 255)
+            x = torch.cat([front(part) for part in pixels.split(50)])
             names = {"network": "EfficientNet-Lite0", "layers": f"{first} to {last}", "inputs": name}
-            yield from _clustered(rest, x, explained, half, names)
+            yield from _clustered(rest, x, "channels", explained, half, names)
+            yield from _clustered(rest, x, "locations", explained, half, names, CLUSTERS[:2])
+            whole, names = nn.Sequential(front, rest), names | {"layers": f"pixels to {last}"}
+            yield from _clustered(whole, pixels, "patches", explained, half, names, CLUSTERS[:2])
 
 
 @torch.no_grad()
@@ -126,15 +140,23 @@ def _small(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     for kind, net, _ in found:
         front, rest = net.features[:2], nn.Sequential(net.features[2], net.pool, net.flatten)
         names = {"network": f"VGG, {kind}", "layers": "2 to 3", "inputs": name}
-        yield from _clustered(rest, in_parts(front, images), explained, half, names)
+        yield from _clustered(rest, in_parts(front, images), "channels", explained, half, names)
 
 
-def _clustered(rest: nn.Module, x: Tensor, explained: int, half: str, names: dict[str, object]) -> Iterator[Row]:
+def _clustered(
+    rest: nn.Module,
+    x: Tensor,
+    units: str,
+    explained: int,
+    half: str,
+    names: dict[str, object],
+    clusters: Sequence[int] = CLUSTERS,
+) -> Iterator[Row]:
     features = torch.cat([rest(part) for part in x[:-explained].split(100)]).numpy()
-    for K in CLUSTERS:
+    for K in clusters:
         kmeans = KMeans(K, n_init=1, max_iter=50, random_state=0).fit(features)
         net = neonxc.neuralize(kmeans, x[:500], rest)
-        yield Row(net, x[-explained:].contiguous(), half, {**names, "K": K})
+        yield Row(net, x[-explained:].contiguous(), UNITS[units], half, {"units": units, **names, "K": K})
 
 
 def _texts(folders: Folders, explained: int, half: str) -> Iterator[Row]:
@@ -155,5 +177,10 @@ def _texts(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     for K in (10, 50):
         kmeans = KMeans(K, n_init=1, max_iter=50, random_state=0).fit(points)
         net = neonxc.neuralize(kmeans, known[:500], encoder)
-        names = {"network": f"sentence encoder, {kind}", "layers": "all", "inputs": "descriptions", "K": K}
-        yield Row(net, encoder.encode(unseen).double(), half, names)
+        names = {
+            "units": "words",
+            "network": f"sentence encoder, {kind}",
+            "layers": "all",
+            "inputs": "descriptions",
+        }
+        yield Row(net, encoder.encode(unseen).double(), None, half, {**names, "K": K})
