@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -28,6 +29,7 @@ from neonxc.cli.photos import extractor
 from neonxc.evaluation import KDEImputer, compare
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import BetaInterpretable, efficientnet_lite0, to_tensor
+from neonxc.plot.heat import add_scale, as_image, draw_heatmap, smoothed
 from neonxc.plot.images import cluster_colors
 from neonxc.trees import ExShallow, plot_tree, trade_off
 
@@ -64,6 +66,50 @@ def whole_photos() -> None:
     net = neonxc.neuralize(kmeans, x, features)
     relevance = neonxc.NEON(net).attribute(x).sum(1)
     save_small(plot.contact_sheet(parts, relevance, net.predict(x)), "photo-clusters.png", 1100)
+
+
+def sanity() -> None:
+    """What is left of heatmaps if blocks are shuffled, and the maps of a photo's own and its runner-up cluster."""
+    features = efficientnet_lite0(block=15, pool="avg")
+    crops = torch.stack(
+        [photo[:, :320, part] for photo in photos().values() for part in (slice(320), slice(-320, None))]
+    )
+    x = features.preprocess(crops)
+    net = neonxc.neuralize(KMeans(4, n_init=10, random_state=0).fit(features.points(x).numpy()), x, features)
+    shuffled = [net]
+    for blocks in (["15"], ["14", "13", "12"]):
+        shuffled.append(copy.deepcopy(shuffled[-1]))
+        generator = torch.Generator().manual_seed(0)
+        for name, value in shuffled[-1].inputs.module.net.blocks.named_parameters():
+            if name.partition(".")[0] in blocks:
+                value.data = value.data.flatten()[torch.randperm(value.numel(), generator=generator)].view_as(
+                    value
+                )
+    photo, one = crops[0], x[:1]
+    own, second = net(one)[0].topk(2).indices.tolist()
+    explainers = {"LRP-γ": None, "zero_gamma": presets.zero_gamma()}
+    maps = [
+        neonxc.NEON(copied, rules).heatmaps(one, [own])[0, 0]
+        for rules in explainers.values()
+        for copied in shuffled
+    ]
+    titles = ["trained network", "last block shuffled", "last four shuffled"] * 2
+    titles = [f"{name}: {title}" for name, title in zip(np.repeat([*explainers], 3), titles, strict=True)]
+    drawn_maps(photo, maps, titles, 3, "sanity-blocks.png")
+    both = neonxc.NEON(net).heatmaps(one, [own, second])[0]
+    drawn_maps(photo, [*both], [f"own cluster {own}", f"runner-up, cluster {second}"], 2, "sanity-runner-up.png")
+
+
+def drawn_maps(photo: Any, maps: list[Any], titles: list[str], across: int, name: str) -> None:
+    """Draw heatmaps of one photo beside each other."""
+    rows = -(-len(maps) // across)
+    figure = Figure(figsize=(2.6 * across, 2.8 * rows), layout="compressed", dpi=200)
+    grid = np.atleast_1d(figure.subplots(rows, across)).ravel()
+    for axes, heatmap, title in zip(grid, maps, titles, strict=True):
+        draw_heatmap(axes, as_image(photo), smoothed(heatmap.numpy()))
+        axes.set_title(title, fontsize=8)
+    add_scale(figure, [*grid], below=True)
+    save_small(figure, name, 360 * across)
 
 
 def save_small(figure: Figure, name: str, width: int) -> None:
@@ -308,6 +354,7 @@ def photograph(page: Any, path: Path, size: str = "860,1400", *more: str) -> Non
 if __name__ == "__main__":
     spatial_clusters()
     whole_photos()
+    sanity()
     rules()
     wine()
     trees()

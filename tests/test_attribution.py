@@ -524,25 +524,31 @@ def test_the_way_in_order_of_relevance_by_loops(groups, beta):
         c = int(((x - centers) ** 2).sum(1).argmin())
         others = [k for k in range(5) if k != c]
         logit = contrasts_of(x, c, others, centers).min()
-        slopes = []
+        ways = [], []  # relevance of the passes on which groups come in, and of those on which they go out
         for step in range(steps):
             if step < 2:
                 point = b + (step + 0.5) / 2 * (x - b)
             else:
-                sums = np.bincount(own, np.sum(slopes, axis=0))
+                totals = [np.bincount(own, np.sum(way, axis=0)) for way in ways]
+                sums = sum(total / np.abs(total).sum() for total in totals)
                 order = [group for group in np.argsort(-sums, kind="stable") if sums[group] != 0]
-                share = ((step - 1.5) * (5**0.5 - 1) / 2) % 1
+                share = (((step - 2) // 2 + 0.5) * (5**0.5 - 1) / 2) % 1
                 faded = np.zeros(own.max() + 1)
                 for place, group in enumerate(order):
                     faded[group] = 1 / (1 + np.exp(-10 * (share - (place + 0.5) / len(order))))
+                faded = 1 - faded if step % 2 else faded
                 point = b + faded[own] * (x - b)
             h = contrasts_of(point, c, others, centers)
             weights = softmin(h, 1 / logit if beta is None else beta) * logit / (logit + abs(h.min()))
-            slopes.append((x - b) * (weights @ (2 * (centers[c] - centers[others]))))
-        assert np.allclose(found.relevance[n], np.mean(slopes, axis=0), rtol=1e-8, atol=1e-10)
-        of_groups = np.stack([np.bincount(own, one) for one in slopes])
-        error = of_groups.std(0, ddof=1) / steps**0.5
-        assert np.allclose(found.stderr[n], error, atol=1e-9)
+            for way in ways if step < 2 else [ways[step % 2]]:
+                way.append((x - b) * (weights @ (2 * (centers[c] - centers[others]))))
+        passes = [np.stack([np.bincount(own, one) for one in way]) for way in ways]
+        sizes = [np.abs(way.mean(0)).sum() for way in passes]
+        factors = np.mean(sizes) / sizes
+        means = [factor * np.mean(way, axis=0) for factor, way in zip(factors, ways, strict=True)]
+        assert np.allclose(found.relevance[n], np.mean(means, axis=0), rtol=1e-8, atol=1e-10)
+        errors = [way.std(0, ddof=1) / len(way) ** 0.5 for way in passes]
+        assert np.allclose(found.stderr[n], factors @ errors / 2, atol=1e-9)
         start = contrasts_of(b, c, others, centers).min()
         assert float(found.residual[n]) == pytest.approx(logit - start - found.relevance[n].sum())
 
@@ -567,8 +573,14 @@ def test_the_way_through_a_network():
         assert torch.allclose(two, expected, rtol=1e-6, atol=1e-12)
         place = sums.flatten(1).argsort(descending=True).argsort() + 0.5
         share = torch.sigmoid(10 * (0.309017 - place / sums[0].numel()))  # of the third point
-        point = share.view_as(sums) * x
-        assert torch.allclose(3 * three - 2 * two, gradient(point), rtol=1e-5, atol=1e-9)
+        comes_in = (2 * expected + gradient(share.view_as(sums) * x)) / 3
+
+        def size(relevance, own=1 if option is None else (2, 3)):
+            return relevance.sum(own, keepdim=True).abs().sum((1, 2, 3), keepdim=True)
+
+        both = (size(comes_in) + size(expected)) / 2
+        mean = both * (comes_in / size(comes_in) + expected / size(expected)) / 2
+        assert torch.allclose(three, mean, rtol=1e-5, atol=1e-9)
     numbered = NEON(net, along=0.0, groups=groups)
     assert torch.equal(numbered.attribute(x), NEON(net, along=0.0).attribute(x))
     each = NEON(net, along=0.0, groups=groups.expand(3, 2, 6, 6))  # numbers for every input, as of superpixels

@@ -629,7 +629,9 @@ def test_on_the_way_from_masked_words(encoder):
     two = (gradient(0.25) + gradient(0.75)) / 2
     place = two.masked_fill(ids < 0, -math.inf).argsort(1, descending=True).argsort(1) + 0.5
     share = torch.sigmoid(10 * (0.309017 - place / (ids >= 0).sum(1, keepdim=True)))  # of the third pass
-    three = (2 * two + gradient(share.gather(1, word.clamp(min=0))[..., None])) / 3
+    comes_in = (2 * two + gradient(share.gather(1, word.clamp(min=0))[..., None])) / 3
+    sizes = [relevance.abs().sum(1, keepdim=True) for relevance in (comes_in, two)]
+    three = sum(sizes) / 2 * (comes_in / sizes[0] + two / sizes[1]) / 2  # on the other way, no words go out yet
     inside = net.predict(TEXTS) != 1  # what is in the competitor gets zeros
     for steps, wanted in ((2, two), (3, three)):
         found = NEON(net, along="mask", steps=steps).attribute(TEXTS, target=0, competitor=1)

@@ -83,7 +83,8 @@ def figures(
             "Area under the pixel-flipping curve by insertion, at most 100: it is large if points return to "
             "their cluster soon when columns are revealed in the order of their relevance. The best of the other "
             f"methods, {flipping.insertion.rival}, reaches {flipping.insertion.best:.1f}. By removal, where small "
-            f"is good, NEON has {flipping.removal.auc:.1f}, and {flipping.removal.rival} {flipping.removal.best:.1f}.",
+            f"is good, NEON has {flipping.removal.auc:.1f} and {flipping.removal.rival} "
+            f"{flipping.removal.best:.1f}.",
         )
     if refits is not None:
         yield Figure(

@@ -1,10 +1,11 @@
 """NEON with a baseline, NEON at the input alone, and other methods, by insertion and by removal.
 
 A row explains a k-means clustering of deeper features by channels or locations of an earlier layer, by patches of
-pixels, or by words. What is missing is zero, or a mask. Insertion adds the most relevant units first (a large area
-is good), removal takes them away first (a small area is good). Settings were chosen on one half of the rows; the
-other half has other layers, data and encoders. "stepwise" adds, twenty times, the units of the largest gradient
-times input where it stands. Passes are those of one input; a pass of Shapley values and PDA has no backward part.
+pixels, or by words. What is missing is zero, a mask, or drawn from other texts. Insertion adds the most relevant
+units first (a large area is good), removal takes them away first (a small area is good). Settings were chosen on
+one half of the rows; the other half has other layers, data and encoders. "stepwise" adds, twenty times, the units
+of the largest gradient times input where it stands. Passes are those of one input; a pass of Shapley values and
+PDA has no backward part.
 
     apt-get install dataset-fashion-mnist && apt-get update -o Acquire::Languages=en
     python -m tests.benchmarks.along [--half choose] [--explained 32] [--networks FOLDER] [--json FILE]
@@ -30,7 +31,15 @@ from torch import Tensor
 import neonxc
 from neonxc import NEON
 from neonxc.common.progress import hide
-from neonxc.evaluation import KDEImputer, MaskImputer, MeanImputer, ZeroImputer, methods, pixel_flipping
+from neonxc.evaluation import (
+    KDEImputer,
+    MaskImputer,
+    MeanImputer,
+    WordImputer,
+    ZeroImputer,
+    methods,
+    pixel_flipping,
+)
 from neonxc.inputs.groups import groups_of
 from neonxc.lrp import Composite, Gamma
 from tests.benchmarks.deep_rows import Folders, Row, rows
@@ -112,26 +121,29 @@ def along_words(*shares: float) -> Method:
 
 def stepwise(row: Row, target: Tensor) -> Tensor:
     """Relevance in the order in which units come in, a twentieth of them at a time."""
-    x, numbers = row.x, _numbers(row)
+    x, numbers = row.x, groups_of(row.net, row.groups, row.x)
     found, known = torch.zeros_like(x), torch.zeros(len(x), row.units, dtype=torch.bool)
     for step in range(20):
-        at = (x * known[:, numbers]).requires_grad_()
+        at = (x * known[:, numbers].view_as(x)).requires_grad_()
         slope = torch.autograd.grad(row.net(at).gather(1, target[:, None]).sum(), at)[0]
-        gains = x.new_zeros(len(x), row.units).index_add_(1, numbers.flatten(), (slope * x).flatten(1))
+        gains = x.new_zeros(len(x), row.units).index_add_(1, numbers, (slope * x).flatten(1))
         best = gains.masked_fill(known, -torch.inf).topk(math.ceil(row.units / 20), dim=1)
         new = torch.zeros_like(known).scatter_(1, best.indices, best.values > -torch.inf)
-        found += (new * (21 - step + gains / gains.abs().amax(1, keepdim=True)))[:, numbers]
+        scores = new * (21 - step + gains / gains.abs().amax(1, keepdim=True).clamp(min=1e-30))
+        found += scores[:, numbers].view_as(x)
         known |= new
     return found
 
 
 def _numbers(row: Row) -> Tensor | None:
-    """The unit of every feature of an input; None for words."""
-    return None if row.in_words else groups_of(row.net, row.groups, row.x)
+    """The unit of every feature, shaped like an input; None for words."""
+    return None if row.in_words else groups_of(row.net, row.groups, row.x).view(row.x.shape[1:])
 
 
 def _imputer(row: Row) -> Any:
-    return MaskImputer(row.net.inputs.mask or 0) if row.in_words else ZeroImputer()
+    if not row.in_words:
+        return ZeroImputer()
+    return WordImputer(row.x) if "drawn" in str(row.names["units"]) else MaskImputer(row.net.inputs.mask or 0)
 
 
 def by_both(net: Any, x: Any, relevance: Any, imputer: Any, **options: Any) -> dict[str, np.ndarray]:
@@ -239,7 +251,7 @@ def main() -> None:
     folders, lines = Folders(options.fashion, options.packages, options.networks), []
     folders.networks.mkdir(exist_ok=True)
     report = Report("NEON with a baseline")
-    for half in [options.half] if options.half else ["choose", "report"]:
+    for half in [options.half] if options.half else ["report", "choose"]:
         for row in rows(folders, options.explained, half):
             progress(", ".join(f"{key} {value}" for key, value in row.names.items()))
             lines += measured(row)

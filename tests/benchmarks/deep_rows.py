@@ -105,7 +105,6 @@ def folded(module: nn.Module) -> nn.Module:
     return module
 
 
-@torch.no_grad()
 def _pretrained(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     network = EfficientNetLite0.pretrained()
     count = 1600 + explained
@@ -115,32 +114,40 @@ def _pretrained(folders: Folders, explained: int, half: str) -> Iterator[Row]:
         rest = folded(nn.Sequential(network.blocks[first + 1 : last + 1], nn.AdaptiveAvgPool2d(1), nn.Flatten()))
         for name, images in pictures.items():
             pixels = (images - 127 / 255) / (128 / 255)
-            x = torch.cat([front(part) for part in pixels.split(50)])
+            x = _in_parts(front, pixels)
             names = {"network": "EfficientNet-Lite0", "layers": f"{first} to {last}", "inputs": name}
             yield from _clustered(rest, x, "channels", explained, half, names)
-            yield from _clustered(rest, x, "locations", explained, half, names, CLUSTERS[:2])
-            whole, names = nn.Sequential(front, rest), names | {"layers": f"pixels to {last}"}
-            yield from _clustered(whole, pixels, "patches", explained, half, names, CLUSTERS[:2])
+            if name == "photos":  # places are many, and take longer than channels
+                yield from _clustered(rest, x, "locations", explained // 2, half, names, CLUSTERS[:2])
+                whole, names = nn.Sequential(front, rest), names | {"layers": f"pixels to {last}"}
+                yield from _clustered(whole, pixels, "patches", explained // 2, half, names, CLUSTERS[:2])
 
 
-@torch.no_grad()
-def _small(folders: Folders, explained: int, half: str) -> Iterator[Row]:
+def small_networks(
+    name: str, fashion: Path, folder: Path
+) -> tuple[Tensor, list[tuple[str, nn.Sequential, float]]]:
+    """Return 3,000 images, then unseen ones, and small VGGs that were trained with and without labels."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-    from flipping_deep import Size, images_of, in_parts, networks
+    from flipping_deep import Size, images_of, networks
 
-    name, size = IMAGES[half], Size(train=6000, scan_images=4000, epochs=3)
-    images = torch.cat(
-        [
-            images_of(name, folders.fashion, "train")[0][:3000],
-            images_of(name, folders.fashion, "test")[0][:explained],
-        ]
-    )
-    with torch.enable_grad():
-        found = list(networks(name, folders.fashion, folders.networks, size, 0))
+    size = Size(train=6000, scan_images=4000, epochs=3)
+    images = [images_of(name, fashion, part)[0] for part in ("train", "test")]
+    return torch.cat([images[0][:3000], images[1]]), list(networks(name, fashion, folder, size, 0))
+
+
+def _small(folders: Folders, explained: int, half: str) -> Iterator[Row]:
+    name = IMAGES[half]
+    images, found = small_networks(name, folders.fashion, folders.networks)
+    images = images[: 3000 + explained]
     for kind, net, _ in found:
         front, rest = net.features[:2], nn.Sequential(net.features[2], net.pool, net.flatten)
         names = {"network": f"VGG, {kind}", "layers": "2 to 3", "inputs": name}
-        yield from _clustered(rest, in_parts(front, images), "channels", explained, half, names)
+        yield from _clustered(rest, _in_parts(front, images), "channels", explained, half, names)
+
+
+@torch.no_grad()
+def _in_parts(module: nn.Module, x: Tensor) -> Tensor:
+    return torch.cat([module(part) for part in x.split(250)])
 
 
 def _clustered(
@@ -152,7 +159,7 @@ def _clustered(
     names: dict[str, object],
     clusters: Sequence[int] = CLUSTERS,
 ) -> Iterator[Row]:
-    features = torch.cat([rest(part) for part in x[:-explained].split(100)]).numpy()
+    features = _in_parts(rest, x[:-explained]).numpy()
     for K in clusters:
         kmeans = KMeans(K, n_init=1, max_iter=50, random_state=0).fit(features)
         net = neonxc.neuralize(kmeans, x[:500], rest)
@@ -177,10 +184,6 @@ def _texts(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     for K in (10, 50):
         kmeans = KMeans(K, n_init=1, max_iter=50, random_state=0).fit(points)
         net = neonxc.neuralize(kmeans, known[:500], encoder)
-        names = {
-            "units": "words",
-            "network": f"sentence encoder, {kind}",
-            "layers": "all",
-            "inputs": "descriptions",
-        }
-        yield Row(net, encoder.encode(unseen).double(), None, half, {**names, "K": K})
+        names = {"network": f"sentence encoder, {kind}", "layers": "all", "inputs": "descriptions", "K": K}
+        for units in ("words", "words, others drawn"):
+            yield Row(net, encoder.encode(unseen).double(), None, half, {"units": units, **names})

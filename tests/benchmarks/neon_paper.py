@@ -49,8 +49,8 @@ def _sentence(where: str, method: str, rows: list[dict[str, Any]]) -> str:
     others = ", ".join(f"{name.replace(',', '')} in {n}" for name, n in Counter(behind).most_common())
     first = f"{len(rows) - len(behind)} of {len(rows)} rows"
     return (
-        f"- **{where}**, {min(K)} to {max(K):,} clusters, {method} is first or within one standard error of the "
-        f"best baseline in {first}" + (f"; ahead: {others}." if others else ".")
+        f"- **{where}**, {min(K)} to {max(K):,} clusters, {method} is first by insertion, or within one standard "
+        f"error of the best baseline, in {first}" + (f"; ahead: {others}." if others else ".")
     )
 
 

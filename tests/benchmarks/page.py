@@ -38,7 +38,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         ["Locations, blocks", "Locations, with", "Images, b"],
     ),
     "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
-    "sanity": ("-m tests.benchmarks.sanity", "heatmaps.md", ["Pixels", "Patches", "Pixel-flipping"]),
+    "sanity": ("-m tests.benchmarks.sanity", "heatmaps.md", ["EfficientNet", "VGG"]),
     "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
     "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
     "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),

@@ -1,14 +1,19 @@
-"""Do heatmaps of whole photos depend on the network and on the cluster, and what does a preset cost that does?
+"""Do heatmaps depend on the network and on the cluster, and what does a preset cost that does?
 
-Crops of photos are clustered by the pooled features of EfficientNet-Lite0. The sanity checks shuffle its last
-blocks one after the other. Pixel-flipping of the same crops says how faithful the heatmaps are.
+Crops of photos are clustered by the pooled features of EfficientNet-Lite0, and garments by those of two small
+VGGs, trained with and without labels. The sanity checks shuffle the last blocks one after the other. The
+pixel-flipping of the same inputs says how faithful the heatmaps are.
 
-    python -m tests.benchmarks.sanity [--quick] [--json FILE]
+    apt-get install dataset-fashion-mnist
+    python -m tests.benchmarks.sanity [--quick] [--networks FOLDER] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from sklearn.cluster import KMeans
@@ -19,11 +24,25 @@ from neonxc.evaluation import BlurImputer, Sanity, compare, methods, sanity
 from neonxc.inputs.groups import groups_of
 from neonxc.lrp import presets
 from neonxc.models import efficientnet_lite0
+from tests.benchmarks.deep_rows import small_networks
 from tests.benchmarks.head_rules import photos
 from tests.benchmarks.timing import Report, Table, progress
 
-CLUSTERS, SIDE, PATCH = 4, 224, 28
-STAGES = [f"blocks.{block}" for block in (15, 14, 13, 12)]
+SIDE = 224
+
+
+class Task(NamedTuple):
+    """A clustering, inputs that are explained, the blocks to shuffle, and the side of patches in pixels."""
+
+    name: str
+    net: NeuralizedClustering
+    x: Tensor
+    blocks: list[str]
+    patch: int
+
+
+NOTE = "Rank correlations: sizes for random centers and blocks. Means over the inputs."
+SHOWN = "method", "AUC", "removal", "SRG", "± SRG"
 METHODS = {
     "NEON, LRP-γ (default)": methods.neon,
     "NEON, zero_gamma": methods.neon_with(presets.zero_gamma()),
@@ -32,15 +51,29 @@ METHODS = {
 }
 
 
-def clustering(quick: bool) -> tuple[NeuralizedClustering, Tensor]:
-    """Cluster the two outermost squares of each photo."""
+def tasks(fashion: Path, folder: Path, quick: bool) -> Iterator[Task]:
+    """Cluster the two outermost squares of each photo, and garments."""
     squares = [
         photo[:, :SIDE, part] for photo in photos(quick).values() for part in (slice(SIDE), slice(-SIDE, None))
     ]
     features = efficientnet_lite0(block=15, pool="avg")
     x = features.preprocess(torch.stack(squares))
-    model = KMeans(min(CLUSTERS, len(x)), n_init=10, random_state=0).fit(features.points(x).numpy())
-    return neuralize(model, x, features), x
+    model = KMeans(min(4, len(x)), n_init=10, random_state=0).fit(features.points(x).numpy())
+    blocks = [f"blocks.{block}" for block in (15, 14, 13, 12)]
+    yield Task("EfficientNet-Lite0", neuralize(model, x, features), x, blocks, 28)
+    garments, trained = small_networks("Fashion-MNIST", fashion, folder)
+    for kind, vgg, _ in trained:
+        encoder = vgg[:-1]
+        known, unseen = garments[:3000], garments[3000 : 3004 if quick else 3016]
+        with torch.no_grad():
+            model = KMeans(10, n_init=3, random_state=0).fit(encoder(known).numpy())
+        yield Task(
+            f"VGG, {kind}",
+            neuralize(model, known[:500], encoder),
+            unseen,
+            ["features.block3", "features.block2", "features.block1"],
+            4,
+        )
 
 
 def table(found: Sanity) -> Table:
@@ -51,21 +84,23 @@ def table(found: Sanity) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two photos")
+    parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--networks", type=Path, default=Path("networks"), help="where trained networks are kept")
     parser.add_argument("--json", metavar="FILE", help="save the tables")
     options = parser.parse_args()
-    report, (net, x) = Report("Sanity checks of heatmaps"), clustering(options.quick)
-    progress("sanity: pixels")
-    note = "Rank correlations: sizes for random centers and blocks. Means over the crops."
-    found = sanity(net, x, METHODS, points=None, groups="pixels", stages=STAGES)
-    report.table("Pixels", table(found), note)
-    progress("sanity: patches")
-    occlusion = {"occlusion": methods.pda(groups=groups_of(net, PATCH, x))}
-    found = sanity(net, x, METHODS | occlusion, points=None, groups=PATCH, stages=STAGES)
-    report.table(f"Patches of {PATCH} × {PATCH} pixels", table(found), note)
-    progress("sanity: pixel-flipping")
-    flipping = compare(net, x, METHODS, BlurImputer(SIDE / 8), groups=PATCH, points=None, steps=16)
-    rows = [{key: row[key] for key in ("method", "AUC", "± AUC", "SRG", "± SRG")} for row in flipping.rows]
-    report.table("Pixel-flipping", rows, f"Patches of {PATCH} × {PATCH} pixels, inserted into the blurred crop.")
+    options.networks.mkdir(exist_ok=True)
+    report = Report("Sanity checks of heatmaps")
+    for name, net, x, blocks, patch in tasks(options.fashion, options.networks, options.quick):
+        progress(name)
+        found = sanity(net, x, METHODS, points=None, groups="pixels", stages=blocks)
+        report.table(f"{name}, pixels", table(found), NOTE)
+        occlusion = {"occlusion": methods.pda(groups=groups_of(net, patch, x))}
+        found = sanity(net, x, METHODS | occlusion, points=None, groups=patch, stages=blocks)
+        report.table(f"{name}, patches of {patch} × {patch} pixels", table(found), NOTE)
+        missing = BlurImputer(x.shape[-1] / 8)
+        flipping = compare(net, x, METHODS, missing, groups=patch, points=None, steps=16)
+        rows = [{key: row[key] for key in SHOWN} for row in flipping.rows]
+        report.table(f"{name}, pixel-flipping", rows, "The same patches, inserted into the blurred input.")
     report.close(options.json)
 
 
