@@ -28,8 +28,8 @@ def concepts(
     """Draw the concepts of one cluster.
 
     A card has the patches of the inputs where the concept is most relevant, one per input, and the heatmap of the
-    concept on the first of these inputs; or, for texts, the words of the highest relevance. Its bar is the concept's
-    share of the cluster's relevance.
+    concept on the first of these inputs; or, for texts, the words of the highest relevance. Its bar is the
+    concept's share of the cluster's relevance.
 
     Parameters
     ----------
@@ -50,12 +50,15 @@ def concepts(
     label = found.classes[0] if cluster is None else cluster
     frame = found.to_frame().loc[label]
     references = found.references[found.classes.index(label)]
-    height = 1.25 if net.inputs.in_texts else 1.7
-    figure = Figure(figsize=(7.4, height * len(frame) + 0.4), layout="constrained", dpi=200)
-    grid = figure.subplots(len(frame), 2 if net.inputs.in_texts else 3, squeeze=False, width_ratios=None)
+    words = net.inputs.in_texts
+    height = 1.25 if words else 1.6
+    figure = Figure(figsize=(6.6, height * len(frame) + 0.4), layout="constrained", dpi=200)
+    grid = figure.subplots(
+        len(frame), 2 if words else 3, squeeze=False, width_ratios=[1, 1.2] if words else [1.15, 1.5, 1]
+    )
     for axes, (_, row) in zip(grid[:, 0], frame.iterrows(), strict=True):
         _describe(bare(axes), row)
-    if net.inputs.in_texts:
+    if words:
         for axes, own in zip(grid[:, 1], references, strict=True):
             draw_bars(axes, np.array([one.relevance for one in own]), [one.word for one in own], len(own), None)
     else:
@@ -81,7 +84,9 @@ def _describe(axes: Axes, row: Any) -> None:
     axes.text(0, 0.55, "\n".join(texts), fontsize=7.5, va="top", color="0.3", linespacing=1.4)
 
 
-def _draw_cards(grid: Any, references: list[list[Reference]], photos: dict[int, Any], maps: list[np.ndarray]) -> None:
+def _draw_cards(
+    grid: Any, references: list[list[Reference]], photos: dict[int, Any], maps: list[np.ndarray]
+) -> None:
     limits = [heatmap_limit(heatmap) for heatmap in maps]
     for (left, right), own, heatmap, limit in zip(grid, references, maps, limits, strict=True):
         patches = [_patch(photos[one.row], one) for one in own]

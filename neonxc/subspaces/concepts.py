@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,38 +14,12 @@ from torch import Tensor
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import percent
-from neonxc.common.progress import progress_bar
 from neonxc.common.registry import register
 from neonxc.data.kinds import plain
-from neonxc.head.answer import Question, answers
-from neonxc.inputs.base import How
 from neonxc.network import NeuralizedClustering, check_network, is_noise
 from neonxc.subspaces.layer import Layer
-from neonxc.subspaces.relevant import principal, separated
-
-REFERENCES = 6  # patches or words of a concept
-
-
-class Reference(NamedTuple):
-    """Where a concept is most relevant.
-
-    Attributes
-    ----------
-    row : int
-        Row of X; -1 for a word.
-    y, x : float
-        Center of the place, as shares of the height and the width of the input.
-    relevance : float
-        Relevance of the place, or mean relevance of the word.
-    word : str
-        The word, of texts.
-    """
-
-    row: int
-    y: float
-    x: float
-    relevance: float
-    word: str = ""
+from neonxc.subspaces.references import Reference
+from neonxc.subspaces.search import Search, assigned, question_of, start_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,11 +81,11 @@ class Concepts:
             images they are summed over the channels.
         """
         c, layer, table = self._place(cluster), Layer(net.inputs, self.layer), net.inputs.read(X)
-        question = _question(net, self.classes[c], self.competitor)
+        question = question_of(net, self.classes[c], self.competitor)
         found = []
         for block in net.inputs.blocks(table.tensor):
             halves = layer.halves(table.tensor[block], composite)
-            m = halves.upper(_start(net, halves.features, question, composite))
+            m = halves.upper(start_of(net, halves.features, question, composite))
             axes = self.directions[c].to(m)
             along = (m @ axes.mT).unbind(2)
             parts = [one[..., None] * axis for one, axis in zip(along, axes, strict=True)]
@@ -159,7 +132,7 @@ class Concepts:
             [(label, i + 1) for label in self.classes for i in range(k)], names=["cluster", "concept"]
         )
         values = {
-            "name": sum(self.names, []),
+            "name": [name for names in self.names for name in names],
             "relevance": self.relevance.ravel(),
             "share": (self.relevance / self.total[:, None]).ravel(),
             "left": self.left.ravel(),
@@ -195,9 +168,10 @@ def concepts(
 ) -> Concepts:
     """Find the concepts of clusters: the directions of a layer on which their relevance lies.
 
-    A heatmap says where a network looks, and concepts what it sees there. The relevance of a direction is the product
-    of what the layer's activations and the multipliers of LRP have along it. The most relevant subspace is found by
-    principal relevant component analysis, and rotated so that the relevance of a place lies on few directions.
+    A heatmap says where a network looks, and concepts what it sees there. The relevance of a direction is the
+    product of what the layer's activations and the multipliers of LRP have along it. The most relevant subspace is
+    found by principal relevant component analysis, and rotated so that the relevance of a place lies on few
+    directions.
 
     Parameters
     ----------
@@ -218,8 +192,8 @@ def concepts(
     composite : neonxc.lrp.Composite, optional
         LRP rules, as for :class:`neonxc.NEON`.
     held_out : as X, optional
-        Inputs on which it is measured what is left of the clusters without their concepts. Default: every third row
-        of X, which is then not used for the directions, if X has nine rows or more.
+        Inputs on which it is measured what is left of the clusters without their concepts. Default: every third
+        row of X, which is then not used for the directions, if X has nine rows or more.
 
     Returns
     -------
@@ -260,23 +234,29 @@ def concepts(
     rows = np.arange(len(x))
     if held_out is None and len(rows) >= 9:
         held_out, rows = x[::3], rows[rows % 3 > 0]
-    task = _Task(net, at, x[rows], rows, [_question(net, label, competitor) for label in labels], composite)
-    directions, clusters = task.directions(n_concepts, shared), range(len(labels))
+    known = x[torch.from_numpy(rows).to(x.device)]
+    found = _present(net, known)
+    if cluster is not None and (absent := [label for label in labels if label not in found]):
+        raise ValueError(f"cluster {absent[0]!r} has no point among the inputs")
+    labels = [label for label in labels if label in found]
+    questions = [question_of(net, label, competitor) for label in labels]
+    search, clusters = Search(net, at, known, rows, questions, composite), range(len(labels))
+    directions = search.directions(n_concepts, shared)
     if shared:
-        directions = [task.rotated(clusters, directions[0])] * len(labels)
+        directions = [search.rotated(clusters, directions[0])] * len(labels)
     else:
-        directions = [task.rotated([c], axes) for c, axes in enumerate(directions)]
-    relevance, total, references = zip(*map(task.measured, clusters, directions), strict=True)
+        directions = [search.rotated([c], axes) for c, axes in enumerate(directions)]
+    relevance, total, references = zip(*map(search.measured, clusters, directions), strict=True)
     if net.inputs.in_texts:
-        references = tuple(map(task.words, clusters, directions))
-    test = task.x if held_out is None else net.inputs.read(held_out).tensor
+        references = tuple(map(search.words, clusters, directions))
+    test = known if held_out is None else net.inputs.read(held_out).tensor
     return Concepts(
         labels,
         layer,
         torch.stack(directions).float().cpu(),
         np.stack(relevance),
         np.array(total),
-        np.stack([task.left(test, c, directions[c]) for c in clusters]),
+        np.stack([search.left(test, c, directions[c]) for c in clusters]),
         held_out is not None,
         list(references),
         [[f"concept {i + 1}" for i in range(n_concepts)] for _ in labels],
@@ -284,128 +264,10 @@ def concepts(
     )
 
 
-class _Pass(NamedTuple):
-    """The inputs of a cluster: values and multipliers [n, P, D] of the layer, and what leads the latter back."""
-
-    cluster: int
-    block: slice
-    index: np.ndarray
-    a: Tensor
-    m: Tensor
-    shape: tuple[int, ...]
-    lower: Any
-
-
-class _Task:
-    """The network, the layer and the inputs that concepts are found on, with their rows in X."""
-
-    def __init__(
-        self,
-        net: NeuralizedClustering,
-        at: Layer,
-        x: Tensor,
-        rows: np.ndarray,
-        questions: list[Question],
-        rules: Any,
-    ) -> None:
-        self.net, self.layer, self.x, self.rows = net, at, x, rows
-        self.questions, self.composite = questions, rules
-
-    def passes(self, clusters: Sequence[int], name: str) -> Iterator[_Pass]:
-        """Run the inputs of each cluster."""
-        blocks = self.net.inputs.blocks(self.x)
-        for block in progress_bar(blocks, desc=name, disable=len(blocks) < 2):
-            halves = self.layer.halves(self.x[block], self.composite)
-            for c in clusters:
-                start = _start(self.net, halves.features, self.questions[c], self.composite)
-                own = start.flatten(1).any(1)
-                if own.any():
-                    index = self.rows[block][own.cpu().numpy()]
-                    yield _Pass(
-                        c, block, index, halves.values[own], halves.upper(start)[own], halves.shape, halves.lower
-                    )
-
-    def directions(self, n: int, shared: bool) -> list[Tensor]:
-        """The most relevant directions [n, D] of every cluster."""
-        sums: list[Any] = [None] * len(self.questions)
-        for c, *_, a, m, _, _ in self.passes(range(len(sums)), "directions"):
-            if n > a.shape[2]:
-                raise ValueError(f"n_concepts needs at most {a.shape[2]}, the channels of the layer, got {n}")
-            products = a.flatten(0, 1).double().mT @ m.flatten(0, 1).double()
-            sums[c] = products if sums[c] is None else sums[c] + products
-        for question, total in zip(self.questions, sums, strict=True):
-            if total is None:
-                raise ValueError(
-                    f"cluster {plain(self.net.classes_[question.target])!r} has no point among the inputs"
-                )
-        return [principal(total, n) for total in ([sum(sums)] * len(sums) if shared else sums)]
-
-    def rotated(self, clusters: Sequence[int], axes: Tensor) -> Tensor:
-        """The directions [k, D], rotated so that the relevance of a place lies on few of them."""
-        found = [
-            (one.a @ axes.to(one.a).mT, one.m @ axes.to(one.m).mT) for one in self.passes(clusters, "rotation")
-        ]
-        a, m = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*found, strict=True))
-        used = (m != 0).any(1)
-        rotation = separated(a[used], m[used]).to(axes)
-        order = ((a @ rotation.to(a).mT) * (m @ rotation.to(m).mT)).sum(0).argsort(descending=True)
-        return rotation[order] @ axes
-
-    def measured(self, c: int, axes: Tensor) -> tuple[np.ndarray, float, list[list[Reference]]]:
-        """Mean relevance of the directions [k, D] of a cluster and of all directions, and references."""
-        n, total, sums = 0, 0.0, torch.zeros(len(axes), dtype=torch.float64)
-        best: list[list[Reference]] = [[] for _ in axes]
-        for one in self.passes([c], "relevance"):
-            along = (one.a @ axes.to(one.a).mT) * (one.m @ axes.to(one.m).mT)
-            n, total = n + len(along), total + float((one.a * one.m).sum())
-            sums += along.sum((0, 1)).double().cpu()
-            for own, of_places in zip(best, along.unbind(2), strict=True):
-                value, place = of_places.max(1)
-                for row, i, size in zip(one.index.tolist(), place.tolist(), value.tolist(), strict=True):
-                    own.append(Reference(row, *_center(i, of_places.shape[1], one.shape), size))
-        best = [sorted(own, key=lambda one: -one.relevance)[:REFERENCES] for own in best]
-        return (sums / n).numpy(), total / n, best
-
-    def words(self, c: int, axes: Tensor) -> list[list[Reference]]:
-        """The words of the highest mean relevance through each direction."""
-        inputs: Any = self.net.inputs
-        sums: list[Any] = []
-        for one in self.passes([c], "words"):
-            x = self.x[one.block]
-            for axis in axes.to(one.m):
-                along = one.m @ axis
-                whole = along.new_zeros(len(x), *one.m.shape[1:])
-                whole[torch.from_numpy(np.isin(self.rows[one.block], one.index))] = along[..., None] * axis
-                sums.append((x, one.lower(whole)))
-        return [_best_words(inputs, sums[i :: len(axes)]) for i in range(len(axes))]
-
-    def left(self, x: Tensor, c: int, axes: Tensor) -> np.ndarray:
-        """Share of the points of a cluster that stay in it without the first 1, 2, ... directions."""
-        stay, n, target = np.zeros(len(axes)), 0, self.questions[c].target
-        for block in self.net.inputs.blocks(x):
-            own = _assigned(self.net, self.net.inputs.features(x[block])) == target
-            n += int(own.sum())
-            for i in range(len(axes) if own.any() else 0):
-                without = _assigned(self.net, self.layer.without(x[block], axes[: i + 1]))
-                stay[i] += int((without[own] == target).sum())
-        return stay / n if n else np.full(len(axes), np.nan)
-
-
-def _start(net: NeuralizedClustering, features: Tensor, question: Question, composite: Any) -> Tensor:
-    """The multipliers of the features, for the points of the cluster alone."""
-    start = net.inputs.start(features, question, How("linear", float(net._beta), composite))
-    own = _assigned(net, features) == question.target
-    return torch.where(own.view(len(features), 1, *features.shape[2:]), start, 0.0)
-
-
-def _assigned(net: NeuralizedClustering, features: Tensor) -> Tensor:
-    """The cluster [N, ...] of the points of features [N, d, ...]."""
-    assigned = torch.cat([answer.assigned for answer in answers(net.head, features)])
-    return assigned.view(features.shape[0], *features.shape[2:])
-
-
-def _question(net: NeuralizedClustering, label: Any, competitor: Any) -> Question:
-    return Question(int(net.positions(label, "cluster")), net.positions(competitor, "competitor"))
+def _present(net: NeuralizedClustering, x: Tensor) -> set[Any]:
+    """The labels of the clusters that have a point among the inputs."""
+    found = [assigned(net, net.inputs.features(x[block])).unique() for block in net.inputs.blocks(x)]
+    return {plain(net.classes_[position]) for position in torch.cat(found).tolist()}
 
 
 def _labels(net: NeuralizedClustering, cluster: Any) -> list[Any]:
@@ -414,27 +276,6 @@ def _labels(net: NeuralizedClustering, cluster: Any) -> list[Any]:
         return [label for label in map(plain, net.classes_) if not is_noise(label)]
     given = cluster if isinstance(cluster, Sequence) and not isinstance(cluster, str) else [cluster]
     return [plain(label) for label in given]
-
-
-def _center(place: int, places: int, shape: tuple[int, ...]) -> tuple[float, float]:
-    """Center of a place as shares of height and width; tokens before those of a square are the whole input."""
-    if len(shape) != 2:
-        side = math.isqrt(places)
-        place, shape = place - (places - side**2), (side, side)
-    if place < 0 or shape == (1, 1):
-        return 0.5, 0.5
-    i, j = divmod(place, shape[1])
-    return (i + 0.5) / shape[0], (j + 0.5) / shape[1]
-
-
-def _best_words(inputs: Any, found: list[tuple[Tensor, Tensor]]) -> list[Reference]:
-    """Words by the mean of their relevance, over the texts of the cluster that contain them."""
-    names = np.array(inputs.units, dtype=object)
-    words = torch.cat([inputs.words(x)[x >= 0] for x, _ in found]).cpu().numpy()
-    values = torch.cat([relevance[x >= 0] for x, relevance in found]).cpu().numpy()
-    means = pd.Series(values).groupby(names[words]).agg(["mean", "size"])
-    means = means[means["size"] >= min(2, means["size"].max())]["mean"].nlargest(REFERENCES)
-    return [Reference(-1, 0.5, 0.5, float(value), str(word)) for word, value in means.items()]
 
 
 def _pack(found: Concepts) -> dict[str, Any]:

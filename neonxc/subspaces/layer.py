@@ -1,4 +1,4 @@
-"""A layer within a feature network: its values, the multipliers that reach it, and the network without directions."""
+"""A layer within a feature network: its values, the multipliers that reach it, and the features without it."""
 
 from __future__ import annotations
 
