@@ -53,9 +53,8 @@ def concepts(
     words = net.inputs.in_texts
     height = 1.25 if words else 1.6
     figure = Figure(figsize=(6.6, height * len(frame) + 0.4), layout="constrained", dpi=200)
-    grid = figure.subplots(
-        len(frame), 2 if words else 3, squeeze=False, width_ratios=[1, 1.2] if words else [1.15, 1.5, 1]
-    )
+    widths = [1, 1.2] if words else [1.15, 1.5, 1]
+    grid = figure.subplots(len(frame), len(widths), squeeze=False, width_ratios=widths)
     for axes, (_, row) in zip(grid[:, 0], frame.iterrows(), strict=True):
         _describe(bare(axes), row)
     if words:
