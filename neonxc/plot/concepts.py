@@ -60,6 +60,7 @@ def concepts(
     if words:
         for axes, own in zip(grid[:, 1], references, strict=True):
             draw_bars(axes, np.array([one.relevance for one in own]), [one.word for one in own], len(own), None)
+            axes.locator_params(axis="x", nbins=3)
     else:
         first = [own[0].row for own in references]
         rows = {one.row: None for own in references for one in own}

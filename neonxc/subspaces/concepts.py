@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc.common.arguments import check_whole
-from neonxc.common.numbers import percent
+from neonxc.common.numbers import percent, shares
 from neonxc.common.registry import register
 from neonxc.data.kinds import plain
 from neonxc.network import NeuralizedClustering, check_network, is_noise
@@ -126,15 +126,20 @@ class Concepts:
         return replace(self, names=[*self.names[:c], own, *self.names[c + 1 :]])
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per concept: its relevance, its share of the cluster's, and what is left without it."""
+        """Return one row per concept: its name, its relevance and share, and what is left without it.
+
+        The share is that of the relevance of all concepts of the cluster and of the other directions together,
+        whatever their signs.
+        """
         k = self.relevance.shape[1]
         index = pd.MultiIndex.from_tuples(
             [(label, i + 1) for label in self.classes for i in range(k)], names=["cluster", "concept"]
         )
+        rest = self.total - self.relevance.sum(1)
         values = {
             "name": [name for names in self.names for name in names],
             "relevance": self.relevance.ravel(),
-            "share": (self.relevance / self.total[:, None]).ravel(),
+            "share": shares(np.column_stack([self.relevance, rest]))[:, :-1].ravel(),
             "left": self.left.ravel(),
         }
         return pd.DataFrame(values, index)
@@ -180,7 +185,8 @@ def concepts(
     X : array, tensor or sequence of str
         Inputs of the feature network: some dozens of images, or texts.
     layer : str, optional
-        Name of a layer of the feature network, as in ``named_modules()``. Default: the features.
+        Name of a layer of the feature network, as in ``named_modules()``. Default: that of a
+        :class:`neonxc.models.FeatureExtractor`, before its features are pooled; else the features.
     n_concepts : int, default=4
         Number of directions.
     cluster : label or sequence of labels, optional
@@ -229,6 +235,7 @@ def concepts(
             "concepts needs a clustering of the features of a network, this one has no feature network"
         )
     check_whole("n_concepts", n_concepts)
+    layer = layer or getattr(net.features, "layer", None) or None
     labels = _labels(net, cluster)
     at, x = Layer(net.inputs, layer), net.inputs.read(X).tensor
     rows = np.arange(len(x))

@@ -50,14 +50,13 @@ class Search:
         blocks = self.net.inputs.blocks(self.x)
         for block in progress_bar(blocks, desc=name, disable=len(blocks) < 2):
             halves = self.layer.halves(self.x[block], self.composite)
+            position = assigned(self.net, halves.features)
             for c in clusters:
-                start = start_of(self.net, halves.features, self.questions[c], self.composite)
-                own = start.flatten(1).any(1)
+                own = (position == self.questions[c].target).view(len(position), -1).any(1)
                 if own.any():
+                    m = halves.upper(start_of(self.net, halves.features, self.questions[c], self.composite))
                     index = self.rows[block][own.cpu().numpy()]
-                    yield Pass(
-                        c, block, index, halves.values[own], halves.upper(start)[own], halves.shape, halves.lower
-                    )
+                    yield Pass(c, block, index, halves.values[own], m[own], halves.shape, halves.lower)
 
     def directions(self, n: int, shared: bool) -> list[Tensor]:
         """The most relevant directions [n, D] of every cluster."""
@@ -121,10 +120,9 @@ class Search:
 
 
 def start_of(net: NeuralizedClustering, features: Tensor, question: Question, composite: Any) -> Tensor:
-    """The multipliers of the features, for the points of the cluster alone."""
-    start = net.inputs.start(features, question, How("linear", float(net._beta), composite))
-    own = assigned(net, features) == question.target
-    return torch.where(own.view(len(features), 1, *features.shape[2:]), start, 0.0)
+    """The multipliers of the features, where propagation starts."""
+    start: Tensor = net.inputs.start(features, question, How("linear", float(net._beta), composite))
+    return start
 
 
 def assigned(net: NeuralizedClustering, features: Tensor) -> Tensor:
