@@ -53,7 +53,7 @@ def concepts(
     words = net.inputs.in_texts
     height = 1.25 if words else 1.6
     figure = Figure(figsize=(6.6, height * len(frame) + 0.4), layout="constrained", dpi=200)
-    widths = [1, 1.2] if words else [1.15, 1.5, 1]
+    widths = [1, 1.2] if words else [1.15, 1.2, 0.9]
     grid = figure.subplots(len(frame), len(widths), squeeze=False, width_ratios=widths)
     for axes, (_, row) in zip(grid[:, 0], frame.iterrows(), strict=True):
         _describe(bare(axes), row)
@@ -68,7 +68,7 @@ def concepts(
         maps = as_array(found.heatmaps(net, torch.as_tensor(X)[first], label))
         _draw_cards(grid[:, 1:], references, photos, [smoothed(maps[i, i]) for i in range(len(first))])
         add_scale(figure, grid[:, 2:], below=True)
-    figure.suptitle(f"cluster {label}", fontsize=10, fontweight="bold")
+    figure.suptitle(f"cluster {label}", x=0.01, ha="left", fontsize=10, fontweight="bold")
     return figure
 
 

@@ -286,6 +286,20 @@ def _means(lines: Table, keys: list[str]) -> dict[str, Any]:
     )
 
 
+def figures(report: dict[str, Any]) -> str:
+    """Return the guide's tables."""
+    tables = report["tables"]
+    lines = ["| left without k directions | k = 1 | 4 | 8 |", "|---|---|---|---|"]
+    for heading, table in tables.items():
+        if "locations left" in heading:
+            name = heading.partition(":")[0]
+            lines.append(f"| **{name}**, {table['rows'][0]['of']} clusters | | | |")
+            for row in table["rows"]:
+                cells = [f"{row[f'left, {k}']:.2f}" if row[f"left, {k}"] is not None else "" for k in COUNTS]
+                lines.append(f"| {row['kind']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two photos, K = 5 and two plants")
