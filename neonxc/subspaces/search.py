@@ -19,13 +19,14 @@ from neonxc.subspaces.relevant import principal, separated
 
 
 class Pass(NamedTuple):
-    """The inputs of a cluster: values and multipliers [n, P, D] of the layer, and what leads the latter back."""
+    """A block of inputs, those of a cluster, and values and multipliers [n, P, D] of the layer for the latter."""
 
     cluster: int
-    block: slice
-    index: np.ndarray
+    x: Tensor
+    own: Tensor
     a: Tensor
     m: Tensor
+    rows: np.ndarray
     shape: tuple[int, ...]
     lower: Any
 
@@ -55,13 +56,13 @@ class Search:
                 own = (position == self.questions[c].target).view(len(position), -1).any(1)
                 if own.any():
                     m = halves.upper(start_of(self.net, halves.features, self.questions[c], self.composite))
-                    index = self.rows[block][own.cpu().numpy()]
-                    yield Pass(c, block, index, halves.values[own], m[own], halves.shape, halves.lower)
+                    rows = self.rows[block][own.cpu().numpy()]
+                    yield Pass(c, self.x[block], own, halves.values[own], m[own], rows, halves.shape, halves.lower)
 
     def directions(self, n: int, shared: bool) -> list[Tensor]:
         """The most relevant directions [n, D] of every cluster."""
         sums: list[Any] = [None] * len(self.questions)
-        for c, *_, a, m, _, _ in self.passes(range(len(sums)), "directions"):
+        for c, _, _, a, m, *_ in self.passes(range(len(sums)), "directions"):
             if n > a.shape[2]:
                 raise ValueError(f"n_concepts needs at most {a.shape[2]}, the channels of the layer, got {n}")
             products = a.flatten(0, 1).double().mT @ m.flatten(0, 1).double()
@@ -89,7 +90,7 @@ class Search:
             sums += along.sum((0, 1)).double().cpu()
             for own, of_places in zip(best, along.unbind(2), strict=True):
                 value, place = of_places.max(1)
-                for row, i, size in zip(one.index.tolist(), place.tolist(), value.tolist(), strict=True):
+                for row, i, size in zip(one.rows.tolist(), place.tolist(), value.tolist(), strict=True):
                     own.append(Reference(row, *center(i, of_places.shape[1], one.shape), size))
         best = [sorted(own, key=lambda one: -one.relevance)[:REFERENCES] for own in best]
         return (sums / n).numpy(), total / n, best
@@ -99,12 +100,10 @@ class Search:
         inputs: Any = self.net.inputs
         sums: list[Any] = []
         for one in self.passes([c], "words"):
-            x = self.x[one.block]
             for axis in axes.to(one.m):
-                along = one.m @ axis
-                whole = along.new_zeros(len(x), *one.m.shape[1:])
-                whole[torch.from_numpy(np.isin(self.rows[one.block], one.index))] = along[..., None] * axis
-                sums.append((x, one.lower(whole)))
+                whole = one.m.new_zeros(len(one.x), *one.m.shape[1:])
+                whole[one.own] = (one.m @ axis)[..., None] * axis
+                sums.append((one.x, one.lower(whole)))
         return [best_words(inputs, sums[i :: len(axes)]) for i in range(len(axes))]
 
     def left(self, x: Tensor, c: int, axes: Tensor) -> np.ndarray:

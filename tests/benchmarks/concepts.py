@@ -295,7 +295,7 @@ def figures(report: dict[str, Any]) -> str:
             name = heading.partition(":")[0]
             lines.append(f"| **{name}**, {table['rows'][0]['of']} clusters | | | |")
             for row in table["rows"]:
-                cells = [f"{row[f'left, {k}']:.2f}" if row[f"left, {k}"] is not None else "" for k in COUNTS]
+                cells = [f"{row[f'left, {k}']:.2f}" for k in COUNTS]
                 lines.append(f"| {row['kind']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

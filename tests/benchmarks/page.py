@@ -39,7 +39,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     ),
     "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
     "sanity": ("-m tests.benchmarks.sanity", "heatmaps.md", ["EfficientNet", "VGG"]),
-    "concepts": ("-m tests.benchmarks.concepts", "concepts.md", ["Directions", "Agreement", "Seconds", "One", "Two"]),
+    "concepts": (
+        "-m tests.benchmarks.concepts",
+        "concepts.md",
+        ["Directions", "Agreement", "Seconds", "One", "Two"],
+    ),
     "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
     "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
     "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),
