@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,8 +113,11 @@ class Concepts:
             if not shape:
                 found.append(along.mean(1))
                 continue
-            maps = F.adaptive_avg_pool2d(along.mT.unflatten(2, places), shape)
-            found.append(maps.flatten(2).mT.flatten(0, 1))
+            if len(places) < len(shape):  # tokens of a square, after those that have no place
+                side = math.isqrt(along.shape[1])
+                along, places = along[:, -(side**2) :], (side, side)
+            pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(shape)]
+            found.append(pool(along.mT.unflatten(2, places), shape).flatten(2).mT.flatten(0, 1))
         columns = [
             f"{label}: {name}" for label, names in zip(self.classes, self.names, strict=True) for name in names
         ]
@@ -281,8 +285,7 @@ def _labels(net: NeuralizedClustering, cluster: Any) -> list[Any]:
     """The labels that are asked for."""
     if cluster is None:
         return [label for label in map(plain, net.classes_) if not is_noise(label)]
-    given = cluster if isinstance(cluster, Sequence) and not isinstance(cluster, str) else [cluster]
-    return [plain(label) for label in given]
+    return [plain(label) for label in (cluster if np.ndim(cluster) else [cluster])]
 
 
 def _pack(found: Concepts) -> dict[str, Any]:
