@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from neonxc.common.numbers import percent
 from neonxc.plot.bars import draw_bars
 from neonxc.plot.heat import add_scale, as_image, bare, draw_heatmap, heatmap_limit, smoothed
+from neonxc.plot.images import as_photos
 from neonxc.plot.shared import FOR, as_array
 
 if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering
-    from neonxc.subspaces.concepts import Concepts, Reference
+    from neonxc.subspaces.concepts import Concepts
+    from neonxc.subspaces.references import Reference
 
 SIDE = 4  # a patch is a quarter of the shorter side
 ACROSS = 3  # patches beside each other
@@ -62,10 +63,14 @@ def concepts(
             draw_bars(axes, np.array([one.relevance for one in own]), [one.word for one in own], len(own), None)
             axes.locator_params(axis="x", nbins=3)
     else:
+        import torch  # the other plots do without
+
+        inputs = torch.as_tensor(X)
         first = [own[0].row for own in references]
         rows = {one.row: None for own in references for one in own}
-        photos = dict(zip(rows, _photos(net, X, [*rows], images), strict=True))
-        maps = as_array(found.heatmaps(net, torch.as_tensor(X)[first], label))
+        shown = as_photos(net.features, inputs[[*rows]].cpu()) if images is None else images
+        photos = {row: as_image(shown[i if images is None else row]) for i, row in enumerate(rows)}
+        maps = as_array(found.heatmaps(net, inputs[first], label))
         _draw_cards(grid[:, 1:], references, photos, [smoothed(maps[i, i]) for i in range(len(first))])
         add_scale(figure, grid[:, 2:], below=True)
     figure.suptitle(f"cluster {label}", x=0.01, ha="left", fontsize=10, fontweight="bold")
@@ -106,13 +111,3 @@ def _patch(photo: np.ndarray, place: Reference) -> np.ndarray:
     found = photo[starts[0] : starts[0] + side, starts[1] : starts[1] + side]
     edge = max(1, side // 24)
     return np.pad(found, ((edge, edge), (edge, edge), (0, 0)), constant_values=1.0)
-
-
-def _photos(net: NeuralizedClustering, X: Any, rows: list[int], images: Any) -> list[np.ndarray]:
-    """The photos [H, W, 3] of some rows, in 0..1."""
-    if images is not None:
-        return [as_image(images[row]) for row in rows]
-    x = torch.as_tensor(X)[rows].float()
-    x = net.features.deprocess(x) if hasattr(net.features, "deprocess") else x
-    low, high = x.aminmax()
-    return [as_image((one - min(low, 0)) / (max(high, 1) - min(low, 0))) for one in x]

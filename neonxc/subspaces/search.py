@@ -120,7 +120,8 @@ class Search:
 
 def start_of(net: NeuralizedClustering, features: Tensor, question: Question, composite: Any) -> Tensor:
     """The multipliers of the features, where propagation starts."""
-    start: Tensor = net.inputs.start(features, question, How("linear", float(net._beta), composite))
+    inputs: Any = net.inputs
+    start: Tensor = inputs.start(features, question, How("linear", float(net._beta), composite))
     return start
 
 
