@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import skimage.data
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -66,6 +67,20 @@ def whole_photos() -> None:
     net = neonxc.neuralize(kmeans, x, features)
     relevance = neonxc.NEON(net).attribute(x).sum(1)
     save_small(plot.contact_sheet(parts, relevance, net.predict(x)), "photo-clusters.png", 1100)
+
+
+def concepts() -> None:
+    """What makes a cluster of locations that joins foliage, a face and hair."""
+    features, side = efficientnet_lite0(block=12), 224
+    ends = slice(side), slice(-side, None)
+    pictures = [*photos().values(), to_tensor(skimage.data.rocket(), 320)]
+    x = features.preprocess(torch.stack([photo[:, i, j] for photo in pictures for j in ends for i in ends]))
+    kmeans = KMeans(10, n_init=4, random_state=0).fit(features.points(x).numpy())
+    net = neonxc.neuralize(kmeans, x, features)
+    cluster = int(net.predict(x)[8:12].flatten().mode().values)  # most locations of the astronaut
+    found = neonxc.concepts(net, x, layer="blocks.10", cluster=cluster)
+    found = found.named(cluster, {1: "foliage", 2: "face", 3: "hair", 4: "edges"})
+    save_small(plot.concepts(found, net, x, cluster), "concepts.png", 1100)
 
 
 def sanity() -> None:
@@ -355,6 +370,7 @@ if __name__ == "__main__":
     spatial_clusters()
     whole_photos()
     sanity()
+    concepts()
     rules()
     wine()
     trees()

@@ -59,10 +59,12 @@ class Passes:
         size = self.of_groups.abs().sum(1, keepdim=True)
         return torch.where(size > 0, size, 1.0)  # without any relevance there is nothing to scale
 
-    def stderr(self) -> Tensor:
-        """Standard error of the mean [N, groups]; NaN with a single pass."""
+    def at_size(self, size: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean [N, ...], brought to a size [N, 1], and its standard error [N, groups]; NaN for one pass."""
         variance = (self.squares / self.n - (self.of_groups / self.n).square()).clamp(min=0)
-        return (variance / (self.n - 1)).sqrt() if self.n > 1 else torch.full_like(variance, torch.nan)
+        stderr = (variance / (self.n - 1)).sqrt() if self.n > 1 else torch.full_like(variance, torch.nan)
+        factor = size / self.size
+        return factor.view(-1, *[1] * (self.sum.ndim - 1)) * self.sum, factor * self.n * stderr
 
 
 class Way:
@@ -124,18 +126,17 @@ class Way:
         straight = min(steps, STRAIGHT)
         for step in range(steps):
             turn, out = divmod(step - straight, 2)
-            if step < straight:
-                relevance, of = self._slopes((step + 0.5) / straight), ways
-            else:
+            share: Any = (step + 0.5) / straight
+            if step >= straight:
                 order = comes_in.of_groups / comes_in.size + goes_out.of_groups / goes_out.size
                 share = self._faded_in(order, (turn + 0.5) * GOLDEN % 1)
-                relevance, of = (self._slopes(1 - share), ways[1:]) if out else (self._slopes(share), ways[:1])
-            for way in of:
+                share = 1 - share if out else share
+            relevance = self._slopes(share)
+            for way in ways if step < straight else [ways[out]]:
                 way.add(relevance, self._by_group(relevance))
         size = (comes_in.size / comes_in.n + goes_out.size / goes_out.n) / 2
-        factors = [(size / way.size).view(-1, *[1] * (self.x.ndim - 1)) for way in ways]
-        relevance = sum(factor * way.sum for factor, way in zip(factors, ways, strict=True))
-        return relevance / 2, sum(size / way.size * way.n * way.stderr() for way in ways) / 2
+        (one, error), (other, other_error) = (way.at_size(size) for way in ways)
+        return (one + other) / 2, (error + other_error) / 2
 
     def straight(self, steps: int) -> Tensor:
         """Relevance [N, ...] that shares the logit by the competitors' mean weights on the straight line."""

@@ -33,7 +33,14 @@ KIND = "object"
 OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".onnx", ".npz"}
 """Suffixes of formats that are not written."""
 # Modules that register classes when they are imported
-HOMES = ("neonxc.network", "neonxc.clusterings", "neonxc.rules", "neonxc.models", "neonxc.trees")
+HOMES = (
+    "neonxc.network",
+    "neonxc.clusterings",
+    "neonxc.rules",
+    "neonxc.subspaces.concepts",
+    "neonxc.models",
+    "neonxc.trees",
+)
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:

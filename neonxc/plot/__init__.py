@@ -7,6 +7,7 @@ that are displayed and saved as HTML.
 """
 
 from neonxc.plot.bars import bars, summary_bars
+from neonxc.plot.concepts import concepts
 from neonxc.plot.curves import flipping_curves
 from neonxc.plot.heat import heatmap_limit
 from neonxc.plot.images import contact_sheet, overlay
@@ -17,6 +18,7 @@ from neonxc.plot.text import HighlightedText, text
 __all__ = [
     "HighlightedText",
     "bars",
+    "concepts",
     "contact_sheet",
     "flipping_curves",
     "heatmap_limit",

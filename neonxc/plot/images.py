@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,6 +26,9 @@ from neonxc.plot.heat import (
 )
 from neonxc.plot.photo_groups import grouped_sheet
 from neonxc.plot.shared import as_array
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PRINT = 200  # dots per inch of saved figures
 CELL = 1.9  # inches
@@ -175,6 +178,17 @@ def contact_sheet(
         axes.set_title(title, fontsize=9, parse_math=False)
     add_scale(figure, grid, below=True)
     return figure
+
+
+def as_photos(features: Any, x: Tensor) -> Tensor:
+    """Convert the inputs of a feature network to photos [N, 3, H, W] with values from 0 to 1."""
+    images = x.float()
+    if hasattr(features, "deprocess"):
+        images = features.deprocess(images)
+    if images.shape[1] == 1:
+        images = images.expand(-1, 3, -1, -1)
+    low, high = images.aminmax()
+    return images if low >= 0 and high <= 1 else (images - low) / (high - low).clamp(min=1e-12)
 
 
 def cluster_colors(K: int) -> ListedColormap:

@@ -444,6 +444,8 @@ class Contents:
         Moves between clusters since an earlier version of the data.
     moved : str
         Number of rows that moved, and rows unlike those of their cluster, in words; "" without an earlier version.
+    concepts : list of (str, str)
+        Names of clusters, and pictures of their concepts as WebP data URIs.
     created : str
         Date and time, ISO 8601.
     """
@@ -471,6 +473,7 @@ class Contents:
     pair_notes: list[str] = field(default_factory=list)
     moves: list[Moved] = field(default_factory=list)
     moved: str = ""
+    concepts: list[tuple[str, str]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as plain values for JSON, with the version of the format."""

@@ -55,6 +55,7 @@ def explain(
     notes: Sequence[str] = (),
     projection: Projection = "pca",
     fast: bool = False,
+    concepts: bool = False,
     progress: bool = False,
 ) -> Report:
     """Explain a whole clustering in one report: clusters, relevant columns, rules and checks of their quality.
@@ -102,6 +103,8 @@ def explain(
     fast : bool
         Whether to leave out the slowest parts: the trees that separate pairs of clusters, and pixel-flipping.
         Clusters are then refitted on at most 2,000 points.
+    concepts : bool
+        Whether to draw the concepts of each cluster of a feature network; see :func:`neonxc.concepts`.
     progress : bool
         Whether to show progress bars.
 
@@ -140,7 +143,7 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    steps = 7 + (not fast) + (before is not None)
+    steps = 7 + (not fast) + (before is not None) + concepts
     given = model_or_labels if X is None or isinstance(X, str) else X
     with showing(progress), progress_bar(total=steps, desc="report", delay=0) as bar:
 
@@ -195,6 +198,12 @@ def explain(
             described.append(of_noise)
         doubtful = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
         trust.disagreements = items(clustering, relevance, doubtful)
+        seen: list[tuple[str, str]] = []
+        if concepts:
+            step("concepts")
+            from neonxc.report.concepts import pictures  # loads the parts that few reports need
+
+            seen = pictures(clustering, titles)
         step("pairs")
         compared, pair_notes = pairs(clustering, relevance, trees=not fast)
         step("map")
@@ -223,6 +232,7 @@ def explain(
         pair_notes=pair_notes,
         moved=moved[0],
         moves=moved[1],
+        concepts=seen,
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
     if clustering.kind == "locations":

@@ -22,6 +22,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
 from neonxc.plot.documents import least_marked
 from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed
+from neonxc.plot.images import as_photos
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Item
 from neonxc.report.relevance import Relevance
@@ -59,7 +60,7 @@ def _add_photos(clustering: Clustering, described: list[Item]) -> None:
     rows = [item.row for item in described]
     x = _images(clustering, rows)
     maps = NEON(clustering.whole).attribute(x, target=clustering.labels[rows]).sum(1)
-    for item, photo, heatmap in zip(described, photos(clustering, x), maps, strict=True):
+    for item, photo, heatmap in zip(described, as_photos(clustering.whole.features, x), maps, strict=True):
         item.picture, item.heatmap = webp(photo), webp(under_heatmap(photo, heatmap))
 
 
@@ -82,14 +83,14 @@ def whole_photos(clustering: Clustering, cluster: int, most: int) -> list[Item]:
             picture=webp(photo),
             heatmap=webp(under_heatmap(photo, heatmap)),
         )
-        for row, photo, heatmap in zip(rows, photos(clustering, x), maps, strict=True)
+        for row, photo, heatmap in zip(rows, as_photos(clustering.whole.features, x), maps, strict=True)
     ]
 
 
 def regions(clustering: Clustering, colors: list[str]) -> tuple[str, str]:
     """Return the first photo, and the photo overlaid with the colours of its clusters."""
     x = _images(clustering, [0])
-    photo, shape = photos(clustering, x)[0], np.shape(clustering.whole.predict(x))[1:]
+    photo, shape = as_photos(clustering.whole.features, x)[0], np.shape(clustering.whole.predict(x))[1:]
     positions = torch.from_numpy(clustering.positions.reshape(len(clustering.X), *shape)[0])
     rgb = torch.tensor([to_rgb(color) for color in [*colors, NOISE]])
     painted = F.interpolate(rgb[positions].permute(2, 0, 1)[None], photo.shape[1:], mode="nearest")[0]
@@ -124,18 +125,6 @@ def _add_texts(clustering: Clustering, described: list[Item]) -> None:
 
 def _images(clustering: Clustering, rows: list[int]) -> Tensor:
     return torch.as_tensor(as_array(Table.read(clustering.X).take(rows).data))
-
-
-def photos(clustering: Clustering, x: Tensor) -> Tensor:
-    """Convert the inputs of a feature network to photos [N, 3, H, W] with values from 0 to 1."""
-    images = x.float()
-    features: Any = clustering.whole.features
-    if hasattr(features, "deprocess"):
-        images = features.deprocess(images)
-    if images.shape[1] == 1:
-        images = images.expand(-1, 3, -1, -1)
-    low, high = images.aminmax()
-    return images if low >= 0 and high <= 1 else (images - low) / (high - low).clamp(min=1e-12)
 
 
 def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import along, beta, growth, neon_paper, segmentation
+from tests.benchmarks import along, beta, concepts, growth, neon_paper, segmentation
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -39,6 +39,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     ),
     "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
     "sanity": ("-m tests.benchmarks.sanity", "heatmaps.md", ["EfficientNet", "VGG"]),
+    "concepts": (
+        "-m tests.benchmarks.concepts",
+        "concepts.md",
+        ["Directions", "Agreement", "Seconds", "One", "Two"],
+    ),
     "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
     "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
     "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),
@@ -146,6 +151,7 @@ GUIDES = {
     "trees.md": partial(with_table, table=trees_table),
     "interpretable.md": partial(with_table, table=interpretable_table),
     "flipping.md": with_flipping,
+    "concepts.md": partial(with_figures_of, name="concepts", figures=concepts.figures),
     "cost.md": partial(with_figures_of, name="growth", figures=growth.figures),
     "segmentation.md": segmentation.with_figures,
 }

@@ -144,6 +144,16 @@ def maps_with_a_tree(at):
     return [neon.heatmaps(x), neon.threshold_heatmaps(x), neon.thresholds(x), neon.thresholds(x, 1)]
 
 
+@entry("concepts", "Concepts", "plot.concepts")
+def concepts_of_clusters(at):
+    images, encoder = at(IMAGES), nn.Sequential(features(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net = neonxc.neuralize(at(CORNERS), images, at(encoder))
+    found = neonxc.concepts(net, images, "0", n_concepts=2, held_out=images)
+    neonxc.plot.concepts(found, net, images)
+    maps, coordinates = found.heatmaps(net, images), found.coordinates(net, images)
+    return [found.relevance, found.total, found.left, maps, coordinates.to_numpy()]
+
+
 @entry("models.FeatureExtractor")
 def feature_extractor(at):
     given = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}

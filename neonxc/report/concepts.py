@@ -1,0 +1,36 @@
+"""The concepts of a report: a picture per cluster of what the network saw."""
+
+from __future__ import annotations
+
+import base64
+from io import BytesIO
+
+import numpy as np
+from PIL import Image
+
+from neonxc.data.table import Table
+from neonxc.plot import concepts as drawn
+from neonxc.report.clustering import Clustering
+from neonxc.subspaces.concepts import concepts
+
+INPUTS = 100  # images or texts that the concepts are found on
+CLUSTERS = 8  # that are drawn
+
+
+def pictures(clustering: Clustering, names: list[str]) -> list[tuple[str, str]]:
+    """Names of clusters, and their concepts as a WebP data URI; clusters without an input are left out."""
+    X = Table.read(clustering.X)
+    rows = np.linspace(0, len(X) - 1, min(INPUTS, len(X))).astype(int).tolist()
+    chosen, net = X.take(rows).data, clustering.whole
+    found = concepts(net, chosen)
+    return [
+        (names[int(net.positions(label))], _webp(drawn(found, net, chosen, label)))
+        for label in found.classes[:CLUSTERS]
+    ]
+
+
+def _webp(figure: object) -> str:
+    png, webp = BytesIO(), BytesIO()
+    figure.savefig(png, format="png", dpi=130)  # type: ignore[attr-defined]
+    Image.open(png).convert("RGB").save(webp, "WEBP", quality=80, method=6)
+    return "data:image/webp;base64," + base64.b64encode(webp.getvalue()).decode()

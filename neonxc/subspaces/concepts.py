@@ -1,0 +1,304 @@
+"""Concepts of clusters: what a network saw where a heatmap says that it looked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neonxc.common.arguments import check_whole
+from neonxc.common.numbers import percent, shares
+from neonxc.common.registry import register
+from neonxc.data.kinds import plain
+from neonxc.network import NeuralizedClustering, check_network, is_noise
+from neonxc.subspaces.layer import Layer
+from neonxc.subspaces.references import Reference
+from neonxc.subspaces.search import Search, assigned, question_of, start_of
+
+
+@dataclass(frozen=True, repr=False)
+class Concepts:
+    """Concepts of some clusters: orthonormal directions of a layer, and what they do.
+
+    Attributes
+    ----------
+    classes : list
+        Labels of the C clusters that are explained.
+    layer : str or None
+        Name of the layer; None: the features.
+    directions : Tensor [C, k, D]
+        Directions of the layer's D channels, the most relevant one first.
+    relevance : ndarray [C, k]
+        Relevance of the cluster along each direction, mean over the inputs of the cluster, in units of the logit.
+    total : ndarray [C]
+        Relevance of the cluster at the layer, of which those are parts.
+    left : ndarray [C, k]
+        Share of the cluster's held-out points that stay in it if the first 1, 2, ... k directions are removed from
+        the layer; NaN if there is no such point.
+    held_out : bool
+        Whether `left` is measured on inputs that the directions do not come from.
+    references : list of list of list of Reference
+        For each cluster and concept, where it is most relevant.
+    names : list of list of str
+        Names of the concepts.
+    """
+
+    classes: list[Any]
+    layer: str | None
+    directions: Tensor
+    relevance: np.ndarray
+    total: np.ndarray
+    left: np.ndarray
+    held_out: bool
+    references: list[list[list[Reference]]]
+    names: list[list[str]]
+    competitor: Any = None
+
+    def heatmaps(self, net: NeuralizedClustering, X: Any, cluster: Any = None, composite: Any = None) -> Any:
+        """Compute the relevance of inputs for a cluster through each concept alone.
+
+        Parameters
+        ----------
+        net : NeuralizedClustering
+            The network that the concepts come from.
+        X : array, tensor or sequence of str
+            Inputs of its feature network.
+        cluster : label, optional
+            Default: the first one.
+        composite : neonxc.lrp.Composite, optional
+            As for :func:`concepts`.
+
+        Returns
+        -------
+        array or Tensor [N, k + 1, ...]
+            A map for every concept, and that of all other directions; they sum to the heatmap of the cluster. For
+            images they are summed over the channels.
+        """
+        c, layer, table = self._place(cluster), Layer(net.inputs, self.layer), net.inputs.read(X)
+        question = question_of(net, self.classes[c], self.competitor)
+        found = []
+        for block in net.inputs.blocks(table.tensor):
+            halves = layer.halves(table.tensor[block], composite)
+            m = halves.upper(start_of(net, halves.features, question, composite))
+            axes = self.directions[c].to(m)
+            along = (m @ axes.mT).unbind(2)
+            parts = [one[..., None] * axis for one, axis in zip(along, axes, strict=True)]
+            parts.append(m - sum(parts))
+            maps = torch.stack([halves.lower(part) for part in parts], 1)
+            found.append(maps.sum(2) if maps.ndim > 3 else maps)
+        return table.restore(torch.cat(found))
+
+    def coordinates(self, net: NeuralizedClustering, X: Any) -> pd.DataFrame:
+        """Compute the coordinates of points along the concepts, the columns of a tree on concepts.
+
+        Returns
+        -------
+        DataFrame [n, columns]
+            One row per point of the clustering: an input, whose places are averaged, or a location of its map. The
+            columns are the concepts of all clusters.
+        """
+        layer, x, found = Layer(net.inputs, self.layer), net.inputs.read(X).tensor, []
+        axes = self.directions.flatten(0, 1)
+        for block in net.inputs.blocks(x):
+            along, places = layer.values(x[block])
+            along = along @ axes.to(along).mT  # [n, P, columns]
+            shape = net.inputs.features(x[block]).shape[2:]
+            if not shape:
+                found.append(along.mean(1))
+                continue
+            if len(places) < len(shape):  # tokens of a square, after those that have no place
+                side = math.isqrt(along.shape[1])
+                along, places = along[:, -(side**2) :], (side, side)
+            pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(shape)]
+            found.append(pool(along.mT.unflatten(2, places), shape).flatten(2).mT.flatten(0, 1))
+        columns = [
+            f"{label}: {name}" for label, names in zip(self.classes, self.names, strict=True) for name in names
+        ]
+        return pd.DataFrame(torch.cat(found).cpu().numpy(), columns=columns)
+
+    def named(self, cluster: Any, names: Mapping[int, str]) -> Concepts:
+        """Return these concepts with names for some concepts of a cluster, by their numbers from 1."""
+        c = self._place(cluster)
+        own = [f"concept {i} ({names[i]})" if i in names else old for i, old in enumerate(self.names[c], 1)]
+        return replace(self, names=[*self.names[:c], own, *self.names[c + 1 :]])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per concept: its name, its relevance and share, and what is left without it.
+
+        The share is that of the relevance of all concepts of the cluster and of the other directions together,
+        whatever their signs.
+        """
+        k = self.relevance.shape[1]
+        index = pd.MultiIndex.from_tuples(
+            [(label, i + 1) for label in self.classes for i in range(k)], names=["cluster", "concept"]
+        )
+        rest = self.total - self.relevance.sum(1)
+        values = {
+            "name": [name for names in self.names for name in names],
+            "relevance": self.relevance.ravel(),
+            "share": shares(np.column_stack([self.relevance, rest]))[:, :-1].ravel(),
+            "left": self.left.ravel(),
+        }
+        return pd.DataFrame(values, index)
+
+    def _place(self, cluster: Any) -> int:
+        if cluster is None:
+            return 0
+        if cluster not in self.classes:
+            raise ValueError(f"cluster needs one of {self.classes}, got {cluster!r}")
+        return self.classes.index(cluster)
+
+    def __repr__(self) -> str:
+        k = self.relevance.shape[1]
+        left = (
+            "" if np.isnan(self.left).all() else f", {percent(float(np.nanmean(self.left[:, -1])))} left without"
+        )
+        return f"Concepts({len(self.classes)} clusters, {k} each at {self.layer or 'the features'}{left})"
+
+
+def concepts(
+    net: NeuralizedClustering,
+    X: Any,
+    layer: str | None = None,
+    n_concepts: int = 4,
+    cluster: Any = None,
+    *,
+    competitor: Any = None,
+    shared: bool = False,
+    composite: Any = None,
+    held_out: Any = None,
+) -> Concepts:
+    """Find the concepts of clusters: the directions of a layer on which their relevance lies.
+
+    A heatmap says where a network looks, and concepts what it sees there. The relevance of a direction is the
+    product of what the layer's activations and the multipliers of LRP have along it. The most relevant subspace is
+    found by principal relevant component analysis, and rotated so that the relevance of a place lies on few
+    directions.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        A clustering of the features of a network, or of a sentence encoder.
+    X : array, tensor or sequence of str
+        Inputs of the feature network: some dozens of images, or texts.
+    layer : str, optional
+        Name of a layer of the feature network, as in ``named_modules()``. Default: that of a
+        :class:`neonxc.models.FeatureExtractor`, before its features are pooled; else the features.
+    n_concepts : int, default=4
+        Number of directions.
+    cluster : label or sequence of labels, optional
+        The clusters to explain. Default: all.
+    competitor : label, optional
+        Explain the clusters against this one only: the concepts of ``f_a - f_b``.
+    shared : bool, default=False
+        One set of directions for all clusters, instead of one for each.
+    composite : neonxc.lrp.Composite, optional
+        LRP rules, as for :class:`neonxc.NEON`.
+    held_out : as X, optional
+        Inputs on which it is measured what is left of the clusters without their concepts. Default: every third
+        row of X, which is then not used for the directions, if X has nine rows or more.
+
+    Returns
+    -------
+    Concepts
+
+    Raises
+    ------
+    TypeError
+        A network without a feature network.
+    ValueError
+        An unknown layer or label, or more directions than the layer has channels.
+
+    References
+    ----------
+    .. [1] P. Chormai et al., "Disentangled explanations of neural network predictions by finding relevant
+       subspaces", IEEE TPAMI, 2024.
+
+    Examples
+    --------
+    >>> import neonxc, torch
+    >>> network = torch.nn.Sequential(
+    ...     torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    ... ).eval()
+    >>> X = torch.rand(12, 3, 8, 8)
+    >>> net = neonxc.neuralize(torch.rand(2, 8), X, network)
+    >>> found = neonxc.concepts(net, X, layer="1", n_concepts=2)
+    >>> found.directions.shape
+    torch.Size([2, 2, 8])
+    """
+    check_network(net, "concepts")
+    if not net.inputs.propagates:
+        raise TypeError(
+            "concepts needs a clustering of the features of a network, this one has no feature network"
+        )
+    check_whole("n_concepts", n_concepts)
+    layer = layer or getattr(net.features, "layer", None) or None
+    labels = _labels(net, cluster)
+    at, x = Layer(net.inputs, layer), net.inputs.read(X).tensor
+    rows = np.arange(len(x))
+    if held_out is None and len(rows) >= 9:
+        held_out, rows = x[::3], rows[rows % 3 > 0]
+    known = x[torch.from_numpy(rows).to(x.device)]
+    found = _present(net, known)
+    if cluster is not None and (absent := [label for label in labels if label not in found]):
+        raise ValueError(f"cluster {absent[0]!r} has no point among the inputs")
+    labels = [label for label in labels if label in found]
+    questions = [question_of(net, label, competitor) for label in labels]
+    search, clusters = Search(net, at, known, rows, questions, composite), range(len(labels))
+    directions = search.directions(n_concepts, shared)
+    if shared:
+        directions = [search.rotated(clusters, directions[0])] * len(labels)
+    else:
+        directions = [search.rotated([c], axes) for c, axes in enumerate(directions)]
+    relevance, total, references = zip(*map(search.measured, clusters, directions), strict=True)
+    if net.inputs.in_texts:
+        references = tuple(map(search.words, clusters, directions))
+    test = known if held_out is None else net.inputs.read(held_out).tensor
+    return Concepts(
+        labels,
+        layer,
+        torch.stack(directions).float().cpu(),
+        np.stack(relevance),
+        np.array(total),
+        np.stack([search.left(test, c, directions[c]) for c in clusters]),
+        held_out is not None,
+        list(references),
+        [[f"concept {i + 1}" for i in range(n_concepts)] for _ in labels],
+        competitor,
+    )
+
+
+def _present(net: NeuralizedClustering, x: Tensor) -> set[Any]:
+    """The labels of the clusters that have a point among the inputs."""
+    found = [assigned(net, net.inputs.features(x[block])).unique() for block in net.inputs.blocks(x)]
+    return {plain(net.classes_[position]) for position in torch.cat(found).tolist()}
+
+
+def _labels(net: NeuralizedClustering, cluster: Any) -> list[Any]:
+    """The labels that are asked for."""
+    if cluster is None:
+        return [label for label in map(plain, net.classes_) if not is_noise(label)]
+    return [plain(label) for label in (cluster if np.ndim(cluster) else [cluster])]
+
+
+def _pack(found: Concepts) -> dict[str, Any]:
+    plain_values = {name: getattr(found, name) for name in ("classes", "layer", "held_out", "names", "competitor")}
+    tensors = {name: torch.as_tensor(getattr(found, name)) for name in ARRAYS}
+    return {**plain_values, **tensors, "directions": found.directions, "references": found.references}
+
+
+def _unpack(cls: type[Concepts], values: dict[str, Any]) -> Concepts:
+    arrays = {name: values[name].numpy() for name in ARRAYS}
+    references = [[[Reference(*one) for one in own] for own in of] for of in values["references"]]
+    return cls(**{**values, **arrays, "references": references})
+
+
+ARRAYS = "relevance", "total", "left"
+register(Concepts, _pack, _unpack)

@@ -1,0 +1,136 @@
+"""The search for concepts: passes over the inputs that find, rotate and measure the directions of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.common.progress import progress_bar
+from neonxc.head.answer import Question, answers
+from neonxc.inputs.base import How
+from neonxc.network import NeuralizedClustering
+from neonxc.subspaces.layer import Layer
+from neonxc.subspaces.references import REFERENCES, Reference, best_words, center
+from neonxc.subspaces.relevant import principal, separated
+
+
+class Pass(NamedTuple):
+    """A block of inputs, those of a cluster, and values and multipliers [n, P, D] of the layer for the latter."""
+
+    cluster: int
+    x: Tensor
+    own: Tensor
+    a: Tensor
+    m: Tensor
+    rows: np.ndarray
+    shape: tuple[int, ...]
+    lower: Any
+
+
+class Search:
+    """The network, the layer and the inputs that concepts are found on, with their rows in X."""
+
+    def __init__(
+        self,
+        net: NeuralizedClustering,
+        at: Layer,
+        x: Tensor,
+        rows: np.ndarray,
+        questions: list[Question],
+        rules: Any,
+    ) -> None:
+        self.net, self.layer, self.x, self.rows = net, at, x, rows
+        self.questions, self.composite = questions, rules
+
+    def passes(self, clusters: Sequence[int], name: str) -> Iterator[Pass]:
+        """Run the inputs of each cluster."""
+        blocks = self.net.inputs.blocks(self.x)
+        for block in progress_bar(blocks, desc=name, disable=len(blocks) < 2):
+            halves = self.layer.halves(self.x[block], self.composite)
+            position = assigned(self.net, halves.features)
+            for c in clusters:
+                own = (position == self.questions[c].target).view(len(position), -1).any(1)
+                if own.any():
+                    m = halves.upper(start_of(self.net, halves.features, self.questions[c], self.composite))
+                    rows = self.rows[block][own.cpu().numpy()]
+                    yield Pass(c, self.x[block], own, halves.values[own], m[own], rows, halves.shape, halves.lower)
+
+    def directions(self, n: int, shared: bool) -> list[Tensor]:
+        """The most relevant directions [n, D] of every cluster."""
+        sums: list[Any] = [None] * len(self.questions)
+        for c, _, _, a, m, *_ in self.passes(range(len(sums)), "directions"):
+            if n > a.shape[2]:
+                raise ValueError(f"n_concepts needs at most {a.shape[2]}, the channels of the layer, got {n}")
+            products = a.flatten(0, 1).double().mT @ m.flatten(0, 1).double()
+            sums[c] = products if sums[c] is None else sums[c] + products
+        return [principal(total, n) for total in ([sum(sums)] * len(sums) if shared else sums)]
+
+    def rotated(self, clusters: Sequence[int], axes: Tensor) -> Tensor:
+        """The directions [k, D], rotated so that the relevance of a place lies on few of them."""
+        found = [
+            (one.a @ axes.to(one.a).mT, one.m @ axes.to(one.m).mT) for one in self.passes(clusters, "rotation")
+        ]
+        a, m = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*found, strict=True))
+        used = (m != 0).any(1)
+        rotation = separated(a[used], m[used]).to(axes)
+        order = ((a @ rotation.to(a).mT) * (m @ rotation.to(m).mT)).sum(0).argsort(descending=True)
+        return rotation[order] @ axes
+
+    def measured(self, c: int, axes: Tensor) -> tuple[np.ndarray, float, list[list[Reference]]]:
+        """Mean relevance of the directions [k, D] of a cluster and of all directions, and references."""
+        n, total, sums = 0, 0.0, torch.zeros(len(axes), dtype=torch.float64)
+        best: list[list[Reference]] = [[] for _ in axes]
+        for one in self.passes([c], "relevance"):
+            along = (one.a @ axes.to(one.a).mT) * (one.m @ axes.to(one.m).mT)
+            n, total = n + len(along), total + float((one.a * one.m).sum())
+            sums += along.sum((0, 1)).double().cpu()
+            for own, of_places in zip(best, along.unbind(2), strict=True):
+                value, place = of_places.max(1)
+                for row, i, size in zip(one.rows.tolist(), place.tolist(), value.tolist(), strict=True):
+                    own.append(Reference(row, *center(i, of_places.shape[1], one.shape), size))
+        best = [sorted(own, key=lambda one: -one.relevance)[:REFERENCES] for own in best]
+        return (sums / n).numpy(), total / n, best
+
+    def words(self, c: int, axes: Tensor) -> list[list[Reference]]:
+        """The words of the highest mean relevance through each direction."""
+        inputs: Any = self.net.inputs
+        sums: list[Any] = []
+        for one in self.passes([c], "words"):
+            for axis in axes.to(one.m):
+                whole = one.m.new_zeros(len(one.x), *one.m.shape[1:])
+                whole[one.own] = (one.m @ axis)[..., None] * axis
+                sums.append((one.x, one.lower(whole)))
+        return [best_words(inputs, sums[i :: len(axes)]) for i in range(len(axes))]
+
+    def left(self, x: Tensor, c: int, axes: Tensor) -> np.ndarray:
+        """Share of the points of a cluster that stay in it without the first 1, 2, ... directions."""
+        stay, n, target = np.zeros(len(axes)), 0, self.questions[c].target
+        for block in self.net.inputs.blocks(x):
+            own = assigned(self.net, self.net.inputs.features(x[block])) == target
+            n += int(own.sum())
+            for i in range(len(axes) if own.any() else 0):
+                without = assigned(self.net, self.layer.without(x[block], axes[: i + 1]))
+                stay[i] += int((without[own] == target).sum())
+        return stay / n if n else np.full(len(axes), np.nan)
+
+
+def start_of(net: NeuralizedClustering, features: Tensor, question: Question, composite: Any) -> Tensor:
+    """The multipliers of the features, where propagation starts."""
+    inputs: Any = net.inputs
+    start: Tensor = inputs.start(features, question, How("linear", float(net._beta), composite))
+    return start
+
+
+def assigned(net: NeuralizedClustering, features: Tensor) -> Tensor:
+    """The cluster [N, ...] of the points of features [N, d, ...]."""
+    assigned = torch.cat([answer.assigned for answer in answers(net.head, features)])
+    return assigned.view(features.shape[0], *features.shape[2:])
+
+
+def question_of(net: NeuralizedClustering, label: Any, competitor: Any) -> Question:
+    """Why a cluster, by its label, and not one competitor or any other."""
+    return Question(int(net.positions(label, "cluster")), net.positions(competitor, "competitor"))

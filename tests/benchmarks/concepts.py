@@ -1,0 +1,375 @@
+"""Concepts of clusters of deep features: what they remove, whether planted ones are found, and what they cost.
+
+Everything is held out: directions come from some inputs, and what is left of a cluster without them is measured on
+others. A mark in a corner is planted on half of the garments of one class; a small VGG is trained to tell them
+apart, and a cluster is the marked garments.
+
+    apt-get install dataset-fashion-mnist
+    python -m tests.benchmarks.concepts [--quick] [--networks FOLDER] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.cluster import KMeans
+from torch import Tensor, nn
+
+import neonxc
+from neonxc import NEON, NeuralizedClustering
+from neonxc.common.progress import hide
+from neonxc.models import FeatureExtractor, efficientnet_lite0, vgg_small
+from neonxc.subspaces import search as module
+from neonxc.subspaces.layer import Layer
+from neonxc.trees import ExShallow
+from tests.benchmarks.deep_rows import small_networks
+from tests.benchmarks.head_rules import photos
+from tests.benchmarks.timing import Report, Table, progress
+
+COUNTS = 1, 4, 8
+CORNERS = {"top left": (1, 1), "top right": (1, 23), "bottom left": (23, 1), "bottom right": (23, 23)}
+CROSS = (torch.eye(4) + torch.eye(4).flip(0)).clamp(max=1)
+MARKS = {"square": torch.ones(4, 4), "cross": CROSS}
+MARGIN = 2  # pixels around a mark that count as inside
+CLASS = 10  # label of the marked garments
+
+
+class Task(NamedTuple):
+    """A clustering of locations, its layer below, photos for the directions and photos for the test."""
+
+    name: str
+    net: NeuralizedClustering
+    layer: str
+    x: Tensor
+    test: Tensor
+
+
+def tasks(options: Any) -> Iterator[Task]:
+    """Locations of photos under EfficientNet-Lite0, trained and random, and of garments under small VGGs."""
+    counts = (5,) if options.quick else (5, 10, 20)
+    pictures = photos(options.quick)
+    torch.manual_seed(0)
+    for name, weights in (("EfficientNet-Lite0", "default"), ("the same with random weights", None)):
+        features = efficientnet_lite0(block=12, weights=weights)
+        x = torch.cat([features.preprocess(F.interpolate(photo[None], (224, 320))) for photo in pictures.values()])
+        for K in counts if weights else counts[:2]:
+            yield Task(name, _clustered(features, x, K), "blocks.10", x, x.flip(3))
+    images, trained = small_networks("Fashion-MNIST", options.fashion, options.networks)
+    for kind, vgg, _ in trained:
+        features = FeatureExtractor(vgg, "features.block3")
+        for K in counts:
+            x, test = images[:200], images[3000:3200]
+            yield Task(f"VGG, {kind}", _clustered(features, x, K), "features.block2", x, test)
+
+
+def _clustered(features: nn.Module, x: Tensor, K: int) -> NeuralizedClustering:
+    with torch.no_grad():
+        points = features.points(x)
+    return neonxc.neuralize(KMeans(K, n_init=5, random_state=0).fit(points.numpy()), x[:200], features)
+
+
+def removed(task: Task) -> Table:
+    """What is left of every cluster of a task without directions of several kinds."""
+    at, net = Layer(task.net.inputs, task.layer), task.net
+    known = {k: neonxc.concepts(net, task.x, task.layer, k, held_out=task.test) for k in COUNTS}
+    values, _ = at.values(task.x)
+    rows = values.flatten(0, 1)
+    mean = rows.mean(0)
+    map_of = net.predict(task.x)[:, None].float()
+    nearest = F.interpolate(map_of, _places(at, task.x), mode="nearest").long().flatten()
+    clusters = [rows[nearest == c] for c in range(net.head.n_clusters)]
+    centers = torch.stack([own.mean(0) if len(own) else mean for own in clusters])
+    found = []
+    for c, label in enumerate(known[1].classes):
+        products = _products(task, label)
+        others = torch.cat(
+            [(centers[label] - mean)[None], centers[label] - centers[np.arange(len(centers)) != label]]
+        )
+        kinds = {
+            "concepts": None,
+            "channels by relevance": torch.eye(rows.shape[1])[products.argsort(descending=True)],
+            "PCA": torch.linalg.eigh(rows.mT @ rows)[1].mT.flip(0),
+            "mean differences": torch.linalg.qr(others.mT)[0].mT,
+            "random": torch.linalg.qr(torch.randn(rows.shape[1], rows.shape[1]))[0].mT,
+        }
+        for kind, axes in kinds.items():
+            line: dict[str, Any] = {"network": task.name, "K": net.head.n_clusters, "cluster": label, "kind": kind}
+            for k in COUNTS:
+                own = known[k].directions[c] if axes is None else axes[:k]
+                line[f"left, {k}"] = _left(task, at, label, own) if k == len(own) else float("nan")
+            found.append(line)
+    return [line for line in found if not np.isnan(line["left, 1"])]
+
+
+def _places(at: Layer, x: Tensor) -> tuple[int, ...]:
+    return at.values(x[:1])[1]
+
+
+def _products(task: Task, label: Any) -> Tensor:
+    """Relevance of the channels for a cluster."""
+    at, total = Layer(task.net.inputs, task.layer), 0.0
+    for block in task.net.inputs.blocks(task.x):
+        halves = at.halves(task.x[block], None)
+        start = module.start_of(task.net, halves.features, module.question_of(task.net, label, None), None)
+        total = total + (halves.values * halves.upper(start)).sum((0, 1))
+    return torch.as_tensor(total)
+
+
+def _left(task: Task, at: Layer, label: Any, axes: Tensor) -> float:
+    own = task.net.predict(task.test) == label
+    without = module.assigned(task.net, at.without(task.test, axes))
+    return float((without[own] == label).float().mean()) if own.any() else float("nan")
+
+
+class Plant(NamedTuple):
+    """A network for marked garments: the clustering, all marked garments, and the mark of each."""
+
+    net: NeuralizedClustering
+    x: Tensor
+    mark: Tensor
+
+
+def plant(images: Tensor, classes: Tensor, own: int, marks: list[tuple[str, str]], seed: int) -> Plant:
+    """Mark half of the garments of a class, and train a network to tell marked garments from all classes."""
+    x, y, mark = images.clone(), classes.clone(), torch.full_like(classes, -1)
+    half = (y == own).nonzero()[::2, 0]
+    for i, (corner, shape) in enumerate(marks):
+        rows, (top, left) = half[i :: len(marks)], CORNERS[corner]
+        x[rows, :, top : top + 4, left : left + 4] = MARKS[shape]
+        y[rows], mark[rows] = CLASS, i
+    network = _trained(x, y, seed)
+    with torch.no_grad():
+        features = torch.cat([network[:-1](part) for part in x.split(500)])
+    centers = torch.stack([features[y == label].mean(0) for label in range(CLASS + 1)])
+    return Plant(neonxc.neuralize(centers, x[:500], network[:-1]), x[half], mark[half])
+
+
+def _trained(x: Tensor, y: Tensor, seed: int, epochs: int = 3) -> nn.Sequential:
+    torch.manual_seed(seed)
+    net = vgg_small(n_classes=CLASS + 1, width=16)
+    optimizer = torch.optim.AdamW(net.parameters())
+    steps = epochs * -(-len(x) // 64)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=steps)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x)).split(64):
+            loss = F.cross_entropy(net(x[rows]), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return net.eval()
+
+
+def inside(corner: str) -> Tensor:
+    """The pixels of a mark and around it."""
+    region, (top, left) = torch.zeros(28, 28, dtype=torch.bool), CORNERS[corner]
+    region[max(0, top - MARGIN) : top + 4 + MARGIN, max(0, left - MARGIN) : left + 4 + MARGIN] = True
+    return region
+
+
+def one_mark(found: Plant, corner: str) -> dict[str, float]:
+    """Whether the first concept is the mark: of held-out garments, the peak and the mass inside; references."""
+    known, test, region = found.x[::2], found.x[1::2], inside(corner)
+    concepts = neonxc.concepts(found.net, known, "features.block2", cluster=CLASS, held_out=test)
+    maps = concepts.heatmaps(found.net, test, CLASS)[:, 0].clamp(min=0)
+    places = [(int(one.y * 28), int(one.x * 28)) for one in concepts.references[0][0]]
+    return {
+        "share": float(concepts.relevance[0, 0] / concepts.total[0]),
+        "left without it": float(concepts.left[0, 0]),
+        "peak inside": float(region.flatten()[maps.flatten(1).argmax(1)].float().mean()),
+        "mass inside": float((maps[:, region].sum(1) / maps.flatten(1).sum(1)).mean()),
+        "references inside": float(np.mean([bool(region[place]) for place in places])),
+    }
+
+
+def two_marks(found: Plant, corners: list[str]) -> dict[str, float]:
+    """How much of each of the first two concepts lies on the other mark, with and without rotation."""
+    known, test, mark = found.x[::2], found.x[1::2], found.mark[1::2]
+    line, rotation = {}, module.separated
+    for name in ("concepts", "PRCA, not rotated"):
+        if name != "concepts":
+            module.separated = lambda a, m: torch.eye(a.shape[1]).to(a)
+        concepts = neonxc.concepts(found.net, known, "features.block2", cluster=CLASS, held_out=test)
+        module.separated = rotation
+        maps = concepts.heatmaps(found.net, test, CLASS).clamp(min=0)
+        on = np.array(
+            [
+                [float(maps[mark == i][:, j][:, inside(corner)].sum(1).mean()) for i, corner in enumerate(corners)]
+                for j in (0, 1)
+            ]
+        )
+        share = on / on.sum(1, keepdims=True)
+        line[f"mixing, {name}"] = float(share.min(1).max())
+        line[f"both found, {name}"] = float(set(share.argmax(1)) == {0, 1})
+    return line
+
+
+def stability(tasks: list[Task]) -> Table:
+    """|cos| between the first directions that two halves of the inputs give, and the angle of their subspaces."""
+    found = []
+    for task in tasks:
+        halves = [neonxc.concepts(task.net, task.x[i::2], task.layer, held_out=task.test) for i in (0, 1)]
+        both = [label for label in halves[0].classes if label in halves[1].classes]
+        for label in both:
+            one, other = (half.directions[half.classes.index(label)] for half in halves)
+            cosines = one @ other.mT
+            found.append(
+                {
+                    "network": task.name,
+                    "first": float(cosines[0].abs().max()),
+                    "subspace": float(torch.linalg.svdvals(cosines).square().mean()),
+                }
+            )
+    names = dict.fromkeys(line["network"] for line in found)
+    return [_means([line for line in found if line["network"] == name], ["network"]) for name in names]
+
+
+def on_trees(tasks: list[Task]) -> Table:
+    """Agreement of trees with the clusters on held-out locations: on concepts, and on channels."""
+    return [_on_trees(task) for task in tasks]
+
+
+def _on_trees(task: Task) -> dict[str, Any]:
+    net, K, at = task.net, task.net.head.n_clusters, Layer(task.net.inputs, task.layer)
+    concepts = neonxc.concepts(net, task.x, task.layer, held_out=task.test)
+    train, test = (np.asarray(net.predict(x)).ravel() for x in (task.x, task.test))
+    size = tuple(net.predict(task.x[:1]).shape[1:])
+
+    def channels(x: Tensor) -> np.ndarray:
+        values, places = at.values(x)
+        maps = F.adaptive_avg_pool2d(values.mT.unflatten(2, places), size)
+        return maps.flatten(2).mT.flatten(0, 1).numpy()
+
+    line: dict[str, Any] = {"network": task.name, "K": K}
+    for name, of in (("concepts", lambda x: concepts.coordinates(net, x)), ("channels", channels)):
+        for leaves in (K, 2 * K):
+            tree = ExShallow(K, max_leaves=leaves).fit(of(task.x), labels=train)
+            agrees = np.asarray(tree.predict(of(task.test))) == test
+            line[f"{name}, {leaves // K} K leaves"] = float(agrees.mean())
+    return line
+
+
+def costs(task: Task) -> Table:
+    """Seconds in units of a heatmap of one cluster on the same inputs."""
+    label, x = task.net.predict(task.x).flatten().mode().values.item(), task.x
+
+    def timed(run: Callable[[], Any]) -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    unit = min(timed(lambda: NEON(task.net).heatmaps(x, [label])) for _ in range(3))
+    found = neonxc.concepts(task.net, x, task.layer, cluster=label)
+    return [
+        {
+            "network": task.name,
+            "concepts of one cluster": timed(lambda: neonxc.concepts(task.net, x, task.layer, cluster=label))
+            / unit,
+            "heatmaps of its four concepts": timed(lambda: found.heatmaps(task.net, x, label)) / unit,
+        }
+    ]
+
+
+def _means(lines: Table, keys: list[str]) -> dict[str, Any]:
+    numbers = [key for key in lines[0] if key not in keys]
+    return (
+        {key: lines[0][key] for key in keys}
+        | {key: float(np.nanmean([line[key] for line in lines])) for key in numbers}
+        | {"of": len(lines)}
+    )
+
+
+def figures(report: dict[str, Any]) -> str:
+    """Return the guide's tables."""
+    tables = report["tables"]
+    lines = ["| left without k directions | k = 1 | 4 | 8 |", "|---|---|---|---|"]
+    for heading, table in tables.items():
+        if "locations left" in heading:
+            name = heading.partition(":")[0]
+            lines.append(f"| **{name}**, {table['rows'][0]['of']} clusters | | | |")
+            for row in table["rows"]:
+                cells = [f"{row[f'left, {k}']:.2f}" for k in COUNTS]
+                lines.append(f"| {row['kind']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two photos, K = 5 and two plants")
+    parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--networks", type=Path, default=Path("networks"), help="where trained networks are kept")
+    parser.add_argument("--json", metavar="FILE", help="save the tables")
+    options = parser.parse_args()
+    options.networks.mkdir(exist_ok=True)
+    hide()
+    report, known = Report("Concepts of clusters"), []
+    lines: Table = []
+    for task in tasks(options):
+        progress(f"{task.name}, K = {task.net.head.n_clusters}")
+        known.append(task)
+        lines += removed(task)
+    for name in dict.fromkeys(line["network"] for line in lines):
+        own = [line for line in lines if line["network"] == name]
+        kinds = dict.fromkeys(line["kind"] for line in own)
+        rows = [
+            _means(
+                [
+                    {k: v for k, v in line.items() if k not in ("network", "K", "cluster")}
+                    for line in own
+                    if line["kind"] == kind
+                ],
+                ["kind"],
+            )
+            for kind in kinds
+        ]
+        report.table(
+            f"{name}: share of a cluster's held-out locations left",
+            rows,
+            "Mean over the clusters of all numbers of clusters.",
+        )
+    trained = [task for task in known if "random" not in task.name]
+    progress("stability, trees and costs")
+    report.table(
+        "Directions of two halves of the inputs",
+        stability(known),
+        "|cos| of the first concept and the nearest one of the other half; mean squared cosine of subspaces.",
+    )
+    report.table("Agreement of trees on held-out locations", on_trees(trained))
+    report.table("Seconds over those of a heatmap", costs(known[0]))
+    from flipping_deep import images_of
+
+    images, classes = images_of("Fashion-MNIST", options.fashion, "train")
+    images, classes = images[:6000], classes[:6000]
+    singles, doubles = [], []
+    corners = [*CORNERS]
+    for i in range(2 if options.quick else 20):
+        corner, shape = corners[i % 4], [*MARKS][i // 10]
+        progress(f"mark {i}")
+        found = plant(images, classes, i % 10, [(corner, shape)], i)
+        singles.append({"plant": i, "class": i % 10, "mark": f"{shape}, {corner}", **one_mark(found, corner)})
+    report.table(
+        "One mark", [_means(singles, ["plant", "class", "mark"])], "The first concept on held-out garments."
+    )
+    for i in range(1 if options.quick else 6):
+        two = [(corners[i % 4], "square"), (corners[(i + 2) % 4], "cross")]
+        progress(f"two marks {i}")
+        found = plant(images, classes, i, two, i)
+        doubles.append({"plant": i, **two_marks(found, [corner for corner, _ in two])})
+    report.table(
+        "Two marks",
+        doubles,
+        "Mixing: the largest share of a concept's relevance on marks that lies on the other mark.",
+    )
+    report.table("Every plant", singles)
+    report.close(options.json)
+
+
+if __name__ == "__main__":
+    main()

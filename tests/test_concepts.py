@@ -1,0 +1,221 @@
+"""Concepts: directions of a layer that carry a cluster's relevance, against gradients, loops and planted ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import neonxc
+from neonxc import NEON
+from neonxc.lrp import Composite, Epsilon
+from neonxc.models import FeatureExtractor
+from neonxc.subspaces.relevant import principal, separated
+from neonxc.trees import ExShallow
+
+GRADIENT = Composite(Epsilon(0.0))
+
+
+class Attention(nn.Module):
+    """Tokens [N, 4, 6] of images, one of which is the class token, and their mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix = nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 6)
+
+    def forward(self, x):
+        tokens = self.embed(x).flatten(2).mT
+        return torch.relu(self.mix(tokens)).mean(1)
+
+
+def convolutional(pooled=True):
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 6, 3), nn.ReLU(inplace=True), nn.Conv2d(6, 5, 3), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, *([nn.AdaptiveAvgPool2d(1), nn.Flatten()] if pooled else [])).eval()
+
+
+def clustered(network, images, K=3):
+    """Cluster by the features of the first inputs or locations."""
+    with torch.no_grad():
+        features = network(images)
+    points = features if features.ndim == 2 else features.movedim(1, -1).flatten(0, -2)
+    return neonxc.neuralize(points[:: len(points) // K][:K], images, network)
+
+
+@pytest.fixture(scope="module")
+def images():
+    torch.manual_seed(1)
+    return torch.rand(12, 3, 8, 8)
+
+
+@pytest.mark.parametrize("layer", ["0", "1", "2", None])
+@pytest.mark.parametrize("pooled", [True, False])
+def test_the_maps_of_concepts_sum_to_the_heatmap(pooled, layer, images):
+    net = clustered(convolutional(pooled), images)
+    found = neonxc.concepts(net, images, layer, n_concepts=2)
+    for label in found.classes:
+        maps, whole = found.heatmaps(net, images, label), NEON(net).heatmaps(images, [label])[:, 0]
+        assert maps.shape == (12, 3, 8, 8)
+        torch.testing.assert_close(maps.sum(1), whole, rtol=1e-4, atol=1e-6 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize("network", [convolutional(), Attention().eval()], ids=["maps", "tokens"])
+def test_the_first_direction_by_gradients(network, images):
+    net, layer = clustered(network, images), "0" if isinstance(network, nn.Sequential) else "mix"
+    found = neonxc.concepts(net, images, layer, n_concepts=1, cluster=1, competitor=0, composite=GRADIENT)
+    kept = [i for i in range(12) if i % 3 and int(net.predict(images[i : i + 1])) == 1]
+    centers, seen, sums, total = net.head.detection, [], 0.0, 0.0
+    hook = network.get_submodule(layer).register_forward_hook(lambda _, __, y: (seen.append(y), y.clone())[1])
+    for i in kept:
+        contrast = net(images[i : i + 1])  # two clusters: the logit of 1 against 0 is that of their contrast
+        far = net.head.detection.neurons(centers.located(network(images[i : i + 1])))
+        (slope,) = torch.autograd.grad((far[:, 0] - far[:, 1]).sum(), seen[-1])
+        a, m = (v[0].T if v.ndim == 3 and layer == "mix" else v[0].flatten(1) for v in (seen[-1].detach(), slope))
+        sums, total = sums + (a @ m.T).double(), total + float((a * m).sum())
+        assert contrast.shape == (1, 3)
+    hook.remove()
+    _, vectors = torch.linalg.eigh((sums + sums.T) / 2)
+    assert float((vectors[:, -1].float() @ found.directions[0, 0]).abs()) == pytest.approx(1, abs=1e-4)
+    assert found.total[0] == pytest.approx(total / len(kept), rel=1e-4)
+    u = found.directions[0, 0].double()
+    assert found.relevance[0, 0] == pytest.approx(float(u @ sums @ u) / len(kept), rel=1e-4)
+
+
+def test_directions_are_separated():
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64))[0]
+    alone = torch.eye(4, dtype=torch.float64)[torch.randint(4, (200,), generator=generator)]
+    a, m = (alone * torch.rand(200, 1, generator=generator) @ hidden for _ in range(2))
+    found = separated(a, m)
+    torch.testing.assert_close(found @ found.mT, torch.eye(4, dtype=torch.float64))
+    assert (found @ hidden.mT).abs().amax(1).min() > 0.999  # up to signs and their order
+    values, multipliers = torch.randn(2, 50, 2, generator=generator, dtype=torch.float64)
+
+    def spread(angle):
+        turn = torch.tensor([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        return float(((values @ turn.mT) * (multipliers @ turn.mT)).square().sum())
+
+    turn = separated(values, multipliers)
+    best = max(map(spread, np.linspace(0, np.pi / 2, 2000)))
+    reached = ((values @ turn.mT) * (multipliers @ turn.mT)).square().sum()
+    assert float(reached) == pytest.approx(best, rel=2e-3)
+
+
+def test_principal_directions_have_a_sign_of_their_own():
+    sums = torch.randn(5, 5, dtype=torch.float64)
+    found = principal(sums, 2)
+    assert (found.gather(1, found.abs().argmax(1, keepdim=True)) > 0).all()
+
+
+def test_a_planted_direction_is_the_first_concept():
+    """Half of the images are red in one place, and only that tells the clusters apart."""
+    torch.manual_seed(0)
+    network = convolutional()
+    with torch.no_grad():
+        network[0].weight.copy_(torch.zeros(6, 3, 3, 3))
+        network[0].weight[:3, :, 1, 1] = torch.eye(3)
+        network[0].bias.zero_()
+        network[2].weight.zero_()
+        network[2].weight[0, 0], network[2].weight[1, 1] = 1.0, 0.2
+        network[2].bias.zero_()
+    images = 0.1 * torch.rand(24, 3, 8, 8)
+    images[::2, 0, 5:7, 5:7] = 1.0
+    with torch.no_grad():
+        features = network(images)
+    net = neonxc.neuralize(torch.stack([features[i::2].mean(0) for i in (0, 1)]), images, network)
+    found = neonxc.concepts(net, images, "0", n_concepts=1, cluster=0)
+    assert found.directions[0, 0].abs().argmax() == 0
+    assert found.directions[0, 0, 0] > 0.9
+    assert found.held_out
+    assert found.left[0, 0] == 0
+    assert found.to_frame().loc[(0, 1), "share"] > 0.8
+    assert all(0.5 < one.y < 1 and 0.5 < one.x < 1 and one.row % 2 == 0 for one in found.references[0][0])
+    maps = found.heatmaps(net, images[:1], 0)
+    peak = int(maps[0, 0].argmax())
+    assert peak // 8 in (5, 6)
+    assert peak % 8 in (5, 6)
+
+
+def test_what_is_left_without_directions(images):
+    net = clustered(convolutional(pooled=False), images)
+    found = neonxc.concepts(net, images[:6], "1", n_concepts=2, held_out=images[6:])
+    axes, own = found.directions[0], net.predict(images[6:]) == found.classes[0]
+    values = net.features[:2](images[6:]).detach()
+    rest = values - torch.einsum("kc,nchw,kd->ndhw", axes, values, axes)
+    features = net.features[2:](rest)
+    changed = net.head(features.movedim(1, -1).flatten(0, 2)).argmax(1).view(own.shape)
+    expected = float((changed[own] == net.positions(found.classes[0])).float().mean())
+    assert found.left[0, 1] == pytest.approx(expected)
+    assert found.left[0, 0] != found.left[0, 1]
+    coordinates = found.coordinates(net, images[6:])
+    assert coordinates.shape == (6 * 4 * 4, 2 * len(found.classes))
+    places = torch.nn.functional.adaptive_avg_pool2d(torch.einsum("kc,nchw->nkhw", axes, values), 4)
+    np.testing.assert_allclose(coordinates.iloc[:, :2], places.movedim(1, -1).flatten(0, 2), atol=1e-5)
+
+
+def test_shared_directions_and_contrasts(images):
+    net = clustered(convolutional(), images)
+    shared = neonxc.concepts(net, images, "0", shared=True)
+    assert all(torch.equal(one, shared.directions[0]) for one in shared.directions)
+    one, other = (
+        neonxc.concepts(net, images, "0", cluster=0, competitor=rival, held_out=images) for rival in (1, 2)
+    )
+    assert not torch.allclose(one.directions, other.directions)
+    maps = one.heatmaps(net, images, 0).sum(1)
+    expected = NEON(net).attribute(images, target=0, competitor=1).sum(1)
+    torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
+
+
+def test_names_files_and_trees(images, tmp_path):
+    network = FeatureExtractor(convolutional(pooled=False), "3", pool="avg")
+    net = clustered(network, images)
+    found = neonxc.concepts(net, images, n_concepts=2)
+    assert found.layer == "3"  # before it is pooled
+    named = found.named(found.classes[0], {2: "corner"})
+    frame = named.to_frame()
+    assert frame.loc[(found.classes[0], 2), "name"] == "concept 2 (corner)"
+    assert (frame["share"].abs().groupby(level=0).sum() <= 1 + 1e-9).all()
+    neonxc.save(named, tmp_path / "c.safetensors")
+    again = neonxc.load(tmp_path / "c.safetensors")
+    assert again.references == named.references
+    assert again.names == named.names
+    assert torch.equal(again.directions, named.directions)
+    np.testing.assert_array_equal(again.left, named.left)
+    columns = named.coordinates(net, images)
+    tree = ExShallow(len(found.classes)).fit(columns, labels=net.predict(images))
+    assert "concept 2 (corner)" in str(tree.feature_names_in_)
+    assert repr(found).startswith("Concepts(")
+
+
+def test_errors(images):
+    net = clustered(convolutional(), images)
+    with pytest.raises(ValueError, match="layer needs the name of a module, got '9'"):
+        neonxc.concepts(net, images, "9")
+    with pytest.raises(ValueError, match="at most 6, the channels of the layer, got 7"):
+        neonxc.concepts(net, images, "0", 7)
+    with pytest.raises(TypeError, match="has no feature network"):
+        neonxc.concepts(neonxc.neuralize(np.eye(3)), np.eye(3))
+    found = neonxc.concepts(net, images, "0")
+    with pytest.raises(ValueError, match="cluster needs one of"):
+        found.heatmaps(net, images, 17)
+    absent = neonxc.neuralize(
+        torch.cat([net.features(images[:1]), torch.full((1, 5), 99.0)]), images, net.features
+    )
+    assert neonxc.concepts(absent, images, "0").classes == [0]
+    with pytest.raises(ValueError, match="cluster 1 has no point among the inputs"):
+        neonxc.concepts(absent, images, "0", cluster=1)
+
+
+def test_pictures(images):
+    net = clustered(convolutional(), images)
+    found = neonxc.concepts(net, images, "0", n_concepts=3)
+    figure = neonxc.plot.concepts(found, net, images, found.classes[0])
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert texts[::2] == ["concept 1", "concept 2", "concept 3"]
+    assert texts[1].endswith("% of the relevance")  # nothing is held out of a cluster of one image
+    photos = [image for axes in figure.axes for image in axes.images]
+    assert len(photos) >= 9  # patches, and a photo under its heatmap, of each concept
+    report = neonxc.explain(net, images, fast=True, concepts=True)
+    assert [name for name, _ in report.contents.concepts]
+    assert report._repr_html_().count("Concepts of") == len(report.contents.concepts)
