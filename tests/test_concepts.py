@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from entry_points.data import TEXTS
+from entry_points.networks import Letters, Transformer
 from torch import nn
 
 import neonxc
 from neonxc import NEON
 from neonxc.lrp import Composite, Epsilon
-from neonxc.models import FeatureExtractor
+from neonxc.models import FeatureExtractor, SentenceEncoder
 from neonxc.subspaces.relevant import principal, separated
 from neonxc.trees import ExShallow
 
@@ -219,3 +221,27 @@ def test_pictures(images):
     report = neonxc.explain(net, images, fast=True, concepts=True)
     assert [name for name, _ in report.contents.concepts]
     assert report._repr_html_().count("Concepts of") == len(report.contents.concepts)
+
+
+def test_words_of_a_sentence_encoder():
+    encoder = SentenceEncoder(Transformer().double().eval(), Letters())
+    net = neonxc.neuralize(encoder.points(TEXTS)[:2].numpy(), TEXTS, encoder)
+    found = neonxc.concepts(net, TEXTS, n_concepts=2)
+    for label in found.classes:
+        maps, whole = found.heatmaps(net, TEXTS, label), NEON(net).attribute(TEXTS, target=label)
+        np.testing.assert_allclose(maps.sum(1), whole, atol=1e-6 * np.abs(whole).max())
+        own = np.flatnonzero(net.predict(TEXTS) == label)
+        words, totals = encoder.tokenize([TEXTS[i] for i in own]), {}
+        for i, tokens in zip(own, words, strict=True):
+            for j, word in enumerate(tokens):
+                totals.setdefault(word.lower(), []).append(maps[i, 0, j])
+        first = found.references[found.classes.index(label)][0]
+        assert all(one.row == -1 and one.word for one in first)
+        assert [one.relevance for one in first] == sorted([one.relevance for one in first], reverse=True)
+        means = {word: np.mean(values) for word, values in totals.items()}
+        assert all(one.relevance == pytest.approx(means[one.word.lower()], rel=1e-4) for one in first)
+    assert found.coordinates(net, TEXTS).shape == (len(TEXTS), 2 * len(found.classes))
+    figure = neonxc.plot.concepts(found, net, TEXTS)
+    assert len(figure.axes) == 4
+    with pytest.raises(ValueError, match="texts have concepts of their features"):
+        neonxc.concepts(net, TEXTS, "blocks")

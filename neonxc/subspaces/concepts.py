@@ -252,12 +252,8 @@ def concepts(
     labels = [label for label in labels if label in found]
     questions = [question_of(net, label, competitor) for label in labels]
     search, clusters = Search(net, at, known, rows, questions, composite), range(len(labels))
-    directions = search.directions(n_concepts, shared)
-    if shared:
-        directions = [search.rotated(clusters, directions[0])] * len(labels)
-    else:
-        directions = [search.rotated([c], axes) for c, axes in enumerate(directions)]
-    relevance, total, references = zip(*map(search.measured, clusters, directions), strict=True)
+    measured = search.measured(search.directions(n_concepts, shared), shared)
+    directions, relevance, total, references = zip(*measured, strict=True)
     if net.inputs.in_texts:
         references = tuple(map(search.words, clusters, directions))
     test = known if held_out is None else net.inputs.read(held_out).tensor

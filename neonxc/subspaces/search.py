@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,16 @@ class Pass(NamedTuple):
     rows: np.ndarray
     shape: tuple[int, ...]
     lower: Any
+    total: Tensor | None = None
+
+
+class Measured(NamedTuple):
+    """The directions [k, D] of a cluster, their mean relevance [k] and that of all directions, and references."""
+
+    directions: Tensor
+    relevance: np.ndarray
+    total: float
+    references: list[list[Reference]]
 
 
 class Search:
@@ -69,31 +80,16 @@ class Search:
             sums[c] = products if sums[c] is None else sums[c] + products
         return [principal(total, n) for total in ([sum(sums)] * len(sums) if shared else sums)]
 
-    def rotated(self, clusters: Sequence[int], axes: Tensor) -> Tensor:
-        """The directions [k, D], rotated so that the relevance of a place lies on few of them."""
-        found = [
-            (one.a @ axes.to(one.a).mT, one.m @ axes.to(one.m).mT) for one in self.passes(clusters, "rotation")
-        ]
-        a, m = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*found, strict=True))
-        used = (m != 0).any(1)
-        rotation = separated(a[used], m[used]).to(axes)
-        order = ((a @ rotation.to(a).mT) * (m @ rotation.to(m).mT)).sum(0).argsort(descending=True)
-        return rotation[order] @ axes
-
-    def measured(self, c: int, axes: Tensor) -> tuple[np.ndarray, float, list[list[Reference]]]:
-        """Mean relevance of the directions [k, D] of a cluster and of all directions, and references."""
-        n, total, sums = 0, 0.0, torch.zeros(len(axes), dtype=torch.float64)
-        best: list[list[Reference]] = [[] for _ in axes]
-        for one in self.passes([c], "relevance"):
-            along = (one.a @ axes.to(one.a).mT) * (one.m @ axes.to(one.m).mT)
-            n, total = n + len(along), total + float((one.a * one.m).sum())
-            sums += along.sum((0, 1)).double().cpu()
-            for own, of_places in zip(best, along.unbind(2), strict=True):
-                value, place = of_places.max(1)
-                for row, i, size in zip(one.rows.tolist(), place.tolist(), value.tolist(), strict=True):
-                    own.append(Reference(row, *center(i, of_places.shape[1], one.shape), size))
-        best = [sorted(own, key=lambda one: -one.relevance)[:REFERENCES] for own in best]
-        return (sums / n).numpy(), total / n, best
+    def measured(self, directions: list[Tensor], shared: bool) -> list[Measured]:
+        """Rotate the directions so that the relevance of a place lies on few of them, and measure them."""
+        found: list[list[Pass]] = [[] for _ in directions]
+        for one in self.passes(range(len(directions)), "relevance"):
+            axes = directions[one.cluster].to(one.a)
+            a, m, total = one.a @ axes.mT, one.m @ axes.mT, (one.a * one.m).sum((1, 2))
+            one = one._replace(a=a, m=m, total=total, lower=None)  # which would keep the values of the network
+            found[one.cluster].append(one)
+        turns = [_rotation([*chain(*found)])] * len(found) if shared else map(_rotation, found)
+        return [_measured(own, turn, axes) for own, turn, axes in zip(found, turns, directions, strict=True)]
 
     def words(self, c: int, axes: Tensor) -> list[list[Reference]]:
         """The words of the highest mean relevance through each direction."""
@@ -103,7 +99,7 @@ class Search:
             for axis in axes.to(one.m):
                 whole = one.m.new_zeros(len(one.x), *one.m.shape[1:])
                 whole[one.own] = (one.m @ axis)[..., None] * axis
-                sums.append((one.x, one.lower(whole)))
+                sums.append((one.x[one.own], one.lower(whole)[one.own]))
         return [best_words(inputs, sums[i :: len(axes)]) for i in range(len(axes))]
 
     def left(self, x: Tensor, c: int, axes: Tensor) -> np.ndarray:
@@ -116,6 +112,31 @@ class Search:
                 without = assigned(self.net, self.layer.without(x[block], axes[: i + 1]))
                 stay[i] += int((without[own] == target).sum())
         return stay / n if n else np.full(len(axes), np.nan)
+
+
+def _rotation(passes: list[Pass]) -> Tensor:
+    """The rotation [k, k] of directions, from values and multipliers along them, the most relevant first."""
+    a, m = (torch.cat([getattr(one, name).flatten(0, 1) for one in passes]) for name in ("a", "m"))
+    used = (m != 0).any(1)
+    rotation = separated(a[used], m[used])
+    return rotation[((a @ rotation.mT) * (m @ rotation.mT)).sum(0).argsort(descending=True)]
+
+
+def _measured(passes: list[Pass], rotation: Tensor, axes: Tensor) -> Measured:
+    """Measure the rotated directions, and find where their relevance is largest in every input."""
+    along = [(one.a @ rotation.mT) * (one.m @ rotation.mT) for one in passes]
+    n = sum(map(len, along))
+    mean = torch.stack([part.sum((0, 1)) for part in along]).sum(0) / n
+    references: list[list[Reference]] = []
+    for k in range(len(mean)):
+        best = []
+        for one, part in zip(passes, along, strict=True):
+            value, place = part[..., k].max(1)
+            for row, i, size in zip(one.rows.tolist(), place.tolist(), value.tolist(), strict=True):
+                best.append(Reference(row, *center(i, part.shape[1], one.shape), size))
+        references.append(sorted(best, key=lambda one: -one.relevance)[:REFERENCES])
+    total = float(torch.cat([one.total for one in passes if one.total is not None]).mean())
+    return Measured(rotation.to(axes) @ axes, mean.double().cpu().numpy(), total, references)
 
 
 def start_of(net: NeuralizedClustering, features: Tensor, question: Question, composite: Any) -> Tensor:
