@@ -220,10 +220,6 @@ def groups() -> dict[str, list[Fit]]:
         + crossed(["ExShallow"], some[:1], *every(goals=[(1.2, 2.5), (1.05, 1.5), (9.0, 1.0)])),
         "refine": crossed(SEPARATE, [*some, Case(n=60, d=2, k=8, given="random")], {"refine": True})
         + crossed(["IMM", "ExGreedy"], [Case(given="own")], {"refine": True, "reference": "scaled"}),
-        "n_init": crossed(SEPARATE, some, {"n_init": 3})
-        + crossed(["IMM"], some, {"n_init": 7})
-        + crossed(["EMN"], some, {"n_init": 3, "refine": True})
-        + crossed(["ExShallow"], [Case("apart", given="own")], {"n_clusters": 5, "n_init": 2}),
         "reference": crossed(EVERY, [Case(given="own")], {"reference": "scaled"}),
         "CUBT": crossed(["CUBT"], alone, *joins),
         "CLTree": crossed(["CLTree"], alone, *gaps),

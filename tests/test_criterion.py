@@ -19,7 +19,6 @@ from tree_witnesses import data, separating
 import neonxc.trees
 import neonxc.trees.columns.columns as sums
 from neonxc.common.processes import Ranks
-from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact_sums import rounded
 from neonxc.trees.coding.matrix import DataMatrix
@@ -657,24 +656,3 @@ def test_every_parameter_is_described_once(model):
     described = [name for head in heads for name in head.split(" : ")[0].split(", ")]
     assert sorted(described) == sorted(names)
     assert all(name in pydoc.render_doc(model, renderer=pydoc.plaintext) for name in names)
-
-
-@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow])
-def test_the_criterion_of_the_best_start_is_told(model):
-    candidates = {
-        "IMM": IMM(4),
-        "EMN": EMN(4),
-        "ExGreedy": ExGreedy(4),
-        **{f"ExShallow, depth_factor={factor}": ExShallow(4, depth_factor=factor) for factor in (0.03, 0.1, 0.01)},
-    }
-    told = set()
-    for seed in range(3):
-        case = data(seed, 40, 3, 4, kind="fine", random_labels=True)
-        fitted = model(4, n_init=6).fit(case.X, labels=case.labels)
-        assert model(4).fit(case.X, labels=case.labels).criterion_ == model.__name__
-        cost = {name: other.fit(case.X, labels=case.labels).inertia_ for name, other in candidates.items()}
-        cost[model.__name__] = model(4).fit(case.X, labels=case.labels).inertia_
-        assert fitted.inertia_ <= cost[fitted.criterion_] * (1 + 1e-9)
-        assert cost[fitted.criterion_] <= min(cost.values()) * (1 + 1e-9)
-        told.add(fitted.criterion_)
-    assert len(told) > 1

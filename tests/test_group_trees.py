@@ -28,7 +28,6 @@ from neonxc.trees.coding.bins import Sketch
 ROOT = Path(__file__).resolve().parent.parent
 REFINED = {
     "refined": (IMM, {"refine": True}),
-    "starts, refined": (ExGreedy, {"n_init": 2, "refine": True, "random_state": 0}),
 }
 EXPLAINERS = {
     "IMM": (IMM, {}),

@@ -311,7 +311,7 @@ def test_bad_arguments():
         IMM(2, reference="spectral").fit(stream)
     with pytest.raises(ValueError, match='need metric="l2"'):
         IMM(2, metric="l1").fit(stream, labels=np.arange(N) % 2)
-    for model in (KDTree(2), CUBT(2), IMM(2, refine=True), ExGreedy(2, n_init=3), ExKMC(2, base=IMM(2).fit(X))):
+    for model in (KDTree(2), CUBT(2), IMM(2, refine=True), ExKMC(2, base=IMM(2).fit(X))):
         with pytest.raises(ValueError, match="X needs to be in memory"):
             model.fit(stream)
     with pytest.raises(NotFittedError):

@@ -84,7 +84,7 @@ def test_sparse_matrices_and_tensors(name):
         assert_table(fitted(name, given_, case.labels).tree_, X)
 
 
-@pytest.mark.parametrize("parameters", [{"refine": True, "n_init": 3}, {"max_leaves": 9}, {"max_bins": 4}])
+@pytest.mark.parametrize("parameters", [{"refine": True}, {"max_leaves": 9}, {"max_bins": 4}])
 def test_refined_expanded_and_binned_trees(parameters):
     case = data(11, 90, 3, 4, kind="fine")
     assert_table(fitted("ExGreedy", case.X, case.labels, **parameters).tree_, case.X)

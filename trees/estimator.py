@@ -79,7 +79,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         ----------
         X : array-like, data frame, sparse matrix or tensor [n, d]; path; or callable
             The columns that are cut. Some explainers (CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique,
-            without `refine` and `n_init`) also read tables batch by batch, and keep no more of them than a code
+            without `refine`) also read tables batch by batch, and keep no more of them than a code
             per number: a memory-mapped array (``numpy.load(..., mmap_mode="r")``) or the path of a Parquet file of
             128 MB or more, the path of a folder of Parquet files, a dataset of PyArrow, or a function without
             arguments that returns a new iterator over the same batches [b, d] each time it is called, or a

@@ -35,10 +35,6 @@ leaf a cluster of its own.""",
     "refine": """bool
 Whether to lower the tree's own k-means cost after it has grown; see
 :func:`neonxc.trees.explainers.refine.refined`.""",
-    "n_init": """int
-Number of trees that are grown; the one with the lowest cost is kept. The first tree uses the explainer's own
-criterion. The others use criteria of other explainers (the attribute `criterion_` names the one that was best)
-and, if the reference is "kmeans", other seeds.""",
     "max_bins": """int >= 2, optional
 Columns with more distinct values than this are divided into at most `max_bins` bins of about equally many points.
 The bins are computed from a sample of at most 65,536 distinct rows. Default: all distinct values are used, or 256

@@ -12,7 +12,7 @@ from neonxc.trees.fitted.tree import ThresholdTree, as_tree
 from neonxc.trees.reading.mixed import Standardized
 
 FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
-OF_SOME = ("depth_factor_", "goals_met_", "criterion_", "gamma_")
+OF_SOME = ("depth_factor_", "goals_met_", "gamma_")
 INNER = ("_is_tensor", "_space_means")
 
 

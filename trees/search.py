@@ -213,9 +213,12 @@ class Search:
         *bounds, score = self.criterion.stages[1:]
         best = torch.inf if found is None else found.score
         for cuts in sorted(open_, key=lambda cuts: float(cuts.bound.min())):
-            order, size, scores = cuts.bound.argsort(), SAMPLE, torch.full_like(cuts.bound, torch.inf)
-            while len(order) and float(cuts.bound[order[0]]) <= best + node.slack:
-                which, order, size = order[:size], order[size:], GROWTH * size
+            left, size, scores = cuts.bound.clone(), SAMPLE, torch.full_like(cuts.bound, torch.inf)
+            while len(which := ((left <= best + node.slack) & (left < torch.inf)).nonzero()[:, 0]):
+                if len(which) > size:  # few of them are needed, and sorting all would take longer
+                    which = which[left[which].topk(size, largest=False, sorted=False).indices]
+                size *= GROWTH
+                left[which] = torch.inf
                 some = cuts[which,]
                 for bound in bounds:
                     some = replace(some, bound=bound(node, some))

@@ -58,7 +58,6 @@ ALGORITHMS: dict[str, Callable[[int], Any]] = {
     "spex_clique": lambda k: SpExClique(k, leaf_labels="own"),
     "spex_knn20": SpExGraph,
     "exshallow, refined": lambda k: ExShallow(k, refine=True),
-    "exshallow, refined, 4 starts": lambda k: ExShallow(k, refine=True, n_init=4),
     "random": lambda k: RandomThresholds(k, random_state=0),
 }
 

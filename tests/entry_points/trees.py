@@ -45,7 +45,7 @@ def grown(Explainer, at):
     for own, fitting in (
         ({}, {}),
         (few, {"labels": Y.tolist(), "sample_weight": at(WEIGHT)}),
-        ({"max_leaves": 4, "refine": True, "n_init": 2, "base": "none"}, {"labels": at(Y - 1)}),
+        ({"max_leaves": 4, "refine": True, "base": "none"}, {"labels": at(Y - 1)}),
         ({}, {"centers": at(CENTERS)}),
         ({}, {"graph": at(graph)}),
     ):

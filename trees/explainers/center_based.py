@@ -14,32 +14,20 @@ from scipy.optimize import linear_sum_assignment
 
 from neonxc.common.numbers import text
 from neonxc.common.warnings import warn
-from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.explainers.refine import refined, score_tree
+from neonxc.trees.explainers.refine import refined
 from neonxc.trees.fitted.builder import TreeBuilder
 from neonxc.trees.growth import Grown, Leaves, best_first, label_leaves, separate_centers
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reading.preparation import PreparedData
-from neonxc.trees.reading.reference import common_seed, kmeans
 from neonxc.trees.search import Search
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
-
-STARTS: tuple[tuple[str, Callable[[Problem], Criterion]], ...] = (
-    ("ExShallow, depth_factor=0.03", lambda problem: CostAndDepth(problem, 0.03)),
-    ("IMM", Mistakes),
-    ("ExGreedy", InducedCost),
-    ("ExShallow, depth_factor=0.1", lambda problem: CostAndDepth(problem, 0.1)),
-    ("ExShallow, depth_factor=0.01", lambda problem: CostAndDepth(problem, 0.01)),
-    ("EMN", lambda problem: Mistakes(problem, shared=True)),
-)
-"""Criteria of the starts after the first one, used cyclically with ``n_init > 1``."""
 
 
 @explainer()
@@ -52,7 +40,6 @@ class CenterTree(TreeExplainer):
     max_leaves: int | None = None
     leaf_labels: str = "surrogate"
     refine: bool = False
-    n_init: int = 1
     max_bins: int | None = None
     random_state: Any = None
 
@@ -64,8 +51,7 @@ class CenterTree(TreeExplainer):
         """Criterion by which cuts are chosen."""
 
     def _streams(self) -> bool | None:
-        several = self.refine or self.n_init > 1
-        return None if several else self._uses_distances or self.max_leaves is not None
+        return None if self.refine else self._uses_distances or self.max_leaves is not None
 
     def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
         if self.max_leaves is not None and self.max_leaves < problem.k:
@@ -80,28 +66,12 @@ class CenterTree(TreeExplainer):
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
 
     def _one_leaf_per_center(self, problem: Problem) -> Leaves:
-        """Grow the explainer's tree; of several starts, the tree with the lowest cost is kept."""
-        self.criterion_ = type(self).__name__
-        if not self.refine and self.n_init == 1:
-            return one_leaf_per_center(self._criterion, problem)
-        trees = []
-        for start in range(self.n_init):
-            name, criterion = STARTS[(start - 1) % len(STARTS)] if start else (self.criterion_, self._criterion)
-            at, grow = self._other_reference(problem, start), partial(one_leaf_per_center, criterion)
-            trees.append((name, refined(at, grow, self.max_bins) if self.refine else score_tree(at, *grow(at))))
-        self.criterion_, best = min(trees, key=lambda tree: tree[1].cost)
+        """Grow the explainer's tree, and refine it if that is asked for."""
+        grow = partial(one_leaf_per_center, self._criterion)
+        if not self.refine:
+            return grow(problem)
+        best = refined(problem, grow, self.max_bins)
         return best.builder, match_labels(best.leaves, problem)
-
-    def _other_reference(self, problem: Problem, start: int) -> Problem:
-        """The problem with k-means fitted from another seed; unchanged at the first start, or without k-means."""
-        if not start or self._given or self.reference != "kmeans" or self.metric != "l2":
-            return problem
-        ranks, weight = problem.ranks, problem.weight
-        seed = common_seed(self.random_state, ranks, 1 << 30) + start
-        found = kmeans(problem.table, problem.k, weight, seed, n_init=1, ranks=ranks)
-        columns = code_columns(problem.table, found.centers, self.max_bins, weight, ranks)
-        moved = replace(problem, columns=columns, centers=found.centers, space_centers=found.centers)
-        return replace(moved, labels=found.labels, given_distances=found.distances)
 
 
 def one_leaf_per_center(criterion: Callable[[Problem], Criterion], problem: Problem) -> Leaves:
@@ -141,8 +111,6 @@ class IMM(CenterTree):
         Means of the tree's clusters.
     inertia_ : float
         k-means cost of the tree's clusters.
-    criterion_ : str
-        Name of the explainer whose criterion grew the tree. It differs from the class only with ``n_init > 1``.
 
     References
     ----------
@@ -174,7 +142,7 @@ class EMN(CenterTree):
 
     Attributes
     ----------
-    tree_, labels_, cluster_centers_, inertia_, criterion_
+    tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
 
     References
@@ -198,7 +166,7 @@ class ExGreedy(CenterTree):
 
     Attributes
     ----------
-    tree_, labels_, cluster_centers_, inertia_, criterion_
+    tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
 
     References
@@ -229,7 +197,7 @@ class ExShallow(CenterTree):
         The depth factor of the fitted tree: `depth_factor`, or the one that :meth:`tune_depth_factor` chose.
     goals_met_ : bool
         Whether :meth:`tune_depth_factor` reached both goals. Set by that method only.
-    tree_, labels_, cluster_centers_, inertia_, criterion_
+    tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
 
     References

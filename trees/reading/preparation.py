@@ -237,7 +237,7 @@ def stream_source(model: TreeExplainer, X: Any, ranks: Ranks) -> BatchSource | N
         return None
     raise ValueError(
         f"X needs to be in memory: {type(model).__name__} with these parameters can't read it batch by batch; "
-        "CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique can, without refine and n_init"
+        "CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique can, without refine"
     )
 
 

@@ -174,9 +174,7 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
     return found
 
 
-def kmeans(
-    table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, n_init: int = 10, ranks: Ranks = ALONE
-) -> Reference:
+def kmeans(table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, ranks: Ranks = ALONE) -> Reference:
     """Fit k-means to the rows of all processes.
 
     Equal points are merged to one point with the sum of their weights, so that a point of weight 2 gives the same
@@ -199,7 +197,7 @@ def kmeans(
             ConvergenceWarning,
         )
         k = rows.shape[0]
-    fitted = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
+    fitted = KMeans(k, n_init=10, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
     centers = torch.from_numpy(fitted.cluster_centers_.astype(np.float64)).to(table.device)
     labels = torch.from_numpy(fitted.labels_[inverse].astype(np.int64)).to(table.device)
     return Reference(labels, centers, np.arange(k), table, centers, by_means=False)
