@@ -190,8 +190,8 @@ def trees() -> None:
     plot_tree(tree).figure.savefig(IMAGES / "wine-tree.png", dpi=110)
     digits = load_digits().data
     pixels = [f"row {i // 8} column {i % 8}" for i in range(64)]
-    large = ExShallow(10, max_leaves=20, random_state=0).fit(digits)
-    plot_tree(large, feature_names=pixels, X=digits).figure.savefig(IMAGES / "digits-tree.png", dpi=110)
+    ten = ExShallow(10, random_state=0).fit(digits)
+    plot_tree(ten, feature_names=pixels, X=digits).figure.savefig(IMAGES / "digits-tree.png", dpi=110)
     found = trade_off(digits, centers=KMeans(10, n_init=10, random_state=0).fit(digits).cluster_centers_)
     found.plot().figure.savefig(IMAGES / "front.png", dpi=110)
 

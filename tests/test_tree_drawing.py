@@ -23,7 +23,6 @@ from sklearn.tree import DecisionTreeClassifier
 from neonxc.plot.images import cluster_colors
 from neonxc.trees import CART, export_graphviz, export_text, plot_tree
 from neonxc.trees.drawing.canvas import histograms
-from neonxc.trees.drawing.outline import PAGE, rows_of
 from neonxc.trees.fitted.builder import TreeBuilder
 
 PETALS = ["petal width", "petal length"]
@@ -329,86 +328,6 @@ def test_the_figure_is_the_current_one_of_pyplot_unless_axes_are_given(leaves, t
     before = pyplot.get_fignums()
     plot_tree(tree, ax=Figure().subplots())
     assert pyplot.get_fignums() == before
-    with pytest.raises(ValueError, match="ax is a single page"):
-        plot_tree(tree, ax=ax, pages=True)
-    for page in plot_tree(tree, pages=True):
-        assert page.figure.number in pyplot.get_fignums()
-
-
-# --- lists -----------------------------------------------------------------------------------------------------
-
-
-def read_from_the_top(tree, rows, point):
-    """The leaf that a reader of the list arrives at."""
-    i, level = 0, 0
-    while True:
-        row = rows[i]
-        if row.test is None:
-            met = True
-        else:
-            inside = any(low < point[tree.feature[row.test]] <= high for low, high in tree.tests[row.test])
-            met = inside == bool(tree.left[row.test] == row.node)
-        if met and tree.feature[row.node] < 0:
-            return row.node
-        level += met
-        i += 1
-        while len(rows[i].above) > level:  # the lines of a group that does not apply
-            i += 1
-        assert len(rows[i].above) == level
-
-
-@given(seed=st.integers(0, 10**6), leaves=st.integers(1, 40), lean=st.floats(0, 1))
-def test_a_list_says_what_the_tree_predicts(seed, leaves, lean):
-    tree = shaped(seed, leaves, lean)
-    rows = rows_of(tree)
-    points = np.random.default_rng(seed).normal(size=(20, 3)) * 10
-    assert [read_from_the_top(tree, rows, point) for point in points] == tree.apply(points).tolist()
-    assert sorted(row.node for row in rows if tree.feature[row.node] < 0) == tree.leaves.tolist()
-    assert max(len(row.above) for row in rows) <= np.log2(leaves)
-
-
-def test_a_list_is_written_like_if_and_else():
-    tree = grown([(0, 0, 0.5), (2, 1, 1.5), (4, 2, 2.5), (1, 1, 3.5)], [-1, -1, -1, 0, -1, 1, 2, 3, 4])
-    assert [(row.word, row.test, row.node, row.above) for row in rows_of(tree)] == [
-        ("if", 0, 1, ()),
-        ("if", 1, 2, (0,)),
-        ("else", None, 3, (0,)),
-        ("else if", 4, 5, ()),
-        ("else if", 6, 7, ()),
-        ("else", None, 8, ()),
-    ]
-    assert [row.rails for row in rows_of(tree)] == [{0, 1}, {0, 1}, {0}, {0}, {0}, set()]
-    assert [row.word for row in rows_of(grown([], [0]))] == ["always"]
-
-
-@pytest.mark.parametrize(("lean", "names"), [(0.0, None), (0.6, LONG)])
-def test_pages_can_be_printed_and_have_every_line_once(lean, names):
-    tree = shaped(2, 130, lean, names, clusters=30)
-    pages = plot_tree(tree, pages=True)
-    assert len(pages) > 2
-    leaves = 0
-    for number, ax in enumerate(pages, start=1):
-        width, height = ax.figure.get_size_inches() * 72
-        assert width <= PAGE[0] + 1e-6
-        assert height <= PAGE[1] + 1e-6
-        texts = [text.get_text() for text in ax.texts]
-        assert texts[-1] == f"page {number} of {len(pages)}"
-        leaves += sum(text.startswith("cluster ") for text in texts)
-        lie_apart(ax)
-    assert leaves == 130
-    texts = [text.get_text() for text in plot_tree(tree).texts]
-    assert sum(text.startswith("cluster ") for text in texts) == 130
-    assert not any(text.startswith("page ") for text in texts)
-
-
-def test_lists_fit_into_given_axes():
-    ax = Figure(figsize=(5, 4)).add_axes((0.1, 0.2, 0.7, 0.7))
-    plot_tree(shaped(3, 26, 0.5, LONG), ax=ax)
-    lie_apart(ax)
-    _, texts = extents(ax)
-    for box in texts:
-        assert ax.bbox.x0 <= box.x0 < box.x1 <= ax.bbox.x1
-        assert ax.bbox.y0 <= box.y0 < box.y1 <= ax.bbox.y1
 
 
 # --- histograms ------------------------------------------------------------------------------------------------
@@ -431,7 +350,7 @@ def test_histograms_count_the_points_at_a_test_by_cluster(whole):
         assert one.counts[left].sum() == (path[:, node] & (X[:, tree.feature[node]] <= bound)).sum()
 
 
-def test_histograms_are_drawn_in_boxes_and_in_lists():
+def test_histograms_are_drawn_in_boxes():
     frame = pd.DataFrame({"age": [20, 30, None, 50, 60, 70], "work": ["a", "b", "a", "c", None, "c"]})
     explainer = CART(3).fit(frame, labels=[0, 0, 0, 1, 2, 1])
     ax = plot_tree(explainer, X=frame)

@@ -1,9 +1,9 @@
-"""Drawings of threshold trees, boxes or a list, and their export as indented text and as Graphviz source."""
+"""Drawings of threshold trees, and their export as indented text and as Graphviz source."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from neonxc.rules.wording import counts
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
     from neonxc.trees.estimator import TreeExplainer
 
-WIDEST, HIGHEST = 1000.0, 760.0  # of boxes, in points: on a landscape page their text has at least 6 points
 
-
-@overload
 def plot_tree(
     tree: ThresholdTree | TreeExplainer,
     feature_names: Sequence[str] | None = None,
@@ -25,37 +22,13 @@ def plot_tree(
     precision: int | None = None,
     ax: Axes | None = None,
     X: Any = None,
-    pages: Literal[False] = False,
-) -> Axes: ...
-@overload
-def plot_tree(
-    tree: ThresholdTree | TreeExplainer,
-    feature_names: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
-    precision: int | None = None,
-    ax: None = None,
-    X: Any = None,
-    *,
-    pages: Literal[True],
-) -> list[Axes]: ...
-def plot_tree(
-    tree: ThresholdTree | TreeExplainer,
-    feature_names: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
-    precision: int | None = None,
-    ax: Axes | None = None,
-    X: Any = None,
-    pages: bool = False,
-) -> Axes | list[Axes]:
+) -> Axes:
     """Draw a tree for the screen and for paper.
 
-    A small tree has a box for every node: white boxes for tests, and below them the leaves in the colours of their
-    clusters. The width of an edge is the share of training points that take it.
-
-    A tree that is too wide or too high for a landscape page is drawn as a list with a line per leaf, which reads
-    like "if, else if, else". The side of a test with fewer leaves comes first.
-
-    Leaves are paler the more of their training points belong to other clusters.
+    Every node has a box: white boxes for tests, and below them the leaves in the colours of their clusters, which
+    are paler the more of their training points belong to other clusters. The width of an edge is the share of
+    training points that take it. Trees of more than about twenty leaves are easier to read as text
+    (:func:`export_text`), by Graphviz (:func:`export_graphviz`) or in a report (:func:`neonxc.explain`).
 
     Parameters
     ----------
@@ -73,20 +46,16 @@ def plot_tree(
     X : array-like, data frame, sparse matrix or tensor [n, features], optional
         Points, such as the training data. Every test then has a histogram of its column over the points that reach
         it, in the colours of the clusters that the tree predicts, with a mark at the threshold.
-    pages : bool
-        Whether a long list is continued on further pages of 7.5 × 10 inches, which fit on A4 and letter paper. By
-        default, there is a single figure of the height of the list.
 
     Returns
     -------
-    matplotlib.axes.Axes, or a list of them with ``pages=True``
+    matplotlib.axes.Axes
         ``ax.figure.savefig(path)`` writes the figure, which is also pyplot's current one unless `ax` was given.
 
     Raises
     ------
     ValueError
-        If the number of names is wrong, if both `ax` and `pages` are given, or if X is invalid as in
-        :meth:`ThresholdTree.predict`.
+        If the number of names is wrong, or if X is invalid as in :meth:`ThresholdTree.predict`.
 
     Examples
     --------
@@ -96,22 +65,11 @@ def plot_tree(
     >>> plot_tree(IMM(3, random_state=0).fit(X), X=X).figure.savefig("tree.pdf")  # doctest: +SKIP
     """
     tree = as_tree(tree)
-    if pages and ax is not None:
-        raise ValueError("ax is a single page; leave it out with pages=True")
-    from neonxc.trees.drawing.boxes import Boxes  # which imports matplotlib, as the next two; it is optional
+    from neonxc.trees.drawing.boxes import Boxes  # which imports matplotlib, as the next; it is optional
     from neonxc.trees.drawing.canvas import histograms
-    from neonxc.trees.drawing.outline import Outline
 
     words = node_words(tree, feature_names, class_names, precision)
-    charts = {} if X is None else histograms(tree, X)
-    boxes = Boxes(tree, words, charts)
-    if boxes.width <= WIDEST and boxes.height <= HIGHEST:
-        drawn = [boxes.draw(ax)]
-    else:
-        outline = Outline(tree, words, charts)
-        parts = outline.pages() if pages else [list(range(len(outline.rows)))]
-        drawn = [outline.draw(ax, part, number, len(parts)) for number, part in enumerate(parts, start=1)]
-    return drawn if pages else drawn[0]
+    return Boxes(tree, words, {} if X is None else histograms(tree, X)).draw(ax)
 
 
 def export_text(
