@@ -212,6 +212,14 @@ def test_rules_are_verified_where_the_data_live():
     for found in (RULES.verify(base, "wines", "sqlite"), RULES.verify(WINE), RULES.verify(pa.table(WINE))):
         assert found["found"].tolist() == [int(rule.samples) for rule in RULES]
         assert found["fit"].equals(found["found"])
+    weight = np.where(WINE["alcohol"] > 13, 2.5, 1.0)
+    weighted = ExShallow(3).fit(WINE, labels=NET.predict(WINE), sample_weight=weight).tree_
+    rules = weighted.rules()
+    WINE.assign(w=weight).to_sql("weighted", base, index=False)
+    for found in (rules.verify(WINE, sample_weight=weight), rules.verify(base, "weighted", sample_weight="w")):
+        np.testing.assert_allclose(found["fit"], found["found"])
+    with pytest.raises(ValueError, match="the rules find other rows"):
+        rules.verify(WINE)
     base.execute("DELETE FROM wines WHERE proline > 1200")
     last = next(rule for rule in RULES if rule.matches(WINE.nlargest(1, "proline")).all())
     left = int(last.matches(WINE[WINE["proline"] <= 1200]).sum())

@@ -111,6 +111,23 @@ def test_numbers_of_names_are_checked(draw):
         draw(iris(), feature_names=["a"])
     with pytest.raises(ValueError, match="class_names has 4 names, the tree needs one for each of its 3 clusters"):
         draw(iris(), class_names=list("abcd"))
+    with pytest.raises(
+        ValueError, match=r"feature_names names 'z', and the features are \['petal width', 'petal l"
+    ):
+        draw(iris(), feature_names={"z": "a"})
+    with pytest.raises(ValueError, match="class_names names 7, and the labels are"):
+        draw(iris(), class_names={7: "a"})
+
+
+@pytest.mark.parametrize("draw", [export_text, export_graphviz, plot_tree])
+def test_some_get_names(draw):
+    drawn = draw(iris(), feature_names={"petal width": "w"}, class_names={"setosa": "small"})
+    text = drawn if isinstance(drawn, str) else "\n".join(said(drawn))
+    assert "w ≤ 0.8" in text
+    assert "petal width" not in text
+    assert "small" in text
+    assert "virginica" in text
+    assert "l ≤" not in export_text(iris(), feature_names={0: "w"})
 
 
 NODE = re.compile(r'    (\d+) \[label="((?:[^"\\]|\\.)*)"(?:, color="(#\w{6})", fillcolor="(#\w{6})")?\];')

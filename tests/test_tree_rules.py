@@ -224,7 +224,9 @@ def test_names():
         rules(tree, feature_names=["a", "b", "c"])
     with pytest.raises(ValueError, match="class_names has 1 names, the tree needs one for each of its 3 clusters"):
         rules(tree, class_names=["a"])
-    with pytest.raises(ValueError, match="feature_names must be a sequence of names, got the string 'ab'"):
+    with pytest.raises(
+        ValueError, match="feature_names must be a sequence of names or a mapping, got the string 'ab'"
+    ):
         rules(tree, feature_names="ab")
 
 

@@ -53,7 +53,7 @@ def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
 
 
 def _split(search: Search, builder: TreeBuilder, node: Node) -> tuple[Node, Node]:
-    """Split a node that has several centers; what was kept for it is passed on to children that are cut again."""
+    """Split a node that has several centers."""
     best = search.best(node)
     if best is None:
         raise ValueError(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from neonxc.common.colours import colors
 from neonxc.common.numbers import is_missing
+from neonxc.common.processes import short
 from neonxc.pipelines.parts import Number
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition, printed_bounds
@@ -26,6 +27,8 @@ from neonxc.trees.fitted.tree import ThresholdTree, as_tree
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
 
+Names = Sequence[str] | Mapping[Any, str] | None
+"""Names of columns or of clusters: all of them, or some by their own names."""
 MISTAKES = (
     "mistakes: at a leaf, samples of other clusters; at a test, samples that it sends where no leaf has their "
     "cluster"
@@ -38,8 +41,8 @@ Decode = Callable[[Intervals], Condition]
 def rules(
     tree: ThresholdTree | TreeExplainer,
     *,
-    feature_names: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    feature_names: Names = None,
+    class_names: Names = None,
     units: Mapping[str, str] | None = None,
     categories: Mapping[str, Sequence[Any]] | None = None,
     terms: bool = False,
@@ -52,11 +55,11 @@ def rules(
     Parameters
     ----------
     tree : ThresholdTree or fitted tree explainer
-    feature_names : sequence of str, one per column, optional
-        Names of the columns in texts, and in SQL and code if the tree has no names. Default: the tree's names, or
-        x[0], x[1], ...
-    class_names : sequence of str, one per cluster, optional
-        Names of the clusters in the order of ``tree.classes``, which are the default.
+    feature_names : sequence of str, one per column, or mapping, optional
+        Names of the columns in texts, and in SQL and code if the tree has no names. A mapping gives new names to
+        some columns, by their own names or their positions. Default: the tree's names, or x[0], x[1], ...
+    class_names : sequence of str, one per cluster, or mapping, optional
+        Names of the clusters in the order of ``tree.classes``, or by their labels, which are the default.
     units : mapping from columns to units, optional
         Units that are printed after numbers: ``{"age": "years"}``.
     categories : mapping from columns to their categories, optional
@@ -179,13 +182,14 @@ def _without_everything(tests: dict[int, Intervals]) -> dict[int, Intervals]:
 
 def tree_columns(
     tree: ThresholdTree,
-    names: Sequence[str] | None = None,
+    names: Names = None,
     units: Mapping[str, str] | None = None,
     terms: bool = False,
 ) -> list[Column]:
     """Return the columns of a tree's table, with given or own names, and the gaps around bounds."""
     n, units = tree.n_features, dict(units or {})
-    given = tree.feature_names if names is None else _as_many(names, n, "feature_names", "features")
+    own = tree.feature_names or [f"x[{i}]" for i in range(n)]
+    given = tree.feature_names if names is None else _as_many(names, own, "feature_names", "features")
     keys: Sequence[str | int] = tree.feature_names or given or range(n)
     gaps: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     whole = [False] * n
@@ -203,19 +207,33 @@ def tree_columns(
     return columns
 
 
-def cluster_texts(tree: ThresholdTree, names: Sequence[str] | None = None) -> list[str]:
+def cluster_texts(tree: ThresholdTree, names: Names = None) -> list[str]:
     """Return the names of a tree's clusters: the given names, or their labels ("cluster 0" for a number)."""
-    if names is None:
-        names = [label if isinstance(label, str) else f"cluster {label}" for label in tree.classes.tolist()]
-    return list(map(one_line, _as_many(names, len(tree.classes), "class_names", "clusters")))
+    labels = tree.classes.tolist()
+    texts = [label if isinstance(label, str) else f"cluster {label}" for label in labels]
+    if isinstance(names, Mapping):
+        unknown = [label for label in names if label not in labels]
+        if unknown:
+            raise ValueError(f"class_names names {unknown[0]!r}, and the labels are {short(str(labels))}")
+        texts = [names.get(label, text) for label, text in zip(labels, texts, strict=True)]
+    elif names is not None:
+        texts = _as_many(names, texts, "class_names", "clusters")
+    return [one_line(str(text)) for text in texts]
 
 
-def _as_many(names: Sequence[str], needed: int, argument: str, things: str) -> list[str]:
+def _as_many(names: Any, own: Sequence[str], argument: str, things: str) -> list[str]:
+    """The names of all columns: given ones, one for each, or a mapping of own names or positions to new ones."""
     if isinstance(names, str):  # a string is a sequence of its letters
-        raise ValueError(f"{argument} must be a sequence of names, got the string {names!r}")
-    if len(names) != needed:
+        raise ValueError(f"{argument} must be a sequence of names or a mapping, got the string {names!r}")
+    if isinstance(names, Mapping):
+        known = {name: i for i, name in enumerate(own)} | {i: i for i in range(len(own))}
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"{argument} names {unknown[0]!r}, and the {things} are {short(str(list(own)))}")
+        renamed = {known[name]: new for name, new in names.items()}
+        return [str(renamed.get(i, name)) for i, name in enumerate(own)]
+    if len(names) != len(own):
         raise ValueError(
-            f"{argument} has {len(names)} names, the tree needs one for each of its {needed} {things}"
+            f"{argument} has {len(names)} names, the tree needs one for each of its {len(own)} {things}"
         )
     return list(map(str, names))
 
@@ -351,8 +369,8 @@ class NodeWords:
 
 def node_words(
     tree: ThresholdTree,
-    feature_names: Sequence[str] | None,
-    class_names: Sequence[str] | None,
+    feature_names: Names,
+    class_names: Names,
     precision: int | None,
     terms: bool = False,
 ) -> list[NodeWords]:

@@ -53,11 +53,7 @@ class Search:
         self.open(node)
         if not len(node.centers) and node.n < 2:
             return None
-        kept = [statistic is not None and statistic.kept for statistic in node.statistics]
-        if not kept or not all(kept):
-            fresh = self.criterion.statistics(node)
-            pairs = zip(kept or [False] * len(fresh), node.statistics or fresh, fresh, strict=True)
-            node.statistics = [one if has else other for has, one, other in pairs]
+        node.statistics = self.criterion.statistics(node)
         rounding = 64.0 if all(s.whole for s in node.statistics) else max(64.0, 4.0 * (node.n + 1))
         node.slack = rounding * torch.finfo(torch.float64).eps * self.criterion.size(node)
         only = self.criterion.features(node)
@@ -83,22 +79,14 @@ class Search:
     def split(
         self, node: Node, cut: Cut, children: tuple[Node, Node], go_on: Sequence[bool] = (True, True)
     ) -> None:
-        """Pass the sums of a node on to those of its children that will be cut, as told by `go_on`."""
+        """Tell the criterion of a cut, and pass entries on to the children that `go_on` says will be cut."""
         self.criterion.split(node, cut, children)
-        statistics, node.statistics, node.columns = node.statistics, (), {}
-        if not statistics or not any(go_on):
-            return
-        left = self.problem.goes_left(node, cut)
+        node.statistics, node.columns = (), {}
         if node.entries is not None:
-            entries, node.entries = node.entries, None
+            left = self.problem.goes_left(node, cut)
             for child, side, used in zip(children, (left, ~left), go_on, strict=True):
-                child.entries = entries.subset(side, len(child.rows), child.centers) if used else None
-        centers_left = torch.zeros(self.problem.k, dtype=torch.bool, device=left.device)
-        if len(node.centers):
-            centers_left[node.centers] = cut.centers_left
-        parts = [s.split(node, left, centers_left, children) if s.kept else (None, None) for s in statistics]
-        for child, own, used in zip(children, zip(*parts, strict=True), go_on, strict=True):
-            child.statistics = own if used else ()
+                child.entries = node.entries.subset(side, len(child.rows), child.centers) if used else None
+            node.entries = None
 
     # --- sums of the cuts ----------------------------------------------------------------------------------
 
@@ -112,23 +100,16 @@ class Search:
                 yield from self._by_code(node, block.features)
                 continue
             whole = block_of(self.problem, node, number)
-            for statistic in node.statistics:
-                if statistic.kept:
-                    statistic.keep(whole, number, block)
             entries = sum(statistic.entries for statistic in node.statistics)
             for chunk in self._chunks(node, entries, block.n_bins, len(block.features)):
                 part, numbers, least = whole[chunk], [], []
                 for statistic in node.statistics:
-                    if block.exact and number not in statistic.terms:
+                    if block.exact:
                         numbers.append(self.problem.reduce(statistic.once(part)))
                         continue
-                    if number in statistic.terms:
-                        terms = statistic.terms[number][chunk]
-                    else:
-                        terms = self.problem.reduce(statistic.sums(part))
+                    terms = self.problem.reduce(statistic.sums(part))
                     numbers.append(statistic.left(terms))
-                    if not block.exact:
-                        least.append(statistic.within(terms))
+                    least.append(statistic.within(terms))
                 if least:
                     inside.append((self._bound_inside(part, concatenated(least)), part.features))
                 yield self._cuts(part, numbers)

@@ -275,10 +275,13 @@ def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
     return script
 
 
-def counting(rules: RuleSet, table: str | Sequence[str], dialect: str) -> str:
-    """Write the SELECT statement of one row, with the number of rows that meet each rule."""
+def counting(rules: RuleSet, table: str | Sequence[str], dialect: str, weight: str | None = None) -> str:
+    """Write the SELECT statement of one row, with the number of rows, or sum of weights, that meet each rule."""
     words, source = _dialect(table, dialect)
-    counts = (f"COUNT(CASE WHEN {_conjunction(rule, words)} THEN 1 END)" for rule in rules.rules)
+    one = "1" if weight is None else words.name(weight)
+    counts = (
+        f"COALESCE(SUM(CASE WHEN {_conjunction(rule, words)} THEN {one} ELSE 0 END), 0)" for rule in rules.rules
+    )
     return f"SELECT {', '.join(counts)} FROM {source}"
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from neonxc.common.numbers import percent, plural
+from neonxc.common.numbers import percent, plural, text
 from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of
@@ -256,7 +256,9 @@ class Rules(RuleSet, Sequence[Rule]):
         """
         return sql(self, table, dialect)
 
-    def verify(self, source: Any, table: str | Sequence[str] = "", dialect: str = "ansi") -> pd.DataFrame:
+    def verify(
+        self, source: Any, table: str | Sequence[str] = "", dialect: str = "ansi", *, sample_weight: Any = None
+    ) -> pd.DataFrame:
         """Run the rules where the data live, and compare the number of rows that meet each rule with that at fit.
 
         Parameters
@@ -267,11 +269,14 @@ class Rules(RuleSet, Sequence[Rule]):
             Name of the table in the database, as for :meth:`to_sql`.
         dialect : str
             As for :meth:`to_sql`.
+        sample_weight : array [n], or str, optional
+            The weights of the rows at fit, if there were any: of rows, or of a database the name of their column.
+            Sums of weights are then compared.
 
         Returns
         -------
         DataFrame [rules, 3]
-            Columns ``rule``, ``fit`` and ``found``: numbers of rows.
+            Columns ``rule``, ``fit`` and ``found``: numbers of rows, or sums of weights.
 
         Raises
         ------
@@ -280,18 +285,25 @@ class Rules(RuleSet, Sequence[Rule]):
         """
         if hasattr(source, "cursor"):
             cursor = source if hasattr(source, "execute") else source.cursor()  # DuckDB's cursor has other tables
-            found = [*(cursor.execute(counting(self, table, dialect)) or cursor).fetchall()[0]]
+            query = counting(self, table, dialect, sample_weight)
+            found = [*(cursor.execute(query) or cursor).fetchall()[0]]
         elif hasattr(source, "catalog"):  # a Spark session
-            found = [*source.sql(counting(self, table, dialect)).collect()[0]]
+            found = [*source.sql(counting(self, table, dialect, sample_weight)).collect()[0]]
         else:
             points = self._points(source)
-            found = [int(as_array(points.matches(rule.conditions)).sum()) for rule in self.rules]
+            weight = in_order_of(sample_weight, source, "sample_weight")
+            weight = as_weights(weight, len(points), torch.device("cpu")).numpy()
+            found = [float(weight[as_array(points.matches(rule.conditions))].sum()) for rule in self.rules]
         texts = [f"{rule.name}: {rule.text()}" for rule in self.rules]
-        fit = [round(rule.counts.samples + rule.counts.noise) for rule in self.rules]
-        checked = pd.DataFrame({"rule": texts, "fit": fit, "found": found})
-        if len(wrong := checked[checked["fit"] != checked["found"]]):
+        fit = [float(rule.counts.samples + rule.counts.noise) for rule in self.rules]
+        checked = pd.DataFrame({"rule": texts, "fit": fit, "found": np.array(found, dtype=float)})
+        if sample_weight is None:
+            checked = checked.round().astype({"fit": int, "found": int})
+        if len(wrong := checked[~np.isclose(checked["fit"], checked["found"], rtol=1e-9)]):
             rows = "; ".join(
-                f"{rule}: {plural(fit, 'row')} at fit, {found} now" for rule, fit, found in wrong.to_numpy()
+                f"{rule}: {plural(fit, 'row') if sample_weight is None else f'a weight of {text(fit)}'} at fit, "
+                f"{text(found)} now"
+                for rule, fit, found in wrong.to_numpy()
             )
             raise ValueError(f"the rules find other rows in source than at fit: {rows}")
         return checked

@@ -30,8 +30,6 @@ class SparseEntries:
         Position of the first entry of every column.
     row, bin : Tensor [entries] of int64
         Point and bin of every entry, column by column.
-    value : Tensor [entries] of float64
-        Value of every entry.
     first : Tensor [f + 1] of int64
         First bin of every column.
     code : Tensor [bins] of int64
@@ -50,7 +48,6 @@ class SparseEntries:
     start: Tensor
     row: Tensor
     bin: Tensor
-    value: Tensor
     first: Tensor
     code: Tensor
     zero: Tensor
@@ -99,7 +96,6 @@ class SparseEntries:
             _starts(_counted(kept, self.start)[may_be_cut]),
             self.row.index_select(0, stay),
             number.index_select(0, self.bin.index_select(0, stay)),
-            self.value.index_select(0, stay),
             _starts(_counted(held, self.first)[may_be_cut]),
             self.code.masked_select(held),
             number[self.zero[may_be_cut]],
@@ -189,7 +185,6 @@ def code_sparse(
         start,
         row,
         bins[: len(own)],
-        own,
         first,
         torch.arange(int(first[-1])) - first[:-1].repeat_interleave(first.diff()),
         bins[len(own) : len(own) + d],

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from neonxc.rules.wording import counts
 from neonxc.trees.fitted.tree import ThresholdTree, as_tree
-from neonxc.trees.rules import caption, node_words
+from neonxc.trees.rules import Names, caption, node_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
 def plot_tree(
     tree: ThresholdTree | TreeExplainer,
-    feature_names: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    feature_names: Names = None,
+    class_names: Names = None,
     precision: int | None = None,
     ax: Axes | None = None,
     X: Any = None,
@@ -33,10 +32,11 @@ def plot_tree(
     Parameters
     ----------
     tree : ThresholdTree or fitted tree explainer
-    feature_names : sequence of str, one per column, optional
-        Default: the tree's own, or x[0], x[1], ...
-    class_names : sequence of str, one per cluster, optional
-        Names of the clusters in the order of ``tree.classes``, which are the default.
+    feature_names : sequence of str, one per column, or mapping, optional
+        A mapping gives new names to some columns, by their own names or their positions. Default: the tree's own,
+        or x[0], x[1], ...
+    class_names : sequence of str, one per cluster, or mapping, optional
+        Names of the clusters in the order of ``tree.classes``, or by their labels, which are the default.
     precision : int, optional
         Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
         many as tell the training values of the column apart.
@@ -74,8 +74,8 @@ def plot_tree(
 
 def export_text(
     tree: ThresholdTree | TreeExplainer,
-    feature_names: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    feature_names: Names = None,
+    class_names: Names = None,
     precision: int | None = None,
     show_samples: bool = True,
 ) -> str:
@@ -84,10 +84,11 @@ def export_text(
     Parameters
     ----------
     tree : ThresholdTree or fitted tree explainer
-    feature_names : sequence of str, one per column, optional
-        Default: the tree's own, or x[0], x[1], ...
-    class_names : sequence of str, one per cluster, optional
-        Names of the clusters in the order of ``tree.classes``, which are the default.
+    feature_names : sequence of str, one per column, or mapping, optional
+        A mapping gives new names to some columns, by their own names or their positions. Default: the tree's own,
+        or x[0], x[1], ...
+    class_names : sequence of str, one per cluster, or mapping, optional
+        Names of the clusters in the order of ``tree.classes``, or by their labels, which are the default.
     precision : int, optional
         Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
         many as tell the training values of the column apart.
@@ -125,8 +126,8 @@ def export_text(
 
 def export_graphviz(
     tree: ThresholdTree | TreeExplainer,
-    feature_names: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    feature_names: Names = None,
+    class_names: Names = None,
     precision: int | None = None,
 ) -> str:
     """Write a tree in the DOT language of Graphviz.
@@ -137,10 +138,11 @@ def export_graphviz(
     Parameters
     ----------
     tree : ThresholdTree or fitted tree explainer
-    feature_names : sequence of str, one per column, optional
-        Default: the tree's own, or x[0], x[1], ...
-    class_names : sequence of str, one per cluster, optional
-        Names of the clusters in the order of ``tree.classes``, which are the default.
+    feature_names : sequence of str, one per column, or mapping, optional
+        A mapping gives new names to some columns, by their own names or their positions. Default: the tree's own,
+        or x[0], x[1], ...
+    class_names : sequence of str, one per cluster, or mapping, optional
+        Names of the clusters in the order of ``tree.classes``, or by their labels, which are the default.
     precision : int, optional
         Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
         many as tell the training values of the column apart.
