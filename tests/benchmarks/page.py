@@ -51,7 +51,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     "growth": ("-m tests.benchmarks.growth", "cost.md", ["The machine"]),
     "flipping": ("-m tests.benchmarks.flipping", "flipping.md", ["wine"]),
     "beta": ("-m tests.benchmarks.beta --full", "flipping.md", []),
-    "along": ("-m tests.benchmarks.along", "flipping.md", ["Held out", "For choosing", "Tables"]),
+    "along": ("-m tests.benchmarks.along", "flipping.md", ["Held out", "For choosing", "Tables, missing"]),
     "neon_paper": ("examples/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
     "segmentation": ("examples/segmentation.py", "segmentation.md", []),
     "scan": ("examples/scan.py", "scan.md", ["MNIST", "Fashion-MNIST"]),
