@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import Data, Scorer, data
+from tree_witnesses import Data, Scorer, data, passed
 
 import neonxc
 from neonxc.models import KernelKMeans
@@ -509,7 +509,7 @@ def test_rules_predictions_and_paths_say_the_same(model, case):
     new = np.random.default_rng(0).normal(size=(50, X.shape[1])) * 3
     for points in (case.values, new):
         rows, leaf, label = sides_of(tree, points), tree.apply(points), estimator.predict(points)
-        path, matched = tree.decision_path(points), np.zeros(len(points), dtype=int)
+        path, matched = passed(tree, points), np.zeros(len(points), dtype=int)
         for node in range(tree.n_nodes):
             assert np.array_equal(np.flatnonzero(path[:, node]), rows[node])
         for rule in tree.rules():

@@ -19,6 +19,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 from sklearn.tree import DecisionTreeClassifier
+from tree_witnesses import passed
 
 from neonxc.plot.images import cluster_colors
 from neonxc.trees import CART, export_graphviz, export_text, plot_tree
@@ -355,7 +356,7 @@ def test_histograms_count_the_points_at_a_test_by_cluster(whole):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 9, (200, 3)).astype(float) if whole else rng.normal(size=(200, 3))
     tree = CART(3, max_leaves=6).fit(X, labels=rng.integers(0, 3, 200)).tree_
-    path, own = tree.decision_path(X), tree.predict(X)
+    path, own = passed(tree, X), tree.predict(X)
     found = histograms(tree, X)
     assert sorted(found) == (tree.feature >= 0).nonzero()[:, 0].tolist()
     for node, one in found.items():

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from tree_witnesses import data, inner_nodes, kmeans_cost, nested, rows_of
+from tree_witnesses import data, inner_nodes, kmeans_cost, nested, passed, rows_of
 
 from neonxc.trees import (
     CART,
@@ -149,7 +149,6 @@ def test_sparse_matrices_are_as_dense_ones(model, format, dtype):
         assert np.array_equal(fitted.labels_, dense.labels_)
         assert np.array_equal(fitted.predict(sparse), dense.predict(X))
         assert np.array_equal(fitted.tree_.apply(sparse), dense.tree_.apply(X))
-        assert np.array_equal(fitted.tree_.decision_path(sparse), dense.tree_.decision_path(X))
         assert fitted.score(sparse) == pytest.approx(dense.score(X))
         np.testing.assert_allclose(fitted.cluster_centers_, dense.cluster_centers_, atol=1e-12)
 
@@ -338,7 +337,6 @@ def test_one_cluster_is_one_leaf(model, extra):
     assert (fitted.labels_ == (7 if "labels" in extra else 0)).all()
     assert fitted.inertia_ == pytest.approx(((X - X.mean(0)) ** 2).sum())
     assert (tree.apply(X) == 0).all()
-    assert tree.decision_path(X).all()
     assert len(fitted.predict(X[:1])) == 1
 
 
@@ -428,7 +426,7 @@ def test_leaves_and_paths_say_the_same(model, seed, kind):
     if len(np.unique(case.centers, axis=0)) < 3:
         return
     tree = model(3, **leaves).fit(case.X, labels=case.labels).tree_
-    leaf, path, rows = tree.apply(case.X), tree.decision_path(case.X), rows_of(tree, case.values)
+    leaf, path, rows = tree.apply(case.X), passed(tree, case.X), rows_of(tree, case.values)
     for node in range(tree.n_nodes):
         assert np.array_equal(np.flatnonzero(path[:, node]), rows[node])
     assert path[np.arange(len(leaf)), leaf].all()

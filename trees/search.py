@@ -1,4 +1,4 @@
-"""Search for the best cut of a node, which reuses the parent's sums and skips cuts by bounds of their scores."""
+"""Search for the best cut of a node, which skips cuts by bounds of their scores."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Search:
                 yield self._cuts(part, numbers)
 
     def _by_code(self, node: Node, features: Tensor | None) -> Iterator[Cutting]:
-        """Cuts between all codes of the given columns (or of all columns, None), whose sums are not kept."""
+        """Cuts between all codes of the given columns, or of all columns, None."""
         entries = sum(s.entries_once for s in node.statistics)
         parts: Iterator[Columns]
         if isinstance(self.problem.columns, SparseColumns):

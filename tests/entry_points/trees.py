@@ -103,8 +103,8 @@ def rules_of_a_tree(at):
         str(rules.measure(x, labels, at(WEIGHT))),
         render_rules(tree),
     ]
-    found += [export_text(tree), export_graphviz(tree), bool(plot_tree(tree)), tree.decision_path(x)]
-    return [*found, tree.feature_importances.tolist(), wad(tree), waes(tree), tree.to_sklearn().predict(POINTS)]
+    found += [export_text(tree), export_graphviz(tree), bool(plot_tree(tree))]
+    return [*found, wad(tree), waes(tree), tree.to_sklearn().predict(POINTS)]
 
 
 @entry("trees.trade_off", "trees.TradeOff", "trees.Candidate")

@@ -192,15 +192,6 @@ class ThresholdTree:
                 sizes[child] = len(sides[child])
         return sizes
 
-    @property
-    def feature_importances(self) -> Tensor:
-        """Share of each column in all tests of the training points, [features]; sums to 1 (0 for one leaf)."""
-        inner = self.feature >= 0
-        sums = torch.zeros(self.n_features, dtype=torch.float64)
-        tested = self.feature[inner] if self.encoding is None else self.encoding.owner[self.feature[inner]]
-        sums.scatter_add_(0, tested, self.samples[inner])
-        return sums / sums.sum().clamp(min=torch.finfo(torch.float64).tiny)
-
     @reads_tables
     def apply(self, X: Any) -> Any:
         """Return the leaf (its node) of every point, [N], as an array or, for a tensor, a tensor.
@@ -231,20 +222,6 @@ class ThresholdTree:
         """
         table = Table.read(X, columns=self.feature_names, format=self.table_format)
         return table.labels(self.classes[self.label[self.leaf_of(table)].numpy()])
-
-    def decision_path(self, X: Any) -> Any:
-        """Return whether a point passes through a node, [N, nodes] of bool.
-
-        Parameters
-        ----------
-        X : array, data frame, sparse matrix or Tensor [N, d]
-            Points.
-        """
-        _, values, way, labels = paths_of(self, X)
-        passed = torch.zeros(len(values), self.n_nodes, dtype=torch.bool)
-        for nodes in way:
-            passed[torch.arange(len(values)), nodes] = True
-        return labels(passed)
 
     @reads_tables
     def leaf_of(self, X: Any) -> Tensor:
