@@ -228,7 +228,7 @@ def concepts(
     ...     torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
     ... ).eval()
     >>> X = torch.rand(12, 3, 8, 8)
-    >>> net = neonxc.neuralize(torch.rand(2, 8), X, network)
+    >>> net = neonxc.neuralize(network(X)[1:3].detach(), X, network)
     >>> found = neonxc.concepts(net, X, layer="1", n_concepts=2)
     >>> found.directions.shape
     torch.Size([2, 2, 8])
