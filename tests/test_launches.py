@@ -46,7 +46,7 @@ TREES = {
     "ExGreedy": (ExGreedy(K), 257, 43),
     "ExShallow": (ExShallow(K), 565, 55),
     "CART": (CART(K), 172, 32),
-    "SpExClique": (SpExClique(K), 255, 35),
+    "SpExClique": (SpExClique(K), 256, 36),
     "ExKMC": (ExKMC(K, max_leaves=2 * K), 124, 26),
 }
 

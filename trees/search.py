@@ -194,12 +194,16 @@ class Search:
         *bounds, score = self.criterion.stages[1:]
         best = torch.inf if found is None else found.score
         for cuts in sorted(open_, key=lambda cuts: float(cuts.bound.min())):
-            left, size, scores = cuts.bound.clone(), SAMPLE, torch.full_like(cuts.bound, torch.inf)
-            while len(which := ((left <= best + node.slack) & (left < torch.inf)).nonzero()[:, 0]):
-                if len(which) > size:  # few of them are needed, and sorting all would take longer
+            left, size, scores, more = cuts.bound.clone(), SAMPLE, torch.full_like(cuts.bound, torch.inf), True
+            while more:
+                which = ((left <= best + node.slack) & (left < torch.inf)).nonzero()[:, 0]
+                more = len(which) > size
+                if more:  # few of them are needed, and sorting all would take longer
                     which = which[left[which].topk(size, largest=False, sorted=False).indices]
+                    left[which] = torch.inf
+                elif not len(which):
+                    break
                 size *= GROWTH
-                left[which] = torch.inf
                 some = cuts[which,]
                 for bound in bounds:
                     some = replace(some, bound=bound(node, some))
