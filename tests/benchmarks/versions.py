@@ -39,6 +39,12 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
     def points(n: int, d: int, k: int) -> Any:
         return make_blobs(n, d, centers=k, cluster_std=4.0, random_state=0)[0]
 
+    def bytes_() -> Any:
+        """Columns of bytes that overlap much, so that many cuts are promising."""
+        generator = np.random.default_rng(0)
+        means = generator.integers(0, 256, (12, 320))[generator.integers(0, 12, 4000)]
+        return np.clip(means + generator.normal(0, 60, means.shape), 0, 255).astype(np.uint8)
+
     def attribution(n: int, d: int, k: int) -> Callable[[], Any]:
         X = points(n, d, k)
         model = make_pipeline(StandardScaler(), KMeans(k, n_init=1, random_state=0)).fit(X)
@@ -115,6 +121,7 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
     for name in ("IMM", "EMN", "ExGreedy", "ExShallow", "ExKMC", "CART", "SpExClique"):
         for n, d, k in ((500, 8, 5), (20_000, 16, 26)):
             found[f"{name} {n:,} x {d}"] = lambda name=name, n=n, d=d, k=k: fit(name, points(n, d, k), k)  # type: ignore[misc]
+        found[f"{name} 4,000 x 320 bytes"] = lambda name=name: fit(name, bytes_(), 12)  # type: ignore[misc]
         found[f"{name} digits"] = lambda name=name: fit(name, load_digits().data, 10)  # type: ignore[misc]
     return found
 
