@@ -194,6 +194,9 @@ def test_errors(images):
     net = clustered(convolutional(), images)
     with pytest.raises(ValueError, match="layer needs the name of a module, got '9'"):
         neonxc.concepts(net, images, "9")
+    cut = FeatureExtractor(convolutional(pooled=False), "1", pool="avg")
+    with pytest.raises(ValueError, match="layer '2' is not run before the features"):
+        neonxc.concepts(clustered(cut, images), images, "2")
     with pytest.raises(ValueError, match="at most 6, the channels of the layer, got 7"):
         neonxc.concepts(net, images, "0", 7)
     with pytest.raises(TypeError, match="has no feature network"):
@@ -201,6 +204,8 @@ def test_errors(images):
     found = neonxc.concepts(net, images, "0")
     with pytest.raises(ValueError, match="cluster needs one of"):
         found.heatmaps(net, images, 17)
+    with pytest.raises(ValueError, match="cluster needs one of"):
+        neonxc.plot.concepts(found, net, images, 17)
     absent = neonxc.neuralize(
         torch.cat([net.features(images[:1]), torch.full((1, 5), 99.0)]), images, net.features
     )

@@ -47,10 +47,15 @@ def concepts(
     Returns
     -------
     matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        A cluster without concepts.
     """
-    label = found.classes[0] if cluster is None else cluster
+    c = found.position(cluster)
+    label, references = found.classes[c], found.references[c]
     frame = found.to_frame().loc[label]
-    references = found.references[found.classes.index(label)]
     words = net.inputs.in_texts
     height = 1.25 if words else 1.6
     figure = Figure(figsize=(6.6, height * len(frame) + 0.4), layout="constrained", dpi=200)

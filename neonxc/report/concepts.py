@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 from io import BytesIO
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 
 from neonxc.data.table import Table
 from neonxc.plot import concepts as drawn
 from neonxc.report.clustering import Clustering
+from neonxc.report.items import as_uri
 from neonxc.subspaces.concepts import concepts
 
 INPUTS = 100  # images or texts that the concepts are found on
@@ -24,13 +25,12 @@ def pictures(clustering: Clustering, names: list[str]) -> list[tuple[str, str]]:
     chosen, net = X.take(rows).data, clustering.whole
     found = concepts(net, chosen)
     return [
-        (names[int(net.positions(label))], _webp(drawn(found, net, chosen, label)))
+        (names[int(net.positions(label))], _picture(drawn(found, net, chosen, label)))
         for label in found.classes[:CLUSTERS]
     ]
 
 
-def _webp(figure: object) -> str:
-    png, webp = BytesIO(), BytesIO()
-    figure.savefig(png, format="png", dpi=130)  # type: ignore[attr-defined]
-    Image.open(png).convert("RGB").save(webp, "WEBP", quality=80, method=6)
-    return "data:image/webp;base64," + base64.b64encode(webp.getvalue()).decode()
+def _picture(figure: Figure) -> str:
+    png = BytesIO()
+    figure.savefig(png, format="png", dpi=130)
+    return as_uri(Image.open(png).convert("RGB"))

@@ -142,6 +142,11 @@ def webp(photo: Tensor) -> str:
     if scale < 1:
         size = [max(1, round(length * scale)) for length in photo.shape[1:]]
         photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
-    pixels, buffer = (photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8), BytesIO()
-    Image.fromarray(pixels).save(buffer, "WEBP", quality=72, method=6)
+    return as_uri(Image.fromarray((photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)))
+
+
+def as_uri(image: Image.Image) -> str:
+    """Encode an image as a data URI."""
+    buffer = BytesIO()
+    image.save(buffer, "WEBP", quality=72, method=6)
     return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -81,7 +81,7 @@ class Concepts:
             A map for every concept, and that of all other directions; they sum to the heatmap of the cluster. For
             images they are summed over the channels.
         """
-        c, layer, table = self._place(cluster), Layer(net.inputs, self.layer), net.inputs.read(X)
+        c, layer, table = self.position(cluster), Layer(net.inputs, self.layer), net.inputs.read(X)
         question = question_of(net, self.classes[c], self.competitor)
         found = []
         for block in net.inputs.blocks(table.tensor):
@@ -125,7 +125,7 @@ class Concepts:
 
     def named(self, cluster: Any, names: Mapping[int, str]) -> Concepts:
         """Return these concepts with names for some concepts of a cluster, by their numbers from 1."""
-        c = self._place(cluster)
+        c = self.position(cluster)
         own = [f"concept {i} ({names[i]})" if i in names else old for i, old in enumerate(self.names[c], 1)]
         return replace(self, names=[*self.names[:c], own, *self.names[c + 1 :]])
 
@@ -148,7 +148,8 @@ class Concepts:
         }
         return pd.DataFrame(values, index)
 
-    def _place(self, cluster: Any) -> int:
+    def position(self, cluster: Any = None) -> int:
+        """Return the place of a cluster among `classes`; by default the first."""
         if cluster is None:
             return 0
         if cluster not in self.classes:

@@ -89,7 +89,7 @@ class Layer:
 
         with _hooked(self.module, keep):
             recording = LRP(self.inputs.module, composite).record(x)
-        values = seen[-1]
+        values = self._last(seen)
 
         def upper(start: Tensor) -> Tensor:
             (m,) = torch.autograd.grad(recording.output, values, start.to(recording.output), retain_graph=True)
@@ -112,7 +112,7 @@ class Layer:
             seen: list[Tensor] = []
             with _hooked(self.module, lambda _, __, output: seen.append(output.clone())):
                 evaluated(self.inputs.module, x)
-            values = seen[-1]
+            values = self._last(seen)
         return self._rows(values), self._places(values)
 
     @torch.no_grad()
@@ -131,6 +131,11 @@ class Layer:
 
     def _places(self, values: Tensor) -> tuple[int, ...]:
         return tuple(values.shape[1:2] if self._are_tokens(values) else values.shape[2:])
+
+    def _last(self, seen: list[Tensor]) -> Tensor:
+        if not seen:
+            raise ValueError(f"layer {self.name!r} is not run before the features; choose another one")
+        return seen[-1]
 
     def _checked(self, output: Any) -> Tensor:
         if not isinstance(output, Tensor) or output.ndim < 2 or not output.is_floating_point():

@@ -1,8 +1,6 @@
 """Statistics of a node: the sums over the points left of a cut from which criteria compute scores.
 
-A statistic yields `size` numbers per cut. It sums over *elements*, which are points or edges between points. If it
-sums the same quantities in every node, its sums are kept, and those of one child are obtained by subtracting those
-of the other child from the parent's.
+A statistic yields `size` numbers per cut. It sums over *elements*, which are points or edges between points.
 """
 
 from __future__ import annotations
@@ -21,9 +19,6 @@ from neonxc.trees.columns.columns import Columns, of_block
 if TYPE_CHECKING:
     from neonxc.trees.graph import Graph
     from neonxc.trees.problem import Node, Problem
-
-
-SMALL = ROOM = 0  # only so that tests can patch them
 
 
 class Statistic(ABC):
@@ -77,7 +72,7 @@ class Statistic(ABC):
         return terms.movedim(1, 0)
 
     def once(self, columns: Columns) -> Tensor:
-        """Sums of every cut, [size, f, places], computed directly when they are not kept."""
+        """Sums of every cut, [size, f, places], computed at once."""
         return self.left(self.sums(columns))
 
     def within(self, terms: Tensor) -> Tensor:

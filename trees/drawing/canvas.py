@@ -144,7 +144,7 @@ def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:
     Missing numbers are counted beside the smallest or the largest value, depending on the side to which the tree
     sends them. A category is 1, and all others are 0.
     """
-    used, values, way, _ = paths_of(tree, X)
+    used, values, way = paths_of(tree, X)
     label, found = tree.label[way[-1]].numpy(), {}
     columns = dict(zip(used.tolist(), values.detach().double().cpu().numpy().T, strict=True))
     clusters = np.arange(len(tree.classes) + 1) - 0.5

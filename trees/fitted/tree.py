@@ -317,7 +317,7 @@ class ThresholdTree:
 
 
 @reads_tables
-def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor], Any]:
+def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Follow points from the root to their leaves.
 
     Returns
@@ -328,8 +328,6 @@ def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor],
         Their values.
     way : list of Tensor [N]
         The node of every point at every depth, on the CPU; points stay at their leaf.
-    labels : callable
-        Converts results to the type of X.
     """
     table = Table.read(X, columns=tree.feature_names, format=tree.table_format)
     used = tree.feature[tree.feature >= 0].unique()
@@ -360,7 +358,7 @@ def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor],
             goes_left |= ((value > low) & (value <= high)).any(1)
         node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
         way.append(node)
-    return used, values, [nodes.cpu() for nodes in way], table.labels
+    return used, values, [nodes.cpu() for nodes in way]
 
 
 def canonical_columns(encoding: Encoding) -> list[int]:

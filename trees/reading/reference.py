@@ -203,9 +203,9 @@ def kmeans(table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, 
     return Reference(labels, centers, np.arange(k), table, centers, by_means=False)
 
 
-def common_seed(random_state: Any, ranks: Ranks, below: int = 1 << 31) -> int:
+def common_seed(random_state: Any, ranks: Ranks) -> int:
     """A seed that is the same in all processes, even if `random_state` is None."""
-    return int(ranks.max(torch.tensor(check_random_state(random_state).randint(below))))
+    return int(ranks.max(torch.tensor(check_random_state(random_state).randint(1 << 31))))
 
 
 def _distinct(table: DataMatrix) -> tuple[Any, np.ndarray, np.ndarray]:
