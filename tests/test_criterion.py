@@ -22,7 +22,6 @@ from neonxc.common.processes import Ranks
 from neonxc.trees.coding.codes import code_columns
 from neonxc.trees.coding.exact_sums import rounded
 from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.columns import statistics as statistics_module
 from neonxc.trees.columns.statistics import Channels, Clusters, Parted, Points, Statistic
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
@@ -432,7 +431,7 @@ def test_the_leaf_of_least_score_is_cut_first(case, most):
 @pytest.mark.parametrize("name", ["Errors", "Spread", "Staged", "Fair", "Alternating"])
 def test_own_criteria_on_columns_of_many_values(name):
     """Codes are renumbered in nodes that have few of them."""
-    path = "bins" if name in ("Errors", "Staged") else "nothing_kept_in_bins"
+    path = "bins" if name in ("Errors", "Staged") else "more_bins"
     case = data(1, 300, 2, 8, kind="fine", weighted=True)
     with limits(path), mock.patch.object(sums, "renumber_codes", wraps=sums.renumber_codes) as renumbered:
         problem = problem_of(case)
@@ -615,12 +614,11 @@ def test_shards_grow_the_tree_of_all_points(name, path, seed, kind, weights, sha
 
 
 @pytest.mark.parametrize("name", ["IMM", "CART"])
-def test_what_is_kept_depends_on_no_shard_s_own_points(name):
+def test_shards_of_few_points_grow_the_tree_of_all_points(name):
     case, _, first = divided(0, "grid", False, 0.05)
-    with mock.patch.multiple(statistics_module, SMALL=0, ROOM=1):
-        problem = problem_of(case)
-        work = work_of(*SHARDED[name], most=7)
-        shards = in_shards(problem, (first, ~first), work)
+    problem = problem_of(case)
+    work = work_of(*SHARDED[name], most=7)
+    shards = in_shards(problem, (first, ~first), work)
     assert shards[0] == shards[1] == work(problem)
 
 

@@ -253,7 +253,7 @@ def shared(tree, base, node=0, other=0):
     case=tables(most=16),
     extra=st.integers(0, 6),
     kernel=st.sampled_from(["gaussian", "laplace"]),
-    path=st.sampled_from(["as_it_is", "sorted", "bins", "chunks", "small_cache", "nothing_kept_in_bins"]),
+    path=st.sampled_from(["as_it_is", "sorted", "bins", "chunks", "small_cache", "more_bins"]),
     cached=st.sampled_from([1, 1 << 17]),
 )
 def test_every_interval_is_the_best_of_all(model, base, case, extra, kernel, path, cached):

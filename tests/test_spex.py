@@ -117,7 +117,7 @@ def test_graph_trees_are_those_of_the_whole_graph(path, case, kind, graph, most)
     assert_grown(tree, case.values, adjacency_of(edges, weights, n), most)
 
 
-@pytest.mark.parametrize("path", ["as_it_is", "nothing_kept_in_bins"])
+@pytest.mark.parametrize("path", ["as_it_is", "more_bins"])
 @given(case=tables(), neighbors=st.integers(1, 50), most=st.integers(1, 7))
 def test_trees_of_neighbours_are_those_of_their_graph(path, case, neighbors, most):
     assume(len(case.X) >= most)

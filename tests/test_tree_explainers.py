@@ -39,7 +39,6 @@ DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.in
 SORTED = {"coding.codes.INTEGERS": 0}
 BINS = {"coding.codes.BINS": 2, "coding.codes.COARSE": 2, "coding.codes.HISTOGRAM": 1}
 MORE_BINS = {"coding.codes.BINS": 5, "coding.codes.COARSE": 5, "coding.codes.HISTOGRAM": 1}
-NOTHING_KEPT = {"columns.statistics.SMALL": 0, "columns.statistics.ROOM": 0}
 FEW_CENTERS = {"criteria.surrogate.FEW": 0}
 PATHS = {
     "as_it_is": {},
@@ -53,8 +52,6 @@ PATHS = {
         "coding.codes.INDICES": 3,
     },
     "small_cache": SORTED | {"columns.columns.CACHED": 20},
-    "nothing_kept": NOTHING_KEPT,
-    "nothing_kept_in_bins": SORTED | MORE_BINS | NOTHING_KEPT,
     "few_centers": FEW_CENTERS,
     "few_centers_in_chunks": FEW_CENTERS | {"columns.columns.CACHED": 20},
 }
