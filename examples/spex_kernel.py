@@ -14,7 +14,7 @@ from spex_references import kernel_reference
 from neonxc.evaluation import label_agreement
 from neonxc.models import KernelKMeans
 from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM
-from neonxc.trees.kernels.features import feature_space_distances
+from neonxc.trees.fit.kernel_features import feature_space_distances
 
 TREES = {"Kernel IMM": KernelIMM, "Kernel ExKMC": KernelExKMC, "Kernel Expand": KernelExpand}
 

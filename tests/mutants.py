@@ -26,7 +26,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 CORE = (
     "neonxc/head neonxc/lrp neonxc/pipelines neonxc/inputs neonxc/attribution neonxc/clusterings models/kernel "
-    "trees/coding trees/columns trees/criteria trees/explainers trees/reading"
+    "trees/criteria trees/cuts trees/explainers trees/fit"
 )
 FIRST = {  # tests that are likely to notice, by the beginning of a file's name
     "neonxc/lrp": "lrp networks rules",

@@ -17,22 +17,22 @@ from tree_witnesses import cuts as all_cuts
 from tree_witnesses import data, separating
 
 import neonxc.trees
-import neonxc.trees.columns.columns as sums
+import neonxc.trees.cuts.columns as sums
 from neonxc.common.processes import Ranks
-from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.exact_sums import rounded
-from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.columns.statistics import Channels, Clusters, Parted, Points, Statistic
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, Gini
+from neonxc.trees.criteria.sums import Channels, Clusters, Parted, Points, Statistic
 from neonxc.trees.criteria.unsupervised import Median
+from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.codes import code_columns
+from neonxc.trees.cuts.exact_sums import rounded
+from neonxc.trees.cuts.growth import best_first, label_leaves, separate_centers
+from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.growth import best_first, label_leaves, separate_centers
-from neonxc.trees.problem import Problem
-from neonxc.trees.search import Search
+from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.problem import Problem
 
 seeds = st.integers(0, 2**32 - 1)
 DTYPES = [np.float64, np.float32, np.float16, np.uint8, np.int64]

@@ -20,8 +20,8 @@ MODULES = [
     "neonxc.models.interpretable.columns",
     "neonxc.models.scan.augment",
     "neonxc.trees.graph",
-    "neonxc.trees.kernels.intervals",
-    "neonxc.trees.kernels.features",
+    "neonxc.trees.cuts.intervals",
+    "neonxc.trees.fit.kernel_features",
 ]
 
 

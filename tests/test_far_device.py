@@ -32,12 +32,13 @@ NOT_CALLED = {
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",
     "every tree explainer consists of them": (
         "trees.explainers.center_based.CenterTree trees.criteria.criterion.Criterion "
-        "trees.criteria.criterion.Cuts trees.explainers.expanding.BestFirst trees.growth.Splits "
-        "trees.problem.Node trees.problem.Problem trees.explainers.refine.refined trees.search.Search "
-        "trees.columns.statistics.Channels trees.columns.statistics.Clusters "
-        "trees.columns.statistics.Pairs trees.columns.statistics.Parted "
-        "trees.columns.statistics.PartedFrom trees.columns.statistics.Points "
-        "trees.columns.statistics.Statistic"
+        "trees.criteria.criterion.Cuts trees.explainers.expanding.BestFirst trees.cuts.growth.Splits "
+        "trees.fit.problem.Node trees.fit.problem.Problem trees.explainers.refine.refined "
+        "trees.cuts.search.Search "
+        "trees.criteria.sums.Channels trees.criteria.sums.Clusters "
+        "trees.criteria.sums.Pairs trees.criteria.sums.Parted "
+        "trees.criteria.sums.PartedFrom trees.criteria.sums.Points "
+        "trees.criteria.sums.Statistic"
     ),
     "every imputer returns one": "evaluation.imputers.Filling",
     "every report consists of them": "report.contents.Card report.contents.Contents report.contents.PointMap",

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from neonxc.common.processes import Ranks
 from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
-from neonxc.trees.coding.bins import Sketch
+from neonxc.trees.cuts.bins import Sketch
 
 ROOT = Path(__file__).resolve().parent.parent
 REFINED = {
@@ -335,7 +335,7 @@ def broken_off(group, X, centers):
     """A fit in which one process ends at the third search."""
     import os
 
-    from neonxc.trees.search import Search
+    from neonxc.trees.cuts.search import Search
 
     searched, best = [], Search.best
 

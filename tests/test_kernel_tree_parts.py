@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.stats import poisson
 
 from neonxc.models import KernelKMeans
-from neonxc.trees.kernels import features as kernel_features
-from neonxc.trees.kernels import intervals as kernel_intervals
-from neonxc.trees.kernels.features import KernelFeatures, anchors_of, feature_space_distances, kernel_of
-from neonxc.trees.kernels.intervals import best_interval, intervals_of, pair_floors
+from neonxc.trees.cuts import intervals as kernel_intervals
+from neonxc.trees.cuts.intervals import best_interval, intervals_of, pair_floors
+from neonxc.trees.fit import kernel_features as kernel_features
+from neonxc.trees.fit.kernel_features import KernelFeatures, anchors_of, feature_space_distances, kernel_of
 
 seeds = st.integers(0, 2**32 - 1)
 TYPES = [torch.float16, torch.float32, torch.float64, torch.int32, torch.uint8]

@@ -21,9 +21,9 @@ import neonxc
 from neonxc.models import KernelKMeans
 from neonxc.rules.intervals import contains
 from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM
-from neonxc.trees.kernels import features as kernel_features
-from neonxc.trees.kernels import intervals as kernel_intervals
-from neonxc.trees.kernels.features import KernelFeatures
+from neonxc.trees.cuts import intervals as kernel_intervals
+from neonxc.trees.fit import kernel_features as kernel_features
+from neonxc.trees.fit.kernel_features import KernelFeatures
 
 EVERY = [KernelIMM, KernelExKMC, KernelExpand]
 EXPANDED = [KernelExKMC, KernelExpand]
@@ -194,7 +194,7 @@ def best_of_all(X, costs):
 
 
 def assert_best_intervals(tree, X, costs, start, most):
-    """From the nodes `start` on the leaf that gains most is split, by its best interval, as long as any gains."""
+    """From the nodes `start` on the leaf that gains most is split, by its best interval, as any gains."""
     rows, size = sides_of(tree, X), max(costs.max(1).sum(), 1e-300)
     gains = [costs[own].sum(0).min() - best_of_all(X[own], costs[own]) if len(own) else -np.inf for own in rows]
     base = above(tree, start)

@@ -10,8 +10,8 @@ from scipy import sparse
 from sklearn.metrics import fbeta_score, precision_score, recall_score
 
 import neonxc
-from neonxc.trees import expression
-from neonxc.trees.expression import Expression
+from neonxc.trees import genes
+from neonxc.trees.genes import Expression
 from neonxc.trees.one_rule import best_rule
 
 GENES = [f"G{i}" for i in range(60)]
@@ -237,7 +237,7 @@ def test_scanpy_draws_and_stores_them(tmp_path, monkeypatch):
 
 
 def test_searched_cells_are_limited(monkeypatch):
-    monkeypatch.setattr(expression, "SEARCHED", 100)
+    monkeypatch.setattr(genes, "SEARCHED", 100)
     found = neonxc.markers(planted(), "type")
     assert found.table["f_beta"].min() > 0.85
     assert sum(rule.counts.of_cluster for rule in found.rules) == 200, "counts are of all training cells"

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neonxc.trees.coding import bins as bins_module
-from neonxc.trees.coding.bins import Bins, Sketch
-from neonxc.trees.problem import between
+from neonxc.trees.cuts import bins as bins_module
+from neonxc.trees.cuts.bins import Bins, Sketch
+from neonxc.trees.fit.problem import between
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -26,8 +26,8 @@ from neonxc.trees import (
     KDTree,
     SpExClique,
 )
-from neonxc.trees.columns import columns as columns_module
-from neonxc.trees.reading import streams
+from neonxc.trees.cuts import columns as columns_module
+from neonxc.trees.fit import batches as streams
 
 N, D, K = 700, 4, 5
 EXPLAINERS = [

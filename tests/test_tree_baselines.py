@@ -15,13 +15,13 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 from neonxc.trees import CUBT, CLTree, KDTree
-from neonxc.trees.baselines.unsupervised import join_leaves, mean_of_smallest, nearest_distances
-from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
-from neonxc.trees.problem import Problem
-from neonxc.trees.reading import reference
-from neonxc.trees.search import Search
+from neonxc.trees.cuts.codes import code_columns
+from neonxc.trees.cuts.search import Search
+from neonxc.trees.explainers.unsupervised import join_leaves, mean_of_smallest, nearest_distances
+from neonxc.trees.fit import reference
+from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.problem import Problem
 
 EXPLAINERS = [CUBT, CLTree]
 

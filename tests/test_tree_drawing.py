@@ -23,8 +23,8 @@ from tree_witnesses import passed
 
 from neonxc.plot.images import cluster_colors
 from neonxc.trees import CART, export_graphviz, export_text, plot_tree
+from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.drawing.canvas import histograms
-from neonxc.trees.fitted.builder import TreeBuilder
 
 PETALS = ["petal width", "petal length"]
 

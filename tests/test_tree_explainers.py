@@ -29,16 +29,16 @@ from tree_witnesses import (
 )
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
-from neonxc.trees.coding import codes as codes_module
+from neonxc.trees.cuts import codes as codes_module
 
 SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
 GROWING = [ExKMC, CART, KDTree]
 ALL = [*SEPARATING.values(), *GROWING]
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 # Constants of the code, by their modules, and values of them
-SORTED = {"coding.codes.INTEGERS": 0}
-BINS = {"coding.codes.BINS": 2, "coding.codes.COARSE": 2, "coding.codes.HISTOGRAM": 1}
-MORE_BINS = {"coding.codes.BINS": 5, "coding.codes.COARSE": 5, "coding.codes.HISTOGRAM": 1}
+SORTED = {"cuts.ranks.INTEGERS": 0}
+BINS = {"cuts.codes.BINS": 2, "cuts.codes.COARSE": 2, "cuts.codes.HISTOGRAM": 1}
+MORE_BINS = {"cuts.codes.BINS": 5, "cuts.codes.COARSE": 5, "cuts.codes.HISTOGRAM": 1}
 FEW_CENTERS = {"criteria.surrogate.FEW": 0}
 PATHS = {
     "as_it_is": {},
@@ -46,14 +46,14 @@ PATHS = {
     "bins": SORTED | BINS,
     "more_bins": SORTED | MORE_BINS,
     "chunks": {
-        "columns.columns.BUFFER": 3,
-        "columns.columns.BUDGET": 40,
-        "coding.matrix.CHUNK": 30,
-        "coding.codes.INDICES": 3,
+        "cuts.columns.BUFFER": 3,
+        "cuts.columns.BUDGET": 40,
+        "fit.points.CHUNK": 30,
+        "cuts.ranks.INDICES": 3,
     },
-    "small_cache": SORTED | {"columns.columns.CACHED": 20},
+    "small_cache": SORTED | {"cuts.columns.CACHED": 20},
     "few_centers": FEW_CENTERS,
-    "few_centers_in_chunks": FEW_CENTERS | {"columns.columns.CACHED": 20},
+    "few_centers_in_chunks": FEW_CENTERS | {"cuts.columns.CACHED": 20},
 }
 seeds = st.integers(0, 2**32 - 1)
 

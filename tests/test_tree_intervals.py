@@ -19,7 +19,7 @@ import neonxc
 from neonxc.rules import Column, Condition, render_rules
 from neonxc.rules.intervals import EVERYTHING, complement, contains, intersection, union
 from neonxc.trees import export_graphviz, export_text, plot_tree
-from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.rules import rules
 
 GRID = np.arange(-10, 11) / 4  # the bounds of all random tests, -2 ... 2 in halves, and numbers between and beyond
@@ -368,7 +368,7 @@ def test_plots_break_tests_between_intervals_and_not_at_bounds():
 
 
 def test_cuts_hold_no_intervals_unless_given():
-    from neonxc.trees.problem import Cut
+    from neonxc.trees.fit.problem import Cut
 
     left = torch.tensor([True, False])
     builder = TreeBuilder()

@@ -25,7 +25,7 @@ from neonxc.trees import (
     RandomThresholds,
     trade_off,
 )
-from neonxc.trees.baselines.random_thresholds import draw
+from neonxc.trees.explainers.random_thresholds import draw
 
 EVERY = [IMM, EMN, ExGreedy, ExShallow, ExKMC, RandomThresholds, CART, KDTree]
 

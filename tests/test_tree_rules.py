@@ -17,7 +17,7 @@ from neonxc.common.numbers import text
 from neonxc.rules import Column, Condition, Counts, Rule, render_rules
 from neonxc.rules.wording import counts, readable
 from neonxc.trees import CART
-from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.rules import rules
 
 

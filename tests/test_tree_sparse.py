@@ -24,11 +24,11 @@ from neonxc.trees import (
     SpExClique,
     SpExGraph,
 )
-from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.entries import SparseColumns, code_sparse
-from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.columns.columns import Columns
-from neonxc.trees.columns.sparse import columns_of, split_by_cost
+from neonxc.trees.cuts.codes import code_columns
+from neonxc.trees.cuts.columns import Columns
+from neonxc.trees.cuts.entries import SparseColumns, code_sparse
+from neonxc.trees.cuts.sparse_columns import columns_of, split_by_cost
+from neonxc.trees.fit.points import DataMatrix
 from neonxc.trees.graph import knn_graph
 
 EXPLAINERS = [

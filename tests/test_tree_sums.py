@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_witnesses import ceil_div, data, eval_wad
 
-import neonxc.trees.columns.columns as sums
-from neonxc.trees.coding import codes as codes_module
-from neonxc.trees.coding import matrix as matrix_module
-from neonxc.trees.coding.codes import code_columns, transposed
-from neonxc.trees.coding.exact_sums import rounded
-from neonxc.trees.coding.matrix import DataMatrix
+import neonxc.trees.cuts.columns as sums
 from neonxc.trees.criteria.centers import estimated_depth
-from neonxc.trees.problem import between
+from neonxc.trees.cuts import codes as codes_module
+from neonxc.trees.cuts import ranks as ranks_module
+from neonxc.trees.cuts.codes import code_columns, transposed
+from neonxc.trees.cuts.exact_sums import rounded
+from neonxc.trees.fit import points as matrix_module
+from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.problem import between
 
 seeds = st.integers(0, 2**32 - 1)
 INTEGER_TYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -68,7 +69,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
     bins = {"BINS": 3, "COARSE": 3, "HISTOGRAM": 1} if in_bins else {"BINS": codes_module.BINS}
     with ExitStack() as patches:
         patches.enter_context(mock.patch.multiple(codes_module, **bins))
-        patches.enter_context(mock.patch.object(codes_module, "INTEGERS", 0 if sorts else 1 << 10))
+        patches.enter_context(mock.patch.object(ranks_module, "INTEGERS", 0 if sorts else 1 << 10))
         patches.enter_context(mock.patch.object(matrix_module, "CHUNK", 2 * len(case.X)))
         found = code_columns(DataMatrix(torch.from_numpy(case.X)), centers)
     values = np.concatenate([case.values, case.centers])
@@ -97,7 +98,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
 @given(seeds, st.integers(2, 60), st.integers(2, 8))
 def test_fewer_bins_keep_the_order_and_equal_values_together(seed, n, bins):
     case = data(seed, n, 3, 2, kind="grid" if seed % 2 else "fine")
-    with mock.patch.object(codes_module, "INTEGERS", 0):
+    with mock.patch.object(ranks_module, "INTEGERS", 0):
         found = code_columns(DataMatrix(torch.from_numpy(case.X)), torch.from_numpy(case.centers), bins)
     values = np.concatenate([case.values, case.centers])
     own = torch.stack([found.column(f).to(torch.int64) for f in range(3)])

@@ -21,14 +21,11 @@ from neonxc.data.frames import as_pandas, in_order_of, is_path, reads_tables
 from neonxc.data.labels import NOISE, are_labels, label_array
 from neonxc.data.table import Table
 from neonxc.data.table_format import table_format
-from neonxc.trees.coding.exact_sums import counts_by_label
-from neonxc.trees.coding.matrix import DataMatrix
-from neonxc.trees.fitted.builder import TreeBuilder, tested_values
-from neonxc.trees.fitted.tree import ThresholdTree
-from neonxc.trees.growth import Grown, leaf_of_points, majority
-from neonxc.trees.parameters import check_parameters
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading.preparation import (
+from neonxc.trees.cuts.builder import TreeBuilder, tested_values
+from neonxc.trees.cuts.exact_sums import counts_by_label
+from neonxc.trees.cuts.growth import Grown, leaf_of_points, majority
+from neonxc.trees.fit.batches import BatchSource, Stream, batch_source
+from neonxc.trees.fit.given import (
     PreparedData,
     agree_on_source,
     check_sample_weight,
@@ -36,14 +33,17 @@ from neonxc.trees.reading.preparation import (
     prepare_table,
     stream_source,
 )
-from neonxc.trees.reading.reference import (
+from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.fit.reference import (
     Reference,
     filled,
     from_estimator,
     inertia,
     to_tensor,
 )
-from neonxc.trees.reading.streams import BatchSource, Stream, batch_source
+from neonxc.trees.parameters import check_parameters
+from neonxc.trees.tree import ThresholdTree
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):

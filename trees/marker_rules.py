@@ -16,7 +16,7 @@ from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.rules.collection import Rules, counted
 from neonxc.rules.condition import Condition
-from neonxc.trees.expression import FEWEST, Expression
+from neonxc.trees.genes import FEWEST, Expression
 from neonxc.trees.one_rule import best_rule
 
 Tests = tuple[Condition, ...]

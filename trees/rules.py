@@ -22,7 +22,7 @@ from neonxc.rules.condition import Column, Condition, printed_bounds
 from neonxc.rules.intervals import EVERYTHING, Intervals, complement, intersection, union
 from neonxc.rules.rule import Counts, Rule, summed
 from neonxc.rules.wording import counts, one_line
-from neonxc.trees.fitted.tree import ThresholdTree, as_tree
+from neonxc.trees.tree import ThresholdTree, as_tree
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer

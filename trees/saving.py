@@ -8,8 +8,8 @@ import torch
 
 from neonxc.common.registry import Values, pack_estimator, pack_fields, register, unpack_estimator
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.fitted.tree import ThresholdTree, as_tree
-from neonxc.trees.reading.mixed import Standardized
+from neonxc.trees.fit.mixed import Standardized
+from neonxc.trees.tree import ThresholdTree, as_tree
 
 FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
 OF_SOME = ("depth_factor_", "goals_met_", "gamma_")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees import ThresholdTree
-from neonxc.trees.problem import Problem
+from neonxc.trees.fit.problem import Problem
 from tests.benchmarks import cost_model
 from tests.benchmarks.cost_model import Machine, Size
 from tests.benchmarks.tasks import OTHERS, SMALL, TREE, TREES, Task, all_tasks, fit

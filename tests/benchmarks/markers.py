@@ -123,7 +123,7 @@ def of_seed(cells: Any, groupby: str, seed: int) -> Iterator[dict[str, Any]]:
 
 def split(cells: Any, groupby: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The cells on which `neonxc.markers` finds rules, and those on which it measures them."""
-    from neonxc.trees.expression import Expression
+    from neonxc.trees.genes import Expression
 
     data = Expression.of(cells, groupby, None, True, None, seed)
     return data.train, data.test

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-import neonxc.trees.columns.columns as sums
+import neonxc.trees.cuts.columns as sums
 from tests.benchmarks.cost_model import Machine, Size, depth, held, tree
 
 

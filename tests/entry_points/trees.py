@@ -75,7 +75,7 @@ def columns_of_many_values(at):
     X = torch.randn(600, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x, centers, trees = at(X), at(X[:4] * 2), neonxc.trees
     models = [trees.IMM(4), trees.EMN(4), trees.ExGreedy(4), trees.ExKMC(4, max_leaves=6), trees.CART(4)]
-    with mock.patch("neonxc.trees.coding.codes.HISTOGRAM", 0):  # as of columns of many more values
+    with mock.patch("neonxc.trees.cuts.codes.HISTOGRAM", 0):  # as of columns of many more values
         return [model.fit(x, centers=centers).labels_ for model in models]
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.columns.statistics import Parted, PartedFrom, Points, Statistic
 from neonxc.trees.criteria.criterion import Criterion, Cuts
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.criteria.sums import Parted, PartedFrom, Points, Statistic
+from neonxc.trees.fit.problem import Node, Problem
 
 
 class Mistakes(Criterion):

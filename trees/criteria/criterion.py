@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-import neonxc.trees.columns.columns as sums
-from neonxc.trees.columns.columns import Columns
-from neonxc.trees.columns.statistics import Clusters, Statistic
+import neonxc.trees.cuts.columns as sums
+from neonxc.trees.criteria.sums import Clusters, Statistic
+from neonxc.trees.cuts.columns import Columns
 
 if TYPE_CHECKING:
-    from neonxc.trees.problem import Cut, Node, Problem
+    from neonxc.trees.fit.problem import Cut, Node, Problem
 
 
 class Best(NamedTuple):
@@ -147,7 +147,7 @@ def concatenated(numbers: Sequence[Tensor]) -> Tensor:
 
 
 class Criterion(ABC):
-    """Scores the cuts of a node; :mod:`neonxc.trees.search` finds the cut with the lowest score.
+    """Scores the cuts of a node; :mod:`neonxc.trees.cuts.search` finds the cut with the lowest score.
 
     A subclass must implement :meth:`score`, which works on sums over points. The search takes care of everything
     else: chunks of columns, bins, cuts that leave a side empty, ties, rounding and thresholds.
@@ -172,7 +172,7 @@ class Criterion(ABC):
         """Statistics to sum over the points on the left; by default, counts of the reference clusters.
 
         A statistic whose sums are stored for the children of a node (see
-        :class:`~neonxc.trees.columns.statistics.Statistic`) must be the same object for all nodes.
+        :class:`~neonxc.trees.criteria.sums.Statistic`) must be the same object for all nodes.
         """
         return (Clusters(self.problem, node),)
 

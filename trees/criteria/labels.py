@@ -7,11 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from neonxc.trees.coding.exact_sums import rounded
-from neonxc.trees.columns.statistics import Pairs, Points
 from neonxc.trees.criteria.criterion import Criterion, Cuts, floating, positive
+from neonxc.trees.criteria.sums import Pairs, Points
+from neonxc.trees.cuts.exact_sums import rounded
+from neonxc.trees.fit.problem import Node, Problem
 from neonxc.trees.graph import Graph
-from neonxc.trees.problem import Node, Problem
 
 
 class Gini(Criterion):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.columns.statistics import Channels
 from neonxc.trees.criteria.criterion import Criterion, Cuts
-from neonxc.trees.problem import Node
+from neonxc.trees.criteria.sums import Channels
+from neonxc.trees.fit.problem import Node
 
 FEW = 1 << 18  # number of gains (points x centers x columns) below which leaving out centers saves no time
 

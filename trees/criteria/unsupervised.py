@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.coding.exact_sums import rounded
-from neonxc.trees.columns.statistics import Channels, Points
 from neonxc.trees.criteria.criterion import Criterion, Cuts
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.criteria.sums import Channels, Points
+from neonxc.trees.cuts.exact_sums import rounded
+from neonxc.trees.fit.problem import Cut, Node, Problem
 
 
 class Median(Criterion):

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from neonxc.trees.drawing.canvas import FONT, GREY, LONGEST, Canvas, Histogram, text_width, wrapped
-from neonxc.trees.fitted.tree import ThresholdTree
 from neonxc.trees.rules import NodeWords, caption
+from neonxc.trees.tree import ThresholdTree
 
 # In points
 LINE = 11.0  # height of a line of text

@@ -18,7 +18,7 @@ from matplotlib.patches import FancyBboxPatch, Patch, Polygon, Rectangle
 from matplotlib.textpath import text_to_path
 
 from neonxc.common.colours import colors
-from neonxc.trees.fitted.tree import ThresholdTree, paths_of
+from neonxc.trees.tree import ThresholdTree, paths_of
 
 FONT = 8.5  # in points
 GREY = "0.45"

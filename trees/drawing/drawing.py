@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neonxc.rules.wording import counts
-from neonxc.trees.fitted.tree import ThresholdTree, as_tree
 from neonxc.trees.rules import Names, caption, node_words
+from neonxc.trees.tree import ThresholdTree, as_tree
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,18 +14,18 @@ from scipy.optimize import linear_sum_assignment
 
 from neonxc.common.numbers import text
 from neonxc.common.warnings import warn
-from neonxc.trees.coding.exact_sums import counts_by_label
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.surrogate import Surrogate
+from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.exact_sums import counts_by_label
+from neonxc.trees.cuts.growth import Grown, Leaves, best_first, label_leaves, separate_centers
+from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import refined
-from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.growth import Grown, Leaves, best_first, label_leaves, separate_centers
+from neonxc.trees.fit.given import PreparedData
+from neonxc.trees.fit.problem import Node, Problem
 from neonxc.trees.parameters import explainer
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading.preparation import PreparedData
-from neonxc.trees.search import Search
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
 

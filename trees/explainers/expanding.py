@@ -12,23 +12,23 @@ from torch import Tensor
 
 from neonxc.common.processes import Ranks
 from neonxc.data.inputs import check_names
-from neonxc.trees.coding.matrix import DataMatrix
 from neonxc.trees.criteria.centers import Mistakes
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import Gini
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.criteria.unsupervised import Median
+from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import one_leaf_per_center
-from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.fitted.tree import as_tree, tree_of
-from neonxc.trees.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.fit.given import PreparedData
+from neonxc.trees.fit.mixed import centers_in_columns
+from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.fit.reference import Reference, from_labels
 from neonxc.trees.parameters import explainer
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading.mixed import centers_in_columns
-from neonxc.trees.reading.preparation import PreparedData
-from neonxc.trees.reading.reference import Reference, from_labels
-from neonxc.trees.search import Search
+from neonxc.trees.tree import as_tree, tree_of
 
 
 class OwnClusters(TreeExplainer):

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neonxc.trees.coding.codes import code_columns
-from neonxc.trees.coding.exact_sums import counts_by_label
-from neonxc.trees.columns.statistics import Channels
 from neonxc.trees.criteria.criterion import Criterion, Cuts
-from neonxc.trees.fitted.builder import TreeBuilder
-from neonxc.trees.growth import Leaves, Step, grow_with_tests
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reading.reference import cluster_centers, filled
-from neonxc.trees.search import Search
+from neonxc.trees.criteria.sums import Channels
+from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.codes import code_columns
+from neonxc.trees.cuts.exact_sums import counts_by_label
+from neonxc.trees.cuts.growth import Leaves, Step, grow_with_tests
+from neonxc.trees.cuts.search import Search
+from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.fit.reference import cluster_centers, filled
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
 Grow = Callable[[Problem], Leaves]

@@ -7,13 +7,13 @@ from typing import Any
 
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, GraphConductance
+from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.growth import Grown, best_first, label_leaves
+from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
-from neonxc.trees.fitted.builder import TreeBuilder
+from neonxc.trees.fit.problem import Problem
 from neonxc.trees.graph import Graph, as_graph, knn_graph
-from neonxc.trees.growth import Grown, best_first, label_leaves
 from neonxc.trees.parameters import explainer
-from neonxc.trees.problem import Problem
-from neonxc.trees.search import Search
 
 NEIGHBORS = 20  # default number of neighbors, as in the paper's experiments
 

@@ -1,1 +1,0 @@
-"""Explainers for comparison: CUBT, CLTree, random thresholds, and the trade-off between several trees."""

@@ -1,1 +1,0 @@
-"""Codes of the columns of a table: ranks of values, bins, entries of sparse columns, and exact sums."""

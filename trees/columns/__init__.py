@@ -1,1 +1,0 @@
-"""The columns of a node, the cuts in them, and the sums over the points left of a cut."""

@@ -1,0 +1,233 @@
+"""Search for the best cut of a node, which skips cuts by bounds of their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+import neonxc.trees.cuts.columns as sums
+from neonxc.trees.criteria.criterion import Best, Criterion, Cuts, all_cuts, concatenated
+from neonxc.trees.criteria.sums import block_of
+from neonxc.trees.cuts.codes import ColumnBlock
+from neonxc.trees.cuts.columns import ROWS, Columns, by_code
+from neonxc.trees.cuts.entries import SparseColumns
+from neonxc.trees.cuts.sparse_columns import of_entries
+from neonxc.trees.fit.problem import Cut, Node, Problem
+
+SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next
+Cutting = tuple[Cuts, Tensor]
+"""All cuts of some columns, and a mask of the cuts that leave a side empty."""
+
+
+class Search:
+    """Finds the cut of a node with the lowest score.
+
+    Parameters
+    ----------
+    problem : Problem
+    criterion : Criterion
+    """
+
+    def __init__(self, problem: Problem, criterion: Criterion) -> None:
+        self.problem, self.criterion = problem, criterion
+        blocks: Sequence[ColumnBlock] = getattr(problem.columns, "blocks", ())
+        self._by_row = any(block.row_major is not None for block in blocks)
+
+    # --- interface for growth ------------------------------------------------------------------------------
+
+    def open(self, node: Node) -> None:
+        """Compute the criterion's state of a node, once."""
+        if not node.opened:
+            node.state, node.opened = self.criterion.open(node), True
+
+    def bound(self, node: Node) -> float:
+        """Upper bound of the gain of splitting a node; minus infinity if it stays a leaf."""
+        self.open(node)
+        return self.criterion.bound(node)
+
+    def best(self, node: Node) -> Best | None:
+        """The cut with the lowest score; ties go to the lowest column, then code. None if there is no cut."""
+        self.open(node)
+        if not len(node.centers) and node.n < 2:
+            return None
+        node.statistics = self.criterion.statistics(node)
+        rounding = 64.0 if all(s.whole for s in node.statistics) else max(64.0, 4.0 * (node.n + 1))
+        node.slack = rounding * torch.finfo(torch.float64).eps * self.criterion.size(node)
+        only = self.criterion.features(node)
+        if only is not None:
+            return self._least(node, self._by_code(node, only), None)
+        inside: list[tuple[Tensor, Tensor]] = []
+        found = self._least(node, self._by_bin(node, inside), None)
+        if inside:
+            bound, features = (torch.cat(values) for values in zip(*inside, strict=True))
+            promising = features[_may_win(bound, features, found, node.slack)]
+            if len(promising):
+                found = self._least(node, self._by_code(node, promising), found)
+        return found
+
+    def gain(self, node: Node, best: Best) -> float:
+        """Gain of a node's best cut."""
+        return self.criterion.gain(node, best.score)
+
+    def cut(self, node: Node, best: Best) -> Cut:
+        """A node's best cut with its threshold."""
+        return self.problem.cut(node, best.feature, best.code)
+
+    def split(
+        self, node: Node, cut: Cut, children: tuple[Node, Node], go_on: Sequence[bool] = (True, True)
+    ) -> None:
+        """Tell the criterion of a cut, and pass entries on to the children that `go_on` says will be cut."""
+        self.criterion.split(node, cut, children)
+        node.statistics, node.columns = (), {}
+        if node.entries is not None:
+            left = self.problem.goes_left(node, cut)
+            for child, side, used in zip(children, (left, ~left), go_on, strict=True):
+                child.entries = node.entries.subset(side, len(child.rows), child.centers) if used else None
+            node.entries = None
+
+    # --- sums of the cuts ----------------------------------------------------------------------------------
+
+    def _by_bin(self, node: Node, inside: list[tuple[Tensor, Tensor]]) -> Iterator[Cutting]:
+        """Cuts of all columns between bins; bounds of the scores of cuts inside bins are added to `inside`."""
+        if isinstance(self.problem.columns, SparseColumns):
+            yield from self._by_code(node, None)
+            return
+        for number, block in enumerate(self.problem.columns.blocks):
+            if not block.exact and not self.criterion.coarse:
+                yield from self._by_code(node, block.features)
+                continue
+            whole = block_of(self.problem, node, number)
+            entries = sum(statistic.entries for statistic in node.statistics)
+            for chunk in self._chunks(node, entries, block.n_bins, len(block.features)):
+                part, numbers, least = whole[chunk], [], []
+                for statistic in node.statistics:
+                    if block.exact:
+                        numbers.append(self.problem.reduce(statistic.once(part)))
+                        continue
+                    terms = self.problem.reduce(statistic.sums(part))
+                    numbers.append(statistic.left(terms))
+                    least.append(statistic.within(terms))
+                if least:
+                    inside.append((self._bound_inside(part, concatenated(least)), part.features))
+                yield self._cuts(part, numbers)
+
+    def _by_code(self, node: Node, features: Tensor | None) -> Iterator[Cutting]:
+        """Cuts between all codes of the given columns, or of all columns, None."""
+        entries = sum(s.entries_once for s in node.statistics)
+        parts: Iterator[Columns]
+        if isinstance(self.problem.columns, SparseColumns):
+            parts = of_entries(self.problem, node, features, entries)
+        else:
+            assert features is not None
+            parts = self._dense_parts(node, features, entries)
+        for part in parts:
+            yield self._cuts(part, [self.problem.reduce(s.once(part)) for s in node.statistics])
+
+    def _dense_parts(self, node: Node, features: Tensor, entries: int) -> Iterator[Columns]:
+        """Groups of dense columns that are searched code by code."""
+        columns = self.problem.dense
+        for number, codes in enumerate(columns.codes):
+            mine = features[columns.place[features, 0] == number]
+            if not len(mine):
+                continue
+            places = int(columns.size[mine].max())
+            few = places > max(256, 2 * node.n) and not self.problem.sharded
+            for chunk in self._chunks(node, entries, min(places, 2 * node.n) if few else places, len(mine)):
+                yield by_code(self.problem, node, codes, mine[chunk], None if few else places)
+
+    def _cuts(self, part: Columns, numbers: Sequence[Tensor]) -> Cutting:
+        pairs = zip(part.node.statistics, numbers, strict=True)
+        mass_left = next((own.sum(0, dtype=own.dtype) for statistic, own in pairs if statistic.counts), None)
+        return all_cuts(part, concatenated(numbers), mass_left, len(self.criterion.stages) > 1)
+
+    def _chunks(self, node: Node, entries: int, places: int, columns: int) -> Iterator[slice]:
+        """Ranges of columns whose sums fit into a core's cache."""
+        rows = min(node.n, ROWS) if self._by_row else node.n
+        step = max(1, min(sums.CACHED // max(1, places * entries), sums.BUDGET // max(1, rows)))
+        for first in range(0, columns, step):
+            yield slice(first, min(first + step, columns))
+
+    def _bound_inside(self, part: Columns, least: Tensor) -> Tensor:
+        """Lower bound of the scores of all cuts inside bins, for every column."""
+        bound = self.criterion.within(part.node, least, part.features[:, None])
+        assert bound is not None
+        assert part.width is not None
+        if len(part.node.centers):
+            low, high = part.centers_of(part.node.centers).aminmax(dim=1)
+        else:
+            low, high = part.ends()
+        place = torch.arange(part.places, device=bound.device)
+        outside = (place < low[:, None]) | (place > high[:, None])
+        return bound.to(torch.float64).masked_fill(outside, torch.inf).amin(1).where(part.width > 1, torch.inf)
+
+    # --- the lowest score ----------------------------------------------------------------------------------
+
+    def _least(self, node: Node, cuttings: Iterator[Cutting], found: Best | None) -> Best | None:
+        """The best cut of the given columns, or `found` if that is better."""
+        first_stage, *others = self.criterion.stages
+        open_: list[Cuts] = []
+        for cuts, impossible in cuttings:
+            bound = first_stage(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
+            cuts = replace(cuts, bound=bound)
+            if others:
+                limit = torch.inf if found is None else found.score + node.slack
+                open_.append(cuts[((bound <= limit) & ~impossible).nonzero(as_tuple=True)])
+            else:
+                found = self._better(node, found, self._completed(cuts, impossible, found))
+        return self._narrowed(node, [cuts for cuts in open_ if len(cuts.row)], found) if others else found
+
+    def _completed(self, cuts: Cuts, impossible: Tensor, found: Best | None) -> Cuts:
+        """All cuts of some columns, with scores from further statistics, if a better cut may need these."""
+        node, least = cuts.columns.node, float(cuts.bound.min())
+        further = self.criterion.further(node, least if found is None else min(found.score, least))
+        if not further:
+            return cuts
+        numbers = [self.problem.reduce(own.once(cuts.columns)) for own in further]
+        cuts = all_cuts(cuts.columns, concatenated([cuts.left, *numbers]), cuts.mass_left, False)[0]
+        return replace(cuts, bound=self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf))
+
+    def _narrowed(self, node: Node, open_: list[Cuts], found: Best | None) -> Best | None:
+        """The best cut among candidates with bounds of their scores, in whose order they are scored."""
+        *bounds, score = self.criterion.stages[1:]
+        best = torch.inf if found is None else found.score
+        for cuts in sorted(open_, key=lambda cuts: float(cuts.bound.min())):
+            left, size, scores, more = cuts.bound.clone(), SAMPLE, torch.full_like(cuts.bound, torch.inf), True
+            while more:
+                which = ((left <= best + node.slack) & (left < torch.inf)).nonzero()[:, 0]
+                more = len(which) > size
+                if more:  # few of them are needed, and sorting all would take longer
+                    which = which[left[which].topk(size, largest=False, sorted=False).indices]
+                    left[which] = torch.inf
+                elif not len(which):
+                    break
+                size *= GROWTH
+                some = cuts[which,]
+                for bound in bounds:
+                    some = replace(some, bound=bound(node, some))
+                    near = (some.bound <= best + node.slack).nonzero()[:, 0]
+                    some, which = some[near,], which[near]
+                if len(which):
+                    scores[which] = score(node, some)
+                    best = min(best, float(scores[which].min()))
+            found = self._better(node, found, replace(cuts, bound=scores))
+        return found
+
+    def _better(self, node: Node, found: Best | None, cuts: Cuts) -> Best | None:
+        """The better of a cut and the first of the best cuts; ties go to the lower column, then the lower code."""
+        other = cuts.best(node.slack)
+        if found is None or other is None:
+            return found or other
+        if abs(found.score - other.score) <= node.slack:
+            return min(found, other, key=lambda one: (one.feature, one.code))
+        return min(found, other)
+
+
+def _may_win(bound: Tensor, features: Tensor, found: Best | None, slack: float) -> Tensor:
+    """Whether a column may have a better cut than the one found, or an equal one that comes first."""
+    if found is None:
+        return bound < torch.inf
+    equal = (bound <= found.score + slack) & (features <= found.feature)
+    return (bound < found.score - slack) | equal

@@ -1,0 +1,210 @@
+"""Explainers of kernel clusterings with interval tests: Kernel IMM, Kernel ExKMC and Kernel Expand."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.criteria.centers import Mistakes
+from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.codes import code_columns
+from neonxc.trees.cuts.growth import (
+    Grown,
+    Leaves,
+    Step,
+    best_first,
+    grow_with_tests,
+    label_leaves,
+    separate_centers,
+)
+from neonxc.trees.cuts.intervals import IntervalSearch, cut_from_sides
+from neonxc.trees.cuts.search import Search
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.fit.given import PreparedData
+from neonxc.trees.fit.kernel_features import KernelFeatures, feature_space_distances, kernel_points, median_gamma
+from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.parameters import explainer
+
+
+@explainer(
+    reference="""{"kernel_kmeans", "kmeans", "spectral"} or estimator
+    The clustering to explain, unless labels or centers are passed to `fit`.""",
+    kernel="""{"gaussian", "laplace"}
+    ``exp(-gamma |x - y|^2)``, or ``exp(-gamma |x - y|_1)``.""",
+    gamma="""float > 0, optional
+    Scale of the kernel. Default: the gamma of the reference if that is a Gaussian kernel k-means, otherwise 1 /
+    the median distance between points (squared for the Gaussian kernel).""",
+    features="""{"anchors", "taylor"}
+    The features that Kernel IMM cuts, each of which is a function of one column: "anchors", the kernel between the
+    column's values and anchors chosen among them, or "taylor", the first terms of the Gaussian kernel's Taylor
+    expansion.""",
+    n_features="""int
+    Number of anchors or Taylor terms per column.""",
+)
+class KernelTree(TreeExplainer):
+    """Base class: the kernel's parameters, and the tree of Kernel IMM."""
+
+    _no_group_reason = "kernel distances take all points"
+    _has_price = False
+    _cuts_sparse = False
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    reference: Any = "kernel_kmeans"
+    kernel: str = "gaussian"
+    gamma: float | None = None
+    features: str = "anchors"
+    n_features: int = 32
+    max_bins: int | None = None
+    random_state: Any = None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.features == "taylor" and self.kernel != "gaussian":
+            raise ValueError(f'features="taylor" needs kernel="gaussian", got {self.kernel!r}')
+
+    def _prepare(self, *given: Any, **named: Any) -> PreparedData:
+        data = super()._prepare(*given, **named)
+        gamma = data.reference.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
+        if gamma is None:
+            gamma = median_gamma(data.problem.space, self.kernel, data.problem.weight)
+        self.gamma_ = float(gamma)
+        return data
+
+    def _kernel_imm(self, problem: Problem) -> Leaves:
+        """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
+        points = kernel_points(problem, self.features)
+        features = KernelFeatures(points, self.features, self.kernel, self.gamma_, self.n_features)
+        centers = features.means(problem.labels, problem.k, problem.weight)
+        table: Any = features
+        columns, builder = code_columns(table, centers, self.max_bins, problem.weight), TreeBuilder()
+        surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
+        separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
+
+        def test(place: int, node: Node) -> Step | None:
+            feature, threshold = builder.feature[place], builder.code[place]
+            if feature < 0:
+                return None
+            left = columns.column(feature).index_select(0, node.rows) <= threshold
+            centers_left = columns.centers[feature].index_select(0, node.centers) <= threshold
+            cut, swapped = cut_from_sides(problem, node, feature // features.size, left, centers_left)
+            sides = builder.left[place], builder.right[place]
+            return cut, *(sides[::-1] if swapped else sides)
+
+        raw, numbered = grow_with_tests(problem, 0, test)
+        return raw, [leaf for _, leaf in numbered]
+
+
+@explainer()
+class KernelIMM(KernelTree):
+    """Iterative mistake minimization (IMM) for kernel clusterings.
+
+    IMM is run on features of the kernel, each of which depends on one column, with the means of the clusters as
+    centers. A threshold on a feature corresponds to one or two intervals of its column, such as ``1 < x <= 2``.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+    gamma_ : float
+        The kernel's scale.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from neonxc.trees import KernelIMM
+    >>> X, ring = make_circles(400, factor=0.3, noise=0.05, random_state=0)
+    >>> tree = KernelIMM(2).fit(X, labels=ring).tree_
+    >>> print(tree.rules()[0].text(2))
+    x[0] in (-0.35, 0.37]
+    """
+
+    def _grow(self, problem: Problem) -> Grown:
+        builder, leaves = self._kernel_imm(problem)
+        return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
+
+
+@explainer(
+    max_leaves="""int, optional
+    Maximum number of leaves. Default: two per cluster.""",
+    base="""{"imm", "none"}
+    The tree that is expanded: the one of :class:`KernelIMM`, or a single leaf.""",
+)
+class ExpandedKernelTree(KernelTree):
+    """Base class: best-first growth by interval tests, from the tree of Kernel IMM or from a single leaf."""
+
+    _: KW_ONLY
+    max_leaves: int | None = None
+    base: str = "imm"
+
+    @abstractmethod
+    def _costs(self, problem: Problem) -> Tensor:
+        """Cost of every point under each label, [n, k]."""
+
+    def _grow(self, problem: Problem) -> Grown:
+        builder, leaves = self._kernel_imm(problem) if self.base == "imm" else (TreeBuilder(), [problem.root()])
+        most = 2 * problem.k if self.max_leaves is None else self.max_leaves
+        if most < len(leaves):
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
+        priced = replace(problem, given_distances=self._costs(problem))
+        nodes = [leaf.without_centers() for leaf in leaves]
+        leaves = best_first(IntervalSearch(priced), builder, nodes, most)
+        return builder, leaves, label_leaves(priced, leaves, "surrogate")
+
+
+@explainer()
+class KernelExKMC(ExpandedKernelTree):
+    """Expand the tree of Kernel IMM by interval tests that lower the kernel k-means cost most.
+
+    The cost of a leaf is the sum of the squared distances, in the kernel's feature space, between its points and
+    the cluster mean for which this sum is smallest.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+    gamma_ : float
+        The kernel's scale.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+    """
+
+    def _costs(self, problem: Problem) -> Tensor:
+        points = problem.space.columns(0, problem.space.d).T
+        return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
+
+
+@explainer()
+class KernelExpand(ExpandedKernelTree):
+    """Expand the tree of Kernel IMM by interval tests that lower the number of mistakes most.
+
+    Mistakes are points that are not in the majority cluster of their leaf.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+    gamma_ : float
+        The kernel's scale.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+    """
+
+    def _costs(self, problem: Problem) -> Tensor:
+        return 1 - torch.nn.functional.one_hot(problem.labels, problem.k).to(torch.float64)

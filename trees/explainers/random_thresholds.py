@@ -1,0 +1,109 @@
+"""Random thresholds: many trees with random cuts between the centers are drawn, and the cheapest is kept."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY
+from typing import Any
+
+import numpy as np
+import torch
+
+from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.fit.problem import Node, Problem, between
+from neonxc.trees.fit.reference import common_seed
+from neonxc.trees.parameters import explainer
+
+Tests = dict[int, tuple[int, float]]
+"""Column and threshold of every inner node; the root is 1, and the children of node p are 2 p and 2 p + 1."""
+
+
+@explainer(
+    n_trials="""int
+    Number of trees that are drawn.""",
+    random_state="""int, RandomState or None
+    Seed of the cuts that are drawn, and of the reference clustering, if it is fitted here.""",
+)
+class RandomThresholds(TreeExplainer):
+    """Random cuts between the reference centers; the best of many trees is kept.
+
+    A cut falls between two centers that are adjacent in a column. For k-medians (``metric="l1"``), the two centers
+    are chosen with a probability proportional to their distance, and the threshold is uniform between them. For
+    k-means, the probability is proportional to the squared distance, and the threshold has a triangular density
+    with its mode in the middle. The cost of a point is its distance to the center of its leaf.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+
+    References
+    ----------
+    .. [1] B. Gamlath, X. Jia, A. Polak, O. Svensson, "Nearly-tight and oblivious algorithms for explainable
+       clustering", NeurIPS 2021.
+    .. [2] K. Makarychev, L. Shan, "Near-optimal algorithms for explainable k-medians and k-means", ICML 2021.
+    """
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    n_trials: int = 100
+    metric: str = "l2"
+    reference: Any = "kmeans"
+    random_state: Any = None
+
+    def _grow(self, problem: Problem) -> Grown:
+        spread = problem.variances.sqrt().cpu().numpy()
+        scale = np.where(spread > 0, spread, 1.0)
+        generator = np.random.default_rng(common_seed(self.random_state, problem.ranks))
+        drawn = draw(problem.centers.cpu().numpy(), self.n_trials, self.metric, generator, scale)
+        # A generator, because each tree holds all points
+        return min((_build(problem, tests) for tests in drawn), key=lambda grown: _cost(problem, grown))
+
+
+def draw(
+    centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator, scale: Any = 1.0
+) -> list[Tests]:
+    """Draw the tests of random trees that separate the centers [k, d], whose columns have a scale [d].
+
+    Thresholds are in the units of the columns: rounding may put a rescaled one on one side of both centers.
+    """
+    trials: list[Tests] = [{} for _ in range(n_trials)]
+    open_ = [(tests, 1, centers) for tests in trials if len(centers) > 1]
+    while open_:  # one level of all trees
+        which, inside = generator.random((2, len(open_)))
+        if metric == "l2":  # triangular: the middle between the two centers is the most likely threshold
+            inside = (inside + generator.random(len(open_))) / 2
+        level, open_ = open_, []
+        for (tests, path, own), share, place in zip(level, which, inside, strict=True):
+            ordered = np.sort(own, axis=0)
+            gaps = ((ordered[1:] - ordered[:-1]) / scale).T  # between adjacent centers in every column
+            chances = (gaps if metric == "l1" else gaps**2).cumsum()
+            if not chances[-1] > 0:
+                raise ValueError("two centers are the same in every column, so no cut separates them")
+            feature, rank = divmod(int(chances.searchsorted(share * chances[-1])), len(own) - 1)
+            threshold = between(ordered[rank, feature], ordered[rank + 1, feature], None, place)
+            tests[path] = feature, threshold
+            left = own[:, feature] <= threshold
+            sides = (tests, 2 * path, own[left]), (tests, 2 * path + 1, own[~left])
+            open_ += [side for side in sides if len(side[2]) > 1]
+    return trials
+
+
+def _build(problem: Problem, tests: Tests) -> Grown:
+    """Grow a tree from its tests."""
+
+    def test(path: int, node: Node) -> Step | None:
+        if path not in tests:
+            return None
+        feature, threshold = tests[path]
+        return problem.cut_at(node, feature, threshold), 2 * path, 2 * path + 1
+
+    builder, leaves = grow_with_tests(problem, 1, test)
+    return builder, [leaf for _, leaf in leaves], {leaf.id: int(leaf.centers[0]) for _, leaf in leaves}
+
+
+def _cost(problem: Problem, grown: Grown) -> float:
+    labels = torch.empty_like(problem.labels)
+    for leaf in grown[1]:
+        labels[leaf.rows] = leaf.centers[0]
+    return problem.cost(labels)

@@ -1,0 +1,265 @@
+"""Trees that find the clusters themselves, CUBT and CLTree: they are grown completely and then pruned."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import KW_ONLY
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
+from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.columns import BUDGET
+from neonxc.trees.cuts.growth import Grown, Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.cuts.search import Search
+from neonxc.trees.explainers.expanding import OwnClusters
+from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.parameters import explainer
+
+
+class UnsupervisedTree(OwnClusters):
+    """Base class of trees that are grown completely and then pruned."""
+
+    max_leaves: int | None
+
+    @abstractmethod
+    def _criterion(self, problem: Problem) -> Criterion:
+        """Criterion by which cuts are chosen."""
+
+    @abstractmethod
+    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+        """Whether two leaves of the same parent should be merged."""
+
+    def _own_clusters(self, problem: Problem, leaves: list[Tensor]) -> list[int]:
+        """Cluster of every leaf, given by its points; by default, every leaf is a cluster."""
+        return list(range(len(leaves)))
+
+    def _most_leaves(self) -> int | None:
+        """Maximum number of leaves after pruning."""
+        return self.max_leaves
+
+    def _grow(self, problem: Problem) -> Grown:
+        full, criterion = TreeBuilder(), self._criterion(problem)
+        root = problem.root().without_centers()
+        nodes = {leaf.id: leaf for leaf in best_first(Search(problem, criterion), full, [root], problem.n)}
+        tests = sorted((node for node in range(len(full.feature)) if node not in nodes), reverse=True)
+        for node in tests:  # children have higher numbers than their parents
+            left, right = nodes[full.left[node]], nodes[full.right[node]]
+            rows = torch.cat([left.rows, right.rows]).sort().values
+            nodes[node] = Node(node, rows, left.centers, left.n + right.n, left.mass + right.mass)
+        inner = _pruned(full, tests, lambda *two: self._alike(problem, criterion, nodes[two[0]], nodes[two[1]]))
+        most = self._most_leaves()
+        if most is not None:  # the first cuts gain most; children are numbered in the order of the cuts
+            inner = sorted(inner, key=lambda node: full.left[node])[: most - 1]
+        label = torch.zeros_like(problem.labels)
+        if not self._given:
+            ends = {0}.union(*((full.left[node], full.right[node]) for node in inner)).difference(inner)
+            points = [nodes[end].rows for end in full.preorder() if end in ends]
+            for rows, cluster in zip(points, self._own_clusters(problem, points), strict=True):
+                label[rows] = cluster
+            clusters = [int(label[nodes[node].rows[0]]) for node in range(len(nodes))]
+            inner = _pruned(full, sorted(inner, reverse=True), lambda one, two: clusters[one] == clusters[two])
+
+        def test(place: int, node: Node) -> Step | None:
+            if place not in inner:
+                return None
+            cut = problem.cut_at(node, full.feature[place], full.threshold[place])
+            return cut, full.left[place], full.right[place]
+
+        builder, numbered = grow_with_tests(problem, 0, test)
+        leaves = [leaf for _, leaf in numbered]
+        own = {leaf.id: int(label[leaf.rows[0]]) for leaf in leaves}
+        return builder, leaves, label_leaves(problem, leaves, "surrogate") if self._given else own
+
+
+def _pruned(builder: TreeBuilder, tests: list[int], alike: Callable[[int, int], bool]) -> list[int]:
+    """The tests, in descending order, that remain after leaves of the same parent that are alike are merged."""
+    inner: set[int] = set()
+    for node in tests:
+        children = builder.left[node], builder.right[node]
+        if not inner.isdisjoint(children) or not alike(*children):
+            inner.add(node)
+    return sorted(inner, reverse=True)
+
+
+@explainer(
+    n_clusters="""int or None
+    Leaves are joined until this number of clusters is reached. With None, leaves are not joined. There are fewer
+    clusters if the tree has fewer leaves.""",
+    max_leaves="""int, optional
+    Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default: no limit.""",
+    min_size="""float
+    Nodes with fewer points (or less weight) are not cut.""",
+    min_dev="""float in [0, 1]
+    Minimum decrease of the deviance by a cut, as a fraction of the deviance of all points.""",
+    min_dist="""float
+    Two leaves of the same parent are merged if their dissimilarity is below this value, which is in the units of
+    the columns.""",
+    delta="""float in (0, 1]
+    Fraction of points used for the dissimilarity of two leaves A and B: the mean distance to the nearest point of
+    B over the `delta` closest points of A, or the same with A and B exchanged, whichever is greater.""",
+    random_state="ignored",
+)
+class CUBT(UnsupervisedTree):
+    """Clustering using unsupervised binary trees (CUBT).
+
+    The tree grows by cuts that reduce the deviance of the points from their mean. It is then pruned, and leaves
+    that are close to each other are joined into clusters. It is a baseline that needs no reference clustering. If
+    labels or centers are passed to `fit`, the same tree is grown and pruned, but instead of being joined, each
+    leaf is assigned to the reference cluster for which the cost of its points is lowest.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+
+    Notes
+    -----
+    The deviance of n points is n times the trace of their covariance. A cut into L and R lowers it by
+    ``|S|^2 n / (n_L n_R)``, where S is the sum over the points of L of their differences from the mean of all n
+    points. Prefix sums give S for all cuts of a column in O(n d).
+
+    References
+    ----------
+    .. [1] R. Fraiman, B. Ghattas, M. Svarc, "Interpretable clustering using unsupervised binary trees", Advances
+       in Data Analysis and Classification, 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from neonxc.trees import CUBT
+    >>> CUBT(n_clusters=3).fit(load_iris().data).tree_
+    ThresholdTree(3 leaves, depth 2, 4 features)
+    """
+
+    n_clusters: int | None = 8  # type: ignore[assignment]
+    _: KW_ONLY
+    max_leaves: int | None = None
+    min_size: float = 10
+    min_dev: float = 0.001
+    min_dist: float = 0.3
+    delta: float = 0.2
+    random_state: Any = None
+
+    def _criterion(self, problem: Problem) -> Deviance:
+        return Deviance(problem, self.min_size, self.min_dev)
+
+    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+        for leaf, sibling in ((left, right), (right, left)):
+            distances = nearest_distances(problem.points(leaf.rows), problem.points(sibling.rows))
+            if mean_of_smallest(distances[:, None], problem.weights(leaf.rows), self.delta) >= self.min_dist:
+                return False
+        return True
+
+    def _own_clusters(self, problem: Problem, leaves: list[Tensor]) -> list[int]:
+        return join_leaves(problem, leaves, self.n_clusters or len(leaves), self.delta)
+
+
+@explainer(
+    n_clusters="""int, optional
+    Maximum number of clusters. Default: every leaf is a cluster.""",
+    max_leaves="""int, optional
+    Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default:
+    `n_clusters`.""",
+    min_y="""float in [0, 1]
+    Nodes with a smaller fraction of the points are not cut.""",
+    min_rd="""float
+    Minimum relative density of a dense region. Two leaves of the same parent are merged if both have more than
+    this number of data points per uniform point; uniform points in the gap between the leaves count for both.
+    Greater values keep more leaves.""",
+    random_state="ignored",
+)
+class CLTree(UnsupervisedTree):
+    """Clustering through decision tree construction (CLTree).
+
+    The tree separates dense regions from empty ones: it is a classification tree for the data points against a
+    second class of points that are distributed uniformly. It is a baseline that needs no reference clustering; its
+    leaves are the clusters. If labels or centers are passed to `fit`, the same tree is grown, and each leaf is
+    assigned to the reference cluster for which the cost of its points is lowest.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+
+    Notes
+    -----
+    The uniform points are not drawn. Their expected number in a part of a node is proportional to the part's
+    length along the column that is cut. A node has the uniform points that it inherits from its parent, or as many
+    as it has data points if that is more. The published tree needs two cuts, found by looking ahead, for the two
+    ends of an empty gap. This tree makes one cut in the middle of the gap and scores it by the information in the
+    two regions beside the gap.
+
+    References
+    ----------
+    .. [1] B. Liu, Y. Xia, P. S. Yu, "Clustering through decision tree construction", CIKM 2000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonxc.trees import CLTree
+    >>> X = np.concatenate([np.linspace(0, 1, 50), np.linspace(9, 10, 50)])[:, None]
+    >>> tree = CLTree().fit(X).tree_
+    >>> tree, tree.threshold[0].item()
+    (ThresholdTree(2 leaves, depth 1, 1 features), 5.0)
+    """
+
+    n_clusters: int | None = None  # type: ignore[assignment]
+    _: KW_ONLY
+    max_leaves: int | None = None
+    min_y: float = 0.05
+    min_rd: float = 0.6
+    random_state: Any = None
+
+    def _most_leaves(self) -> int | None:
+        return self.n_clusters if self.max_leaves is None else self.max_leaves
+
+    def _criterion(self, problem: Problem) -> EmptySpace:
+        return EmptySpace(problem, self.min_y)
+
+    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+        return all(leaf.mass > self.min_rd * criterion.around[leaf.id] for leaf in (left, right))
+
+
+def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
+    """Join the two most similar clusters until `n_clusters` are left; return the cluster of every leaf."""
+    points, rows = problem.points(torch.arange(problem.n, device=problem.device)), list(rows)
+    distances = torch.stack([nearest_distances(points, points[own]) for own in rows], 1)  # [points, clusters]
+    cluster, alive = torch.arange(len(rows)), list(range(len(rows)))
+
+    def one_sided(own: int, others: list[int]) -> Tensor:
+        return mean_of_smallest(distances[rows[own]][:, others], problem.weights(rows[own]), delta)
+
+    apart = torch.stack([one_sided(own, alive) for own in alive])
+    while len(alive) > n_clusters:
+        greater = torch.maximum(apart, apart.T).fill_diagonal_(torch.inf).flatten()
+        place = int((greater <= greater.min() * (1 + 1e-9)).to(torch.uint8).argmax())  # ties: the first pair
+        one, other = divmod(place, len(apart))  # one < other
+        alive.remove(other)
+        cluster[cluster == other] = one
+        rows[one] = torch.cat([rows[one], rows[other]])
+        distances[:, one] = torch.minimum(distances[:, one], distances[:, other])
+        apart[other] = torch.inf
+        apart[one, alive] = one_sided(one, alive)
+        apart[alive, one] = torch.cat([one_sided(own, [one]) for own in alive])
+    return cluster.unique(return_inverse=True)[1].tolist()
+
+
+def nearest_distances(points: Tensor, others: Tensor) -> Tensor:
+    """Distance of every point [n, d] to the nearest of the others [m, d], [n]."""
+    parts = points.split(max(1, BUDGET // len(others)))
+    mode = "donot_use_mm_for_euclid_dist"  # so that the distance of equal points is exactly 0
+    return torch.cat([torch.cdist(part, others, compute_mode=mode).amin(1) for part in parts])
+
+
+def mean_of_smallest(values: Tensor, weight: Tensor | None, share: float) -> Tensor:
+    """Weighted mean of the smallest values, which make up a share of the weight, of each column of [n, m]; [m]."""
+    ordered, order = values.sort(dim=0)
+    mass = torch.ones_like(values) if weight is None else weight[order]
+    most = share * mass.sum(0)
+    taken = torch.minimum((most - mass.cumsum(0) + mass).clamp_(min=0), mass)
+    return (taken * ordered).sum(0) / most

@@ -1,0 +1,353 @@
+"""Tables read batch by batch: their sources, their bins and codes, and what a fitted tree needs of them."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from pyarrow import parquet
+from torch import Tensor
+
+from neonxc.common.arguments import check_columns
+from neonxc.common.memory import CPU, at_once
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.distributed import common_type
+from neonxc.data.frames import as_pandas
+from neonxc.data.inputs import check_names
+from neonxc.data.labels import are_labels
+from neonxc.data.preparation import on_suspects
+from neonxc.data.table import Table
+from neonxc.trees.cuts.bins import Sketch
+from neonxc.trees.cuts.builder import nearest_values
+from neonxc.trees.cuts.codes import CodedColumns, stored_columns
+from neonxc.trees.cuts.exact_sums import counts_by_label
+from neonxc.trees.cuts.ranks import code_type
+from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.tree import ThresholdTree
+
+LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch
+COPIES = 32  # bytes of working memory per number of a batch
+MAX_BINS = 256  # bins of a column, so that a code is one byte
+LARGEST = 1 << 32  # bytes of an array; larger ones are stored in a temporary file
+
+
+class BatchSource:
+    """A table that can be read repeatedly, one batch of rows at a time.
+
+    Parameters
+    ----------
+    open : callable
+        Function without arguments that returns an iterator of batches [b, d]: arrays, tensors or data frames; or a
+        dataset of PyArrow, a relation of DuckDB or another object with an Arrow stream.
+
+    Attributes
+    ----------
+    names : list of str or None
+        Names of the columns, which are known once the first batch has been read.
+    n : int
+        Number of rows, which is known once all batches have been read; -1 before.
+    notes : list of str
+        On columns that may number or weight the rows, as the first batch tells.
+    """
+
+    def __init__(self, open: Callable[[], Any]) -> None:
+        self._open = open
+        self.names: list[str] | None = None
+        self.notes: list[str] = []
+        self.n, self._checksum, self._kind = -1, 0, ""
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Yield checked batches as tensors on the CPU; large batches are split to fit into memory.
+
+        Raises
+        ------
+        ValueError
+            If a batch is not a table of finite numbers, or has other columns than the previous ones, or if the
+            rows are not those that were read the first time.
+        """
+        n = checksum = 0
+        for values in self._checked():
+            n, checksum = n + len(values), zlib.crc32(values.sum(1).numpy().data, checksum)
+            if -1 < self.n < n:
+                break
+            yield values
+        if self.n > -1 and (n, checksum) != (self.n, self._checksum):
+            raise ValueError(
+                f"X gave {self.n} points when it was first read, and {n} or others when it was read again; a "
+                "function needs to return a new iterator over the same batches each time it is called"
+            )
+        self.n, self._checksum = n, checksum
+
+    def as_given(self, values: Tensor) -> Any:
+        """Some points as scikit-learn takes them, with the names of the columns."""
+        return values.numpy() if self.names is None else pd.DataFrame(values.numpy(), columns=self.names)
+
+    def leaf_of(self, tree: ThresholdTree) -> Tensor:
+        """Leaf of every point, [n]."""
+        leaves = [torch.empty(0, dtype=torch.int64)]
+        for values in self:
+            check_names(self.names, tree.feature_names)
+            leaves.append(tree.leaf_of(values))
+        return torch.cat(leaves)
+
+    def _checked(self) -> Iterator[Tensor]:
+        batches = self._open()
+        if hasattr(batches, "to_batches"):  # of a dataset of PyArrow
+            batches = batches.to_batches()
+        elif hasattr(batches, "__arrow_c_stream__"):  # of DuckDB and others
+            batches = pa.RecordBatchReader.from_stream(batches)
+        if not hasattr(batches, "__iter__"):
+            raise ValueError(
+                "X as a function needs to return an iterator of batches each time it is called, got "
+                f"{type(batches).__name__}"
+            )
+        for number, batch in enumerate(map(as_pandas, batches)):
+            if not np.shape(batch)[0]:
+                continue
+            name = f"batch {number} of X"
+            found = Table.read(batch, name=name)
+            values = found.numbers.cpu()
+            if values.ndim != 2:
+                raise ValueError(f"{name} needs shape [points, features], got {list(values.shape)}")
+            kind = f"{values.shape[1]} columns of {values.dtype}"
+            if not self._kind:
+                self.names, self._kind = found.names, kind
+                self.notes = [] if found.names is None else on_suspects(found.data)
+            if kind != self._kind:
+                raise ValueError(f"{name} has {kind}, the previous ones have {self._kind}")
+            check_names(found.names, self.names, name=name)
+            yield from values.split(at_once(COPIES * values.shape[1]))
+
+
+def batch_source(X: Any, columns: Any = None, shard: bool = False) -> BatchSource | None:
+    """Create a source of batches for X; None if X is a table in memory, or a file that is to be read at once.
+
+    Parameters
+    ----------
+    X : numpy.memmap or Parquet file of at least 128 MB, folder of these, dataset of PyArrow, callable, or other
+    columns : sequence of str, optional
+        The columns that are read from files.
+    shard : bool
+        Whether other processes have other rows: they must not differ in how they read files of different sizes.
+    """
+    if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE:
+        return BatchSource(partial(_of_memmap, X))
+    if isinstance(X, str | PathLike):
+        path = Path(X)
+        return BatchSource(partial(_of_parquet, path, columns)) if _in_batches(path, shard) else None
+    if type(X).__module__ == "pyarrow._dataset":
+        return BatchSource(X.to_batches)
+    if callable(X) and not hasattr(X, "__array__") and not hasattr(X, "shape"):
+        return BatchSource(X)
+    return None
+
+
+def _of_memmap(X: np.memmap[Any, Any]) -> Iterator[np.ndarray]:
+    base: Any = X
+    while isinstance(base, np.ndarray):
+        base = base.base
+    step = at_once(COPIES * X.shape[1])
+    for first in range(0, len(X), step):
+        yield np.array(X[first : first + step])
+        # Free the memory of the pages that were read, unless they are the only place of changes (copy-on-write)
+        with suppress(AttributeError, OSError, ValueError):
+            if X.mode != "c":
+                base.madvise(mmap.MADV_DONTNEED)
+
+
+def _in_batches(path: Path, shard: bool) -> bool:
+    """Whether a path is a folder, or a Parquet file that is a shard, or whose numbers take much memory."""
+    if not path.is_file():
+        return path.is_dir()
+    try:
+        found = parquet.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return False
+    return shard or found.num_rows * found.num_columns * 8 >= LARGE
+
+
+def _of_parquet(path: Path, columns: Any) -> Iterator[Any]:
+    """Batches of a file, or of the files of a folder sorted by name, without hidden and metadata files."""
+    found = (file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
+    files = [path] if path.is_file() else sorted(found)
+    if not files:
+        raise ValueError(f"X is a path, but there is no file or folder with files *.parquet: {str(path)!r}")
+    columns = None if columns is None else [*columns]
+    for file in files:
+        try:
+            opened = parquet.ParquetFile(file)
+        except ValueError as error:
+            raise ValueError(f"X: {str(file)!r} can't be read as a Parquet file: {error}") from None
+        with opened:
+            check_columns(str(file), columns or [], opened.schema_arrow.names)
+            size = at_once(COPIES * max(1, len(columns or opened.schema_arrow)))
+            for batch in opened.iter_batches(size, columns=columns):
+                yield batch if columns is None else batch.select(columns)  # in their order
+
+
+class Stream:
+    """A table that is read batch by batch: for its sketch, for its codes, and once more under the fitted tree.
+
+    It replaces :class:`~neonxc.trees.fit.points.DataMatrix` in a problem, where only the codes are looked at.
+
+    Parameters
+    ----------
+    source : BatchSource
+    labels : ndarray [n] or None
+        Points of noise are left out.
+    max_bins : int
+    ranks : Ranks
+        The processes that share the rows.
+
+    Attributes
+    ----------
+    n, d : int
+        Number of points of this process that are not noise, and of columns.
+    dtype : torch.dtype
+        Type of the values.
+    selected : Tensor or None
+        Indices of the points that are not noise; None if these are all points.
+    sketch : Sketch
+        Sketch of the points of all processes.
+    """
+
+    def __init__(self, source: BatchSource, labels: np.ndarray | None, max_bins: int, ranks: Ranks) -> None:
+        self.source, self.ranks, self.selected = source, ranks, None
+        if labels is not None and not (own := are_labels(labels)).all():
+            self.selected = torch.from_numpy(own).nonzero()[:, 0]
+        sketch, dtype, ends = None, torch.float64, np.array(np.inf)
+        with ranks.agreed():
+            for _, values in self:
+                sketch, dtype = sketch or Sketch(values.shape[1], max_bins), values.dtype
+                sketch.add(values)
+                if len(values):  # NumPy is faster with few columns
+                    low, high = values.numpy().min(0), values.numpy().max(0).astype(np.float64)
+                    ends = np.minimum(ends, [low, -high])
+            if labels is not None and labels.shape != (source.n,):
+                raise ValueError(f"labels needs one label per point, shape ({source.n},), got {labels.shape}")
+            self.n = source.n if self.selected is None else len(self.selected)
+            if ranks.alone and not self.n:
+                raise ValueError("X has no points, or labels has only noise (-1)")
+        d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
+        sketch = sketch or Sketch(d, max_bins)
+        self.d = sketch.d
+        names = filter(None, map(json.loads, ranks.texts(json.dumps(source.names))))
+        source.names = source.names or next(names, None)
+        ranks.same(columns=self.d, **{"the names of columns": source.names})
+        self.dtype, self.device = common_type(self.n, dtype, ranks), torch.device("cpu")
+        self.sketch = sketch.merged(ranks)
+        low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
+        self._middle, self._extent = (low - high) / 2, -(low + high) / 2
+
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the positions of a batch's points among the selected ones, and their values [b, d]."""
+        first = 0
+        for values in self.source:
+            ends = [first, first + len(values)]
+            if self.selected is not None:
+                ends = torch.searchsorted(self.selected, torch.tensor(ends)).tolist()
+            part = slice(*ends)
+            yield part, values if self.selected is None else values[self.selected[part] - first]
+            first += len(values)
+
+    def sample(self) -> tuple[Tensor, Tensor]:
+        """Some different points [s, d], and how often each occurs, [s]."""
+        _, counts, rows = self.sketch.sample()
+        return (rows.to(self.dtype) if self.dtype.is_floating_point else rows), counts
+
+    def predict(self, clusterer: Any) -> np.ndarray:
+        """Labels [n] of the points by a fitted clusterer."""
+        return np.concatenate([clusterer.predict(self.source.as_given(values)) for _, values in self])
+
+    def behind(self, steps: Any) -> Stream:
+        """The points behind the first steps of a fitted pipeline."""
+
+        def transformed() -> Iterator[Any]:
+            for _, values in self:
+                yield Table.read(steps.transform(self.source.as_given(values))).dense()
+
+        return Stream(BatchSource(transformed), None, MAX_BINS, self.ranks)
+
+    def means(self, labels: Tensor, k: int, weight: None = None, ranks: Ranks = ALONE) -> Tensor:
+        """Means [k, d] of the points of every label over all processes; the points have no weights."""
+        return self.moments(labels, k)[0]
+
+    def code(
+        self, centers: Tensor, labels: Tensor | None, metric: str, distances: bool
+    ) -> tuple[CodedColumns, Tensor, Tensor | None]:
+        """Codes, labels (by default, the nearest centers), and distances to the centers, if they are asked for."""
+        bins = self.sketch.bins(centers, self.dtype)
+        codes = allocate((self.n, self.d), code_type(int(bins.size.max())))
+        far = allocate((len(centers), self.n), torch.float64) if distances else None
+        nearest = torch.empty(self.n, dtype=torch.int64) if labels is None else labels
+        with self.ranks.agreed():
+            for part, batch in self:
+                bins.code(batch.T, codes[part].T)
+                if labels is not None and far is None:
+                    continue
+                costs = DataMatrix(batch).distances(centers, metric)
+                if not bool(costs.isfinite().all()):
+                    raise ValueError("centers are too far from X for squared distances in float64; scale both")
+                if labels is None:
+                    nearest[part] = costs.argmin(1)
+                if far is not None:
+                    far[:, part] = costs.T
+        columns = stored_columns(codes, bins)
+        return columns, nearest, None if far is None else far.T
+
+    def moments(
+        self, labels: Tensor, k: int, tree: ThresholdTree | None = None
+    ) -> tuple[Tensor, float, Tensor, Tensor]:
+        """What one pass tells about clusters of all processes, and about a tree.
+
+        Returns
+        -------
+        means : Tensor [k, d]
+            Means of the points of every label; NaN for a label without points.
+        cost : float
+            Sum of the squared distances to these means.
+        variances : Tensor [d]
+            Variances of the columns that the tree tests; 0 for others.
+        nearest : Tensor [bounds, 5]
+            What :func:`nearest_values` tells about the points of this process.
+        """
+        mass = self.ranks.sum(counts_by_label(labels, k))
+        n = mass.sum()
+        sums = torch.zeros(2, k, self.d, dtype=torch.float64)
+        tested = torch.empty(0, dtype=torch.int64) if tree is None else tree.feature[tree.feature >= 0].unique()
+        empty = torch.empty(len(tested), 0, dtype=torch.float64)
+        nearest = empty if tree is None else nearest_values(tree, tested, empty)
+        with self.ranks.agreed():
+            for part, batch in self:
+                values = DataMatrix(batch)
+                for power, most in enumerate((self._extent, self._extent.square())):
+                    sums[power] += values.sums(labels[part], k, None, self._middle, most, n, ALONE, bool(power))
+                if tree is not None:
+                    nearest = torch.minimum(nearest, nearest_values(tree, tested, batch.T[tested].double()))
+        first, second = self.ranks.sum(sums)
+        means = first / mass[:, None]
+        cost = float((second - first * means.nan_to_num()).sum().clamp(min=0))
+        variances = torch.zeros(self.d, dtype=torch.float64)
+        variances[tested] = (second.sum(0) / n - (first.sum(0) / n).square())[tested]
+        return means + self._middle, cost, variances, nearest
+
+
+def allocate(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """An uninitialized array: in memory or, if it is large, in a temporary file."""
+    size = shape[0] * shape[1]
+    if size * dtype.itemsize <= LARGEST:
+        return torch.empty(shape, dtype=dtype)
+    with tempfile.NamedTemporaryFile() as file:  # the file is deleted together with the array
+        return torch.from_file(file.name, True, size, dtype=dtype).view(shape)

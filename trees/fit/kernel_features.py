@@ -1,0 +1,235 @@
+"""Features of a kernel for Kernel IMM, each a function of one raw column, and distances in its feature space.
+
+A threshold on such a feature corresponds to at most two intervals of its raw column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.problem import Problem
+
+BLOCK = 1 << 18  # entries of a block of the kernel matrix on a CPU
+BUDGET = 1 << 26  # the same on other devices
+SAMPLE = 1000  # number of distinct points from whose distances a default gamma is computed
+POWER = {"gaussian": 2.0, "laplace": 1.0}  # of the distance, which is Euclidean or the sum over the columns
+
+
+def kernel_of(far: Tensor, kernel: str, gamma: float) -> Tensor:
+    """Kernel of two points at the given distances, which are overwritten."""
+    return far.pow_(POWER[kernel]).mul_(-gamma).exp_()
+
+
+class KernelFeatures:
+    """Matrix of the kernel features on which Kernel IMM [1]_ makes its cuts.
+
+    The features are the kernel between a column's values and its anchors, or the first terms
+    ``sqrt((2γ)^m / m!) x^m exp(-γx²)`` of the Gaussian kernel's Taylor expansion. They are corrected for rounding
+    errors: equal raw values have equal features, and the absolute value of a feature is unimodal in the raw
+    values. The values above a threshold therefore form at most two intervals of the raw column.
+
+    The class has the methods of :class:`~neonxc.trees.fit.points.DataMatrix`, but computes columns when they
+    are asked for, because all of them together may not fit into memory.
+
+    Parameters
+    ----------
+    points : Tensor [n, d] of float64
+        The raw columns. Taylor features need columns of mean 0, which make ``2γx²`` smallest, and a `size` that
+        exceeds the largest ``2γx²`` by a few times its square root. Points far beyond cannot be distinguished.
+    kind : {"anchors", "taylor"}
+    kernel : {"gaussian", "laplace"}
+        Kernel of the anchor features. Taylor features need the Gaussian kernel.
+    gamma : float
+    size : int
+        Maximum number of features per raw column.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neonxc.trees.fit.kernel_features import KernelFeatures
+    >>> KernelFeatures(torch.tensor([[0.0], [2.0]]).double(), "anchors", "laplace", 0.5, 2).columns(0, 2)
+    tensor([[1.0000, 0.3679],
+            [0.3679, 1.0000]], dtype=torch.float64)
+    """
+
+    dtype = torch.float64
+    few_entries = False
+
+    def __init__(self, points: Tensor, kind: str, kernel: str, gamma: float, size: int) -> None:
+        self.points, self.kernel, self.gamma, self.device = points, kernel, gamma, points.device
+        self.anchors = anchors_of(points, size) if kind == "anchors" else None
+        self.size = size if self.anchors is None else self.anchors.shape[1]
+        self.n, self.d = len(points), points.shape[1] * self.size
+
+    def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
+        """Ranges of features that belong to the same raw column."""
+        return ((first, first + self.size) for first in range(0, self.d, self.size))
+
+    def columns(self, first: int, last: int) -> Tensor:
+        """Features `first` to `last` (exclusive), [last - first, n]; raw column i has those from `i * size` on."""
+        raw = range(first // self.size, (last - 1) // self.size + 1)
+        features = torch.cat([self._features(column) for column in raw])
+        return features[first - raw.start * self.size : last - raw.start * self.size]
+
+    def column(self, feature: int) -> Tensor:
+        """One feature, [n]."""
+        return self.columns(feature, feature + 1)[0]
+
+    def rows(self, part: slice) -> Tensor:
+        """All features of a slice of the points, [points, d]."""
+        return torch.cat([self.columns(*chunk)[:, part] for chunk in self.chunks()]).T
+
+    def means(self, labels: Tensor, k: int, weight: Tensor | None) -> Tensor:
+        """Weighted means of the features of every cluster, [k, d]."""
+        member = torch.nn.functional.one_hot(labels, k).to(torch.float64)
+        member = member if weight is None else member * weight[:, None]
+        sums = torch.cat([self.columns(*chunk) @ member for chunk in self.chunks()])
+        return (sums / member.sum(0)).T.contiguous()
+
+    def _features(self, column: int) -> Tensor:
+        """Features of a raw column, [size, n]."""
+        values = self.points[:, column]
+        if self.anchors is None:
+            at, place = values.abs().unique(return_inverse=True)
+            m = torch.arange(self.size, dtype=torch.float64, device=self.device)[:, None]
+            sizes, top = _taylor(at, self.gamma, m), (m / (2 * self.gamma)).sqrt()
+        else:
+            at, place = values.unique(return_inverse=True)
+            top = self.anchors[column][:, None]
+            sizes = kernel_of((at - top).abs(), self.kernel, self.gamma)
+        rising = at <= top
+        up = sizes.masked_fill(~rising, 0).cummax(1).values
+        down = sizes.masked_fill(rising, 0).flip(1).cummax(1).values.flip(1)
+        features = torch.where(rising, up, down).index_select(1, place)
+        if self.anchors is None:
+            features[1::2] *= values.sign()  # odd powers
+        return features
+
+
+def anchors_of(points: Tensor, most: int) -> Tensor:
+    """Choose anchors of every column of points [n, d]: its distinct values, or `most` quantiles of them.
+
+    With all distinct values, the features are those of the paper, in which all points are anchors.
+
+    Returns
+    -------
+    Tensor [d, A]
+        Anchors in ascending order. A is the largest number of anchors of a column; a column with fewer anchors
+        repeats its last one.
+    """
+    distinct = [column.unique() for column in points.T]
+    number = torch.arange(min(most, max(map(len, distinct))), device=points.device)
+    places = [
+        number.clamp(max=len(own) - 1) if len(own) <= most else (2 * number + 1) * len(own) // (2 * most)
+        for own in distinct
+    ]
+    return torch.stack([own[place] for own, place in zip(distinct, places, strict=True)])
+
+
+def _taylor(size: Tensor, gamma: float, m: Tensor) -> Tensor:
+    """Absolute value of Taylor feature m of numbers with the given absolute values; the two are broadcast."""
+    scaled = size * math.sqrt(2 * gamma)
+    return (torch.xlogy(m, scaled) - torch.lgamma(m + 1) / 2 - scaled.square() / 2).exp_()
+
+
+def kernel_points(problem: Problem, features: str) -> Tensor:
+    """Raw columns in the units in which the kernel measures distances, [n, d] of float64.
+
+    If costs are measured behind a scaler, the columns are divided by their standard deviations. For Taylor
+    features they are also shifted to mean 0. Anchor features must not be shifted: the rounding error would
+    distinguish values at equal distance from an anchor.
+    """
+    points = problem.table.columns(0, problem.table.d).T.to(torch.float64)
+    weight = torch.ones_like(points[:, 0]) if problem.weight is None else problem.weight
+    share = weight / weight.sum()
+    centred = points - share @ points
+    points = centred if features == "taylor" else points
+    if problem.space is problem.table:
+        return points
+    spread = (share @ centred.square()).sqrt()
+    return points / torch.where(spread > 0, spread, 1)
+
+
+def feature_space_distances(
+    X: Tensor, labels: Tensor, k: int, kernel: str, gamma: float, weight: Tensor | None = None
+) -> Tensor:
+    """Squared distance of every point to the mean of every cluster in the feature space of a kernel.
+
+    ``‖Φ(x) − μ_c‖² = κ(x, x) − 2/|c| Σ_{y∈c} κ(x, y) + 1/|c|² Σ_{y,z∈c} κ(y, z)`` is the cost that kernel k-means
+    minimizes, and that Kernel ExKMC minimizes over interval cuts. With weights, sums and sizes are weighted.
+
+    Parameters
+    ----------
+    X : Tensor [n, d]
+        Converted to float64; the computation runs on the device of X.
+    labels : Tensor [n] of int64
+        Cluster of every point, 0 ... k-1.
+    k : int
+        Number of clusters. Each needs at least one point of positive weight.
+    kernel : {"gaussian", "laplace"}
+        ``exp(-gamma ‖x − y‖²)``, or ``exp(-gamma ‖x − y‖_1)``.
+    gamma : float
+        Positive, in units of 1 / squared distance (Gaussian) or 1 / distance (Laplace).
+    weight : Tensor [n], optional
+        Non-negative weights of the points.
+
+    Returns
+    -------
+    Tensor [n, k] of float64
+        Between 0 and 2.
+
+    Notes
+    -----
+    The time is proportional to ``n² d / 2``, because the kernel is computed once for each pair of points. Memory
+    is needed for about ``n (d + 2k)`` numbers and one block of the kernel matrix.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neonxc.trees.fit.kernel_features import feature_space_distances
+    >>> X = torch.tensor([[0.0], [0.0], [9.0]])
+    >>> feature_space_distances(X, torch.tensor([0, 0, 1]), 2, "gaussian", 1.0)
+    tensor([[0., 2.],
+            [0., 2.],
+            [2., 0.]], dtype=torch.float64)
+    """
+    points = X.to(torch.float64)
+    points = points - points.mean(0)  # reduces the rounding errors of distances
+    member = torch.nn.functional.one_hot(labels, k).to(torch.float64)
+    member = member if weight is None else member * weight[:, None]
+    member = member / member.sum(0)
+    means = torch.zeros_like(member)
+    side = max(1, int((BLOCK if points.device.type == "cpu" else BUDGET) ** 0.5))
+    blocks = [slice(first, first + side) for first in range(0, len(points), side)]
+    for number, rows in enumerate(blocks):
+        for columns in blocks[number:]:  # the kernel matrix is symmetric
+            far = torch.cdist(points[rows], points[columns], p=POWER[kernel])
+            block = kernel_of(far, kernel, gamma)
+            means[rows] += block @ member[columns]
+            if columns != rows:
+                means[columns] += block.T @ member[rows]
+    return means.mul(-2).add_(1).add_((means * member).sum(0)).clamp_(min=0)
+
+
+def median_gamma(table: DataMatrix, kernel: str, weight: Tensor | None = None) -> float:
+    """Default gamma: 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
+    points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
+    sample = slice(None, None, max(1, len(points) // SAMPLE))
+    points, mass = points[sample].to(torch.float64), torch.bincount(place, weight)[sample].to(torch.float64)
+    far, order = torch.pdist(points, POWER[kernel]).sort()
+    one, other = torch.triu_indices(len(points), len(points), 1, device=table.device)
+    pairs = (mass[one] * mass[other])[order].masked_fill(far == 0, 0).cumsum(0)
+    if not len(far) or not far[-1] > 0:
+        return 1.0
+    return 1 / float(far[torch.searchsorted(pairs, pairs[-1:] / 2)]) ** POWER[kernel]

@@ -1,0 +1,342 @@
+"""The reference clustering: from labels, from centers, from an estimator, or fitted here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from torch import Tensor
+
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.warnings import warn
+from neonxc.data.distributed import common_classes, readable
+from neonxc.data.inputs import check_names
+from neonxc.data.labels import label_array
+from neonxc.data.table import Table
+from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total
+from neonxc.trees.fit.batches import Stream
+from neonxc.trees.fit.points import DataMatrix, native
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.problem import Problem
+
+
+@dataclass
+class Reference:
+    """A reference clustering of a table.
+
+    Attributes
+    ----------
+    labels : Tensor [n] of int64
+        Positions in `classes`.
+    centers : Tensor [k, d] of float64
+        Centers in the units of the columns.
+    classes : ndarray [k]
+        Original labels of the clusters.
+    space : DataMatrix
+        Points in the space of the costs: the table itself, or its image under the first steps of a pipeline.
+    space_centers : Tensor [k, p] of float64
+        Centers in that space.
+    steps : Pipeline or None
+        The first steps of the pipeline.
+    distances : Tensor [n, k] or None
+        Distances between `space` and `space_centers`, if they have been computed.
+    gamma : float or None
+        Scale of the kernel, if the reference is a Gaussian kernel k-means.
+    by_means : bool
+        Whether `space_centers` are the means of the clusters.
+    """
+
+    labels: Tensor
+    centers: Tensor
+    classes: np.ndarray
+    space: DataMatrix
+    space_centers: Tensor
+    steps: Pipeline | None = None
+    distances: Tensor | None = None
+    gamma: float | None = None
+    by_means: bool = True
+
+    def reorder(self, order: np.ndarray) -> None:
+        """Put the clusters into another order [k]."""
+        if (np.diff(order) > 0).all():
+            return
+        place = torch.from_numpy(order).to(self.labels.device)
+        self.labels, self.classes = place.argsort()[self.labels], self.classes[order]
+        self.centers, self.space_centers = self.centers[place], self.space_centers[place]
+        self.distances = None if self.distances is None else self.distances[:, place]
+
+
+def from_centers(table: DataMatrix, centers: Any, metric: str, names: Any = None) -> Reference:
+    """Reference with given centers; every point belongs to the nearest one."""
+    given = Table.read(centers, name="centers")
+    centers = given.tensor.to(table.device, torch.float64)
+    check_names(given.names, names, name="centers")
+    if centers.ndim != 2 or centers.shape[1] != table.d:
+        raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
+    distances = table.distances(centers, metric)
+    if not bool(distances.isfinite().all()):
+        raise ValueError("centers are too far from X for squared distances in float64; scale both")
+    classes = np.arange(len(centers))
+    return Reference(distances.argmin(1), centers, classes, table, centers, distances=distances, by_means=False)
+
+
+def from_labels(
+    table: DataMatrix, labels: Any, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
+) -> Reference:
+    """Reference with given labels; centers are the clusters' means (medians for "l1") over all processes."""
+    if not ranks.alone and metric != "l2":
+        raise ValueError('labels in a group need metric="l2": medians need all rows; pass centers')
+    index, classes = classes_of(labels, ranks)
+    index = index.to(table.device)
+    centers = cluster_centers(table, index, len(classes), metric, weight, ranks)
+    return Reference(index, centers, classes, table, centers)
+
+
+def classes_of(labels: Any, ranks: Ranks) -> tuple[Tensor, np.ndarray]:
+    """Positions of the labels [n] among the sorted distinct labels of all processes, and these."""
+    with ranks.agreed():
+        values = label_array(labels) if len(labels) else np.empty(0, dtype=np.int64)
+    classes = common_classes(values, ranks)
+    return torch.from_numpy(np.searchsorted(classes, values.astype(classes.dtype))), classes
+
+
+def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
+    """Reference from a tree explainer's `reference`, an estimator or its name.
+
+    Estimators that are not fitted are fitted here, outside of a group; to a sample of the points if these are read
+    in batches. Costs are measured to the clusterer's own centers, in the space behind the steps before it.
+
+    Raises
+    ------
+    ValueError
+        The reference is no clusterer, or can't label the points of X. In a group, in all processes, if it needs
+        all rows.
+    """
+    reference, k, metric = model.reference, model.n_clusters, model.metric
+    seed: Any = {"random_state": model.random_state}
+    if isinstance(reference, str):
+        X = table.data
+        if not ranks.alone and (reference, metric) != ("kmeans", "l2"):
+            raise ValueError(
+                'reference in a group needs "kmeans" with metric="l2", or a fitted clusterer; or pass centers '
+                f"or labels; got {reference!r} with metric={metric!r}"
+            )
+        if reference == "kmeans":
+            found = kmeans(table, k, weight, model.random_state, ranks=ranks)
+            return k_medians(found, weight) if metric == "l1" else found
+        if reference == "spectral":
+            if table.n < k:
+                raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
+            reference = SpectralClustering(k, affinity="nearest_neighbors", **seed)
+        elif reference == "kernel_kmeans":
+            from neonxc.models import KernelKMeans  # other references do without it
+
+            reference = KernelKMeans(k, objective="feature", **seed)
+    with ranks.agreed():
+        if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
+            raise ValueError(
+                f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
+            )
+        if streamed := isinstance(table, Stream):
+            clusterer, labels = _labels_of_stream(_flat(reference), table)
+        else:
+            X, rows = readable(X, ranks)
+            X = Table.read(X).for_sklearn
+            clusterer, labels = fitted_labels(_flat(reference), X, weight, ranks)
+            labels = labels[rows]
+    found = from_labels(table, labels, metric, weight, ranks)
+    final = clusterer[-1] if isinstance(clusterer, Pipeline) else clusterer
+    if final is not clusterer and len(clusterer.steps) > 1:
+        found.steps = clusterer[:-1]
+        if streamed:
+            found.space = table.behind(found.steps)
+        else:
+            with ranks.agreed():
+                found.space = DataMatrix(to_tensor(found.steps.transform(X)[rows]).to(table.device))
+        found.space_centers = cluster_centers(found.space, found.labels, len(found.classes), metric, weight, ranks)
+    found.gamma = getattr(final, "gamma_", None)
+    own = getattr(final, "cluster_centers_", None)
+    if own is not None and np.shape(own) == tuple(found.space_centers.shape) and metric == "l2":
+        found.space_centers = torch.as_tensor(np.asarray(own, dtype=np.float64)).to(table.device)
+        found.by_means = False
+        if found.space is table:
+            found.centers = found.space_centers
+    return found
+
+
+def kmeans(table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, ranks: Ranks = ALONE) -> Reference:
+    """Fit k-means to the rows of all processes.
+
+    Equal points are merged to one point with the sum of their weights, so that a point of weight 2 gives the same
+    result as two equal points.
+    """
+    if not ranks.alone:
+        from neonxc.models import KernelKMeans  # other references do without it
+
+        model = KernelKMeans(k, n_support=1, n_init=10, random_state=common_seed(random_state, ranks))
+        weights = None if weight is None else weight.cpu().numpy()
+        model.fit(table.data.to(torch.float64), sample_weight=weights, group=ranks.group)
+        return from_centers(table, model.support_vectors_, "l2")
+    rows, inverse, count = _distinct(table)
+    mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
+    if table.n < k:
+        raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
+    if rows.shape[0] < k:
+        warn(
+            f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: using {rows.shape[0]} clusters",
+            ConvergenceWarning,
+        )
+        k = rows.shape[0]
+    fitted = KMeans(k, n_init=10, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
+    centers = torch.from_numpy(fitted.cluster_centers_.astype(np.float64)).to(table.device)
+    labels = torch.from_numpy(fitted.labels_[inverse].astype(np.int64)).to(table.device)
+    return Reference(labels, centers, np.arange(k), table, centers, by_means=False)
+
+
+def common_seed(random_state: Any, ranks: Ranks) -> int:
+    """A seed that is the same in all processes, even if `random_state` is None."""
+    return int(ranks.max(torch.tensor(check_random_state(random_state).randint(1 << 31))))
+
+
+def _distinct(table: DataMatrix) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Distinct rows, the index of every row among them, and their numbers of occurrences.
+
+    They are sorted by a random projection, so that k-means has the same start for sparse and dense tables.
+    """
+    projection = np.random.default_rng(0).standard_normal((table.d, 2))
+    if table.sparse:  # rows are compared by two random projections
+        rows = table.by_row
+        # KMeans takes indices of 32 bits only; this constructor finds out whether they suffice
+        rows = sparse.csr_matrix((rows.data, rows.indices, rows.indptr), rows.shape)
+        _, first, inverse, count = np.unique(
+            rows @ projection, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return rows[first], inverse.reshape(-1), count
+    rows, inverse, count = np.unique(table.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(rows @ projection[:, 0])
+    rank = np.argsort(order)
+    single = rows.dtype == np.float32 and 1e-12 < np.abs(rows).max() < 1e12  # squares do not overflow in float32
+    return (rows if single else rows.astype(np.float64))[order], rank[inverse.reshape(-1)], count[order]
+
+
+def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Reference:
+    """Lloyd's algorithm with Manhattan distances and medians, starting from the k-means solution."""
+    for _ in range(steps):
+        labels = found.space.distances(found.space_centers, "l1").argmin(1)
+        own = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
+        centers = filled(own, found.space_centers)
+        done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
+        found.labels, found.centers, found.space_centers = labels, centers, centers
+        if done:
+            break
+    return found
+
+
+def cluster_centers(
+    table: DataMatrix, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
+) -> Tensor:
+    """Means of the clusters over all processes, [k, d]; medians for "l1", which needs a single process."""
+    if metric == "l2":
+        return table.means(labels, k, weight, ranks)
+    centers = torch.full((k, table.d), torch.nan, dtype=torch.float64, device=table.device)
+    for first, last in table.chunks():
+        values = table.columns(first, last).to(torch.float64)
+        for cluster in range(k):
+            own = labels == cluster
+            if bool(own.any()):
+                centers[cluster, first:last] = medians(values[:, own], None if weight is None else weight[own])
+    return centers
+
+
+def medians(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Weighted median of every row; midway between the two middle values if there are two."""
+    ordered, order = values.sort(dim=1)
+    share = torch.ones_like(ordered) if weight is None else weight[order]
+    up_to, half = share.cumsum(1), share.sum(1, keepdim=True) / 2
+    low = (up_to < half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
+    high = (up_to <= half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
+    return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
+
+
+def inertia(found: Reference, own: Tensor, means: Tensor, problem: Problem) -> float:
+    """k-means cost of clusters with the given means; known distances to the reference centers are reused."""
+    distances, weight, ranks = found.distances, problem.weight, problem.ranks
+    if distances is not None and problem.metric == "l2" and means.shape == found.space_centers.shape:
+        mass = ranks.sum(counts_by_label(own, len(means), weight))
+        costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
+        cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
+        result = float(cost - mass @ (means - found.space_centers).square().sum(1))
+        if result > 1e-4 * float(farthest):  # otherwise the difference is inaccurate
+            return result
+    return found.space.cost(means, own, weight, ranks)
+
+
+def filled(means: Tensor, centers: Tensor) -> Tensor:
+    """Replace the means of clusters without points by their reference centers."""
+    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
+
+
+def _labels_of_stream(reference: Any, table: Stream) -> tuple[Any, Any]:
+    """Fit a clusterer to a sample of the points unless it is fitted; return it and its labels of all points."""
+    final = reference[-1] if isinstance(reference, Pipeline) else reference
+    if not hasattr(final, "predict"):
+        labels = getattr(final, "labels_", None)
+        if not table.ranks.alone or labels is None or len(labels) != table.n:
+            raise ValueError(
+                f"reference is a {type(final).__name__}, which can't predict, as an X that is read batch by batch "
+                "needs; pass labels or centers, such as the means of the clusters of a sample"
+            )
+        return reference, labels
+    points, counts = table.sample()
+    weight = counts if bool((counts > 1).any()) else None
+    clusterer, _ = fitted_labels(reference, table.source.as_given(points), weight, table.ranks)
+    return clusterer, table.predict(clusterer)
+
+
+def _flat(model: Any) -> Any:
+    """Flatten nested pipelines, so that the last step is the clusterer."""
+    if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):
+        return model
+    steps = model.steps[:-1] + _flat(model[-1]).steps
+    return Pipeline([(f"step{number}", step) for number, (_, step) in enumerate(steps)])
+
+
+def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = ALONE) -> tuple[Any, Any]:
+    """Fit a clusterer unless it is fitted; return it and its labels of X."""
+    final = reference[-1] if isinstance(reference, Pipeline) else reference
+    try:
+        check_is_fitted(final)
+    except NotFittedError:
+        if not ranks.alone:
+            raise ValueError("reference in a group needs to be fitted; otherwise pass centers or labels") from None
+        model, named = clone(reference), {}
+        if weight is not None and has_fit_parameter(final, "sample_weight"):
+            prefix = "" if final is reference else f"{reference.steps[-1][0]}__"
+            named = {f"{prefix}sample_weight": weight.cpu().numpy()}
+        elif weight is not None:
+            warn(f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights")
+        return model, model.fit_predict(X, **named)
+    if hasattr(final, "predict"):
+        return reference, reference.predict(X)
+    labels = getattr(final, "labels_", None)
+    if not ranks.alone or labels is None or len(labels) != np.shape(X)[0]:
+        raise ValueError(
+            f"reference is a fitted {type(final).__name__} that can't predict; pass labels= or an unfitted one"
+        )
+    return reference, labels
+
+
+def to_tensor(values: Any) -> Tensor:
+    """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
+    array = np.asarray(Table.read(values).dense())
+    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))

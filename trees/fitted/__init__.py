@@ -1,1 +1,0 @@
-"""The fitted tree: its nodes, predictions, and conversion to scikit-learn."""

@@ -1,1 +1,0 @@
-"""Explainers of kernel clusterings, whose tests are intervals of a column."""

@@ -1,0 +1,93 @@
+"""Conversion of threshold trees to networks: tests are neurons, leaves minima over paths, clusters maxima."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from neonxc.clusterings import ClusterModel, read
+from neonxc.head import Head
+from neonxc.head.competition import Path
+from neonxc.head.detection import Detection, EdgeDetection, LinearDetection, Preprocessing, mapped
+from neonxc.head.grouping import UnionOfIntervals
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.tree import ThresholdTree
+
+
+@read.register
+def _(model: TreeExplainer) -> ClusterModel:
+    check_is_fitted(model, "tree_")
+    return _model(model.tree_, torch.as_tensor(model.cluster_centers_).double().cpu())
+
+
+@read.register
+def _(tree: ThresholdTree) -> ClusterModel:
+    return _model(tree, None)
+
+
+def _model(tree: ThresholdTree, points: Tensor | None) -> ClusterModel:
+    used, leaves = tree.label[tree.leaves].unique(return_inverse=True)  # a cluster may have lost all its leaves
+    if len(used) < 2:
+        raise ValueError(
+            "explaining a tree needs at least 2 clusters with a leaf: with one there is no competitor"
+        )
+
+    def head(preprocessing: Preprocessing | None) -> Head:
+        detection, grouping = _tests(tree, preprocessing)
+        return Head(detection, grouping, Path(_children(tree), leaves))
+
+    return ClusterModel(head, points, tree.classes[used.numpy()], encoding=tree.encoding)
+
+
+def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
+    """Return the children of each test, in preorder: leaves by their numbers, tests by minus their numbers."""
+    inner = tree.feature >= 0
+    number = torch.where(inner, -(inner.cumsum(0) - 1), (~inner).cumsum(0) - 1)
+    return [(int(a), int(b)) for a, b in zip(number[tree.left[inner]], number[tree.right[inner]], strict=True)]
+
+
+def _tests(tree: ThresholdTree, preprocessing: Preprocessing | None) -> tuple[Detection, UnionOfIntervals | None]:
+    """Return a neuron for every finite bound of the tests, and the grouping of neurons into tests."""
+    nodes = (tree.feature >= 0).nonzero()[:, 0].tolist()
+    edges, sides, columns, interval_of, test_of = [], [], [], [], []
+    for test, node in enumerate(nodes):
+        for interval in tree.tests[node]:
+            test_of.append(test)
+            for bound, side in zip(interval, (-1.0, 1.0), strict=True):
+                if isfinite(bound):
+                    edges.append(bound)
+                    sides.append(side)
+                    columns.append(int(tree.feature[node]))
+                    interval_of.append(len(test_of) - 1)
+    column = torch.tensor(columns, dtype=torch.int64)
+    edge, sign = torch.tensor(edges, dtype=torch.float64), torch.tensor(sides)
+    spread = torch.ones(tree.n_columns, dtype=torch.float64) if tree.spread is None else tree.spread
+    detection: Detection
+    if preprocessing is None:
+        detection = EdgeDetection(
+            column=column, edge=edge, sign=sign, spread=spread[column], columns=tree.n_columns
+        )
+    else:
+        detection = _behind(preprocessing, column, edge, sign.double() / spread[column])
+    if [test_of[interval] for interval in interval_of] == list(range(len(nodes))):
+        return detection, None  # every test has a single bound
+    intervals, tests = (torch.tensor(numbers, dtype=torch.int64) for numbers in (interval_of, test_of))
+    return detection, UnionOfIntervals(intervals, tests, len(nodes))
+
+
+def _behind(preprocessing: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:
+    """Return neurons ``slope (edge - z_column)``, each relative to its zero nearest to the data mean."""
+    middle = torch.zeros_like(preprocessing.bias)
+    if preprocessing.norm is None:
+        middle = preprocessing.bias + mapped(preprocessing.weight, preprocessing.center)
+    one_of = torch.nn.functional.one_hot(column, len(middle)).double()
+    directions = preprocessing.pullback(one_of)
+    steepest = directions * preprocessing.scale.square()
+    distance = (edge - preprocessing.offset[column] - middle[column]) / (directions * steepest).sum(1)
+    return LinearDetection(
+        slope[:, None] * directions, distance[:, None] * steepest, **preprocessing.frame(middle)
+    )

@@ -1,0 +1,133 @@
+"""Converts a threshold tree to scikit-learn's DecisionTreeClassifier."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain
+from math import inf
+
+import numpy as np
+import torch
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree._tree import NODE_DTYPE, Tree
+
+from neonxc.trees.tree import ThresholdTree
+
+NO_CHILD, NO_TEST = -1, -2  # TREE_LEAF and TREE_UNDEFINED of sklearn.tree._tree
+
+
+@dataclass
+class _Node:
+    """A node of the converted tree; `leaf` is the leaf of the threshold tree that it is a copy of, or -1."""
+
+    depth: int
+    leaf: int = -1
+    feature: int = NO_TEST
+    threshold: float = NO_TEST
+    left: int = NO_CHILD
+    right: int = NO_CHILD
+
+
+def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
+    """See :meth:`ThresholdTree.to_sklearn`."""
+    nodes = _unrolled(tree)
+    weight, count, share = _totals(tree, nodes)
+    state = np.zeros(len(nodes), dtype=NODE_DTYPE)
+    state["left_child"], state["right_child"] = [node.left for node in nodes], [node.right for node in nodes]
+    state["feature"], state["threshold"] = [node.feature for node in nodes], [node.threshold for node in nodes]
+    state["impurity"] = 1 - (share**2).sum(1)
+    state["n_node_samples"], state["weighted_n_node_samples"] = count, weight
+    n_classes = len(tree.classes)
+    own = Tree(tree.n_columns, np.array([n_classes], dtype=np.intp), 1)
+    own.__setstate__(
+        {
+            "max_depth": max(node.depth for node in nodes),
+            "node_count": len(nodes),
+            "nodes": state,
+            "values": share[:, None],
+        }
+    )
+    model = DecisionTreeClassifier()
+    model.n_features_in_ = model.max_features_ = tree.n_columns
+    model.n_outputs_, model.n_classes_, model.classes_ = 1, np.int64(n_classes), tree.classes
+    if tree.feature_names is not None and tree.encoding is None:
+        model.feature_names_in_ = np.array(tree.feature_names, dtype=object)
+    model.tree_ = own
+    return model
+
+
+def _unrolled(tree: ThresholdTree) -> list[_Node]:
+    """Nodes in preorder; an interval test becomes a chain of threshold tests with copies of its branches."""
+    nodes: list[_Node] = []
+    feature, bounds = tree.feature.tolist(), _float32_bounds(tree)
+    box: dict[int, tuple[float, float]] = {}  # ranges of the columns that reach the node
+    todo = [(-1, [(inf, 0)], box, -1, "root")]
+    while todo:
+        column, pieces, box, parent, side = todo.pop()
+        if parent >= 0:
+            setattr(nodes[parent], side, len(nodes))
+        while len(pieces) == 1 and feature[pieces[0][1]] >= 0:
+            column, pieces = feature[pieces[0][1]], _pieces(tree, pieces[0][1], box)
+        nodes.append(_Node(nodes[parent].depth + 1 if parent >= 0 else 0))
+        bound, node = pieces[0]
+        if len(pieces) == 1:
+            nodes[-1].leaf = node
+            continue
+        nodes[-1].feature, nodes[-1].threshold = column, bounds.get((column, bound), bound)
+        low, high = box.get(column, (-inf, inf))
+        here = len(nodes) - 1
+        todo.append((column, pieces[1:], box | {column: (max(low, bound), high)}, here, "right"))
+        todo.append((column, pieces[:1], box | {column: (low, min(high, bound))}, here, "left"))
+    return nodes
+
+
+def _pieces(tree: ThresholdTree, node: int, box: dict[int, tuple[float, float]]) -> list[tuple[float, int]]:
+    """Return pairs (bound, child) in ascending order: values in (previous bound, bound] go to the child."""
+    left, right, threshold = int(tree.left[node]), int(tree.right[node]), float(tree.threshold[node])
+    if threshold == threshold:
+        return [(threshold, left), (inf, right)]
+    low, high = box.get(int(tree.feature[node]), (-inf, inf))
+    ends = [*chain(*tree.tests[node]), inf]
+    return [
+        (end, child)
+        for last, end, child in zip([-inf, *ends], ends, [right, left] * len(ends), strict=False)
+        if max(last, low) < min(end, high)
+    ] or [(inf, right)]
+
+
+def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
+    """Map (column, bound) to a bound that sends the training values to the same side after rounding to float32."""
+    if tree.bounds is None:
+        return {}
+    column, bound, below, above, _ = tree.bounds.unbind(1)
+    low, high = (values.float().double() for values in (below, above))
+    for row in (low == high).nonzero()[:1, 0].tolist():
+        number = int(column[row]) if tree.encoding is None else int(tree.encoding.owner[int(column[row])])
+        name = number if tree.feature_names is None else repr(tree.feature_names[number])
+        raise ValueError(
+            f"column {name} has the values {float(below[row])!r} and {float(above[row])!r} on the two sides of a "
+            "test, which are equal in float32, the data type of scikit-learn's trees; export the tree with "
+            "to_python, or subtract an offset from the column and fit again"
+        )
+    just_below = torch.nextafter(bound.float(), torch.tensor(-inf)).double()
+    moved = torch.where(low > bound, low, torch.where(high <= bound, just_below, bound))
+    return dict(zip(zip(column.long().tolist(), bound.tolist(), strict=True), moved.tolist(), strict=True))
+
+
+def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the training weight and points of every node, and the shares of the classes [nodes, classes]."""
+    copies = Counter(node.leaf for node in nodes)
+    least = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP does not accept leaves without weight
+    weight, count = np.zeros(len(nodes)), np.zeros(len(nodes), dtype=np.int64)
+    share = np.zeros((len(nodes), len(tree.classes)))
+    for place, node in reversed(list(enumerate(nodes))):  # children before their parents
+        if node.leaf >= 0:
+            weight[place] = max(float(tree.samples[node.leaf]) / copies[node.leaf], least)
+            count[place] = max(1, round(weight[place]))
+            share[place, int(tree.label[node.leaf])] = 1
+        else:
+            sides = [node.left, node.right]
+            weight[place], count[place] = weight[sides].sum(), count[sides].sum()
+            share[place] = np.average(share[sides], axis=0, weights=weight[sides])
+    return weight, count, share

@@ -1,0 +1,222 @@
+"""Trade-off between cost and explanation length: several explainers of one clustering, and their Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+
+from neonxc.common.progress import progress_bar
+from neonxc.common.warnings import warn
+from neonxc.data.frames import in_order_of, is_path, reads_tables
+from neonxc.data.labels import are_labels, label_array
+from neonxc.data.table import Table
+from neonxc.rules.rendering import PRICE
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.fit.given import check_sample_weight
+from neonxc.trees.fit.reference import fitted_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A fitted explainer and the measures of its tree.
+
+    Attributes
+    ----------
+    name : str
+    explainer : TreeExplainer
+        The fitted explainer.
+    cost_ratio : float
+        K-means cost of the tree's clusters divided by that of the reference clustering.
+    waes, wad : float
+        Weighted average explanation size and weighted average depth, in tests.
+    leaves : int
+    on_front : bool
+        Whether the candidate is on the Pareto front: no other one is at least as good in both cost and WAES and
+        better in one of them.
+    """
+
+    name: str
+    explainer: TreeExplainer
+    cost_ratio: float
+    waes: float
+    wad: float
+    leaves: int
+    on_front: bool
+
+
+class TradeOff(list[Candidate]):
+    """Candidates in ascending order of cost."""
+
+    @property
+    def front(self) -> list[Candidate]:
+        """The candidates on the Pareto front of cost and WAES."""
+        return [candidate for candidate in self if candidate.on_front]
+
+    def to_markdown(self) -> str:
+        """Write a table with one row per candidate, in which those on the front are marked."""
+        lines = ["| tree | cost ratio | WAES | WAD | leaves | front |", "|---|---|---|---|---|---|"]
+        lines += [
+            f"| {c.name} | {c.cost_ratio:.4f} | {c.waes:.2f} | {c.wad:.2f} | {c.leaves} | {'●' * c.on_front} |"
+            for c in self
+        ]
+        return "\n".join(lines)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw cost against WAES: a coloured marker for every tree on the front, grey ones for the others.
+
+        Trees on the front are named in the legend, to the right of the axes, from the shortest explanations to the
+        longest. Trees with the same cost and WAES share a marker.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw into; default: a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        if ax is None:
+            from matplotlib import pyplot  # takes long
+
+            ax = pyplot.figure(figsize=(8, 4), layout="constrained").add_subplot()
+        front: dict[tuple[float, float], list[str]] = {}
+        for c in sorted(self.front, key=lambda c: c.waes):
+            front.setdefault((c.waes, c.cost_ratio), []).append(c.name)
+        ax.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=1, zorder=1)
+        for i, (place, names) in enumerate(front.items()):
+            ax.scatter(*place, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label="\n".join(names))
+        others = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
+        if others:
+            sizes, ratios = zip(*others, strict=True)
+            ax.scatter(sizes, ratios, color="0.75", s=24, label="not on the front", zorder=2)
+        places = np.array([(c.waes, c.cost_ratio) for c in self])
+        middle = (places.min(0) + places.max(0)) / 2
+        half = np.maximum(np.ptp(places, 0), [0.5, 0.02]) * [0.58, 0.6]  # smaller differences are ignored
+        (left, bottom), (right, top) = middle - half, middle + half
+        ax.set(xlim=(left, right), ylim=(bottom, top))
+        ax.set(xlabel="weighted average explanation size (tests)", ylabel="k-means cost / reference's cost")
+        ax.ticklabel_format(useOffset=False)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        return ax
+
+
+def explainers(n_clusters: int) -> dict[str, TreeExplainer]:
+    """The default candidates, with one leaf per cluster, plain and refined."""
+    plain_ones: dict[str, Any] = {"IMM": IMM(n_clusters), "EMN": EMN(n_clusters), "ExGreedy": ExGreedy(n_clusters)}
+    for factor in (0.01, 0.03, 0.1, 0.3):
+        plain_ones[f"ExShallow, λ = {factor}"] = ExShallow(n_clusters, depth_factor=factor)
+    refined = {f"{name}, refined": clone(tree).set_params(refine=True) for name, tree in plain_ones.items()}
+    return plain_ones | refined
+
+
+@reads_tables
+def trade_off(
+    X: Any,
+    *,
+    labels: Any = None,
+    centers: Any = None,
+    reference: Any = None,
+    candidates: Mapping[str, TreeExplainer] | None = None,
+    sample_weight: Any = None,
+    progress: bool = False,
+) -> TradeOff:
+    """Fit several explainers to one reference clustering, and compare cost and length of their explanations.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+        As for :meth:`neonxc.trees.IMM.fit`; a data frame may have categories and missing values.
+    labels : array-like [n], optional
+        The reference clustering; points of label -1 (noise) are left out. One of `labels`, `centers` and
+        `reference` is needed.
+    centers : array-like [k, d], optional
+        Centers of the reference clustering, to the nearest of which every point belongs.
+    reference : clusterer or pipeline that ends in one, optional
+        The reference clustering. It is fitted to X, once for all candidates, unless it is fitted. Costs are
+        measured in its own space, after the other steps of a pipeline.
+    candidates : mapping of names to tree explainers, optional
+        Default: IMM, EMN, ExGreedy and ExShallow with four depth factors, each plain and refined.
+    sample_weight : array-like [n], optional
+    progress : bool
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    TradeOff
+        A list of candidates, with ``.front``, ``.to_markdown()`` and ``.plot()``.
+
+    Raises
+    ------
+    ValueError
+        If none or several of `labels`, `centers` and `reference` are given.
+
+    Warns
+    -----
+    UserWarning
+        If a tree costs clearly less than the reference, whose clusters then are not those of k-means on the
+        columns of X; they may have been found after scaling.
+
+    Examples
+    --------
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from neonxc.trees import trade_off
+    >>> X = load_wine(as_frame=True).data
+    >>> trees = trade_off(X, reference=make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)))
+    >>> 1 <= trees.front[0].cost_ratio <= trees[-1].cost_ratio
+    True
+    """
+    from neonxc.evaluation import cost_ratio, wad, waes  # loads captum
+
+    if sum(given is not None for given in (labels, centers, reference)) != 1:
+        raise ValueError("trade_off needs one of labels, centers and reference: the clustering that is explained")
+    X = Table.read(X).data if is_path(X) else X
+    labels, weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
+    own = label_array(labels) if labels is not None else centers
+    if reference is not None:
+        if not hasattr(reference, "fit_predict"):
+            raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
+        checked = check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
+        reference, own = fitted_labels(reference, Table.read(X).for_sklearn, checked)
+    k = len(own)
+    if centers is None:
+        counts = are_labels(own)
+        k = len(np.unique(own[counts]))
+        if not counts.all():  # noise is not part of the cost
+            weight = np.where(counts, 1.0 if weight is None else np.asarray(weight), 0.0)
+    found: list[Candidate] = []
+    candidates = explainers(k) if candidates is None else candidates
+    for name, explainer in progress_bar(candidates.items(), desc="trees", disable=not progress):
+        explainer = clone(explainer)
+        if reference is not None:
+            explainer.set_params(reference=reference)
+        fitted = explainer.fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
+        space = X if fitted._steps is None else fitted._steps.transform(Table.read(X).for_sklearn)
+        tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
+        cost, size, depth = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees tie
+        found.append(Candidate(name, fitted, cost, size, depth, tree.n_leaves, on_front=False))
+    found.sort(key=lambda one: (one.cost_ratio, one.waes))
+    if found and found[0].cost_ratio < PRICE:
+        warn(
+            f"a tree costs {found[0].cost_ratio:.2f} times as much as the reference, whose clusters are not those "
+            "of k-means on the columns of X. If they were found behind a scaler, pass that pipeline as reference="
+        )
+    return TradeOff(replace(one, on_front=not any(_better(other, one) for other in found)) for one in found)
+
+
+def _better(one: Candidate, other: Candidate) -> bool:
+    """Whether one candidate dominates another in cost and WAES."""
+    pairs = (one.cost_ratio, other.cost_ratio), (one.waes, other.waes)
+    return all(mine <= theirs for mine, theirs in pairs) and any(mine < theirs for mine, theirs in pairs)
