@@ -44,10 +44,10 @@ weights or relevance.
 ## What happens to a column on its way to a tree
 
 1. An explainer of `trees/explainers` is a criterion, a way of growing, and a rule for the labels of leaves.
-2. `trees/reading` reads the table, which may be in memory, spread over processes, or streamed from disk, and
+2. `trees/fit` reads the table, which may be in memory, spread over processes, or streamed from disk, and
    finds the reference clustering.
-3. `trees/coding` replaces the values of each column by codes, once per fit.
-4. At a node, `trees/columns` sums what a criterion asks for (counts, coordinates, distances) over the points left
+3. `trees/cuts` replaces the values of each column by codes, once per fit.
+4. At a node, it sums what a criterion asks for (counts, coordinates, distances) over the points left
    of each possible cut.
 5. `trees/criteria` score the cuts by these sums, `trees.search` finds the best one, and `trees.growth` decides
    which leaf is split next.
