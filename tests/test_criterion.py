@@ -25,14 +25,15 @@ from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, Gini
 from neonxc.trees.criteria.sums import Channels, Clusters, Parted, Points, Statistic
 from neonxc.trees.criteria.unsupervised import Median
-from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.exact_sums import rounded
-from neonxc.trees.cuts.growth import best_first, label_leaves, separate_centers
+from neonxc.trees.cuts.growth import Grown, best_first, label_leaves, separate_centers
+from neonxc.trees.cuts.nodes import root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.fit.points import DataMatrix
 from neonxc.trees.fit.problem import Problem
+from neonxc.trees.fit.reference import Reference
+from neonxc.trees.fit.sparse_points import as_points
 
 seeds = st.integers(0, 2**32 - 1)
 DTYPES = [np.float64, np.float32, np.float16, np.uint8, np.int64]
@@ -55,11 +56,12 @@ def tables(draw, most=18):
 
 
 def problem_of(case, weight=None):
-    table, centers = DataMatrix(torch.from_numpy(case.X)), torch.from_numpy(case.centers)
+    table, centers = as_points(torch.from_numpy(case.X)), torch.from_numpy(case.centers)
     weight = case.weight if weight is None else weight
     weight = None if weight is None else torch.from_numpy(weight).double()
     labels = torch.from_numpy(case.labels)
-    return Problem(table, code_columns(table, centers), centers, labels, weight, table, centers)
+    found = Reference(labels, centers, np.arange(len(centers)), table, centers)
+    return Problem(table, code_columns(table, centers), found, weight)
 
 
 # --- every cut tried ---------------------------------------------------------------------------------------
@@ -121,12 +123,9 @@ class Witness:
 
 def grow(problem, criterion, with_centers, most=EVERY_LEAF):
     """The tree by the package: nested (feature, threshold, left, right), with the rows of a leaf."""
-    search, builder = Search(problem, criterion), TreeBuilder()
-    if with_centers:
-        leaves = separate_centers(search, builder)
-    else:
-        leaves = best_first(search, builder, [problem.root().without_centers()], most)
-    rows = {leaf.id: leaf.rows.numpy() for leaf in leaves}
+    search = Search(problem, criterion)
+    builder = separate_centers(search) if with_centers else best_first(search, Grown([root(problem)]), most)
+    rows = {leaf.id: leaf.rows.numpy() for leaf in builder.leaves}
 
     def nested(node):
         if builder.feature[node] < 0:
@@ -531,16 +530,8 @@ def in_shards(problem, parts, work):
         columns = replace(columns, codes=[codes[:, rows].contiguous() for codes in columns.codes], blocks=blocks)
         table = problem.table.take(rows)
         weight = None if problem.weight is None else problem.weight[rows]
-        shard = Problem(
-            table,
-            columns,
-            problem.centers,
-            problem.labels[rows],
-            weight,
-            table,
-            problem.space_centers,
-            ranks=Threads(),
-        )
+        found = replace(problem.reference, labels=problem.labels[rows], space=table)
+        shard = Problem(table, columns, found, weight, ranks=Threads())
         try:
             results[number] = work(shard)
         except Exception as error:
@@ -562,12 +553,9 @@ def work_of(with_centers, criterion, most):
     """Work for a shard: the tests of the tree, and its leaves."""
 
     def work(problem):
-        search, builder = Search(problem, criterion(problem)), TreeBuilder()
-        if with_centers:
-            leaves = separate_centers(search, builder)
-        else:
-            leaves = best_first(search, builder, [problem.root().without_centers()], most)
-        sizes = [(leaf.id, leaf.n, leaf.mass, leaf.centers.tolist()) for leaf in leaves]
+        search = Search(problem, criterion(problem))
+        builder = separate_centers(search) if with_centers else best_first(search, Grown([root(problem)]), most)
+        sizes = [(leaf.id, leaf.n, leaf.mass, leaf.centers.tolist()) for leaf in builder.leaves]
         return builder.feature, np.nan_to_num(builder.threshold).tolist(), builder.left, sizes
 
     return work
@@ -626,8 +614,8 @@ def test_labels_of_leaves_that_a_shard_has_no_points_of():
     case, weight, first = divided(0, "fine", True, 0.05)
 
     def work(problem):
-        leaves = best_first(Search(problem, Gini(problem)), TreeBuilder(), [problem.root().without_centers()], 8)
-        return label_leaves(problem, leaves, "majority")
+        grown = best_first(Search(problem, Gini(problem)), Grown([root(problem)]), 8)
+        return label_leaves(problem, grown, "majority").clusters
 
     problem = problem_of(case, weight)
     shards = in_shards(problem, (first, ~first), work)

@@ -17,25 +17,26 @@ from turns import in_turns
 from neonxc.trees import CUBT, CLTree, KDTree
 from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
 from neonxc.trees.cuts.codes import code_columns
+from neonxc.trees.cuts.nodes import children, cut_above, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.unsupervised import join_leaves, mean_of_smallest, nearest_distances
 from neonxc.trees.fit import reference
-from neonxc.trees.fit.points import DataMatrix
 from neonxc.trees.fit.problem import Problem
+from neonxc.trees.fit.sparse_points import as_points
 
 EXPLAINERS = [CUBT, CLTree]
 
 
 def problem_of(X, weight=None):
-    table = DataMatrix(torch.as_tensor(X))
+    table = as_points(torch.as_tensor(X))
     weight = None if weight is None else torch.as_tensor(weight, dtype=torch.float64)
     found = reference.from_labels(table, np.zeros(table.n, dtype=int), "l2", weight)
     columns = code_columns(table, found.centers)
-    return Problem(table, columns, found.centers, found.labels, weight, table, found.centers)
+    return Problem(table, columns, found, weight)
 
 
 def root_of(problem):
-    return problem.root().without_centers()
+    return root(problem).without_centers()
 
 
 def best_cut(criterion, root):
@@ -82,7 +83,7 @@ def test_cut_of_least_deviance(seed, weighted, values):
         after = deviance(X[left], weight[left]) + deviance(X[~left], weight[~left])
         gains[feature, round((low + high) / 2, 9)] = deviance(X, weight) - after
     gain, *place = best_cut(Deviance(problem, 2, 0), root_of(problem))
-    cut = problem.cut(root_of(problem), *place)
+    cut = cut_above(problem, root_of(problem), *place)
     assert gain == pytest.approx(max(gains.values()), rel=1e-10)
     assert gains[cut.feature, round(cut.threshold, 9)] == pytest.approx(gain, rel=1e-10)
 
@@ -217,7 +218,7 @@ def test_cut_of_most_information(seed, weighted, values):
         )
     criterion, root = EmptySpace(problem, 0), root_of(problem)
     gain, *place = best_cut(criterion, root)
-    cut = problem.cut(root, *place)
+    cut = cut_above(problem, root, *place)
     assert gain == pytest.approx(max(gains.values()), rel=1e-10)
     assert gains[cut.feature, round(cut.threshold, 9)] == pytest.approx(gain, rel=1e-10)
     assert gain <= criterion.bound(root) == pytest.approx(2 * total * np.log(2))
@@ -228,8 +229,8 @@ def test_uniform_points_follow_the_box():
     problem = problem_of(X)
     criterion, root = EmptySpace(problem, 0), root_of(problem)
     Search(problem, criterion).open(root)
-    cut = problem.cut(root, 0, int(problem.columns.column(0)[2]))
-    left, right = problem.children(root, cut, (1, 2))
+    cut = cut_above(problem, root, 0, int(problem.columns.column(0)[2]))
+    left, right = children(problem, root, cut, (1, 2))
     criterion.split(root, cut, (left, right))
     assert cut.threshold == 5
     # Of 6 uniform points, 2/10 of the side each, and 6/10 in the gap; raised to their 3 points

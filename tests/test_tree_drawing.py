@@ -23,8 +23,9 @@ from tree_witnesses import passed
 
 from neonxc.plot.images import cluster_colors
 from neonxc.trees import CART, export_graphviz, export_text, plot_tree
-from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.growth import Grown
 from neonxc.trees.drawing.canvas import histograms
+from neonxc.trees.fit.finished import in_preorder
 
 PETALS = ["petal width", "petal length"]
 
@@ -34,7 +35,7 @@ def grown(splits, label, *, counts=None, classes=None, names=None, features=3):
 
     `counts` has the reference clusters of the training points at some leaves; default: one, its own, at each.
     """
-    builder = TreeBuilder()
+    builder = Grown()
     for node, feature, test in splits:
         threshold, intervals = (nan, test) if isinstance(test, tuple) else (test, ())
         builder.split(node, SimpleNamespace(feature=feature, code=0, threshold=threshold, intervals=intervals))
@@ -43,7 +44,9 @@ def grown(splits, label, *, counts=None, classes=None, names=None, features=3):
     pairs = [(node, cluster) for node in ends for cluster in counts.get(node, [])]
     leaf, reference = torch.tensor(pairs, dtype=torch.int64).T
     classes = np.arange(max(label) + 1) if classes is None else np.asarray(classes)
-    return builder.finish(leaf, label, reference, None, features, classes, names)[0]
+    names = None if names is None else tuple(names)
+    described = {"n_features": features, "classes": classes, "feature_names": names}
+    return in_preorder(builder, leaf, label, reference, **described)[0]
 
 
 def iris(names=PETALS):

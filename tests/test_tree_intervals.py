@@ -19,7 +19,8 @@ import neonxc
 from neonxc.rules import Column, Condition, render_rules
 from neonxc.rules.intervals import EVERYTHING, complement, contains, intersection, union
 from neonxc.trees import export_graphviz, export_text, plot_tree
-from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.growth import Grown
+from neonxc.trees.fit.finished import in_preorder
 from neonxc.trees.rules import rules
 
 GRID = np.arange(-10, 11) / 4  # the bounds of all random tests, -2 ... 2 in halves, and numbers between and beyond
@@ -46,14 +47,16 @@ def route(splits, point):
 
 def grown(splits, label, X, names=None, classes=None):
     """A tree, and its numbers for the nodes of the builder."""
-    builder = TreeBuilder()
+    builder = Grown()
     for node, feature, test in splits:
         threshold, intervals = (nan, test) if isinstance(test, tuple) else (test, ())
         builder.split(node, SimpleNamespace(feature=feature, code=0, threshold=threshold, intervals=intervals))
     leaf = torch.tensor([route(splits, point) for point in X])
     reference = torch.tensor([label[node] for node in leaf.tolist()])
     classes = np.arange(max(label) + 1) if classes is None else np.array(classes)
-    tree, _ = builder.finish(leaf, label, reference, None, np.shape(X)[1], classes, names)
+    names = None if names is None else tuple(names)
+    described = {"n_features": np.shape(X)[1], "classes": classes, "feature_names": names}
+    tree, _ = in_preorder(builder, leaf, label, reference, **described)
     return tree, {node: number for number, node in enumerate(builder.preorder())}
 
 
@@ -368,10 +371,10 @@ def test_plots_break_tests_between_intervals_and_not_at_bounds():
 
 
 def test_cuts_hold_no_intervals_unless_given():
-    from neonxc.trees.fit.problem import Cut
+    from neonxc.trees.cuts.nodes import Cut
 
     left = torch.tensor([True, False])
-    builder = TreeBuilder()
+    builder = Grown()
     builder.split(0, Cut(0, 3, 1.5, left, left))
     assert builder.intervals == [(), (), ()]
     builder.split(1, Cut(0, 3, nan, left, left, ((0.0, 1.0),)))

@@ -17,14 +17,15 @@ from neonxc.common.numbers import text
 from neonxc.rules import Column, Condition, Counts, Rule, render_rules
 from neonxc.rules.wording import counts, readable
 from neonxc.trees import CART
-from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.trees.cuts.growth import Grown
+from neonxc.trees.fit.finished import in_preorder
 from neonxc.trees.rules import rules
 
 
 def grown(splits, label, X, reference=None, *, classes=None, names=None, weight=None):
     """A tree from `splits`, (node, feature, threshold) in the builder's numbers, and labels of its nodes."""
     X = torch.as_tensor(X, dtype=torch.float64)
-    builder, leaf = TreeBuilder(), torch.zeros(len(X), dtype=torch.int64)
+    builder, leaf = Grown(), torch.zeros(len(X), dtype=torch.int64)
     for node, feature, threshold in splits:
         cut = SimpleNamespace(feature=feature, code=0, threshold=threshold, intervals=())
         left, right = builder.split(node, cut)
@@ -33,7 +34,9 @@ def grown(splits, label, X, reference=None, *, classes=None, names=None, weight=
         leaf[here & (X[:, feature] > threshold)] = right
     reference = torch.tensor([label[node] for node in leaf.tolist()]) if reference is None else reference
     classes = np.arange(max(label) + 1) if classes is None else np.asarray(classes)
-    return builder.finish(leaf, label, reference, weight, X.shape[1], classes, names)[0]
+    names = None if names is None else tuple(names)
+    described = {"n_features": X.shape[1], "classes": classes, "feature_names": names}
+    return in_preorder(builder, leaf, label, reference, weight, **described)[0]
 
 
 def random_tree(seed, leaves, clusters=3, features=3, n=60):

@@ -28,7 +28,7 @@ from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.columns import Columns
 from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.sparse_columns import columns_of, split_by_cost
-from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.sparse_points import as_points
 from neonxc.trees.graph import knn_graph
 
 EXPLAINERS = [
@@ -83,7 +83,7 @@ def test_trees_are_those_of_dense_matrices(model, shift):
             extra = {"centers": rng.normal(size=(5, 30)) * (rng.random((5, 30)) < 0.6)}
         elif given_ == "weights":
             extra["sample_weight"] = rng.integers(0, 4, 100) / 2
-        assert DataMatrix(X).few_entries
+        assert as_points(X).few_entries
         dense = clone(model).fit(X.toarray(), **extra)
         sparse = clone(model).fit(X.asformat(("csr", "csc", "coo")[seed]), **extra)
         assert_same(sparse, dense, 0.0 if kind != "normal" or given_ == "centers" else 1e-12)
@@ -141,7 +141,7 @@ def test_the_default_reference():
     )
     X = X + sp.csr_matrix((np.full(120, 8.0), (np.arange(120), np.arange(120) % 4)), shape=X.shape)
     dense, sparse = (IMM(4, random_state=0).fit(x) for x in (X.toarray(), X))
-    assert DataMatrix(X).few_entries
+    assert as_points(X).few_entries
     assert torch.equal(sparse.tree_.feature, dense.tree_.feature)
     assert sparse.inertia_ == pytest.approx(dense.inertia_)
 
@@ -152,7 +152,7 @@ def test_histograms_of_entries(seed, weighted, data):
     X, labels = points(seed, n=40, d=12, density=0.15)
     rng = np.random.default_rng(seed)
     centers = torch.from_numpy(rng.integers(-8, 9, (5, 12)) / 8 * (rng.random((5, 12)) < 0.5))
-    columns = code_sparse(DataMatrix(X), centers)
+    columns = code_sparse(as_points(X), centers)
     rows = torch.from_numpy(np.flatnonzero(rng.random(40) < 0.6))
     which = torch.from_numpy(np.flatnonzero(rng.random(5) < 0.6))
     entries = columns.entries_of(rows, which)
@@ -196,7 +196,7 @@ def test_at_most_max_bins():
     X = sp.random(400, 39, density=0.04, format="csc", random_state=0, data_rvs=rng.standard_normal)
     X = sp.hstack([sp.csc_matrix(np.arange(400)[:, None] % 3), X]).tocsc()  # few values stay as they are
     centers = torch.from_numpy(rng.normal(size=(3, 40)))
-    columns = code_columns(DataMatrix(X), centers, 8)
+    columns = code_columns(as_points(X), centers, 8)
     assert isinstance(columns, SparseColumns)
     size = columns.entries.first.diff()
     assert int(size.max()) <= 8
@@ -210,7 +210,7 @@ def test_sums_of_a_sparse_table_are_those_of_a_dense_one():
     X, labels = points(3, n=200, d=40, density=0.03, kind="normal")
     X = X.toarray()
     X[:, 4] = 1e6 + np.random.default_rng(0).normal(size=200)  # no zeros, and far from zero
-    dense, sparse = DataMatrix(torch.from_numpy(X)), DataMatrix(sp.csr_matrix(X))
+    dense, sparse = as_points(torch.from_numpy(X)), as_points(sp.csr_matrix(X))
     assert sparse.few_entries
     labels, centers = torch.from_numpy(labels), dense.means(torch.from_numpy(labels), 5)
     weight = torch.from_numpy(np.random.default_rng(1).random(200))

@@ -18,30 +18,17 @@ from neonxc.common.numbers import plural
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, in_order_of, is_path, reads_tables
-from neonxc.data.labels import NOISE, are_labels, label_array
+from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.data.table_format import table_format
-from neonxc.trees.cuts.builder import TreeBuilder, tested_values
-from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.cuts.growth import Grown, leaf_of_points, majority
-from neonxc.trees.fit.batches import BatchSource, Stream, batch_source
-from neonxc.trees.fit.given import (
-    PreparedData,
-    agree_on_source,
-    check_sample_weight,
-    prepare_stream,
-    prepare_table,
-    stream_source,
-)
-from neonxc.trees.fit.points import DataMatrix
-from neonxc.trees.fit.problem import Node, Problem
-from neonxc.trees.fit.reference import (
-    Reference,
-    filled,
-    from_estimator,
-    inertia,
-    to_tensor,
-)
+from neonxc.trees.cuts.growth import Grown
+from neonxc.trees.fit.batches import BatchSource, batch_source
+from neonxc.trees.fit.finished import finished
+from neonxc.trees.fit.given import Given, agree_on_source, check_fit, given_batches, given_table
+from neonxc.trees.fit.prepare import problem_in_batches, problem_in_memory
+from neonxc.trees.fit.problem import Problem
+from neonxc.trees.fit.reference import Reference, from_estimator, to_tensor
+from neonxc.trees.fit.sparse_points import Points, as_points
 from neonxc.trees.parameters import check_parameters
 from neonxc.trees.tree import ThresholdTree
 
@@ -130,9 +117,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             tree: cuts that separate its center from the others sent all of its points elsewhere.
         """
         del y
-        ranks = Ranks(group)
-        data = self._prepare(X, labels, centers, sample_weight, ranks)
-        self._finish(data, *self._grow(data.problem))
+        given, problem = self._prepare(X, labels, centers, sample_weight, Ranks(group))
+        self._finish(given, problem, self._grow(problem))
         kept = self.tree_.label[self.tree_.samples > 0]
         empty = np.delete(self.tree_.classes, kept[kept >= 0])
         if self._separates_centers and len(empty):
@@ -147,12 +133,12 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self, sizes: Iterable[int], X: Any, labels: Any = None, weight: Any = None
     ) -> Iterator[TreeExplainer]:
         """Grow one tree to increasing numbers of leaves; return a fitted explainer for each of them."""
-        data, grown = self._prepare(X, labels, None, weight), None
+        (given, problem), grown = self._prepare(X, labels, None, weight), None
         for size in sizes:
             one: Any = copy(self)
             one.max_leaves = size
-            grown = one._grow(data.problem, grown)
-            one._finish(data, *grown)
+            grown = one._grow(problem, grown)
+            one._finish(given, problem, grown)
             yield one
 
     @reads_tables
@@ -208,7 +194,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         X = Table.read(X, columns=self.tree_.feature_names, format=self.tree_.table_format)
         data, _, _ = self._read(X, reset=False)
         given = X.for_sklearn if self.tree_.encoding is None else data
-        table = DataMatrix(data if self._steps is None else to_tensor(self._steps.transform(given)))
+        table = as_points(data if self._steps is None else to_tensor(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
         return -table.cost(self._space_means.to(table.device), own)
 
@@ -224,11 +210,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _grow(self, problem: Problem) -> Grown:
-        """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
+        """The grown tree."""
 
     def _prepare(
         self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks = ALONE
-    ) -> PreparedData:
+    ) -> tuple[Given, Problem]:
         """Read the data, and find the reference clustering."""
         with ranks.agreed():
             if labels is not None and centers is not None:
@@ -236,31 +222,71 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             self._check_parameters()
             labels, sample_weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
             X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
-            source = stream_source(self, X, ranks)
+            source = self._source(X, ranks)
             if source is None and is_path(X):
                 file = Table.read(X)
                 file.warn_of_suspects()
                 X = file.data
         source = agree_on_source(X, source, ranks)
-        self._given, self._is_tensor = labels is not None or centers is not None, isinstance(X, Tensor)
+        self._given = labels is not None or centers is not None
+        if not ranks.alone:
+            check_fit(ranks, self, centers=centers, labels=labels, sample_weight=sample_weight)
         if source is not None:
-            data = prepare_stream(self, source, labels, centers, sample_weight, ranks)
+            given, problem = self._prepare_batches(source, labels, centers, sample_weight, ranks)
         else:
-            data = prepare_table(self, X, labels, centers, sample_weight, ranks)
+            with ranks.agreed():
+                if not ranks.alone and self._no_group_reason is not None:
+                    raise ValueError(f"{type(self).__name__} takes no group: {self._no_group_reason}")
+            given = given_table(lambda X: self._read(X, reset=True), X, labels, sample_weight, ranks)
+            problem = problem_in_memory(self, given, labels, centers, self._own_reference, ranks)
         truths = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
-        data.table_format = table_format(X)
-        data.boolean = truths if ranks.alone and bool(truths.any()) else None
-        if labels is not None:
-            noise = torch.from_numpy(~are_labels(label_array(labels)))
-            data.n_noise = int(ranks.sum(noise.sum()))
-        if data.n_noise:
-            weight = check_sample_weight(sample_weight, data.points)
-            data.noise = noise.double() if weight is None else weight.cpu() * noise
+        given = replace(
+            given,
+            boolean=truths if ranks.alone and bool(truths.any()) else None,
+            table_format=table_format(X),
+            is_tensor=isinstance(X, Tensor),
+        )
+        if given.n_noise:
             warn(
-                f"labels has {plural(data.n_noise, 'point')} of noise (-1): the tree is fitted without them, but "
+                f"labels has {plural(given.n_noise, 'point')} of noise (-1): the tree is fitted without them, but "
                 "labels_ and predict put them into its clusters"
             )
-        return data
+        return given, problem
+
+    def _source(self, X: Any, ranks: Ranks) -> BatchSource | None:
+        """The source of batches, if X is to be read batch by batch; otherwise None."""
+        source = batch_source(X, shard=not ranks.alone)
+        if source is None or self._streams() is not None:
+            return source
+        if isinstance(X, np.memmap):
+            return None
+        raise ValueError(
+            f"X needs to be in memory: {type(self).__name__} with these parameters can't read it batch by batch; "
+            "CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique can, without refine"
+        )
+
+    def _prepare_batches(
+        self, source: BatchSource, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
+    ) -> tuple[Given, Problem]:
+        """Read a table batch by batch; k-means or a clusterer that is not fitted is fitted to a sample."""
+        own = isinstance(self.reference, str)
+        with ranks.agreed():
+            if sample_weight is not None:
+                raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
+            if not self._given and own and self.reference != "kmeans":
+                raise ValueError(
+                    'reference needs "kmeans" or a clusterer for an X that is read batch by batch, got '
+                    f"{self.reference!r}; or pass labels or centers, such as those of a clustering of a sample"
+                )
+            if self.metric != "l2" and centers is None and (labels is not None or not own):
+                raise ValueError(f'labels of a stream need metric="l2", got {self.metric!r}; pass centers')
+        given = given_batches(source, labels, self.max_bins, ranks)
+        self.n_features_in_ = given.table.d
+        self.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
+        if source.names is not None:
+            self.feature_names_in_ = np.array(source.names, dtype=object)
+        find = None if own else self._own_reference
+        return given, problem_in_batches(self, given, centers, find, bool(self._streams()), ranks)
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
         """Check X; return it as a tensor, its column names, and a function that converts results to its type.
@@ -277,10 +303,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         return given.numbers if converted else to_tensor(given.data), given.names, given.labels
 
     def _streams(self) -> bool | None:
-        """Whether distances of all points to the centers are kept of a stream; None where it can't be streamed."""
+        """Whether distances of all points to the centers are kept of batches; None where there can be none."""
         return None
 
-    def _own_reference(self, table: DataMatrix, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
+    def _own_reference(self, table: Points, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
         """The reference clustering of a table, which consists of the points of X, if `fit` is given none."""
         found = from_estimator(self, table, X, weight, ranks)
         k = len(found.classes)
@@ -290,68 +316,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             warn(f"n_clusters={self.n_clusters} is ignored: reference has {k} clusters")
         return found
 
-    def _finish(
-        self, data: PreparedData, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
-    ) -> None:
+    def _finish(self, given: Given, problem: Problem, grown: Grown) -> None:
         """Set the fitted attributes."""
-        problem, found = data.problem, data.reference
-        label = [0] * len(builder.feature)
-        for leaf in leaves:
-            label[leaf.id] = majority(problem, leaf) if clusters is None else clusters[leaf.id]
-        table: Any = problem.table
-        weight, ranks = problem.weight, problem.ranks
-        tree, leaf_of = builder.finish(
-            leaf_of_points(leaves, table.n),
-            label,
-            found.labels.cpu(),
-            None if weight is None else weight.cpu(),
-            self.n_features_in_,
-            found.classes,
-            data.names,
-            ranks,
-        )
-        if clusters is None:
-            numbers = torch.full((tree.n_nodes,), -1)
-            numbers[tree.leaves] = torch.arange(tree.n_leaves)
-            tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        own = tree.label[leaf_of].to(problem.device)
-        k = len(tree.classes)
-        if isinstance(table, Stream):
-            means, self.inertia_, variances, nearest = table.moments(own, k, tree)
-            space: Any = found.space
-            if space is not table:
-                means, self.inertia_, *_ = space.moments(own, k)
-            self._space_means = filled(means, found.space_centers)
-        else:
-            variances, nearest = tested_values(table, tree, weight, ranks)
-            self._space_means = filled(found.space.means(own, k, weight, ranks), found.space_centers)
-            self.inertia_ = inertia(found, own, self._space_means, problem)
-        bounds = ranks.min(nearest)
-        bounds[:, 2].neg_()  # the greatest value below
-        spread = variances.sqrt().where(variances > 0, 1)
-        encoding = None if problem.mixed is None else problem.mixed.encoding
-        boolean = data.boolean if encoding is None else None
-        tree = replace(
-            tree,
-            spread=spread,
-            bounds=bounds,
-            encoding=encoding,
-            n_noise=data.n_noise,
-            boolean=boolean,
-            table_format=data.table_format,
-        )
-        every = leaf_of
-        if data.selected is not None and isinstance(data.points, BatchSource):
-            every = data.points.leaf_of(tree)
-        elif data.selected is not None and data.points.shape[0]:
-            every = tree.leaf_of(data.points)
-        if data.noise is not None:
-            tree = replace(tree, noise=ranks.sum(counts_by_label(every, tree.n_nodes, data.noise)))
-        self._steps = found.steps
-        price = data.reference_cost if self._has_price else None
-        self.tree_ = replace(tree, cost_ratio=round(self.inertia_ / price, 9) if price else None)
-        means = self._space_means
-        if found.space is not table:
-            means = filled(problem.filled.means(own, k, weight, ranks), found.centers)
-        self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
-        self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
+        done = finished(given, problem, grown, self._has_price)
+        self.tree_, self.inertia_, self._space_means = done.tree, done.inertia, done.space_means
+        self._steps = problem.reference.steps
+        self.cluster_centers_ = done.centers if given.is_tensor else done.centers.cpu().numpy()
+        self.labels_ = given.give(self.tree_.classes[done.cluster.numpy()])

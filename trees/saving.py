@@ -13,7 +13,7 @@ from neonxc.trees.tree import ThresholdTree, as_tree
 
 FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
 OF_SOME = ("depth_factor_", "goals_met_", "gamma_")
-INNER = ("_is_tensor", "_space_means")
+INNER = ("_space_means",)
 
 
 def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:

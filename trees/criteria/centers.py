@@ -10,7 +10,8 @@ from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion, Cuts
 from neonxc.trees.criteria.sums import Parted, PartedFrom, Points, Statistic
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.cuts.nodes import Node
+from neonxc.trees.fit.problem import Problem
 
 
 class Mistakes(Criterion):

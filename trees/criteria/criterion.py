@@ -15,7 +15,8 @@ from neonxc.trees.criteria.sums import Clusters, Statistic
 from neonxc.trees.cuts.columns import Columns
 
 if TYPE_CHECKING:
-    from neonxc.trees.fit.problem import Cut, Node, Problem
+    from neonxc.trees.cuts.nodes import Cut, Node
+    from neonxc.trees.fit.problem import Problem
 
 
 class Best(NamedTuple):

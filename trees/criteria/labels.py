@@ -10,7 +10,8 @@ from torch import Tensor
 from neonxc.trees.criteria.criterion import Criterion, Cuts, floating, positive
 from neonxc.trees.criteria.sums import Pairs, Points
 from neonxc.trees.cuts.exact_sums import rounded
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.cuts.nodes import Node, root
+from neonxc.trees.fit.problem import Problem
 from neonxc.trees.graph import Graph
 
 
@@ -92,7 +93,7 @@ class CliqueConductance(Conductance):
     def __init__(self, problem: Problem, by_size: bool = False) -> None:
         super().__init__(problem)
         self.unit = 1.0 if problem.weight is None else min(1.0, problem.least(problem.weight))
-        mass = problem.clusters(problem.root())
+        mass = problem.clusters(root(problem))
         self.degree = torch.zeros(problem.k, dtype=torch.float64, device=problem.device)
         self.degree[mass[0]] = mass[1] / self.unit - 1
         self.edge = 1 / self.degree.where(self.degree > 0, 1) if by_size else torch.ones_like(self.degree)

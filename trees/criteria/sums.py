@@ -17,7 +17,8 @@ from neonxc.trees.cuts.columns import Columns, of_block
 from neonxc.trees.cuts.exact_sums import select
 
 if TYPE_CHECKING:
-    from neonxc.trees.fit.problem import Node, Problem
+    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.fit.problem import Problem
     from neonxc.trees.graph import Graph
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion, Cuts
 from neonxc.trees.criteria.sums import Channels
-from neonxc.trees.fit.problem import Node
+from neonxc.trees.cuts.nodes import Node
 
 FEW = 1 << 18  # number of gains (points x centers x columns) below which leaving out centers saves no time
 

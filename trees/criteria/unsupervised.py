@@ -10,7 +10,8 @@ from torch import Tensor
 from neonxc.trees.criteria.criterion import Criterion, Cuts
 from neonxc.trees.criteria.sums import Channels, Points
 from neonxc.trees.cuts.exact_sums import rounded
-from neonxc.trees.fit.problem import Cut, Node, Problem
+from neonxc.trees.cuts.nodes import Cut, Node, root
+from neonxc.trees.fit.problem import Problem
 
 
 class Median(Criterion):
@@ -77,7 +78,7 @@ class Deviance(Criterion):
     def __init__(self, problem: Problem, min_size: float, min_dev: float) -> None:
         super().__init__(problem)
         self.min_size = min_size
-        self.least = min_dev * self.open(problem.root()).deviance
+        self.least = min_dev * self.open(root(problem)).deviance
 
     def open(self, node: Node) -> Differences:
         """Differences from the node's mean, and its deviance."""
@@ -144,7 +145,7 @@ class EmptySpace(Criterion):
 
     def __init__(self, problem: Problem, min_y: float) -> None:
         super().__init__(problem)
-        self.least = min_y * problem.root().mass
+        self.least = min_y * root(problem).mass
         self.around: dict[int, float] = {}
 
     def open(self, node: Node) -> Box:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,7 +16,9 @@ from neonxc.trees.cuts.bins import Bins, Sketch
 from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.exact_sums import exact_total, rounded
 from neonxc.trees.cuts.ranks import code_type, value_ranks
-from neonxc.trees.fit.points import DataMatrix
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.sparse_points import Points
 
 BINS = 512  # up to this number of codes, a column is searched code by code
 HISTOGRAM = 1 << 17  # more codes are searched one by one as well if a whole histogram has at most so many entries
@@ -113,7 +116,7 @@ class CodedColumns:
 
 
 def code_columns(
-    table: DataMatrix,
+    table: Points,
     centers: Tensor,
     max_bins: int | None = None,
     weight: Tensor | None = None,
@@ -123,7 +126,7 @@ def code_columns(
 
     Parameters
     ----------
-    table : DataMatrix
+    table : Points
     centers : Tensor [k, d] of float64
     max_bins : int, optional
         Columns with more distinct values than this are divided into at most this number of bins of about equally
@@ -145,9 +148,7 @@ def code_columns(
     return _columns(list(codes), torch.cat(middles), torch.cat(sizes))
 
 
-def _binned(
-    table: DataMatrix, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks
-) -> CodedColumns:
+def _binned(table: Points, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks) -> CodedColumns:
     """Codes with at most `max_bins` bins per column."""
     sketch = Sketch(table.d, max_bins, table.device)
     weight = None if weight is None else rounded(weight, exact_total(weight, ranks))

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from neonxc.trees.cuts.codes import ColumnBlock, transposed
 from neonxc.trees.cuts.exact_sums import is_first, sorted_rows
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.cuts.nodes import Node
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.problem import Problem
 
 BUFFER = 280_000  # number of indices that fit into a core's cache
 CACHED = 1 << 19  # entries of a histogram over which several passes are made

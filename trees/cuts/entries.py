@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from neonxc.trees.cuts.exact_sums import whole
-from neonxc.trees.fit.points import DataMatrix
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.sparse_points import Points
 
 
 @dataclass
@@ -154,7 +157,7 @@ class SparseColumns:
 
 
 def code_sparse(
-    table: DataMatrix, centers: Tensor, max_bins: int | None = None, weight: Tensor | None = None
+    table: Points, centers: Tensor, max_bins: int | None = None, weight: Tensor | None = None
 ) -> SparseColumns:
     """Compute the codes of a sparse table; parameters as for :func:`neonxc.trees.cuts.codes.code_columns`."""
     (k, d), data = centers.shape, table.data

@@ -3,22 +3,60 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from math import nan
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from neonxc.trees.cuts.builder import TreeBuilder
+from neonxc.rules.intervals import Intervals
 from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.cuts.search import Search
-from neonxc.trees.fit.problem import Cut, Node, Problem
+from neonxc.trees.cuts.nodes import Cut, Node, children, root
 
-Leaves = tuple[TreeBuilder, list[Node]]
-"""A growing tree and its leaves."""
-Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
-"""A grown tree, its leaves, and the reference cluster of every leaf (None: leaves are clusters)."""
+if TYPE_CHECKING:
+    from neonxc.trees.cuts.search import Search
+    from neonxc.trees.fit.problem import Problem
+
 Step = tuple[Cut, int, int]
 """A cut, and the numbers of its two children."""
+
+
+class Grown:
+    """A growing tree: lists with one entry per node, in the order in which the nodes were created.
+
+    Attributes
+    ----------
+    leaves : list of Node
+    clusters : dict of int to int, or None
+        The reference cluster of every leaf by its number; None if every leaf is a cluster of its own.
+    """
+
+    def __init__(self, leaves: Iterable[Node] = ()) -> None:
+        self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [nan], [-1], [-1]
+        self.intervals: list[Intervals] = [()]
+        self.leaves = list(leaves)
+        self.clusters: dict[int, int] | None = None
+
+    def split(self, node: int, cut: Cut) -> tuple[int, int]:
+        """Turn a leaf into an inner node with the test of `cut`; return the numbers of its children."""
+        first = len(self.feature)
+        self.feature[node], self.code[node], self.threshold[node] = cut.feature, cut.code, cut.threshold
+        self.intervals[node], self.left[node], self.right[node] = cut.intervals, first, first + 1
+        for numbers in (self.feature, self.code, self.left, self.right):
+            numbers += [-1, -1]
+        self.threshold += [nan, nan]
+        self.intervals += [(), ()]
+        return first, first + 1
+
+    def preorder(self) -> list[int]:
+        """Node numbers in preorder: each node, then its left branch, then its right branch."""
+        order, stack = [], [0]
+        while stack:
+            node = stack.pop()
+            order.append(node)
+            if self.feature[node] >= 0:
+                stack += [self.right[node], self.left[node]]
+        return order
 
 
 class Splits(Protocol):
@@ -43,16 +81,16 @@ class Splits(Protocol):
 
 
 @torch.inference_mode()  # reduces the overhead of small operations
-def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
-    """Split nodes, level by level, until each has one center; return the leaves."""
-    leaves, level = [], [search.problem.root()]
+def separate_centers(search: Search) -> Grown:
+    """Split nodes, level by level, until each has one center."""
+    grown, level = Grown(), [root(search.problem)]
     while level:
-        leaves += [node for node in level if len(node.centers) == 1]
-        level = [child for node in level if len(node.centers) > 1 for child in _split(search, builder, node)]
-    return leaves
+        grown.leaves += [node for node in level if len(node.centers) == 1]
+        level = [child for node in level if len(node.centers) > 1 for child in _split(search, grown, node)]
+    return grown
 
 
-def _split(search: Search, builder: TreeBuilder, node: Node) -> tuple[Node, Node]:
+def _split(search: Search, grown: Grown, node: Node) -> tuple[Node, Node]:
     """Split a node that has several centers."""
     best = search.best(node)
     if best is None:
@@ -61,22 +99,21 @@ def _split(search: Search, builder: TreeBuilder, node: Node) -> tuple[Node, Node
             "separates them; leave out all but one of them, or explain the labels by CART, which needs no centers"
         )
     cut = search.cut(node, best)
-    children = search.problem.children(node, cut, builder.split(node.id, cut))
-    search.split(node, cut, children, [len(child.centers) > 1 for child in children])
-    return children
+    both = children(search.problem, node, cut, grown.split(node.id, cut))
+    search.split(node, cut, both, [len(child.centers) > 1 for child in both])
+    return both
 
 
 @torch.inference_mode()
-def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_leaves: int) -> list[Node]:
-    """Split the leaf with the largest gain until there are `max_leaves` or no gain is left; return the leaves.
+def best_first(search: Splits, grown: Grown, max_leaves: int) -> Grown:
+    """Split the leaf with the largest gain until there are `max_leaves` or no gain is left; centers do not matter.
 
     The best cut of a leaf is searched only when the upper bound of its gain is the largest.
     """
-    problem = search.problem
     # Entries (-gain or -bound, number of the node, node, best cut if known): ties go to the lowest number
     heap: list[tuple[float, int, Node, Any]] = []
     done: list[Node] = []
-    _push(heap, search, leaves)
+    _push(heap, search, [leaf.without_centers() for leaf in grown.leaves])
     while heap and len(heap) + len(done) < max_leaves:
         priority, _, node, best = heapq.heappop(heap)
         if best is None:
@@ -88,10 +125,11 @@ def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_lea
                 heapq.heappush(heap, (-gain, node.id, node, best))
             continue
         cut = search.cut(node, best)
-        children = problem.children(node, cut, builder.split(node.id, cut))
-        search.split(node, cut, children)
-        _push(heap, search, children)
-    return done + [entry[2] for entry in heap]
+        both = children(search.problem, node, cut, grown.split(node.id, cut))
+        search.split(node, cut, both)
+        _push(heap, search, both)
+    grown.leaves = done + [entry[2] for entry in heap]
+    return grown
 
 
 def _push(heap: list[tuple[float, int, Node, Any]], search: Splits, nodes: Sequence[Node]) -> None:
@@ -101,52 +139,35 @@ def _push(heap: list[tuple[float, int, Node, Any]], search: Splits, nodes: Seque
 
 
 @torch.inference_mode()
-def grow_with_tests(
-    problem: Problem, root: int, test: Callable[[int, Node], Step | None]
-) -> tuple[TreeBuilder, list[tuple[int, Node]]]:
+def grow_with_tests(problem: Problem, first: int, test: Callable[[int, Node], Step | None]) -> Grown:
     """Grow a tree from given tests.
 
     Parameters
     ----------
     problem : Problem
-    root : int
+    first : int
         Number of the root in the caller's numbering.
     test : callable
         ``test(number, node)`` returns the cut of a node and the numbers of its children, or None for a leaf.
-
-    Returns
-    -------
-    builder : TreeBuilder
-    leaves : list of (number, Node)
-        The leaves, with the caller's numbers.
     """
-    builder, leaves, open_ = TreeBuilder(), [], [(root, problem.root())]
+    grown, open_ = Grown(), [(first, root(problem))]
     while open_:
         place, node = open_.pop()
         step = test(place, node)
         if step is None:
-            leaves.append((place, node))
+            grown.leaves.append(node)
             continue
         cut, left, right = step
-        children = problem.children(node, cut, builder.split(node.id, cut))
-        open_ += [(right, children[1]), (left, children[0])]
-    return builder, leaves
+        both = children(problem, node, cut, grown.split(node.id, cut))
+        open_ += [(right, both[1]), (left, both[0])]
+    return grown
 
 
-def leaf_of_points(leaves: list[Node], n: int) -> torch.Tensor:
-    """Leaf of every point in the builder's numbering, [n], on the CPU."""
-    result = torch.empty(n, dtype=torch.int64, device=leaves[0].rows.device)
-    for leaf in leaves:
-        result[leaf.rows] = leaf.id
-    return result.cpu()
-
-
-def label_leaves(problem: Problem, leaves: list[Node], leaf_labels: str) -> dict[int, int] | None:
-    """Assign a reference cluster to every leaf; None if every leaf is a cluster of its own."""
-    if leaf_labels == "own":
-        return None
+def label_leaves(problem: Problem, grown: Grown, leaf_labels: str) -> Grown:
+    """Assign a reference cluster to every leaf, unless every leaf is a cluster of its own."""
     rule = cheapest if leaf_labels == "surrogate" else majority
-    return {leaf.id: rule(problem, leaf) for leaf in leaves}
+    grown.clusters = None if leaf_labels == "own" else {leaf.id: rule(problem, leaf) for leaf in grown.leaves}
+    return grown
 
 
 def cheapest(problem: Problem, node: Node) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf, nan
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,10 @@ from torch.nn.functional import pad
 
 import neonxc.trees.cuts.columns as sums
 from neonxc.rules.intervals import Intervals
-from neonxc.trees.fit.problem import Cut, Node, Problem, between
+from neonxc.trees.cuts.nodes import Cut, Node, between
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.problem import Problem
 
 CACHED = 1 << 16  # entries of a temporary array, so that it fits into a core's cache
 

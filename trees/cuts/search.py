@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,8 +15,11 @@ from neonxc.trees.criteria.sums import block_of
 from neonxc.trees.cuts.codes import ColumnBlock
 from neonxc.trees.cuts.columns import ROWS, Columns, by_code
 from neonxc.trees.cuts.entries import SparseColumns
+from neonxc.trees.cuts.nodes import Cut, Node, cut_above
 from neonxc.trees.cuts.sparse_columns import of_entries
-from neonxc.trees.fit.problem import Cut, Node, Problem
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.problem import Problem
 
 SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next
 Cutting = tuple[Cuts, Tensor]
@@ -74,7 +78,7 @@ class Search:
 
     def cut(self, node: Node, best: Best) -> Cut:
         """A node's best cut with its threshold."""
-        return self.problem.cut(node, best.feature, best.code)
+        return cut_above(self.problem, node, best.feature, best.code)
 
     def split(
         self, node: Node, cut: Cut, children: tuple[Node, Node], go_on: Sequence[bool] = (True, True)
@@ -83,7 +87,8 @@ class Search:
         self.criterion.split(node, cut, children)
         node.statistics, node.columns = (), {}
         if node.entries is not None:
-            left = self.problem.goes_left(node, cut)
+            left = torch.zeros(self.problem.n, dtype=torch.bool)
+            left[node.rows[cut.left]] = True
             for child, side, used in zip(children, (left, ~left), go_on, strict=True):
                 child.entries = node.entries.subset(side, len(child.rows), child.centers) if used else None
             node.entries = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,7 +13,10 @@ from torch import Tensor
 import neonxc.trees.cuts.columns as sums
 from neonxc.trees.cuts.columns import Columns
 from neonxc.trees.cuts.entries import SparseColumns, SparseEntries
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.cuts.nodes import Node
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +15,14 @@ from neonxc.common.warnings import warn
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.surrogate import Surrogate
-from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.cuts.growth import Grown, Leaves, best_first, label_leaves, separate_centers
+from neonxc.trees.cuts.growth import Grown, best_first, label_leaves, separate_centers
+from neonxc.trees.cuts.nodes import Node
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import refined
-from neonxc.trees.fit.given import PreparedData
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.fit.given import Given
+from neonxc.trees.fit.problem import Problem
 from neonxc.trees.parameters import explainer
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
@@ -57,27 +55,25 @@ class CenterTree(TreeExplainer):
         if self.max_leaves is not None and self.max_leaves < problem.k:
             needed = f"at least the number of clusters, {problem.k}"
             raise ValueError(f"max_leaves must be {needed}, got {self.max_leaves}")
-        builder, leaves = self._one_leaf_per_center(problem) if smaller is None else smaller[:2]
+        grown = self._one_leaf_per_center(problem) if smaller is None else smaller
         if self.max_leaves is None or self.max_leaves == problem.k:
-            centers = torch.cat([leaf.centers for leaf in leaves]).tolist()
-            return builder, leaves, {leaf.id: center for leaf, center in zip(leaves, centers, strict=True)}
-        nodes = [leaf.without_centers() for leaf in leaves]
-        leaves = best_first(Search(problem, Surrogate(problem)), builder, nodes, self.max_leaves)
-        return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
+            centers = torch.cat([leaf.centers for leaf in grown.leaves]).tolist()
+            grown.clusters = dict(zip([leaf.id for leaf in grown.leaves], centers, strict=True))
+            return grown
+        grown = best_first(Search(problem, Surrogate(problem)), grown, self.max_leaves)
+        return label_leaves(problem, grown, self.leaf_labels)
 
-    def _one_leaf_per_center(self, problem: Problem) -> Leaves:
+    def _one_leaf_per_center(self, problem: Problem) -> Grown:
         """Grow the explainer's tree, and refine it if that is asked for."""
-        grow = partial(one_leaf_per_center, self._criterion)
+
+        def grow(problem: Problem) -> Grown:
+            return separate_centers(Search(problem, self._criterion(problem)))
+
         if not self.refine:
             return grow(problem)
-        best = refined(problem, grow, self.max_bins)
-        return best.builder, match_labels(best.leaves, problem)
-
-
-def one_leaf_per_center(criterion: Callable[[Problem], Criterion], problem: Problem) -> Leaves:
-    """Create the criterion for a problem, and grow a tree by it until every leaf has one center."""
-    builder = TreeBuilder()
-    return builder, separate_centers(Search(problem, criterion(problem)), builder)
+        grown = refined(problem, grow, self.max_bins)
+        grown.leaves = match_labels(grown.leaves, problem)
+        return grown
 
 
 def match_labels(leaves: list[Node], problem: Problem) -> list[Node]:
@@ -213,7 +209,7 @@ class ExShallow(CenterTree):
     def _criterion(self, problem: Problem) -> Criterion:
         return CostAndDepth(problem, self.depth_factor_)
 
-    def _prepare(self, *given: Any, **named: Any) -> PreparedData:
+    def _prepare(self, *given: Any, **named: Any) -> tuple[Given, Problem]:
         self.depth_factor_ = self.depth_factor
         self.__dict__.pop("goals_met_", None)  # set by an earlier call of tune_depth_factor
         return super()._prepare(*given, **named)
@@ -261,16 +257,16 @@ class ExShallow(CenterTree):
         """
         from neonxc.evaluation import waes  # only tuning needs it
 
-        data = self._prepare(X, labels, centers, sample_weight)
-        base = data.reference_cost or data.problem.cost(data.problem.labels)
+        given, problem = self._prepare(X, labels, centers, sample_weight)
+        base = problem.reference_cost or problem.cost(problem.labels)
         low, high = 0.0, np.inf
         found: list[tuple[bool, float, float, float, float, Any]] = []
         for factor in (self.depth_factor, *[None] * STEPS, 0.0):
             if factor is None:
                 factor = (low + high) / 2 if high < np.inf else 2 * low or 1e-3
             self.depth_factor_ = float(factor)
-            grown = self._grow(data.problem)
-            self._finish(data, *grown)
+            grown = self._grow(problem)
+            self._finish(given, problem, grown)
             cost = self.inertia_ / base if base > 0 else float(self.inertia_ > 0) + 1
             size = waes(self.tree_)
             above = cost > goal_cost
@@ -282,7 +278,7 @@ class ExShallow(CenterTree):
             if narrow and not all(entry[0] for entry in found):
                 break
         above, _, cost, size, self.depth_factor_, grown = min(found, key=lambda entry: entry[:3])
-        self._finish(data, *grown)
+        self._finish(given, problem, grown)
         self.goals_met_ = not above and size <= goal_waes
         if not self.goals_met_:
             cheapest, shortest = (min(entry[i] for entry in found) for i in (2, 3))

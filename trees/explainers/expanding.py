@@ -17,16 +17,23 @@ from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import Gini
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.criteria.unsupervised import Median
-from neonxc.trees.cuts.builder import TreeBuilder
-from neonxc.trees.cuts.growth import Grown, Leaves, Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.cuts.growth import (
+    Grown,
+    Splits,
+    Step,
+    best_first,
+    grow_with_tests,
+    label_leaves,
+    separate_centers,
+)
+from neonxc.trees.cuts.nodes import Node, cut_at, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.explainers.center_based import one_leaf_per_center
-from neonxc.trees.fit.given import PreparedData
+from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.mixed import centers_in_columns
-from neonxc.trees.fit.points import DataMatrix
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import Reference, from_labels
+from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.parameters import explainer
 from neonxc.trees.tree import as_tree, tree_of
 
@@ -38,23 +45,20 @@ class OwnClusters(TreeExplainer):
     _has_price = False
     n_clusters: int | None  # type: ignore[assignment]
 
-    def _own_reference(self, table: DataMatrix, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
+    def _own_reference(self, table: Points, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
         if self.n_clusters is not None and table.n < self.n_clusters:
             raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={self.n_clusters}")
         return from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)
 
-    def _finish(
-        self, data: PreparedData, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
-    ) -> None:
-        if not self._given and clusters is not None:  # the tree's own clusters become the reference
-            label = np.empty(data.problem.n, dtype=np.int64)
-            for leaf in leaves:
-                label[leaf.rows.cpu().numpy()] = clusters[leaf.id]
-            problem = data.problem
-            own = from_labels(problem.space, label, self.metric, problem.weight)
+    def _finish(self, given: Given, problem: Problem, grown: Grown) -> None:
+        if not self._given and grown.clusters is not None:  # the tree's own clusters become the reference
+            label = np.empty(problem.n, dtype=np.int64)
+            for leaf in grown.leaves:
+                label[leaf.rows.cpu().numpy()] = grown.clusters[leaf.id]
+            own = from_labels(problem.reference.space, label, self.metric, problem.weight)
             own = centers_in_columns(own, problem.mixed, self.metric, problem.weight)
-            data = replace(data, reference=own)
-        super()._finish(data, builder, leaves, clusters)
+            problem = replace(problem, reference=own)
+        super()._finish(given, problem, grown)
 
 
 @explainer(
@@ -79,18 +83,22 @@ class BestFirst(TreeExplainer):
     def _default_leaves(self, problem: Problem) -> int:
         return problem.k
 
-    def _base(self, problem: Problem) -> Leaves:
-        return TreeBuilder(), [problem.root()]
+    def _base(self, problem: Problem) -> Grown:
+        return Grown([root(problem)])
 
     def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
-        builder, leaves = self._base(problem) if smaller is None else smaller[:2]
+        grown = self._base(problem) if smaller is None else smaller
         most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
-        if most < len(leaves):
-            needed = f"at least the number of leaves of base, {len(leaves)}"
-            raise ValueError(f"max_leaves must be {needed}, got {most}")
-        nodes = [leaf.without_centers() for leaf in leaves]
-        leaves = best_first(Search(problem, self._criterion(problem)), builder, nodes, most)
-        return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
+        grown = expanded(Search(problem, self._criterion(problem)), grown, most)
+        return label_leaves(problem, grown, self.leaf_labels)
+
+
+def expanded(search: Splits, base: Grown, most: int) -> Grown:
+    """Grow a tree best first until it has `most` leaves."""
+    if most < len(base.leaves):
+        needed = f"at least the number of leaves of base, {len(base.leaves)}"
+        raise ValueError(f"max_leaves must be {needed}, got {most}")
+    return best_first(search, base, most)
 
 
 @explainer(
@@ -128,9 +136,10 @@ class ExKMC(BestFirst):
     def _default_leaves(self, problem: Problem) -> int:
         return max(2 * problem.k, 0 if isinstance(self.base, str) else as_tree(self.base).n_leaves)
 
-    def _base(self, problem: Problem) -> Leaves:
+    def _base(self, problem: Problem) -> Grown:
         if isinstance(self.base, str):
-            return one_leaf_per_center(Mistakes, problem) if self.base == "imm" else super()._base(problem)
+            imm = self.base == "imm"
+            return separate_centers(Search(problem, Mistakes(problem))) if imm else super()._base(problem)
         tree = as_tree(self.base)
         if tree.encoding != (None if problem.mixed is None else problem.mixed.encoding):
             raise ValueError("base was fitted on another table than X: their categories or gaps differ")
@@ -143,13 +152,12 @@ class ExKMC(BestFirst):
             if tree.feature[place] < 0:
                 return None
             threshold = float(tree.threshold[place])
-            cut = problem.cut_at(
-                node, int(tree.feature[place]), threshold, tree.tests[place] if isnan(threshold) else ()
+            cut = cut_at(
+                problem, node, int(tree.feature[place]), threshold, tree.tests[place] if isnan(threshold) else ()
             )
             return cut, int(tree.left[place]), int(tree.right[place])
 
-        builder, leaves = grow_with_tests(problem, 0, test)
-        return builder, [leaf for _, leaf in leaves]
+        return grow_with_tests(problem, 0, test)
 
 
 @explainer()

@@ -10,23 +10,22 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criteria.centers import Mistakes
-from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.growth import (
     Grown,
-    Leaves,
     Step,
-    best_first,
     grow_with_tests,
     label_leaves,
     separate_centers,
 )
 from neonxc.trees.cuts.intervals import IntervalSearch, cut_from_sides
+from neonxc.trees.cuts.nodes import Node, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.fit.given import PreparedData
+from neonxc.trees.explainers.expanding import expanded
+from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.kernel_features import KernelFeatures, feature_space_distances, kernel_points, median_gamma
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.fit.problem import Problem
 from neonxc.trees.parameters import explainer
 
 
@@ -67,36 +66,35 @@ class KernelTree(TreeExplainer):
         if self.features == "taylor" and self.kernel != "gaussian":
             raise ValueError(f'features="taylor" needs kernel="gaussian", got {self.kernel!r}')
 
-    def _prepare(self, *given: Any, **named: Any) -> PreparedData:
-        data = super()._prepare(*given, **named)
-        gamma = data.reference.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
-        if gamma is None:
-            gamma = median_gamma(data.problem.space, self.kernel, data.problem.weight)
-        self.gamma_ = float(gamma)
-        return data
+    def _prepare(self, *arguments: Any, **named: Any) -> tuple[Given, Problem]:
+        given, problem = super()._prepare(*arguments, **named)
+        found = problem.reference
+        gamma = found.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
+        self.gamma_ = float(median_gamma(found.space, self.kernel, problem.weight) if gamma is None else gamma)
+        return given, problem
 
-    def _kernel_imm(self, problem: Problem) -> Leaves:
+    def _kernel_imm(self, problem: Problem) -> Grown:
         """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
         points = kernel_points(problem, self.features)
         features = KernelFeatures(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
-        columns, builder = code_columns(table, centers, self.max_bins, problem.weight), TreeBuilder()
-        surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
-        separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
+        columns = code_columns(table, centers, self.max_bins, problem.weight)
+        found = replace(problem.reference, centers=centers)
+        surrogate = replace(problem, table=table, columns=columns, reference=found, mixed=None)
+        on_features = separate_centers(Search(surrogate, Mistakes(surrogate)))
 
         def test(place: int, node: Node) -> Step | None:
-            feature, threshold = builder.feature[place], builder.code[place]
+            feature, threshold = on_features.feature[place], on_features.code[place]
             if feature < 0:
                 return None
             left = columns.column(feature).index_select(0, node.rows) <= threshold
             centers_left = columns.centers[feature].index_select(0, node.centers) <= threshold
             cut, swapped = cut_from_sides(problem, node, feature // features.size, left, centers_left)
-            sides = builder.left[place], builder.right[place]
+            sides = on_features.left[place], on_features.right[place]
             return cut, *(sides[::-1] if swapped else sides)
 
-        raw, numbered = grow_with_tests(problem, 0, test)
-        return raw, [leaf for _, leaf in numbered]
+        return grow_with_tests(problem, 0, test)
 
 
 @explainer()
@@ -129,8 +127,9 @@ class KernelIMM(KernelTree):
     """
 
     def _grow(self, problem: Problem) -> Grown:
-        builder, leaves = self._kernel_imm(problem)
-        return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
+        grown = self._kernel_imm(problem)
+        grown.clusters = {leaf.id: int(leaf.centers[0]) for leaf in grown.leaves}
+        return grown
 
 
 @explainer(
@@ -151,15 +150,10 @@ class ExpandedKernelTree(KernelTree):
         """Cost of every point under each label, [n, k]."""
 
     def _grow(self, problem: Problem) -> Grown:
-        builder, leaves = self._kernel_imm(problem) if self.base == "imm" else (TreeBuilder(), [problem.root()])
+        base = self._kernel_imm(problem) if self.base == "imm" else Grown([root(problem)])
         most = 2 * problem.k if self.max_leaves is None else self.max_leaves
-        if most < len(leaves):
-            needed = f"at least the number of leaves of base, {len(leaves)}"
-            raise ValueError(f"max_leaves must be {needed}, got {most}")
-        priced = replace(problem, given_distances=self._costs(problem))
-        nodes = [leaf.without_centers() for leaf in leaves]
-        leaves = best_first(IntervalSearch(priced), builder, nodes, most)
-        return builder, leaves, label_leaves(priced, leaves, "surrogate")
+        priced = replace(problem, reference=replace(problem.reference, distances=self._costs(problem)))
+        return label_leaves(priced, expanded(IntervalSearch(priced), base, most), "surrogate")
 
 
 @explainer()
@@ -183,7 +177,7 @@ class KernelExKMC(ExpandedKernelTree):
     """
 
     def _costs(self, problem: Problem) -> Tensor:
-        points = problem.space.columns(0, problem.space.d).T
+        points = problem.reference.space.columns(0, problem.reference.space.d).T
         return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
+from neonxc.trees.cuts.nodes import Node, between, cut_at
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.fit.problem import Node, Problem, between
+from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import common_seed
 from neonxc.trees.parameters import explainer
 
@@ -96,14 +97,15 @@ def _build(problem: Problem, tests: Tests) -> Grown:
         if path not in tests:
             return None
         feature, threshold = tests[path]
-        return problem.cut_at(node, feature, threshold), 2 * path, 2 * path + 1
+        return cut_at(problem, node, feature, threshold), 2 * path, 2 * path + 1
 
-    builder, leaves = grow_with_tests(problem, 1, test)
-    return builder, [leaf for _, leaf in leaves], {leaf.id: int(leaf.centers[0]) for _, leaf in leaves}
+    grown = grow_with_tests(problem, 1, test)
+    grown.clusters = {leaf.id: int(leaf.centers[0]) for leaf in grown.leaves}
+    return grown
 
 
 def _cost(problem: Problem, grown: Grown) -> float:
     labels = torch.empty_like(problem.labels)
-    for leaf in grown[1]:
+    for leaf in grown.leaves:
         labels[leaf.rows] = leaf.centers[0]
     return problem.cost(labels)

@@ -10,16 +10,17 @@ from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion, Cuts
 from neonxc.trees.criteria.sums import Channels
-from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.cuts.growth import Leaves, Step, grow_with_tests
+from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
+from neonxc.trees.cuts.nodes import Node, cut_above, make_nodes
 from neonxc.trees.cuts.search import Search
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import cluster_centers, filled
+from neonxc.trees.fit.sparse_points import Points
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
-Grow = Callable[[Problem], Leaves]
+Grow = Callable[[Problem], Grown]
 
 
 @dataclass
@@ -31,20 +32,18 @@ class ScoredTree:
     problem : Problem
         The problem with the tree's own clustering as reference: its labels, and the means of its leaves as
         centers.
-    builder : TreeBuilder
-    leaves : list of Node
-        Leaves with one center each.
+    grown : Grown
+        Its leaves have one center each.
     cost : float
         k-means cost of the tree's clusters.
     """
 
     problem: Problem
-    builder: TreeBuilder
-    leaves: list[Node]
+    grown: Grown
     cost: float
 
 
-def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> ScoredTree:
+def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Grown:
     """Grow a tree and refine it until its k-means cost no longer decreases.
 
     Parameters
@@ -52,13 +51,14 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Scored
     problem : Problem
         The reference clustering to start from.
     grow : callable
-        Function that grows the explainer's tree for a problem, and returns its builder and its leaves.
+        Function that grows the explainer's tree for a problem.
     max_bins : int, optional
         As for the explainer.
 
     Returns
     -------
-    ScoredTree
+    Grown
+        Its leaves have one center each.
 
     Notes
     -----
@@ -71,29 +71,31 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Scored
        repeated.
     2. The tree is grown again with its own means as reference centers.
     """
-    best = improve_tests(score_tree(problem, *grow(problem)))
+    best = improve_tests(score_tree(problem, grow(problem)))
     while True:
         columns = code_columns(problem.table, best.problem.centers, max_bins, problem.weight, problem.ranks)
         again = replace(best.problem, columns=columns)
-        next_ = improve_tests(score_tree(again, *grow(again)))
+        next_ = improve_tests(score_tree(again, grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):
-            return best
+            return best.grown
         best = next_
 
 
-def score_tree(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> ScoredTree:
+def score_tree(problem: Problem, grown: Grown) -> ScoredTree:
     """Compute the means of a tree's clusters and the k-means cost."""
-    labels, k, ranks = problem.labels.clone(), problem.k, problem.ranks
-    for leaf in leaves:
+    labels, found = problem.labels.clone(), problem.reference
+    for leaf in grown.leaves:
         labels[leaf.rows] = leaf.centers[0]
-    own = cluster_centers(problem.space, labels, k, problem.metric, problem.weight, ranks)
-    space_centers = filled(own, problem.space_centers)
-    centers = space_centers
-    if problem.space is not problem.table:
-        own = cluster_centers(problem.filled, labels, k, problem.metric, problem.weight, ranks)
-        centers = filled(own, problem.centers)
-    moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels, given_distances=None)
-    return ScoredTree(moved, builder, leaves, moved.cost(labels))
+
+    def means(points: Points, instead: Tensor) -> Tensor:
+        own = cluster_centers(points, labels, problem.k, problem.metric, problem.weight, problem.ranks)
+        return filled(own, instead)
+
+    space_centers = means(found.space, found.space_centers)
+    centers = space_centers if found.space is problem.table else means(problem.filled, found.centers)
+    moved = replace(found, labels=labels, centers=centers, space_centers=space_centers, distances=None)
+    problem = replace(problem, reference=moved)
+    return ScoredTree(problem, grown, problem.cost(labels))
 
 
 def improve_tests(tree: ScoredTree) -> ScoredTree:
@@ -102,7 +104,7 @@ def improve_tests(tree: ScoredTree) -> ScoredTree:
         tests = _MutableTests(tree)
         if not tests.improve():
             return tree
-        next_ = score_tree(tree.problem, *tests.rebuild())
+        next_ = score_tree(tree.problem, tests.rebuild())
         if not next_.cost < tree.cost:
             return tree
         tree = next_
@@ -113,11 +115,11 @@ class _MutableTests:
     """The tests of a tree on codes, which are changed one by one."""
 
     def __init__(self, tree: ScoredTree) -> None:
-        self.problem, builder = tree.problem, tree.builder
-        of_nodes = (builder.feature, builder.code, builder.left, builder.right)
+        self.problem, grown = tree.problem, tree.grown
+        of_nodes = (grown.feature, grown.code, grown.left, grown.right)
         self.feature, self.code, self.left, self.right = torch.tensor(of_nodes, device=self.problem.device)
         self.center = torch.full_like(self.feature, -1)
-        for leaf in tree.leaves:
+        for leaf in grown.leaves:
             self.center[leaf.id] = leaf.centers[0]
 
     def improve(self) -> bool:
@@ -136,7 +138,7 @@ class _MutableTests:
     def _improve(self, node: int, rows: Tensor) -> bool:
         """Replace the test of a node by its best one, if that lowers the cost and empties no leaf."""
         problem = self.problem
-        node_ = problem.node(node, rows, self.center[:0])
+        node_ = make_nodes(problem, [(node, rows, self.center[:0], frozenset())])[0]
         if node_.n < 2:
             return False
         distances = problem.distances.index_select(0, rows)
@@ -178,20 +180,22 @@ class _MutableTests:
         """Distinct leaves that points of any process reach."""
         return self.problem.reduce(counts_by_label(leaf, len(self.feature))).nonzero()[:, 0]
 
-    def rebuild(self) -> Leaves:
+    def rebuild(self) -> Grown:
         """Build the tree with the current tests."""
 
         def test(place: int, node: Node) -> Step | None:
             if self.feature[place] < 0:
+                center[node.id] = self.center[place][None]
                 return None
-            cut = self.problem.cut(
-                replace(node, centers=node.centers[:0]), int(self.feature[place]), int(self.code[place])
-            )
+            alone = replace(node, centers=node.centers[:0])
+            cut = cut_above(self.problem, alone, int(self.feature[place]), int(self.code[place]))
             none = torch.zeros_like(node.centers, dtype=torch.bool)  # the centers do not matter here
             return replace(cut, centers_left=none), int(self.left[place]), int(self.right[place])
 
-        builder, leaves = grow_with_tests(self.problem, 0, test)
-        return builder, [replace(leaf, centers=self.center[place][None]) for place, leaf in leaves]
+        center: dict[int, Tensor] = {}
+        grown = grow_with_tests(self.problem, 0, test)
+        grown.leaves = [replace(leaf, centers=center[leaf.id]) for leaf in grown.leaves]
+        return grown
 
 
 class CostChange(Criterion):

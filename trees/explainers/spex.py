@@ -7,8 +7,8 @@ from typing import Any
 
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, GraphConductance
-from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.cuts.growth import Grown, best_first, label_leaves
+from neonxc.trees.cuts.nodes import root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
 from neonxc.trees.fit.problem import Problem
@@ -76,22 +76,22 @@ class GraphTree(OwnClusters):
     max_bins: int | None = None
 
     def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
-        data = self._prepare(X, labels, centers, None)
+        given, problem = self._prepare(X, labels, centers, None)
         if graph is not None:
-            graph = as_graph(graph, data.points.shape[0], device=data.problem.device)
-            graph = graph if data.selected is None else graph.take(data.selected)
-        self._finish(data, *self._grow(data.problem, graph))
+            graph = as_graph(graph, given.points.shape[0], device=problem.device)
+            graph = graph if given.rows is None else graph.take(given.rows)
+        self._finish(given, problem, self._grow(problem, graph))
         return self
 
     def _grow(self, problem: Problem, graph: Graph | None = None) -> Grown:
         if graph is None:
-            graph = knn_graph(problem.space.data, getattr(self, "n_neighbors", NEIGHBORS))
-        builder, most = TreeBuilder(), self.n_clusters if self.max_leaves is None else self.max_leaves
-        search = Search(problem, GraphConductance(problem, graph))
-        leaves = best_first(search, builder, [problem.root().without_centers()], most)
+            graph = knn_graph(problem.reference.space.data, getattr(self, "n_neighbors", NEIGHBORS))
+        most = self.n_clusters if self.max_leaves is None else self.max_leaves
+        grown = best_first(Search(problem, GraphConductance(problem, graph)), Grown([root(problem)]), most)
         if self._given:
-            return builder, leaves, label_leaves(problem, leaves, "majority")
-        return builder, leaves, {leaf.id: number for number, leaf in enumerate(sorted(leaves, key=lambda n: n.id))}
+            return label_leaves(problem, grown, "majority")
+        grown.clusters = {leaf: number for number, leaf in enumerate(sorted(node.id for node in grown.leaves))}
+        return grown
 
 
 @explainer(

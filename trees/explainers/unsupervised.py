@@ -12,12 +12,12 @@ from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
-from neonxc.trees.cuts.builder import TreeBuilder
 from neonxc.trees.cuts.columns import BUDGET
 from neonxc.trees.cuts.growth import Grown, Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.cuts.nodes import Node, cut_at, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import OwnClusters
-from neonxc.trees.fit.problem import Node, Problem
+from neonxc.trees.fit.problem import Problem
 from neonxc.trees.parameters import explainer
 
 
@@ -43,9 +43,9 @@ class UnsupervisedTree(OwnClusters):
         return self.max_leaves
 
     def _grow(self, problem: Problem) -> Grown:
-        full, criterion = TreeBuilder(), self._criterion(problem)
-        root = problem.root().without_centers()
-        nodes = {leaf.id: leaf for leaf in best_first(Search(problem, criterion), full, [root], problem.n)}
+        criterion = self._criterion(problem)
+        full = best_first(Search(problem, criterion), Grown([root(problem)]), problem.n)
+        nodes = {leaf.id: leaf for leaf in full.leaves}
         tests = sorted((node for node in range(len(full.feature)) if node not in nodes), reverse=True)
         for node in tests:  # children have higher numbers than their parents
             left, right = nodes[full.left[node]], nodes[full.right[node]]
@@ -67,20 +67,21 @@ class UnsupervisedTree(OwnClusters):
         def test(place: int, node: Node) -> Step | None:
             if place not in inner:
                 return None
-            cut = problem.cut_at(node, full.feature[place], full.threshold[place])
+            cut = cut_at(problem, node, full.feature[place], full.threshold[place])
             return cut, full.left[place], full.right[place]
 
-        builder, numbered = grow_with_tests(problem, 0, test)
-        leaves = [leaf for _, leaf in numbered]
-        own = {leaf.id: int(label[leaf.rows[0]]) for leaf in leaves}
-        return builder, leaves, label_leaves(problem, leaves, "surrogate") if self._given else own
+        grown = grow_with_tests(problem, 0, test)
+        if self._given:
+            return label_leaves(problem, grown, "surrogate")
+        grown.clusters = {leaf.id: int(label[leaf.rows[0]]) for leaf in grown.leaves}
+        return grown
 
 
-def _pruned(builder: TreeBuilder, tests: list[int], alike: Callable[[int, int], bool]) -> list[int]:
+def _pruned(grown: Grown, tests: list[int], alike: Callable[[int, int], bool]) -> list[int]:
     """The tests, in descending order, that remain after leaves of the same parent that are alike are merged."""
     inner: set[int] = set()
     for node in tests:
-        children = builder.left[node], builder.right[node]
+        children = grown.left[node], grown.right[node]
         if not inner.isdisjoint(children) or not alike(*children):
             inner.add(node)
     return sorted(inner, reverse=True)

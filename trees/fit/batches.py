@@ -30,11 +30,11 @@ from neonxc.data.labels import are_labels
 from neonxc.data.preparation import on_suspects
 from neonxc.data.table import Table
 from neonxc.trees.cuts.bins import Sketch
-from neonxc.trees.cuts.builder import nearest_values
 from neonxc.trees.cuts.codes import CodedColumns, stored_columns
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.ranks import code_type
-from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.bounds import nearest_values
+from neonxc.trees.fit.points import Dense
 from neonxc.trees.tree import ThresholdTree
 
 LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch
@@ -197,10 +197,10 @@ def _of_parquet(path: Path, columns: Any) -> Iterator[Any]:
                 yield batch if columns is None else batch.select(columns)  # in their order
 
 
-class Stream:
+class Batches:
     """A table that is read batch by batch: for its sketch, for its codes, and once more under the fitted tree.
 
-    It replaces :class:`~neonxc.trees.fit.points.DataMatrix` in a problem, where only the codes are looked at.
+    It replaces :class:`~neonxc.trees.fit.points.Dense` in a problem, where only the codes are looked at.
 
     Parameters
     ----------
@@ -271,14 +271,14 @@ class Stream:
         """Labels [n] of the points by a fitted clusterer."""
         return np.concatenate([clusterer.predict(self.source.as_given(values)) for _, values in self])
 
-    def behind(self, steps: Any) -> Stream:
+    def behind(self, steps: Any) -> Batches:
         """The points behind the first steps of a fitted pipeline."""
 
         def transformed() -> Iterator[Any]:
             for _, values in self:
                 yield Table.read(steps.transform(self.source.as_given(values))).dense()
 
-        return Stream(BatchSource(transformed), None, MAX_BINS, self.ranks)
+        return Batches(BatchSource(transformed), None, MAX_BINS, self.ranks)
 
     def means(self, labels: Tensor, k: int, weight: None = None, ranks: Ranks = ALONE) -> Tensor:
         """Means [k, d] of the points of every label over all processes; the points have no weights."""
@@ -297,7 +297,7 @@ class Stream:
                 bins.code(batch.T, codes[part].T)
                 if labels is not None and far is None:
                     continue
-                costs = DataMatrix(batch).distances(centers, metric)
+                costs = Dense(batch).distances(centers, metric)
                 if not bool(costs.isfinite().all()):
                     raise ValueError("centers are too far from X for squared distances in float64; scale both")
                 if labels is None:
@@ -331,7 +331,7 @@ class Stream:
         nearest = empty if tree is None else nearest_values(tree, tested, empty)
         with self.ranks.agreed():
             for part, batch in self:
-                values = DataMatrix(batch)
+                values = Dense(batch)
                 for power, most in enumerate((self._extent, self._extent.square())):
                     sums[power] += values.sums(labels[part], k, None, self._middle, most, n, ALONE, bool(power))
                 if tree is not None:

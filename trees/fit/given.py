@@ -1,11 +1,10 @@
-"""Prepares the arguments of `fit` for growth: tables in memory, rows of one process of a group, and streams."""
+"""What `fit` is handed: a table in memory, the rows of one process of a group, or batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,228 +15,170 @@ from neonxc.common.registry import plain_parameters
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_type, readable, without_rows
 from neonxc.data.inputs import as_weights
-from neonxc.data.labels import are_labels, class_order, label_array
+from neonxc.data.labels import are_labels, label_array
 from neonxc.data.table import Table
-from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.exact_sums import digest
-from neonxc.trees.fit.batches import MAX_BINS, BatchSource, Stream, batch_source
-from neonxc.trees.fit.mixed import centers_in_columns, read_mixed
-from neonxc.trees.fit.points import DataMatrix
-from neonxc.trees.fit.problem import Problem
-from neonxc.trees.fit.reference import (
-    Reference,
-    common_seed,
-    filled,
-    from_centers,
-    from_labels,
-    inertia,
-    kmeans,
-)
-from neonxc.trees.tree import tree_of
-
-if TYPE_CHECKING:
-    from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.fit.batches import MAX_BINS, Batches, BatchSource
+from neonxc.trees.fit.mixed import MixedTable, read_mixed
+from neonxc.trees.fit.points import Dense
+from neonxc.trees.fit.sparse_points import Points, as_points, check_size
+from neonxc.trees.tree import ThresholdTree, tree_of
 
 
-@dataclass
-class PreparedData:
-    """The arguments of `fit`, ready for a tree to grow.
+@dataclass(frozen=True)
+class Given:
+    """What `fit` was handed, as it is needed for the fit and for the fitted attributes.
 
     Attributes
     ----------
-    problem : Problem
-        The selected points and the reference clustering.
-    reference : Reference
     points : Tensor, sparse matrix, data frame or BatchSource
         All points of X.
-    selected : Tensor or None
-        Indices of the points that are neither noise nor of weight 0; None if all are selected.
+    rows : Tensor or None
+        Indices of the points that are neither noise nor of weight 0; None if these are all points.
+    table : Points or Batches
+        These points, in the columns that are cut.
+    n_features : int
+        Number of columns of X.
     names : sequence of str or None
         Names of the columns.
     give : callable
         Converts an array with one value per point to the type of X.
+    X : Any
+        The points of the fit as a reference clustering is fitted to them; None if they are read in batches.
+    mixed : MixedTable or None
+        The encoded table, if X has categories or missing values.
+    labels : ndarray or None
+        Labels of the points of the fit.
+    weight : Tensor of float64 or None
+        Their weights.
+    noise : Tensor [n] of float64, or None
+        Weight of every point that is noise; 0 for other points. None if no process has noise.
     n_noise : int
         Number of points with label -1, over all processes.
-    noise : Tensor [n] of float64, or None
-        Weight of every point that is noise; 0 for other points.
     boolean : Tensor [d] of bool, or None
         Columns that hold truth values; None if no column does.
     table_format : str or None
         How X was read from a file, if it was.
+    is_tensor : bool
+        Whether X is a tensor.
     """
 
-    problem: Problem
-    reference: Reference
     points: Any
-    selected: Tensor | None
+    rows: Tensor | None
+    table: Any
+    n_features: int
     names: Sequence[str] | None
     give: Callable[[np.ndarray], Any]
-    n_noise: int = 0
+    X: Any = None
+    mixed: MixedTable | None = None
+    labels: np.ndarray | None = None
+    weight: Tensor | None = None
     noise: Tensor | None = None
+    n_noise: int = 0
     boolean: Tensor | None = None
     table_format: str | None = None
+    is_tensor: bool = False
 
-    @cached_property
-    def reference_cost(self) -> float | None:
-        """The k-means cost of the reference clustering, to the means of its clusters; None for streams."""
-        problem, found = self.problem, self.reference
-        if problem.metric != "l2" or isinstance(self.points, BatchSource):
-            return None
-        means = found.space_centers
-        if not found.by_means:
-            own = found.space.means(found.labels, problem.k, problem.weight, problem.ranks)
-            means = filled(own, means)
-        return inertia(found, found.labels, means, problem)
+    def leaf_of(self, tree: ThresholdTree) -> Tensor:
+        """Leaf of every point, [n]."""
+        if isinstance(self.points, BatchSource):
+            return self.points.leaf_of(tree)
+        none = torch.empty(0, dtype=torch.int64)
+        return tree.leaf_of(self.points) if self.points.shape[0] else none
 
 
-def prepare_table(
-    model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
-) -> PreparedData:
-    """Prepare a table in memory, or the rows of one process of a group."""
-    given = labels
+def given_table(
+    read: Callable[[Any], tuple[Any, Sequence[str] | None, Any]],
+    X: Any,
+    labels: Any,
+    sample_weight: Any,
+    ranks: Ranks,
+) -> Given:
+    """Read a table in memory, or the rows of one process of a group.
+
+    Parameters
+    ----------
+    read : callable
+        Checks X; returns it as a tensor, sparse matrix or data frame, the names of its columns, and a function
+        that converts results to its type.
+    X, labels, sample_weight : Any
+        As for `fit`.
+    ranks : Ranks
+    """
     with ranks.agreed():
-        if not ranks.alone and model._no_group_reason is not None:
-            raise ValueError(f"{type(model).__name__} takes no group: {model._no_group_reason}")
-        readable_X, rows = readable(X, ranks)
-        points, names, give = model._read(readable_X, reset=True)
+        readable_X, own_rows = readable(X, ranks)
+        points, names, give = read(readable_X)
         mixed = Table(points).names is not None
         if not ranks.alone:
             if not isinstance(points, Tensor):
                 raise ValueError("X in a group needs a dense table of numbers without missing values")
-            points = points[rows]
-        if mixed and centers is not None:
-            raise ValueError("centers needs an X without categories and missing values; pass labels instead")
-        weight = own = check_sample_weight(sample_weight, points)
+            points = points[own_rows]
+        weight = check_sample_weight(sample_weight, points)
         labels = None if labels is None else label_array(labels) if points.shape[0] else np.empty(0)
-        counted = torch.ones(points.shape[0], dtype=torch.bool, device=Table(points).device)
-        if labels is not None:
-            if labels.shape != counted.shape:
-                needed = f"shape ({len(counted)},)"
-                raise ValueError(f"labels needs one label per point, {needed}, got {labels.shape}")
-            counted &= torch.from_numpy(are_labels(labels)).to(counted.device)
-        if weight is not None:
-            counted &= weight > 0
-        selected = None if bool(counted.all()) else counted.nonzero()[:, 0]
-        if selected is not None:
-            if ranks.alone and not len(selected):
-                raise ValueError(
-                    "no points are left: for every point, the label is -1 (noise) or the weight is zero"
-                )
-            kept = selected.cpu().numpy()
-            own = None if weight is None else weight[selected]
+        noise, rows = _selected(points, labels, weight, ranks)
+        own = weight
+        if rows is not None:
+            kept = rows.cpu().numpy()
+            own = None if weight is None else weight[rows]
             labels = None if labels is None else labels[kept]
             X = Table.read(X).take(kept).data
-        made = read_mixed(points, selected, own) if mixed else None
-        table = made.cut if made else DataMatrix(points) if selected is None else DataMatrix(points).take(selected)
+        made = read_mixed(points, rows, own) if mixed else None
+        table: Points = made.cut if made else as_points(points) if rows is None else as_points(points).take(rows)
         if made is None:
-            table.check_size(names)
+            check_size(table, names)
     if not ranks.alone:
-        check_fit(ranks, model, centers=centers, labels=labels, sample_weight=sample_weight)
         ranks.same(columns=table.d, **{"the names of columns": names})
         dtype = common_type(table.n, table.dtype, ranks)
-        table = table if table.n else DataMatrix(table.data.to(dtype))
-    space = made.space if made else table
-    if centers is not None:
-        with ranks.agreed():
-            found = from_centers(space, centers, model.metric, getattr(model, "feature_names_in_", None))
-    elif labels is not None:
-        found = from_labels(space, labels, model.metric, own, ranks)
-    else:
-        found = model._own_reference(space, X, own, ranks)
-    found = found if made is None else centers_in_columns(found, made, model.metric, own)
-    if ranks.alone:
-        found.reorder(class_order(given, found.classes))
-    problem = Problem(
-        table,
-        code_columns(table, found.centers, model.max_bins, own, ranks),
-        found.centers,
-        found.labels,
-        own,
-        found.space,
-        found.space_centers,
-        model.metric,
-        found.distances,
-        made,
-        ranks,
-    )
-    return PreparedData(problem, found, points, selected, names, give)
+        table = table if table.n else Dense(table.data.to(dtype))
+    n_noise = 0 if noise is None else int(ranks.sum(noise.sum()))
+    if n_noise and noise is not None:
+        noise = noise.double() if weight is None else weight.cpu() * noise
+    noise = noise if n_noise else None
+    return Given(points, rows, table, points.shape[1], names, give, X, made, labels, own, noise, n_noise)
 
 
-def prepare_stream(
-    model: TreeExplainer, source: BatchSource, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
-) -> PreparedData:
-    """Prepare a table that is read batch by batch: for its bins, for the means of the labels, and for its codes.
+def _selected(
+    points: Any, labels: np.ndarray | None, weight: Tensor | None, ranks: Ranks
+) -> tuple[Tensor | None, Tensor | None]:
+    """Mask of the points of noise, if there are labels, and indices of the points of the fit; None for all."""
+    n, noise = points.shape[0], None
+    counted = torch.ones(n, dtype=torch.bool, device=Table(points).device)
+    if labels is not None:
+        if labels.shape != (n,):
+            raise ValueError(f"labels needs one label per point, shape ({n},), got {labels.shape}")
+        noise = torch.from_numpy(~are_labels(labels))
+        counted &= ~noise.to(counted.device)
+    if weight is not None:
+        counted &= weight > 0
+    if bool(counted.all()):
+        return noise, None
+    rows = counted.nonzero()[:, 0]
+    if ranks.alone and not len(rows):
+        raise ValueError("no points are left: for every point, the label is -1 (noise) or the weight is zero")
+    return noise, rows
 
-    With neither labels nor centers, k-means or a clusterer that is not fitted is fitted to a sample.
-    """
-    with ranks.agreed():
-        if sample_weight is not None:
-            raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
-        estimator = not model._given and not isinstance(model.reference, str)
-        if not model._given and not estimator and model.reference != "kmeans":
-            raise ValueError(
-                'reference needs "kmeans" or a clusterer for an X that is read batch by batch, got '
-                f"{model.reference!r}; or pass labels or centers, such as those of a clustering of a sample"
-            )
-    if not ranks.alone:
-        check_fit(ranks, model, centers=centers, labels=labels)
+
+def given_batches(source: BatchSource, labels: Any, max_bins: int | None, ranks: Ranks) -> Given:
+    """Read a table batch by batch, for its bins."""
     values = None if labels is None else label_array(labels)
-    if (values is not None or estimator) and model.metric != "l2":
-        raise ValueError(f'labels of a stream need metric="l2", got {model.metric!r}; pass centers')
-    table: Any = Stream(source, values, model.max_bins or MAX_BINS, ranks)
+    table = Batches(source, values, max_bins or MAX_BINS, ranks)
     for note in source.notes:
         warn(f"X: {note}")
-    own: Tensor | None = None  # found together with the codes, if there are centers
-    if values is not None or estimator:
-        if values is None:
-            found = model._own_reference(table, None, None, ranks)
-        else:
-            clustered = values if table.selected is None else values[table.selected.numpy()]
-            found = from_labels(table, clustered, "l2", None, ranks)
-        own = found.labels
-    else:
-        points, count = table.sample()
-        if centers is None:
-            seed = common_seed(model.random_state, ranks)
-            found = kmeans(DataMatrix(points), model.n_clusters, count, seed)
-        else:
-            found = from_centers(DataMatrix(points), centers, model.metric, source.names)
-        found.space = table
-    space: Any = found.space
-    measured = bool(model._streams())
-    columns, found.labels, far = table.code(found.centers, own, model.metric, measured and space is table)
-    if measured and space is not table:
-        _, _, far = space.code(found.space_centers, found.labels, model.metric, True)
-    found.distances = far
-    model.n_features_in_ = table.d
-    model.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
-    if source.names is not None:
-        model.feature_names_in_ = np.array(source.names, dtype=object)
-    problem = Problem(
+    noise, n_noise = None, 0
+    if values is not None:
+        noise = torch.from_numpy(~are_labels(values))
+        n_noise = int(ranks.sum(noise.sum()))
+        values = values if table.selected is None else values[table.selected.numpy()]
+    return Given(
+        source,
+        table.selected,
         table,
-        columns,
-        found.centers,
-        found.labels,
-        None,
-        space,
-        found.space_centers,
-        model.metric,
-        far,
-        ranks=ranks,
-    )
-    return PreparedData(problem, found, source, table.selected, source.names, lambda values: values)
-
-
-def stream_source(model: TreeExplainer, X: Any, ranks: Ranks) -> BatchSource | None:
-    """The source of batches, if X is to be read batch by batch; otherwise None."""
-    source = batch_source(X, shard=not ranks.alone)
-    if source is None or model._streams() is not None:
-        return source
-    if isinstance(X, np.memmap):
-        return None
-    raise ValueError(
-        f"X needs to be in memory: {type(model).__name__} with these parameters can't read it batch by batch; "
-        "CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique can, without refine"
+        table.d,
+        source.names,
+        lambda given: given,
+        labels=values,
+        noise=noise.double() if noise is not None and n_noise else None,
+        n_noise=n_noise,
     )
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.trees.fit.points import DataMatrix
 from neonxc.trees.fit.problem import Problem
+from neonxc.trees.fit.sparse_points import Points
 
 BLOCK = 1 << 18  # entries of a block of the kernel matrix on a CPU
 BUDGET = 1 << 26  # the same on other devices
@@ -34,7 +34,7 @@ class KernelFeatures:
     errors: equal raw values have equal features, and the absolute value of a feature is unimodal in the raw
     values. The values above a threshold therefore form at most two intervals of the raw column.
 
-    The class has the methods of :class:`~neonxc.trees.fit.points.DataMatrix`, but computes columns when they
+    The class has the methods of :class:`~neonxc.trees.fit.points.Dense`, but computes columns when they
     are asked for, because all of them together may not fit into memory.
 
     Parameters
@@ -155,7 +155,7 @@ def kernel_points(problem: Problem, features: str) -> Tensor:
     share = weight / weight.sum()
     centred = points - share @ points
     points = centred if features == "taylor" else points
-    if problem.space is problem.table:
+    if problem.reference.space is problem.table:
         return points
     spread = (share @ centred.square()).sqrt()
     return points / torch.where(spread > 0, spread, 1)
@@ -222,7 +222,7 @@ def feature_space_distances(
     return means.mul(-2).add_(1).add_((means * member).sum(0)).clamp_(min=0)
 
 
-def median_gamma(table: DataMatrix, kernel: str, weight: Tensor | None = None) -> float:
+def median_gamma(table: Points, kernel: str, weight: Tensor | None = None) -> float:
     """Default gamma: 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
     points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
     sample = slice(None, None, max(1, len(points) // SAMPLE))

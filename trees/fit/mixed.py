@@ -16,8 +16,9 @@ from neonxc.data.kinds import column_kind, plain
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Indicator, Number, Part
-from neonxc.trees.fit.points import DataMatrix
+from neonxc.trees.fit.points import Dense
 from neonxc.trees.fit.reference import Reference, cluster_centers, medians
+from neonxc.trees.fit.sparse_points import check_size
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,20 @@ class MixedTable:
         Encoding of the columns that are cut. Every category has a one-hot column. A numeric column with missing
         values has two columns: in one, missing values are replaced by the minimum, so that cuts send them left,
         and in the other by the maximum. A third column tells whether the value is missing.
-    cut : DataMatrix
+    cut : Dense
         The selected points in these columns.
-    filled : DataMatrix
+    filled : Dense
         The same with missing numbers replaced by the median; centers are means of these points.
-    space : DataMatrix
+    space : Dense
         The selected points in the space of the costs.
     steps : Standardized
         The transformation to that space.
     """
 
     encoding: Encoding
-    cut: DataMatrix
-    filled: DataMatrix
-    space: DataMatrix
+    cut: Dense
+    filled: Dense
+    space: Dense
     steps: Standardized
 
 
@@ -97,12 +98,12 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
     places = {part: place for place, part in enumerate(dict.fromkeys([*cut, *filled, *space]))}
     every = Encoding(columns, tuple(places)).encode(frame.iloc[rows])
 
-    def table(parts: list[Part]) -> DataMatrix:
-        return DataMatrix(every[:, [places[part] for part in parts]])
+    def table(parts: list[Part]) -> Dense:
+        return Dense(every[:, [places[part] for part in parts]])
 
     points = table(space)
     encoding = Encoding(columns, tuple(space))
-    points.check_size(encoding.names)
+    check_size(points, encoding.names)
     mean = points.means(torch.zeros(points.n, dtype=torch.int64), 1, weight)[0].where(encoding.is_number, 0)
     scale = points.variances(torch.arange(points.n), weight).sqrt()
     steps = Standardized(encoding, mean, scale.where(encoding.is_number & (scale > 0), 1))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -22,12 +21,8 @@ from neonxc.data.distributed import common_classes, readable
 from neonxc.data.inputs import check_names
 from neonxc.data.labels import label_array
 from neonxc.data.table import Table
-from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total
-from neonxc.trees.fit.batches import Stream
-from neonxc.trees.fit.points import DataMatrix, native
-
-if TYPE_CHECKING:
-    from neonxc.trees.fit.problem import Problem
+from neonxc.trees.fit.batches import Batches
+from neonxc.trees.fit.sparse_points import Points, as_points, native
 
 
 @dataclass
@@ -42,7 +37,7 @@ class Reference:
         Centers in the units of the columns.
     classes : ndarray [k]
         Original labels of the clusters.
-    space : DataMatrix
+    space : Points
         Points in the space of the costs: the table itself, or its image under the first steps of a pipeline.
     space_centers : Tensor [k, p] of float64
         Centers in that space.
@@ -59,7 +54,7 @@ class Reference:
     labels: Tensor
     centers: Tensor
     classes: np.ndarray
-    space: DataMatrix
+    space: Points
     space_centers: Tensor
     steps: Pipeline | None = None
     distances: Tensor | None = None
@@ -76,7 +71,7 @@ class Reference:
         self.distances = None if self.distances is None else self.distances[:, place]
 
 
-def from_centers(table: DataMatrix, centers: Any, metric: str, names: Any = None) -> Reference:
+def from_centers(table: Points, centers: Any, metric: str, names: Any = None) -> Reference:
     """Reference with given centers; every point belongs to the nearest one."""
     given = Table.read(centers, name="centers")
     centers = given.tensor.to(table.device, torch.float64)
@@ -90,9 +85,7 @@ def from_centers(table: DataMatrix, centers: Any, metric: str, names: Any = None
     return Reference(distances.argmin(1), centers, classes, table, centers, distances=distances, by_means=False)
 
 
-def from_labels(
-    table: DataMatrix, labels: Any, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
-) -> Reference:
+def from_labels(table: Points, labels: Any, metric: str, weight: Tensor | None, ranks: Ranks = ALONE) -> Reference:
     """Reference with given labels; centers are the clusters' means (medians for "l1") over all processes."""
     if not ranks.alone and metric != "l2":
         raise ValueError('labels in a group need metric="l2": medians need all rows; pass centers')
@@ -147,7 +140,7 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
             raise ValueError(
                 f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
             )
-        if streamed := isinstance(table, Stream):
+        if streamed := isinstance(table, Batches):
             clusterer, labels = _labels_of_stream(_flat(reference), table)
         else:
             X, rows = readable(X, ranks)
@@ -162,7 +155,7 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
             found.space = table.behind(found.steps)
         else:
             with ranks.agreed():
-                found.space = DataMatrix(to_tensor(found.steps.transform(X)[rows]).to(table.device))
+                found.space = as_points(to_tensor(found.steps.transform(X)[rows]).to(table.device))
         found.space_centers = cluster_centers(found.space, found.labels, len(found.classes), metric, weight, ranks)
     found.gamma = getattr(final, "gamma_", None)
     own = getattr(final, "cluster_centers_", None)
@@ -174,7 +167,7 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
     return found
 
 
-def kmeans(table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, ranks: Ranks = ALONE) -> Reference:
+def kmeans(table: Points, k: int, weight: Tensor | None, random_state: Any, ranks: Ranks = ALONE) -> Reference:
     """Fit k-means to the rows of all processes.
 
     Equal points are merged to one point with the sum of their weights, so that a point of weight 2 gives the same
@@ -187,7 +180,7 @@ def kmeans(table: DataMatrix, k: int, weight: Tensor | None, random_state: Any, 
         weights = None if weight is None else weight.cpu().numpy()
         model.fit(table.data.to(torch.float64), sample_weight=weights, group=ranks.group)
         return from_centers(table, model.support_vectors_, "l2")
-    rows, inverse, count = _distinct(table)
+    rows, inverse, count = table.distinct()
     mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
     if table.n < k:
         raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
@@ -208,27 +201,6 @@ def common_seed(random_state: Any, ranks: Ranks) -> int:
     return int(ranks.max(torch.tensor(check_random_state(random_state).randint(1 << 31))))
 
 
-def _distinct(table: DataMatrix) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Distinct rows, the index of every row among them, and their numbers of occurrences.
-
-    They are sorted by a random projection, so that k-means has the same start for sparse and dense tables.
-    """
-    projection = np.random.default_rng(0).standard_normal((table.d, 2))
-    if table.sparse:  # rows are compared by two random projections
-        rows = table.by_row
-        # KMeans takes indices of 32 bits only; this constructor finds out whether they suffice
-        rows = sparse.csr_matrix((rows.data, rows.indices, rows.indptr), rows.shape)
-        _, first, inverse, count = np.unique(
-            rows @ projection, axis=0, return_index=True, return_inverse=True, return_counts=True
-        )
-        return rows[first], inverse.reshape(-1), count
-    rows, inverse, count = np.unique(table.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(rows @ projection[:, 0])
-    rank = np.argsort(order)
-    single = rows.dtype == np.float32 and 1e-12 < np.abs(rows).max() < 1e12  # squares do not overflow in float32
-    return (rows if single else rows.astype(np.float64))[order], rank[inverse.reshape(-1)], count[order]
-
-
 def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Reference:
     """Lloyd's algorithm with Manhattan distances and medians, starting from the k-means solution."""
     for _ in range(steps):
@@ -243,7 +215,7 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
 
 
 def cluster_centers(
-    table: DataMatrix, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
+    table: Points, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
 ) -> Tensor:
     """Means of the clusters over all processes, [k, d]; medians for "l1", which needs a single process."""
     if metric == "l2":
@@ -268,25 +240,12 @@ def medians(values: Tensor, weight: Tensor | None) -> Tensor:
     return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
 
 
-def inertia(found: Reference, own: Tensor, means: Tensor, problem: Problem) -> float:
-    """k-means cost of clusters with the given means; known distances to the reference centers are reused."""
-    distances, weight, ranks = found.distances, problem.weight, problem.ranks
-    if distances is not None and problem.metric == "l2" and means.shape == found.space_centers.shape:
-        mass = ranks.sum(counts_by_label(own, len(means), weight))
-        costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
-        cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
-        result = float(cost - mass @ (means - found.space_centers).square().sum(1))
-        if result > 1e-4 * float(farthest):  # otherwise the difference is inaccurate
-            return result
-    return found.space.cost(means, own, weight, ranks)
-
-
 def filled(means: Tensor, centers: Tensor) -> Tensor:
     """Replace the means of clusters without points by their reference centers."""
     return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
 
 
-def _labels_of_stream(reference: Any, table: Stream) -> tuple[Any, Any]:
+def _labels_of_stream(reference: Any, table: Batches) -> tuple[Any, Any]:
     """Fit a clusterer to a sample of the points unless it is fitted; return it and its labels of all points."""
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     if not hasattr(final, "predict"):

@@ -1,0 +1,220 @@
+"""A sparse table of points, whose mostly nonzero columns are computed with as a dense one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.sparse import canonical
+from neonxc.trees.cuts.exact_sums import counts_by_label
+from neonxc.trees.fit.points import Dense, column_ranges, projection
+
+FEW = 16  # if at most 1 of FEW values is nonzero, storing entries takes less memory than storing all codes
+
+
+class Sparse:
+    """The same as :class:`~neonxc.trees.fit.points.Dense` for a sparse matrix, in a single process.
+
+    Parameters
+    ----------
+    data : SciPy sparse matrix [n, d]
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, data: Any) -> None:
+        data = canonical(data, "csc")
+        self.data = data.astype(native(data.dtype), copy=False)
+        self.dtype = torch.from_numpy(self.data.data[:0]).dtype
+        self.n, self.d = self.data.shape
+
+    @cached_property
+    def by_row(self) -> Any:
+        """The matrix in CSR format."""
+        return self.data.tocsr()
+
+    @property
+    def few_entries(self) -> bool:
+        """Whether there are so few entries that cuts are searched among the entries."""
+        return FEW * self.data.nnz <= self.n * self.d
+
+    @cached_property
+    def _halves(self) -> tuple[Tensor, Dense, Tensor, _Entries]:
+        """Mask and dense table of the mostly nonzero columns, and mask and entries of the other columns."""
+        full = np.diff(self.data.indptr) > self.n / 2
+        dense = Dense(torch.from_numpy(self.data[:, full].toarray()))
+        return torch.from_numpy(full), dense, torch.from_numpy(~full), _Entries(self.data[:, ~full])
+
+    def columns(self, first: int, last: int) -> Tensor:
+        """As for a dense table."""
+        return torch.from_numpy(self.data[:, first:last].toarray(order="F").T)
+
+    def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
+        """As for a dense table."""
+        column = self.columns(feature, feature + 1)[0]
+        return column if rows is None else column[rows]
+
+    def at(self, features: Tensor, rows: Tensor) -> Tensor:
+        """As for a dense table."""
+        part = self.by_row[rows.numpy()].tocsc()[:, features.numpy()]
+        return torch.from_numpy(part.toarray(order="F").T)
+
+    def rows(self, part: slice) -> Tensor:
+        """As for a dense table."""
+        return torch.from_numpy(self.by_row[part].toarray())
+
+    def take(self, rows: Tensor) -> Sparse:
+        """As for a dense table."""
+        return Sparse(self.by_row[rows.numpy()])
+
+    def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
+        """As for a dense table."""
+        return column_ranges(self.d, self.n)
+
+    def distinct(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """As for a dense table; rows are compared by two random projections."""
+        rows = self.by_row
+        # KMeans takes indices of 32 bits only; this constructor finds out whether they suffice
+        rows = sparse.csr_matrix((rows.data, rows.indices, rows.indptr), rows.shape)
+        _, first, inverse, count = np.unique(
+            rows @ projection(self.d), axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return rows[first], inverse.reshape(-1), count
+
+    def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
+        """As for a dense table."""
+        return _ends(self.data)
+
+    def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
+        """As for a dense table."""
+        full, dense, others, rest = self._halves
+        found = rest.distances(centers[:, others], metric)
+        return found + dense.distances(centers[:, full], metric) if dense.d else found
+
+    def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+        """As for a dense table."""
+        full, dense, others, rest = self._halves
+        means = torch.empty(k, self.d, dtype=torch.float64)
+        means[:, others] = rest.means(labels, counts_by_label(labels, k, weight), weight)
+        if dense.d:
+            means[:, full] = dense.means(labels, k, weight)
+        return means
+
+    def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
+        """As for a dense table."""
+        full, dense, others, rest = self._halves
+        found = rest.cost(centers[:, others], labels, weight)
+        return found + dense.cost(centers[:, full], labels, weight) if dense.d else found
+
+    def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+        """As for a dense table."""
+        part, weight = self.take(rows), None if weight is None else weight[rows]
+        full, dense, others, rest = part._halves
+        variances = torch.empty(self.d, dtype=torch.float64)
+        variances[others] = rest.variances(weight)
+        if dense.d:
+            variances[full] = dense.variances(torch.arange(part.n), weight)
+        return variances
+
+
+Points = Dense | Sparse
+"""The points of a fit."""
+
+
+def as_points(data: Any) -> Points:
+    """The points of a tensor or of a SciPy sparse matrix."""
+    return Dense(data) if isinstance(data, Tensor) else Sparse(data)
+
+
+def check_size(points: Points, names: Sequence[str] | None) -> None:
+    """Raise a ValueError if values are so large that costs would overflow."""
+    if points.dtype != torch.float64 or not points.n:  # other types have no values of this size
+        return
+    most = (torch.finfo(torch.float64).max / (4 * points.d)) ** 0.5 / points.n
+    low, high = points.ends()
+    largest = torch.maximum(-low, high)
+    for column in (largest > most).nonzero()[:1, 0].tolist():
+        name = column if names is None else repr(names[column])
+        raise ValueError(
+            f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
+            "distances in float64; scale the column"
+        )
+
+
+WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
+
+
+def native(dtype: np.dtype) -> Any:
+    """The NumPy type in which torch computes with numbers of a type."""
+    own = dtype.newbyteorder("=")
+    return WIDER.get(own.name, own)
+
+
+class _Entries:
+    """Columns that are mostly zeros, as a sparse matrix [n, d] in CSC format."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.n, self.d = matrix.shape
+        self.matrix = matrix.astype(np.float64)
+        self.value = torch.from_numpy(self.matrix.data)
+        self.row = torch.from_numpy(self.matrix.indices).to(torch.int64)
+        self.column = torch.arange(self.d).repeat_interleave(torch.from_numpy(np.diff(self.matrix.indptr)))
+
+    def distances(self, centers: Tensor, metric: str) -> Tensor:
+        """Squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k]."""
+        if metric == "l2":
+            squares = torch.from_numpy(np.asarray(self.matrix.power(2).sum(1)).reshape(-1, 1))
+            products = torch.from_numpy(self.matrix @ np.ascontiguousarray(centers.numpy().T))
+            return (squares - 2 * products + centers.square().sum(1)).clamp_(min=0)
+        result = torch.empty(self.n, len(centers), dtype=torch.float64)
+        for number, center in enumerate(centers):  # start from the distance of 0, and correct it for the entries
+            own = center.index_select(0, self.column)
+            change = (self.value - own).abs_().sub_(own.abs_())
+            result[:, number] = center.abs().sum() + _added(self.row, change, self.n)
+        return result.clamp_(min=0)
+
+    def means(self, labels: Tensor, mass: Tensor, weight: Tensor | None) -> Tensor:
+        """Mean of the points of every label, [k, d], given their mass [k]."""
+        values = np.ones(self.n) if weight is None else weight.numpy()
+        member = sparse.csr_array((values, (labels.numpy(), np.arange(self.n))), shape=(len(mass), self.n))
+        sums = torch.from_numpy((member @ self.matrix).toarray())
+        low, high = _ends(self.matrix)
+        middle = (low + high) / 2  # as for dense tables, so that rounding errors are the same
+        return (sums - mass[:, None] * middle) / mass[:, None] + middle
+
+    def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None) -> float:
+        """Sum of squared distances of all points to the centers of their labels."""
+        k = len(centers)
+        share = torch.ones(self.n, dtype=torch.float64) if weight is None else weight
+        own, mass = labels.index_select(0, self.row), share.index_select(0, self.row)
+        squares = (self.value - centers[own, self.column]).square_()
+        entries = _added(own * self.d + self.column, mass, k * self.d).view(k, self.d)
+        zeros = _added(labels, share, k)[:, None] - entries
+        return float(mass @ squares + (zeros * centers.square()).sum())
+
+    def variances(self, weight: Tensor | None) -> Tensor:
+        """Variance of every column, [d]."""
+        share = torch.full((self.n,), 1 / self.n, dtype=torch.float64) if weight is None else weight / weight.sum()
+        own = share.index_select(0, self.row)
+        means = _added(self.column, own * self.value, self.d)
+        squares = (self.value - means.index_select(0, self.column)).square_().mul_(own)
+        zeros = 1 - _added(self.column, own, self.d)
+        return _added(self.column, squares, self.d) + zeros * means.square()
+
+
+def _added(index: Tensor, values: Tensor, size: int) -> Tensor:
+    """Sums of the values with equal indices, [size]."""
+    return torch.zeros(size, dtype=torch.float64).scatter_add_(0, index, values)
+
+
+def _ends(matrix: Any) -> tuple[Tensor, Tensor]:
+    """Minimum and maximum of every column, [d] each."""
+    low, high = (torch.from_numpy(end.toarray().ravel()) for end in (matrix.min(0), matrix.max(0)))
+    return low, high
