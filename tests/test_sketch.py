@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from neonxc.trees.cuts import bins as bins_module
 from neonxc.trees.cuts.bins import Bins, Sketch
-from neonxc.trees.fit.problem import between
+from neonxc.trees.cuts.nodes import between
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -16,8 +16,8 @@ from neonxc.trees.cuts import codes as codes_module
 from neonxc.trees.cuts import ranks as ranks_module
 from neonxc.trees.cuts.codes import code_columns, transposed
 from neonxc.trees.cuts.exact_sums import rounded
+from neonxc.trees.cuts.nodes import between
 from neonxc.trees.fit import points as matrix_module
-from neonxc.trees.fit.problem import between
 from neonxc.trees.fit.sparse_points import as_points
 
 seeds = st.integers(0, 2**32 - 1)
