@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -24,11 +24,10 @@ from neonxc.data.table_format import table_format
 from neonxc.trees.cuts.growth import Grown
 from neonxc.trees.fit.batches import BatchSource, batch_source
 from neonxc.trees.fit.finished import finished
-from neonxc.trees.fit.given import Given, agree_on_source, check_fit, given_batches, given_table
-from neonxc.trees.fit.prepare import problem_in_batches, problem_in_memory
-from neonxc.trees.fit.problem import Problem
-from neonxc.trees.fit.reference import Reference, from_estimator, to_tensor
-from neonxc.trees.fit.sparse_points import Points, as_points
+from neonxc.trees.fit.given import Given, agree_on_source, check_fit, given_batches, given_table, read_points
+from neonxc.trees.fit.problem import Problem, explained, problem_in_batches, problem_in_memory
+from neonxc.trees.fit.reference import Reference, from_estimator
+from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
 from neonxc.trees.parameters import check_parameters
 from neonxc.trees.tree import ThresholdTree
 
@@ -164,7 +163,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         source = batch_source(X, self.tree_.feature_names)
         if source is not None:
             return self.tree_.classes[self.tree_.label[source.leaf_of(self.tree_)].numpy()]
-        data, _, give = self._read(X, reset=False)
+        data, _, give = read_points(self, X, reset=False)
         return give(self.tree_.classes[self.tree_.label[self.tree_.leaf_of(data)].numpy()])
 
     @reads_tables
@@ -192,7 +191,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if source is not None:
             return float(sum(self.score(source.as_given(values)) for values in source))
         X = Table.read(X, columns=self.tree_.feature_names, format=self.tree_.table_format)
-        data, _, _ = self._read(X, reset=False)
+        data, _, _ = read_points(self, X, reset=False)
         given = X.for_sklearn if self.tree_.encoding is None else data
         table = as_points(data if self._steps is None else to_tensor(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
@@ -232,13 +231,19 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if not ranks.alone:
             check_fit(ranks, self, centers=centers, labels=labels, sample_weight=sample_weight)
         if source is not None:
-            given, problem = self._prepare_batches(source, labels, centers, sample_weight, ranks)
+            given = self._given_batches(source, labels, centers, sample_weight, ranks)
         else:
             with ranks.agreed():
                 if not ranks.alone and self._no_group_reason is not None:
                     raise ValueError(f"{type(self).__name__} takes no group: {self._no_group_reason}")
-            given = given_table(lambda X: self._read(X, reset=True), X, labels, sample_weight, ranks)
-            problem = problem_in_memory(self, given, labels, centers, self._own_reference, ranks)
+            given = given_table(self, X, labels, sample_weight, ranks)
+        found = explained(given, centers, self.metric, ranks)
+        if found is None:
+            found = self._own_reference(given.space, given.X, given.weight, ranks)
+        if source is None:
+            problem = problem_in_memory(given, found, self, ranks)
+        else:
+            problem = problem_in_batches(given, found, self, bool(self._streams()), ranks)
         truths = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
         given = replace(
             given,
@@ -265,9 +270,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             "CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique can, without refine"
         )
 
-    def _prepare_batches(
+    def _given_batches(
         self, source: BatchSource, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
-    ) -> tuple[Given, Problem]:
+    ) -> Given:
         """Read a table batch by batch; k-means or a clusterer that is not fitted is fitted to a sample."""
         own = isinstance(self.reference, str)
         with ranks.agreed():
@@ -285,22 +290,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
         if source.names is not None:
             self.feature_names_in_ = np.array(source.names, dtype=object)
-        find = None if own else self._own_reference
-        return given, problem_in_batches(self, given, centers, find, bool(self._streams()), ranks)
-
-    def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-        """Check X; return it as a tensor, its column names, and a function that converts results to its type.
-
-        Sparse matrices, and data frames with categories or missing values, are returned unchanged.
-        """
-        encoded = not reset and self.tree_.encoding is not None
-        of_numbers: dict[str, Any] = {"accept_sparse": ["csc", "csr"]}
-        checks = {"dtype": None, "ensure_all_finite": False} if encoded else of_numbers
-        given = Table.of_estimator(self, X, reset, **checks)
-        if encoded or (given.is_sparse and self._cuts_sparse) or (reset and given.is_mixed):
-            return given.data, given.names, given.labels
-        converted = given.names is not None or given.is_tensor
-        return given.numbers if converted else to_tensor(given.data), given.names, given.labels
+        return given
 
     def _streams(self) -> bool | None:
         """Whether distances of all points to the centers are kept of batches; None where there can be none."""

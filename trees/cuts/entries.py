@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from neonxc.trees.cuts.exact_sums import whole
-
-if TYPE_CHECKING:
-    from neonxc.trees.fit.sparse_points import Points
 
 
 @dataclass
@@ -157,7 +154,7 @@ class SparseColumns:
 
 
 def code_sparse(
-    table: Points, centers: Tensor, max_bins: int | None = None, weight: Tensor | None = None
+    table: Any, centers: Tensor, max_bins: int | None = None, weight: Tensor | None = None
 ) -> SparseColumns:
     """Compute the codes of a sparse table; parameters as for :func:`neonxc.trees.cuts.codes.code_columns`."""
     (k, d), data = centers.shape, table.data

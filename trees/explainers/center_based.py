@@ -21,7 +21,6 @@ from neonxc.trees.cuts.nodes import Node
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import refined
-from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.parameters import explainer
 
@@ -209,10 +208,10 @@ class ExShallow(CenterTree):
     def _criterion(self, problem: Problem) -> Criterion:
         return CostAndDepth(problem, self.depth_factor_)
 
-    def _prepare(self, *given: Any, **named: Any) -> tuple[Given, Problem]:
+    def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
         self.depth_factor_ = self.depth_factor
         self.__dict__.pop("goals_met_", None)  # set by an earlier call of tune_depth_factor
-        return super()._prepare(*given, **named)
+        return super()._grow(problem, smaller)
 
     def tune_depth_factor(
         self,
@@ -265,7 +264,7 @@ class ExShallow(CenterTree):
             if factor is None:
                 factor = (low + high) / 2 if high < np.inf else 2 * low or 1e-3
             self.depth_factor_ = float(factor)
-            grown = self._grow(problem)
+            grown = super()._grow(problem)
             self._finish(given, problem, grown)
             cost = self.inertia_ / base if base > 0 else float(self.inertia_ > 0) + 1
             size = waes(self.tree_)

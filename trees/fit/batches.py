@@ -33,8 +33,7 @@ from neonxc.trees.cuts.bins import Sketch
 from neonxc.trees.cuts.codes import CodedColumns, stored_columns
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.ranks import code_type
-from neonxc.trees.fit.bounds import nearest_values
-from neonxc.trees.fit.points import Dense
+from neonxc.trees.fit.points import Dense, nearest_values
 from neonxc.trees.tree import ThresholdTree
 
 LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch

@@ -15,10 +15,11 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.growth import Grown, majority
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.bounds import tested_values
 from neonxc.trees.fit.given import Given
+from neonxc.trees.fit.points import CHUNK, Dense, nearest_values
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import filled
+from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.tree import ThresholdTree
 
 
@@ -59,11 +60,11 @@ def finished(given: Given, problem: Problem, grown: Grown, priced: bool) -> Fini
     own, k = tree.label[leaf].to(problem.device), len(tree.classes)
     if isinstance(problem.table, Batches):
         means, inertia, variances, nearest = problem.table.moments(own, k, tree)
-        if found.space is not problem.table:
+        if isinstance(found.space, Batches) and found.space is not problem.table:
             means, inertia, *_ = found.space.moments(own, k)
         space_means = filled(means, found.space_centers)
     else:
-        variances, nearest = tested_values(problem.table, tree, weight, ranks)
+        variances, nearest = _tested_values(problem.table, tree, weight, ranks)
         space_means = filled(found.space.means(own, k, weight, ranks), found.space_centers)
         inertia = problem.inertia(own, space_means)
     centers = space_means
@@ -81,6 +82,22 @@ def finished(given: Given, problem: Problem, grown: Grown, priced: bool) -> Fini
         cost_ratio=round(inertia / cost, 9) if cost else None,
     )
     return Finished(tree, tree.label[every], centers, space_means, inertia)
+
+
+def _tested_values(
+    table: Points, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
+) -> tuple[Tensor, Tensor]:
+    """Variances [d] over all processes of the columns that a tree tests (0 for others), and nearest values."""
+    variances = torch.zeros(table.d, dtype=torch.float64)
+    rows = [torch.empty(0, 5, dtype=torch.float64)]
+    tested = tree.feature[tree.feature >= 0].unique()
+    most = max(1, int(ranks.max(torch.tensor(table.n))))
+    for columns in tested.split(max(1, CHUNK // most)) if len(tested) else ():
+        values = torch.stack([table.column(column).to(torch.float64) for column in columns.tolist()])
+        every = torch.arange(table.n, device=table.device)
+        variances[columns] = Dense(values.T).variances(every, weight, ranks).cpu()
+        rows.append(nearest_values(tree, columns, values))
+    return variances, torch.cat(rows)
 
 
 def _tree_of(given: Given, problem: Problem, grown: Grown) -> tuple[ThresholdTree, Tensor]:

@@ -21,7 +21,7 @@ from neonxc.trees.cuts.exact_sums import digest
 from neonxc.trees.fit.batches import MAX_BINS, Batches, BatchSource
 from neonxc.trees.fit.mixed import MixedTable, read_mixed
 from neonxc.trees.fit.points import Dense
-from neonxc.trees.fit.sparse_points import Points, as_points, check_size
+from neonxc.trees.fit.sparse_points import Points, as_points, check_size, to_tensor
 from neonxc.trees.tree import ThresholdTree, tree_of
 
 
@@ -49,6 +49,8 @@ class Given:
         The encoded table, if X has categories or missing values.
     labels : ndarray or None
         Labels of the points of the fit.
+    order : Any
+        The labels as `fit` was handed them; those of a pandas categorical have an order.
     weight : Tensor of float64 or None
         Their weights.
     noise : Tensor [n] of float64, or None
@@ -72,12 +74,18 @@ class Given:
     X: Any = None
     mixed: MixedTable | None = None
     labels: np.ndarray | None = None
+    order: Any = None
     weight: Tensor | None = None
     noise: Tensor | None = None
     n_noise: int = 0
     boolean: Tensor | None = None
     table_format: str | None = None
     is_tensor: bool = False
+
+    @property
+    def space(self) -> Any:
+        """The points in the space of the costs, unless the reference has a space of its own."""
+        return self.table if self.mixed is None else self.mixed.space
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
         """Leaf of every point, [n]."""
@@ -87,27 +95,43 @@ class Given:
         return tree.leaf_of(self.points) if self.points.shape[0] else none
 
 
-def given_table(
-    read: Callable[[Any], tuple[Any, Sequence[str] | None, Any]],
-    X: Any,
-    labels: Any,
-    sample_weight: Any,
-    ranks: Ranks,
-) -> Given:
+def read_points(model: Any, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Callable[[np.ndarray], Any]]:
+    """Check X; return it as a tensor, its column names, and a function that converts results to its type.
+
+    Sparse matrices, and data frames with categories or missing values, are returned unchanged.
+
+    Parameters
+    ----------
+    model : TreeExplainer
+    X : Any
+    reset : bool
+        Whether the model is fitted to X.
+    """
+    encoded = not reset and model.tree_.encoding is not None
+    of_numbers: dict[str, Any] = {"accept_sparse": ["csc", "csr"]}
+    given = Table.of_estimator(
+        model, X, reset, **({"dtype": None, "ensure_all_finite": False} if encoded else of_numbers)
+    )
+    if encoded or (given.is_sparse and model._cuts_sparse) or (reset and given.is_mixed):
+        return given.data, given.names, given.labels
+    converted = given.names is not None or given.is_tensor
+    return given.numbers if converted else to_tensor(given.data), given.names, given.labels
+
+
+def given_table(model: Any, X: Any, labels: Any, sample_weight: Any, ranks: Ranks) -> Given:
     """Read a table in memory, or the rows of one process of a group.
 
     Parameters
     ----------
-    read : callable
-        Checks X; returns it as a tensor, sparse matrix or data frame, the names of its columns, and a function
-        that converts results to its type.
+    model : TreeExplainer
     X, labels, sample_weight : Any
         As for `fit`.
     ranks : Ranks
     """
+    order = labels
     with ranks.agreed():
         readable_X, own_rows = readable(X, ranks)
-        points, names, give = read(readable_X)
+        points, names, give = read_points(model, readable_X, reset=True)
         mixed = Table(points).names is not None
         if not ranks.alone:
             if not isinstance(points, Tensor):
@@ -134,7 +158,7 @@ def given_table(
     if n_noise and noise is not None:
         noise = noise.double() if weight is None else weight.cpu() * noise
     noise = noise if n_noise else None
-    return Given(points, rows, table, points.shape[1], names, give, X, made, labels, own, noise, n_noise)
+    return Given(points, rows, table, points.shape[1], names, give, X, made, labels, order, own, noise, n_noise)
 
 
 def _selected(

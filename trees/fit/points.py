@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
+from neonxc.trees.tree import ThresholdTree
 
 CHUNK = 1 << 21  # entries of the columns that are processed at a time
 SMALL = 1 << 15  # number of 8-bit differences whose sum is exact in float32
@@ -182,3 +185,29 @@ def column_ranges(d: int, n: int) -> Iterator[tuple[int, int]]:
 def projection(d: int) -> np.ndarray:
     """Two directions at random, [d, 2], which are always the same."""
     return np.random.default_rng(0).standard_normal((d, 2))
+
+
+def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tensor:
+    """Rows (column, bound, minus the nearest value below, nearest value above, whether all values are integers).
+
+    There is a row for every finite threshold and interval bound that the tree has in `columns` [c], in ascending
+    order. Their values [c, n] are reordered.
+    """
+    thresholds = tree.threshold[:, None]
+    ends = thresholds if tree.intervals is None else torch.cat([thresholds, tree.intervals.flatten(1)], 1)
+    pairs = torch.stack([tree.feature[:, None].expand_as(ends), ends], -1)
+    pairs = pairs[ends.isfinite() & torch.isin(tree.feature, columns)[:, None]].unique(dim=0)
+    row, bound = torch.searchsorted(columns, pairs[:, 0].long()), pairs[:, 1]
+    if values.device.type != "cpu":
+        values = values.sort().values
+    else:
+        values.numpy().sort()  # several times faster than torch
+    count = row.bincount(minlength=1)
+    within = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
+    grid = torch.full((len(columns), int(count.max())), inf, dtype=torch.float64)
+    grid[row, within] = bound
+    place = torch.searchsorted(values, grid.to(values.device), right=True)
+    below = pad(values, (1, 0), value=-inf).gather(1, place).cpu()[row, within]
+    above = pad(values, (0, 1), value=inf).gather(1, place).cpu()[row, within]
+    integers = (values == values.round()).all(1).cpu()[row]
+    return torch.stack([*pairs.T, -below, above, integers.double()], 1)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.trees.cuts.codes import CodedColumns
+from neonxc.data.labels import class_order
+from neonxc.trees.cuts.codes import CodedColumns, code_columns
 from neonxc.trees.cuts.entries import SparseColumns
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.mixed import MixedTable
-from neonxc.trees.fit.reference import Reference, filled
+from neonxc.trees.fit.given import Given
+from neonxc.trees.fit.mixed import MixedTable, centers_in_columns
+from neonxc.trees.fit.reference import Reference, filled, from_centers, from_labels
 from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.tree import canonical_columns
 
@@ -216,3 +218,57 @@ class Problem:
         place = torch.zeros(self.k, dtype=torch.int64, device=self.device)
         place[clusters] = torch.arange(len(clusters), device=self.device)
         return place.index_select(0, self.labels.index_select(0, rows))
+
+
+def explained(given: Given, centers: Any, metric: str, ranks: Ranks) -> Reference | None:
+    """The reference clustering of the labels or centers that `fit` was handed; None if it was handed neither."""
+    if given.labels is not None:
+        return from_labels(given.space, given.labels, metric, given.weight, ranks)
+    if centers is None:
+        return None
+    with ranks.agreed():
+        if given.mixed is not None:
+            raise ValueError("centers needs an X without categories and missing values; pass labels instead")
+        return from_centers(given.space, centers, metric, given.names)
+
+
+def problem_in_memory(given: Given, found: Reference, model: Any, ranks: Ranks) -> Problem:
+    """The problem of a table in memory, or of the rows of one process of a group.
+
+    Parameters
+    ----------
+    given : Given
+    found : Reference
+        The clustering of ``given.space``.
+    model : TreeExplainer
+        Its parameters `metric` and `max_bins` are used.
+    ranks : Ranks
+    """
+    if given.mixed is not None:
+        found = centers_in_columns(found, given.mixed, model.metric, given.weight)
+    if ranks.alone:
+        found.reorder(class_order(given.order, found.classes))
+    columns = code_columns(given.table, found.centers, model.max_bins, given.weight, ranks)
+    return Problem(given.table, columns, found, given.weight, model.metric, given.mixed, ranks)
+
+
+def problem_in_batches(given: Given, found: Reference, model: Any, measured: bool, ranks: Ranks) -> Problem:
+    """The problem of a table that is read batch by batch, once more for its codes.
+
+    Parameters
+    ----------
+    given : Given
+    found : Reference
+    model : TreeExplainer
+        Its parameter `metric` is used.
+    measured : bool
+        Whether the distances of all points to the centers are kept.
+    ranks : Ranks
+    """
+    table, space = given.table, found.space
+    labels = None if found.of_sample else found.labels
+    columns, labels, far = table.code(found.centers, labels, model.metric, measured and space is table)
+    if measured and isinstance(space, Batches) and space is not table:
+        far = space.code(found.space_centers, labels, model.metric, True)[2]
+    found = replace(found, labels=labels, distances=far)
+    return Problem(table, columns, found, None, model.metric, ranks=ranks)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from neonxc.data.inputs import check_names
 from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.sparse_points import Points, as_points, native
+from neonxc.trees.fit.points import Dense
+from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
 
 
 @dataclass
@@ -49,6 +50,8 @@ class Reference:
         Scale of the kernel, if the reference is a Gaussian kernel k-means.
     by_means : bool
         Whether `space_centers` are the means of the clusters.
+    of_sample : bool
+        Whether the labels are those of a sample of a table in batches; those of all points are not yet known.
     """
 
     labels: Tensor
@@ -60,6 +63,7 @@ class Reference:
     distances: Tensor | None = None
     gamma: float | None = None
     by_means: bool = True
+    of_sample: bool = False
 
     def reorder(self, order: np.ndarray) -> None:
         """Put the clusters into another order [k]."""
@@ -74,6 +78,9 @@ class Reference:
 def from_centers(table: Points, centers: Any, metric: str, names: Any = None) -> Reference:
     """Reference with given centers; every point belongs to the nearest one."""
     given = Table.read(centers, name="centers")
+    if isinstance(table, Batches):
+        found = from_centers(Dense(table.sample()[0]), centers, metric, names)
+        return replace(found, space=table, of_sample=True)
     centers = given.tensor.to(table.device, torch.float64)
     check_names(given.names, names, name="centers")
     if centers.ndim != 2 or centers.shape[1] != table.d:
@@ -118,6 +125,10 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
     reference, k, metric = model.reference, model.n_clusters, model.metric
     seed: Any = {"random_state": model.random_state}
     if isinstance(reference, str):
+        if isinstance(table, Batches):
+            (points, count), space = table.sample(), cast(Any, table)
+            found = kmeans(Dense(points), k, count, common_seed(model.random_state, ranks))
+            return replace(found, space=space, of_sample=True)
         X = table.data
         if not ranks.alone and (reference, metric) != ("kmeans", "l2"):
             raise ValueError(
@@ -293,9 +304,3 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = 
             f"reference is a fitted {type(final).__name__} that can't predict; pass labels= or an unfitted one"
         )
     return reference, labels
-
-
-def to_tensor(values: Any) -> Tensor:
-    """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
-    array = np.asarray(Table.read(values).dense())
-    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.sparse import canonical
+from neonxc.data.table import Table
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.fit.points import Dense, column_ranges, projection
 
@@ -155,6 +156,12 @@ def native(dtype: np.dtype) -> Any:
     """The NumPy type in which torch computes with numbers of a type."""
     own = dtype.newbyteorder("=")
     return WIDER.get(own.name, own)
+
+
+def to_tensor(values: Any) -> Tensor:
+    """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
+    array = np.asarray(Table.read(values).dense())
+    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))
 
 
 class _Entries:
