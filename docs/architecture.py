@@ -44,15 +44,14 @@ weights or relevance.
 ## What happens to a column on its way to a tree
 
 1. An explainer of `trees/explainers` is a criterion, a way of growing, and a rule for the labels of leaves.
-2. `trees/fit` reads the table, which may be in memory, spread over processes, or streamed from disk, and
-   finds the reference clustering.
-3. `trees/cuts` replaces the values of each column by codes, once per fit.
-4. At a node, it sums what a criterion asks for (counts, coordinates, distances) over the points left
-   of each possible cut.
-5. `trees/criteria` score the cuts by these sums, `trees.search` finds the best one, and `trees.growth` decides
-   which leaf is split next.
-6. `trees/fitted` stores the tree. It predicts, and is converted to rules, to scikit-learn, or by `neuralize` to a
-   network.
+2. `trees/fit` reads what `fit` is *given*, a table in memory, rows of one of several processes, or batches from
+   disk, and finds the *reference* clustering. Both, with the codes of the columns, are the *problem*.
+3. `trees/cuts` replaces the values of each column by codes, once per fit. At a *node*, it sums what a criterion
+   asks for (counts, coordinates, distances) over the points left of each possible cut.
+4. `trees/criteria` score the cuts by these sums, `trees/cuts/search.py` finds the best one, and
+   `trees/cuts/growth.py` decides which leaf is split next.
+5. `trees/fit/finished.py` turns the *grown* tree into a `ThresholdTree`. It predicts, and is converted to rules, to
+   scikit-learn, or by `neuralize` to a network.
 
 ## Where to add something
 
