@@ -90,7 +90,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
         assert torch.equal(block.centers, found.centers[block.features].div(width, rounding_mode="floor"))
         assert int(block.coarse.max()) < block.places
         assert block.exact == bool((block.width == 1).all())
-        assert torch.equal(block.by_point(some), block.coarse[:, some].T)
+        assert torch.equal(histograms.gathered(block.coarse, some), block.coarse[:, some])
         if in_bins:
             assert block.places <= 3
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.sums import Sum, parted, parted_from, points
 from neonxc.trees.cuts.cuts import Cuts
+from neonxc.trees.cuts.histograms import gathered
 from neonxc.trees.fit.problem import Node, Problem
 
 
@@ -157,11 +158,10 @@ class InducedCost(Criterion):
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
-        if len(node.rows) == n and len(node.centers) == k:
-            return self.by_center
         if len(node.centers) * n < k * len(node.rows):
-            return self.by_center.index_select(0, node.centers).index_select(1, node.rows)
-        return self.by_center.index_select(1, node.rows).index_select(0, node.centers)
+            return gathered(self.by_center.index_select(0, node.centers), node.rows)
+        every = gathered(self.by_center, node.rows)
+        return every if len(node.centers) == k else every.index_select(0, node.centers)
 
 
 def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

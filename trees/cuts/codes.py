@@ -65,25 +65,13 @@ class ColumnBlock:
         """Whether the coarse codes are the codes themselves."""
         return bool((self.width == 1).all())
 
-    @cached_property
-    def _by_point(self) -> Tensor:
-        return transposed(self.coarse)
-
-    def by_point(self, rows: Tensor) -> Tensor:
-        """Coarse codes of a subset of the points, [points, f], from a row-wise copy because that is faster."""
-        return self._by_point.index_select(0, rows)
-
-    def by_column(self, rows: Tensor) -> Tensor:
-        """Coarse codes of a subset of the points in ascending order, [f, points]."""
-        return self.coarse if len(rows) == self.coarse.shape[1] else transposed(self.by_point(rows))
-
     def columns(self, problem: Problem, node: Node) -> Columns:
         """All columns of the block; the codes that were gathered last are kept."""
         kept: list[Tensor] = []
 
         def gathered(rows: Tensor, part: slice) -> Tensor:
             if not kept or kept[0] is not rows:
-                kept[:] = rows, self.by_column(rows)
+                kept[:] = rows, histograms.gathered(self.coarse, rows)
             return kept[1][part]
 
         def stored_by_row(rows: Tensor, part: slice) -> Tensor:
@@ -160,14 +148,12 @@ class CodedColumns:
         own, original = self.codes[block].index_select(0, self.place[features, 1]), None
         centers = self.centers[features]
         if places is None:
-            own = own.index_select(1, node.rows)
+            own = histograms.gathered(own, node.rows)
             own, new, original = histograms.renumber_codes(own, centers.index_select(1, node.centers))
             centers, places = centers.index_copy(1, node.centers, new), original.shape[1]
 
         def gather(rows: Tensor, part: slice) -> Tensor:
-            if len(rows) == own.shape[1]:
-                return own[part]
-            return own[part].index_select(1, rows if original is None else torch.searchsorted(node.rows, rows))
+            return histograms.gathered(own[part], rows if original is None else torch.searchsorted(node.rows, rows))
 
         return Columns(problem, node, features, centers, places, gather, original=original)
 

@@ -38,13 +38,12 @@ def histogram(codes: Tensor, places: int, labels: Tensor | None, k: int, weight:
     result = torch.zeros(f, k * places, dtype=dtype, device=codes.device)
     values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
     step = _step(BUFFER, n, codes.device)
-    offset = None if labels is None else labels * places
+    # Small integers are added twice as fast
+    offset = None if labels is None else (labels * places).to(torch.int16 if k * places <= 1 << 15 else torch.int64)
     buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
     for first in range(0, f, step):
         part = codes[first : first + step]
-        index = buffer[: len(part)].copy_(part)
-        if offset is not None:
-            index.add_(offset)
+        index = buffer[: len(part)].copy_(part if offset is None else part + offset)
         result[first : first + step].scatter_add_(1, index, values.expand_as(index))
     return result.view(f, k, places)
 
@@ -198,3 +197,8 @@ def transposed(codes: Tensor) -> Tensor:
     for first in range(0, rows, 256):
         result[:, first : first + 256] = codes[first : first + 256].T
     return result
+
+
+def gathered(values: Tensor, rows: Tensor) -> Tensor:
+    """Values [m, points] of a subset of all points in ascending order; several times faster than `index_select`."""
+    return values if len(rows) == values.shape[1] else values.gather(1, rows.expand(len(values), -1))

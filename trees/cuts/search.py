@@ -101,7 +101,7 @@ class Search:
                 left = [own.of(part) for own in node.sums]
             else:
                 assert inside is not None
-                left, least = [], []
+                left, least = list[Tensor](), list[Tensor]()
                 for own in node.sums:
                     assert own.coarse is not None
                     for numbers_of, found in zip((left, least), own.coarse(part), strict=True):
