@@ -17,14 +17,14 @@ from tree_witnesses import cuts as all_cuts
 from tree_witnesses import data, separating
 
 import neonxc.trees
-import neonxc.trees.cuts.columns as sums
 from neonxc.common.processes import Ranks
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, Gini
-from neonxc.trees.criteria.sums import Channels, Clusters, Parted, Points, Statistic
+from neonxc.trees.criteria.sums import Sum, channels, clusters, parted, points
 from neonxc.trees.criteria.unsupervised import Median
+from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.exact_sums import rounded
 from neonxc.trees.cuts.growth import Grown, best_first, label_leaves, separate_centers
@@ -198,8 +198,8 @@ class Spread(Criterion):
     def open(self, node):
         return rounded(self.parts[:, node.rows])
 
-    def statistics(self, node):
-        return (Channels(self.problem, node, node.state),)
+    def sums(self, node):
+        return (channels(node, node.state),)
 
     def score(self, node, cuts):
         return sum(
@@ -227,8 +227,8 @@ def spread(witness, rows, left, *_):
 class InTurns(Criterion):
     """Halves of the points, by columns that no test above has asked for; by `features`, `sides` and `mass`."""
 
-    def statistics(self, node):
-        return (Points(self.problem, node),)
+    def sums(self, node):
+        return (points(self.problem, node),)
 
     def features(self, node):
         asked = {feature for feature, _ in node.sides}
@@ -280,29 +280,16 @@ def alternating(witness, rows, left, centers, centers_left, cut, path):
     return halves(witness, rows, left) * (-1) ** len(path)
 
 
-class Groups(Statistic):
-    """Points of a few groups that are no clusters."""
-
-    kept = True
-    size = 3
-
-    def __init__(self, problem, node, groups):
-        super().__init__(problem, node)
-        self.of_point = groups
-
-    def sums(self, columns):
-        return columns.counts(self.elements, self.of_point.index_select(0, self.elements), 3).cumsum_(2)
-
-
 class Fair(Criterion):
-    """Errors, and three times the points by which the groups on the left differ in number; two statistics."""
+    """Errors, and three times the points by which the groups on the left differ in number; an own sum."""
 
     def __init__(self, problem, groups):
         super().__init__(problem)
         self.groups = groups
 
-    def statistics(self, node):
-        return (Groups(self.problem, node, self.groups), Clusters(self.problem, node))
+    def sums(self, node):
+        own = self.groups[node.rows]
+        return Sum(lambda columns: columns.counts(node.rows, own, 3).cumsum_(2), 3), clusters(self.problem, node)
 
     def score(self, node, cuts):
         in_groups = cuts.left[:3]
@@ -340,8 +327,8 @@ class Staged(Criterion):
         self.values, self.coarse = values.abs(), coarse
         self.staged = staged
 
-    def statistics(self, node):
-        return (Parted(self.problem, node),)
+    def sums(self, node):
+        return (parted(self.problem, node),)
 
     @property
     def stages(self):
@@ -432,7 +419,10 @@ def test_own_criteria_on_columns_of_many_values(name):
     """Codes are renumbered in nodes that have few of them."""
     path = "bins" if name in ("Errors", "Staged") else "more_bins"
     case = data(1, 300, 2, 8, kind="fine", weighted=True)
-    with limits(path), mock.patch.object(sums, "renumber_codes", wraps=sums.renumber_codes) as renumbered:
+    with (
+        limits(path),
+        mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as renumbered,
+    ):
         problem = problem_of(case)
         criterion, witness = made(name, case, problem)
         ours = grow(problem, criterion, name == "Staged", 12)
@@ -526,7 +516,7 @@ def in_shards(problem, parts, work):
                 return stacked.amax(0) if operation == "MAX" else stacked.sum(0, dtype=values.dtype)
 
         columns = problem.columns
-        blocks = [replace(block, bins=block.bins[:, rows].contiguous()) for block in columns.blocks]
+        blocks = [replace(block, coarse=block.coarse[:, rows].contiguous()) for block in columns.blocks]
         columns = replace(columns, codes=[codes[:, rows].contiguous() for codes in columns.codes], blocks=blocks)
         table = problem.table.take(rows)
         weight = None if problem.weight is None else problem.weight[rows]

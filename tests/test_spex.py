@@ -16,7 +16,7 @@ from tree_witnesses import data, nested, rows_of
 from turns import in_turns
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
-from neonxc.trees.cuts import columns as sums_module
+from neonxc.trees.cuts import histograms as sums_module
 from neonxc.trees.graph import knn_graph
 
 WAYS = [path for path in PATHS if "few_centers" not in path]  # SpEx has none

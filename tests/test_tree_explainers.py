@@ -37,8 +37,8 @@ ALL = [*SEPARATING.values(), *GROWING]
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 # Constants of the code, by their modules, and values of them
 SORTED = {"cuts.ranks.INTEGERS": 0}
-BINS = {"cuts.codes.BINS": 2, "cuts.codes.COARSE": 2, "cuts.codes.HISTOGRAM": 1}
-MORE_BINS = {"cuts.codes.BINS": 5, "cuts.codes.COARSE": 5, "cuts.codes.HISTOGRAM": 1}
+BINS = {"cuts.codes.FEW": 2, "cuts.codes.COARSE": 2, "cuts.codes.HISTOGRAM": 1}
+MORE_BINS = {"cuts.codes.FEW": 5, "cuts.codes.COARSE": 5, "cuts.codes.HISTOGRAM": 1}
 FEW_CENTERS = {"criteria.surrogate.FEW": 0}
 PATHS = {
     "as_it_is": {},
@@ -46,14 +46,14 @@ PATHS = {
     "bins": SORTED | BINS,
     "more_bins": SORTED | MORE_BINS,
     "chunks": {
-        "cuts.columns.BUFFER": 3,
-        "cuts.columns.BUDGET": 40,
+        "cuts.histograms.BUFFER": 3,
+        "cuts.histograms.BUDGET": 40,
         "fit.points.CHUNK": 30,
         "cuts.ranks.INDICES": 3,
     },
-    "small_cache": SORTED | {"cuts.columns.CACHED": 20},
+    "small_cache": SORTED | {"cuts.histograms.CACHED": 20},
     "few_centers": FEW_CENTERS,
-    "few_centers_in_chunks": FEW_CENTERS | {"cuts.columns.CACHED": 20},
+    "few_centers_in_chunks": FEW_CENTERS | {"cuts.histograms.CACHED": 20},
 }
 seeds = st.integers(0, 2**32 - 1)
 
@@ -625,7 +625,7 @@ def test_weights_that_are_all_alike_change_nothing(model, seed, bins):
     rng = np.random.default_rng(seed)
     X, centers = rng.integers(0, 6, (60, 3)).astype(float), rng.permutation(216)[:5]
     centers = np.stack(np.unravel_index(centers, (6, 6, 6)), 1) + 0.25
-    with mock.patch.multiple(codes_module, BINS=bins, COARSE=bins, HISTOGRAM=1):
+    with mock.patch.multiple(codes_module, FEW=bins, COARSE=bins, HISTOGRAM=1):
         plain = model(5).fit(X, centers=centers).tree_
         weighted = model(5).fit(X, centers=centers, sample_weight=np.full(60, 0.1)).tree_
     assert torch.equal(plain.feature, weighted.feature)

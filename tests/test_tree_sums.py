@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_witnesses import ceil_div, data, eval_wad
 
-import neonxc.trees.cuts.columns as sums
 from neonxc.trees.criteria.centers import estimated_depth
 from neonxc.trees.cuts import codes as codes_module
+from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts import ranks as ranks_module
 from neonxc.trees.cuts.codes import code_columns, transposed
 from neonxc.trees.cuts.exact_sums import rounded
@@ -66,7 +66,7 @@ def slow_separated(codes, bins, labels, centers, weight):
 def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, dtype, sorts, in_bins):
     case = data(seed, n, d, k, kind=kind, dtype=dtype)
     centers = torch.from_numpy(case.centers)
-    bins = {"BINS": 3, "COARSE": 3, "HISTOGRAM": 1} if in_bins else {"BINS": codes_module.BINS}
+    bins = {"FEW": 3, "COARSE": 3, "HISTOGRAM": 1} if in_bins else {"FEW": codes_module.FEW}
     with ExitStack() as patches:
         patches.enter_context(mock.patch.multiple(codes_module, **bins))
         patches.enter_context(mock.patch.object(ranks_module, "INTEGERS", 0 if sorts else 1 << 10))
@@ -86,13 +86,13 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
     some = torch.arange(0, len(case.X), 2)
     for block in found.blocks:
         width, own = block.width[:, None], codes[block.features]
-        assert torch.equal(block.bins.to(torch.int64), own.div(width, rounding_mode="floor"))
+        assert torch.equal(block.coarse.to(torch.int64), own.div(width, rounding_mode="floor"))
         assert torch.equal(block.centers, found.centers[block.features].div(width, rounding_mode="floor"))
-        assert int(block.bins.max()) < block.n_bins
+        assert int(block.coarse.max()) < block.places
         assert block.exact == bool((block.width == 1).all())
-        assert torch.equal(block.by_point(some), block.bins[:, some].T)
+        assert torch.equal(histograms.gathered(block.coarse, some), block.coarse[:, some])
         if in_bins:
-            assert block.n_bins <= 3
+            assert block.places <= 3
 
 
 @given(seeds, st.integers(2, 60), st.integers(2, 8))
@@ -129,8 +129,8 @@ def test_codes_use_the_smallest_type():
 @given(seeds, st.booleans(), st.sampled_from(INTEGER_TYPES), st.sampled_from([1, 7, 280_000]))
 def test_histogram_counts(seed, weighted, dtype, buffer):
     codes, bins, labels, k, _, weight = problem(seed, dtype=dtype, weighted=weighted)
-    with mock.patch.object(sums, "BUFFER", buffer):
-        found = sums.histogram(codes, bins, labels, k, weight)
+    with mock.patch.object(histograms, "BUFFER", buffer):
+        found = histograms.histogram(codes, bins, labels, k, weight)
     expected = np.zeros((len(codes), k, bins))
     for f in range(len(codes)):
         for i, mass in enumerate(masses(labels, weight)):
@@ -143,8 +143,8 @@ def test_histogram_counts(seed, weighted, dtype, buffer):
 def test_channels_sum(seed, dtype, buffer):
     codes, bins, labels, m, _, _ = problem(seed, dtype=dtype)
     values = torch.from_numpy(np.random.default_rng(seed).integers(-8, 9, (m, len(labels))) / 8)
-    with mock.patch.object(sums, "BUFFER", buffer):
-        found = sums.channels(codes, bins, values)
+    with mock.patch.object(histograms, "BUFFER", buffer):
+        found = histograms.channels(codes, bins, values)
     expected = np.zeros((len(codes), m, bins))
     for f in range(len(codes)):
         for i in range(len(labels)):
@@ -156,9 +156,9 @@ def test_channels_sum(seed, dtype, buffer):
 def test_separated_from_their_centers(seed, weighted, dtype):
     codes, bins, labels, k, centers, weight = problem(seed, dtype=dtype, weighted=weighted)
     expected = slow_separated(codes, bins, labels, centers, weight)
-    assert np.array_equal(sums.parted(codes, bins, labels, centers, weight), expected)
-    assert np.array_equal(sums._parted_directly(codes, bins, labels, centers, weight), expected)
-    lost = sums.parted_by_center(codes, bins, labels, centers, weight)
+    assert np.array_equal(histograms.parted(codes, bins, labels, centers, weight), expected)
+    assert np.array_equal(histograms._parted_directly(codes, bins, labels, centers, weight), expected)
+    lost = histograms.parted_by_center(codes, bins, labels, centers, weight)
     assert np.array_equal(lost.sum(1), expected)
     for one in range(k):
         own = slow_separated(
@@ -175,8 +175,8 @@ def test_separated_from_their_centers(seed, weighted, dtype):
 def test_no_cut_within_a_bin_separates_less_than_its_bound(seed, width, weighted):
     codes, bins, labels, _, centers, weight = problem(seed, weighted=weighted)
     coarse = ceil_div(bins, width)
-    lost = sums.parted_by_center(codes // width, coarse, labels, centers // width, weight)
-    bound = sums.least_within_bins(lost).numpy()
+    lost = histograms.parted_by_center(codes // width, coarse, labels, centers // width, weight)
+    bound = histograms.least_within(lost).numpy()
     exact = slow_separated(codes, bins, labels, centers, weight)
     for b in range(bins):
         if (b + 1) % width:  # a cut between two codes of one bin
@@ -187,21 +187,21 @@ def test_the_bound_of_a_bin_counts_what_no_cut_in_it_can_save():
     codes = torch.tensor([[0] * 5 + [1] * 7 + [2] * 3])
     labels = torch.zeros(15, dtype=torch.int64)
     for center, bound in ((0, [0, 3, 0]), (1, [0, 3, 0]), (2, [0, 5, 0])):
-        lost = sums.parted_by_center(codes, 3, labels, torch.tensor([[center]]))
-        assert sums.least_within_bins(lost).tolist() == [bound]
+        lost = histograms.parted_by_center(codes, 3, labels, torch.tensor([[center]]))
+        assert histograms.least_within(lost).tolist() == [bound]
 
 
 @given(seeds)
 def test_centers_left(seed):
     _, bins, _, _, centers, _ = problem(seed)
     expected = [[sum(int(c) <= b for c in row) for b in range(bins)] for row in centers]
-    assert sums.centers_left(centers, bins).tolist() == expected
+    assert histograms.centers_left(centers, bins).tolist() == expected
 
 
 @given(seeds, st.sampled_from(INTEGER_TYPES))
 def test_renumbered_codes_are_ranks_and_find_the_old_ones(seed, dtype):
     codes, bins, _, _, centers, _ = problem(seed, bins=100, dtype=dtype)
-    new, new_centers, original = sums.renumber_codes(codes, centers)
+    new, new_centers, original = histograms.renumber_codes(codes, centers)
     assert {new.dtype, new_centers.dtype, original.dtype} == {torch.int64}
     for f in range(len(codes)):
         there = sorted(set(codes[f].tolist()) | set(centers[f].tolist()))
@@ -229,17 +229,17 @@ def test_exact_sums_do_not_depend_on_the_order(seed, n, scale):
 def test_sweep_on_a_gpu_equals_the_cpu(weighted):
     codes, bins, labels, k, centers, weight = problem(3, f=4, n=500, k=5, bins=40, weighted=weighted)
     there = [None if value is None else value.cuda() for value in (codes, labels, centers, weight)]
-    counts = sums.histogram(codes, bins, labels, k, weight)
-    on_gpu = sums.histogram(there[0], bins, there[1], k, there[3])
+    counts = histograms.histogram(codes, bins, labels, k, weight)
+    on_gpu = histograms.histogram(there[0], bins, there[1], k, there[3])
     assert torch.equal(on_gpu.cpu(), counts)
-    parted = sums.parted(there[0], bins, there[1], there[2], there[3])
-    assert torch.equal(parted.cpu(), sums.parted(codes, bins, labels, centers, weight))
-    lost = sums.parted_by_center(there[0], bins, there[1], there[2], there[3])
-    expected = sums.parted_by_center(codes, bins, labels, centers, weight)
+    parted = histograms.parted(there[0], bins, there[1], there[2], there[3])
+    assert torch.equal(parted.cpu(), histograms.parted(codes, bins, labels, centers, weight))
+    lost = histograms.parted_by_center(there[0], bins, there[1], there[2], there[3])
+    expected = histograms.parted_by_center(codes, bins, labels, centers, weight)
     assert torch.equal(lost.cpu(), expected)
-    assert torch.equal(sums.least_within_bins(lost).cpu(), sums.least_within_bins(expected))
+    assert torch.equal(histograms.least_within(lost).cpu(), histograms.least_within(expected))
     for ours, theirs in zip(
-        sums.renumber_codes(there[0], there[2]), sums.renumber_codes(codes, centers), strict=True
+        histograms.renumber_codes(there[0], there[2]), histograms.renumber_codes(codes, centers), strict=True
     ):
         assert torch.equal(ours.cpu(), theirs)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-import neonxc.trees.cuts.columns as sums
+from neonxc.trees.cuts import histograms
 from tests.benchmarks.cost_model import Machine, Size, depth, held, tree
 
 
@@ -38,7 +38,7 @@ def this_machine() -> Machine:
         labels.index_select(0, rows)
 
     return Machine(
-        scattered=fastest(lambda: sums.histogram(codes, 256, labels, k)) / (d * n),
+        scattered=fastest(lambda: histograms.histogram(codes, 256, labels, k)) / (d * n),
         gathered=fastest(gather) / (2 * n),
         streamed=fastest(lambda: copy.copy_(long)) / (16 * len(long)),
         multiplied=fastest(lambda: left @ right) / (2048 * 512 * 512),

@@ -9,6 +9,7 @@ both sides of a round alike. A ratio below 1 means that this checkout is faster.
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST = 0.05  # seconds; shorter tasks are repeated
+GARMENTS = Path("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
 STARTS = {"import neonxc": ["-c", "import neonxc"], "neonxc --help": ["-m", "neonxc", "--help"]}
 
 
@@ -27,6 +29,7 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
     """Functions that prepare a task and return what is timed; they use nothing but public names."""
     import numpy as np
     import torch
+    from scipy.sparse import coo_matrix
     from sklearn.cluster import KMeans
     from sklearn.datasets import load_digits, make_blobs
     from sklearn.pipeline import make_pipeline
@@ -44,6 +47,23 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
         generator = np.random.default_rng(0)
         means = generator.integers(0, 256, (12, 320))[generator.integers(0, 12, 4000)]
         return np.clip(means + generator.normal(0, 60, means.shape), 0, 255).astype(np.uint8)
+
+    def letters() -> Any:
+        return np.clip(points(20_000, 16, 26).round() % 16, 0, 15)
+
+    def garments() -> Any:
+        """10,000 images of Fashion-MNIST (Debian's package dataset-fashion-mnist)."""
+        with gzip.open(GARMENTS) as images:
+            return np.frombuffer(images.read(16 + 10_000 * 784), np.uint8, offset=16).reshape(-1, 784).copy()
+
+    def sparse(name: str) -> Callable[[], Any]:
+        """Half of a point's 20 entries are in columns that its cluster prefers."""
+        rng, n, d = np.random.default_rng(0), 100_000, 20_000
+        labels, column = rng.integers(0, 10, n), rng.integers(0, d, (n, 20))
+        column[:, :10] = column[:, :10] % (d // 10) + d // 10 * labels[:, None]
+        entries = rng.random(20 * n, dtype=np.float32) + 0.5, (np.arange(n).repeat(20), column.ravel())
+        X = coo_matrix(entries, shape=(n, d)).tocsr()
+        return lambda: getattr(trees, name)(10).fit(X, labels=labels)
 
     def attribution(n: int, d: int, k: int) -> Callable[[], Any]:
         X = points(n, d, k)
@@ -123,6 +143,10 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
             found[f"{name} {n:,} x {d}"] = lambda name=name, n=n, d=d, k=k: fit(name, points(n, d, k), k)  # type: ignore[misc]
         found[f"{name} 4,000 x 320 bytes"] = lambda name=name: fit(name, bytes_(), 12)  # type: ignore[misc]
         found[f"{name} digits"] = lambda name=name: fit(name, load_digits().data, 10)  # type: ignore[misc]
+        found[f"{name} letters"] = lambda name=name: fit(name, letters(), 26)  # type: ignore[misc]
+        found[f"{name} sparse"] = lambda name=name: sparse(name)  # type: ignore[misc]
+        if GARMENTS.exists():
+            found[f"{name} garments"] = lambda name=name: fit(name, garments(), 10)  # type: ignore[misc]
     return found
 
 

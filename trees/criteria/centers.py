@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, Cuts
-from neonxc.trees.criteria.sums import Parted, PartedFrom, Points, Statistic
+from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.sums import Sum, parted, parted_from, points
+from neonxc.trees.cuts.cuts import Cuts
+from neonxc.trees.cuts.histograms import gathered
 from neonxc.trees.cuts.nodes import Node
 from neonxc.trees.fit.problem import Problem
 
@@ -40,9 +42,9 @@ class Mistakes(Criterion):
         super().__init__(problem)
         self.shared = shared
 
-    def statistics(self, node: Node) -> tuple[Parted]:
+    def sums(self, node: Node) -> Sequence[Sum]:
         """Number of points that are separated from their centers."""
-        return (Parted(self.problem, node),)
+        return (parted(self.problem, node),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Number of mistakes, or the ratio of EMN."""
@@ -70,7 +72,7 @@ class NodeCosts:
         Cost of the points at their nearest centers.
     extent : float
         Cost of the points at their farthest centers.
-    parted : PartedFrom
+    parted : Sum
         Difference between the distances to the second nearest and the nearest center, summed over the points that
         a cut separates from their nearest center.
     scale : float
@@ -82,7 +84,7 @@ class NodeCosts:
     distances: Tensor
     total: float
     extent: float
-    parted: PartedFrom
+    parted: Sum
     scale: float
     used: Tensor | None = None
 
@@ -121,9 +123,9 @@ class InducedCost(Criterion):
         if self.problem.weight is not None:
             gap, current, farthest = self.problem.weighted(torch.stack([gap, current, farthest]), node.rows)
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
-        return NodeCosts(distances, total, extent, PartedFrom(self.problem, node, nearest, gap), 1.0)
+        return NodeCosts(distances, total, extent, parted_from(node, nearest, gap), 1.0)
 
-    def statistics(self, node: Node) -> Sequence[Statistic]:
+    def sums(self, node: Node) -> Sequence[Sum]:
         """Additional cost of the points that are separated from their nearest center."""
         return (node.state.parted,)
 
@@ -141,7 +143,7 @@ class InducedCost(Criterion):
         return node.state.total + cuts.left[0]
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """The same bound with the points that all cuts inside a bin separate."""
+        """The same bound with the points that all cuts inside a coarse code separate."""
         found: Tensor = node.state.total + least[0]
         return found
 
@@ -157,11 +159,10 @@ class InducedCost(Criterion):
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
-        if len(node.rows) == n and len(node.centers) == k:
-            return self.by_center
         if len(node.centers) * n < k * len(node.rows):
-            return self.by_center.index_select(0, node.centers).index_select(1, node.rows)
-        return self.by_center.index_select(1, node.rows).index_select(0, node.centers)
+            return gathered(self.by_center.index_select(0, node.centers), node.rows)
+        every = gathered(self.by_center, node.rows)
+        return every if len(node.centers) == k else every.index_select(0, node.centers)
 
 
 def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -199,9 +200,9 @@ class CostAndDepth(InducedCost):
         state.used = self._used(node)
         return state
 
-    def statistics(self, node: Node) -> Sequence[Statistic]:
+    def sums(self, node: Node) -> Sequence[Sum]:
         """Additional cost of the points that are separated from their nearest center, and number of points."""
-        return node.state.parted, Points(self.problem, node)
+        return node.state.parted, points(self.problem, node)
 
     @property
     def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
@@ -221,7 +222,7 @@ class CostAndDepth(InducedCost):
         return self._least_ratio(node, cuts) + self.depth_factor * self._depth(node, cuts)
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """The bound of :meth:`floor` for all cuts inside a bin."""
+        """The bound of :meth:`floor` for all cuts inside a coarse code."""
         ratio = super().within(node, least, feature) * node.state.scale
         return ratio + self.depth_factor * self._least_depth(node, feature)
 

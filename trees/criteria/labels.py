@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, Cuts, floating, positive
-from neonxc.trees.criteria.sums import Pairs, Points
+from neonxc.trees.criteria.criterion import Criterion, floating, positive
+from neonxc.trees.criteria.sums import Sum, edges_inside, pairs, points
+from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import rounded
 from neonxc.trees.cuts.nodes import Node, root
 from neonxc.trees.fit.problem import Problem
@@ -147,15 +149,13 @@ class GraphConductance(Conductance):
         graph = replace(graph, weight=rounded(graph.weight, 2.01 * graph.weight.sum()))
         self.graph, self.degree = graph, graph.degree
 
-    def statistics(self, node: Node) -> tuple[Pairs, Points]:
+    def sums(self, node: Node) -> Sequence[Sum]:
         """Weight of the edges inside the node by the sides of their ends, and volumes."""
-        return Pairs(self.problem, node, self.graph), Points(self.problem, node, self.degree)
+        return pairs(node, self.graph), points(self.problem, node, self.degree)
 
     def open(self, node: Node) -> tuple[float]:
         """Conductance of the node."""
-        inside = self.problem.reduce(
-            self.graph.weight.index_select(0, Pairs(self.problem, node, self.graph).elements).sum()
-        )
+        inside = self.problem.reduce(self.graph.weight.index_select(0, edges_inside(node, self.graph)).sum())
         volume = self.problem.reduce(self.degree.index_select(0, node.rows).sum())
         return (float(conductance(inside, volume)),)
 

@@ -1,19 +1,17 @@
-"""Statistics of a node: the sums over the points left of a cut from which criteria compute scores.
-
-A statistic yields `size` numbers per cut. It sums over *elements*, which are points or edges between points.
-"""
+"""What criteria sum over the points left of a cut."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-import neonxc.trees.cuts.columns as sums
-from neonxc.trees.cuts.codes import transposed
-from neonxc.trees.cuts.columns import Columns, of_block
+from neonxc.trees.cuts import histograms
+from neonxc.trees.cuts.columns import Columns
 from neonxc.trees.cuts.exact_sums import select
 
 if TYPE_CHECKING:
@@ -22,225 +20,137 @@ if TYPE_CHECKING:
     from neonxc.trees.graph import Graph
 
 
-class Statistic(ABC):
-    """A sum over the points of a node left of a cut.
-
-    Parameters
-    ----------
-    problem : Problem
-    node : Node
-    elements : Tensor, optional
-        Points or edges that are summed. Default: the node's points.
-    groups : Tensor, optional
-        Groups of elements that are summed separately, if they depend on the node.
+@dataclass(frozen=True)
+class Sum:
+    """One or several sums over the points of a node left of every cut.
 
     Attributes
     ----------
-    size : int
-        Number of sums per cut.
+    of : callable (Columns) -> Tensor [f, m, places]
+        Returns m sums over the points whose codes are at most a place.
+    numbers : int
+        Number of sums per column and place that are computed at once, which limits temporary arrays.
     whole : bool
-        Whether it counts points without weights, so that its sums are integers.
+        Whether the sums are integers.
     counts : bool
-        Whether its sums add up to the mass of the points on the left.
+        Whether the sums add up to the mass of the points on the left.
+    coarse : callable (Columns) -> two Tensors [f, m, places], optional
+        Returns the same sums by coarse codes, and lower bounds of the sums over all cuts inside each coarse code.
     """
 
-    size = 1
-    whole = False
-    counts = False
-
-    def __init__(
-        self, problem: Problem, node: Node, elements: Tensor | None = None, groups: Tensor | None = None
-    ) -> None:
-        self.problem, self.groups = problem, groups
-        self.elements = node.rows if elements is None else elements
-
-    @property
-    def entries(self) -> int:
-        """Number of sums per column and place that are computed at once."""
-        return self.size if self.groups is None else len(self.groups)
-
-    @property
-    def entries_once(self) -> int:
-        """The same for :meth:`once`."""
-        return self.entries
-
-    @abstractmethod
-    def sums(self, columns: Columns) -> Tensor:
-        """Sums over the elements left of every cut, by group, [f, groups, places]."""
-
-    def left(self, terms: Tensor) -> Tensor:
-        """Sums of every cut, [size, f, places], from the result of :meth:`sums`."""
-        return terms.movedim(1, 0)
-
-    def once(self, columns: Columns) -> Tensor:
-        """Sums of every cut, [size, f, places], computed at once."""
-        return self.left(self.sums(columns))
-
-    def within(self, terms: Tensor) -> Tensor:
-        """Lower bounds of the sums over all cuts inside a bin, [size, f, places]."""
-        raise NotImplementedError
+    of: Callable[[Columns], Tensor]
+    numbers: int = 1
+    whole: bool = False
+    counts: bool = False
+    coarse: Callable[[Columns], tuple[Tensor, Tensor]] | None = None
 
 
-def block_of(problem: Problem, node: Node, number: int) -> Columns:
-    """Columns of a block, which are made once per node and keep the codes of the node's points."""
-    if number not in node.columns:
-        node.columns[number] = of_block(problem, node, problem.dense.blocks[number])
-    columns: Columns = node.columns[number]
-    return columns
+def clusters(problem: Problem, node: Node) -> Sum:
+    """Number (or weight) of points by reference cluster, one for every cluster that is present in the node."""
+    present, rows, weight = problem.clusters(node)[0], node.rows, problem.weights(node.rows)
+    own, k = problem.positions(rows, present), len(present)
+    return Sum(lambda columns: columns.counts(rows, own, k, weight).cumsum_(2), k, weight is None, True)
 
 
-class Clusters(Statistic):
-    """Number (or weight) of points by reference cluster, with one row for every cluster present in the node."""
-
-    counts = True
-
-    def __init__(self, problem: Problem, node: Node) -> None:
-        super().__init__(problem, node, None, problem.clusters(node)[0])
-        self.whole = problem.weight is None
-
-    def sums(self, columns: Columns) -> Tensor:
-        """Prefix sums of a histogram by cluster."""
-        assert self.groups is not None
-        own, weight = self.problem.positions(self.elements, self.groups), self.problem.weights(self.elements)
-        return columns.counts(self.elements, own, len(self.groups), weight).cumsum_(2)
-
-
-class Points(Statistic):
-    """Number (or weight) of points on the left.
+def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
+    """Number (or weight) of points.
 
     Parameters
     ----------
     problem : Problem
     node : Node
     weight : Tensor [n] of float64, optional
-        Weights of the points, rounded so that sums are exact. Default: those of the problem.
+        Weights of all points, rounded so that sums are exact. Default: those of the problem.
     """
+    rows, counts = node.rows, weight is None
+    own = problem.weights(rows) if weight is None else weight.index_select(0, rows)
 
-    def __init__(self, problem: Problem, node: Node, weight: Tensor | None = None) -> None:
-        super().__init__(problem, node)
-        self.weight = problem.weight if weight is None else weight
-        self.counts, self.whole = weight is None, self.weight is None
+    def of(columns: Columns) -> Tensor:
+        return columns.counts(rows, weight=own).cumsum_(2)
 
-    def sums(self, columns: Columns) -> Tensor:
-        """Prefix sums of a histogram."""
-        weight = None if self.weight is None else self.weight.index_select(0, self.elements)
-        return columns.counts(self.elements, weight=weight).cumsum_(2)
+    def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
+        left = of(columns)
+        return left, pad(left[..., :-1], (1, 0))  # at least the points before the coarse code
 
-    def within(self, terms: Tensor) -> Tensor:
-        """Number of points before the bin."""
-        return torch.nn.functional.pad(terms[..., :-1], (1, 0)).movedim(1, 0)
+    return Sum(of, 1, own is None, counts, coarse)
 
 
-class Parted(Statistic):
+def parted(problem: Problem, node: Node) -> Sum:
     """Number (or weight) of points that a cut separates from their reference center, if that is in the node."""
-
-    entries_once = 1
-
-    def __init__(self, problem: Problem, node: Node) -> None:
-        elements = node.rows
-        if len(node.centers) < problem.k:
-            present = torch.zeros(problem.k, dtype=torch.bool, device=node.rows.device)
-            present[node.centers] = True
-            elements = select(node.rows, present[problem.labels.index_select(0, node.rows)])
-        super().__init__(problem, node, elements, node.centers)
-        self.whole = problem.weight is None
-
-    def sums(self, columns: Columns) -> Tensor:
-        """Points that are separated from each center."""
-        return columns.parted(*self._arguments(columns), by_center=True)
-
-    def left(self, terms: Tensor) -> Tensor:
-        """Sum over the centers."""
-        return terms.sum(1, dtype=terms.dtype)[None]
-
-    def once(self, columns: Columns) -> Tensor:
-        """Sum over the centers, without a row per center."""
-        return columns.parted(*self._arguments(columns))[None]
-
-    def within(self, terms: Tensor) -> Tensor:
-        """Sum of the lower bounds for each center."""
-        return sums.least_within_bins(terms)[None]
-
-    def _arguments(self, columns: Columns) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        assert self.groups is not None
-        own, weight = self.problem.positions(self.elements, self.groups), self.problem.weights(self.elements)
-        return self.elements, own, columns.centers_of(self.groups), weight
+    rows = node.rows
+    if len(node.centers) < problem.k:
+        present = torch.zeros(problem.k, dtype=torch.bool, device=rows.device)
+        present[node.centers] = True
+        rows = select(rows, present[problem.labels.index_select(0, rows)])
+    return _parted(node, rows, problem.positions(rows, node.centers), problem.weights(rows))
 
 
-class PartedFrom(Parted):
+def parted_from(node: Node, own: Tensor, weight: Tensor) -> Sum:
     """Sum of given weights over the points that a cut separates from one of the node's centers.
 
     Parameters
     ----------
-    problem : Problem
     node : Node
     own : Tensor [points] of int64
         Position in the node's centers of each point's center.
     weight : Tensor [points] of float64
-        Weights of the points, rounded so that sums are exact.
+        Weights of the node's points, rounded so that sums are exact.
     """
-
-    def __init__(self, problem: Problem, node: Node, own: Tensor, weight: Tensor) -> None:
-        Statistic.__init__(self, problem, node)
-        self.centers, self.own, self.weight = node.centers, own, weight
-
-    def _arguments(self, columns: Columns) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        return self.elements, self.own, columns.centers_of(self.centers), self.weight
+    return _parted(node, node.rows, own, weight)
 
 
-class Channels(Statistic):
+def _parted(node: Node, rows: Tensor, own: Tensor, weight: Tensor | None) -> Sum:
+    def of(columns: Columns) -> Tensor:
+        return columns.parted(rows, own, columns.centers_of(node.centers), weight)[:, None]
+
+    def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
+        terms = columns.parted(rows, own, columns.centers_of(node.centers), weight, by_center=True)
+        return terms.sum(1, keepdim=True, dtype=terms.dtype), histograms.least_within(terms)[:, None]
+
+    return Sum(of, whole=weight is None, coarse=coarse)
+
+
+def channels(node: Node, values: Tensor) -> Sum:
     """Sums of m values per point.
 
     Parameters
     ----------
-    problem : Problem
     node : Node
     values : Tensor [m, points] of float64
         Values of the node's points. Their sums are exact if they are ``problem.distances``, differences between
         them, or integers; other values need :func:`neonxc.trees.cuts.exact_sums.rounded` first.
     """
-
-    def __init__(self, problem: Problem, node: Node, values: Tensor) -> None:
-        super().__init__(problem, node)
-        self.values, self.size = values, len(values)
-
-    def sums(self, columns: Columns) -> Tensor:
-        """Prefix sums of the values."""
-        return columns.channels(self.elements, self.values).cumsum_(2)
+    return Sum(lambda columns: columns.channels(node.rows, values).cumsum_(2), len(values))
 
 
-class Pairs(Statistic):
+def pairs(node: Node, graph: Graph) -> Sum:
     """Weight of the edges inside a node that have at least one end on the left, and of those that have both.
 
-    The difference between the two is the weight of the edges that are cut.
-
-    Parameters
-    ----------
-    problem : Problem
-    node : Node
-    graph : Graph
-        Its weights are rounded so that sums are exact.
+    The difference between the two is the weight of the edges that are cut. The weights of the graph are rounded so
+    that sums are exact.
     """
+    edges = edges_inside(node, graph)
+    ends = [side.index_select(0, edges) for side in (graph.lower, graph.upper)]
+    weight = graph.weight.index_select(0, edges)
+    degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=graph.n).to(torch.float64)
+    points = degree.nonzero()[:, 0]
 
-    size = 2
-
-    def __init__(self, problem: Problem, node: Node, graph: Graph) -> None:
-        inside = torch.zeros(graph.n, dtype=torch.bool, device=node.rows.device)
-        inside[node.rows] = True
-        super().__init__(problem, node, (inside[graph.lower] & inside[graph.upper]).nonzero()[:, 0])
-        self.graph = graph
-
-    def sums(self, columns: Columns) -> Tensor:
-        """Weight of the edges by their lower and by their upper code; the former is degrees minus the latter."""
-        ends = [side.index_select(0, self.elements) for side in (self.graph.lower, self.graph.upper)]
-        weight = self.graph.weight.index_select(0, self.elements)
-        degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=self.graph.n).to(torch.float64)
-        points = degree.nonzero()[:, 0]
+    def of(columns: Columns) -> Tensor:
+        """Sums of the edges by their lower and by their upper code; the former is degrees minus the latter."""
         both = columns.counts(points, weight=degree.index_select(0, points))[:, 0]
         upper = torch.zeros_like(both)
-        every = torch.arange(len(self.elements), device=weight.device)
-        for part in every.split(max(1, sums.BUDGET // len(both))):
+        every = torch.arange(len(edges), device=weight.device)
+        for part in every.split(max(1, histograms.BUDGET // len(both))):
             codes = torch.maximum(*(columns.by_point(end.index_select(0, part)) for end in ends))
             own = weight.index_select(0, part)
-            upper += sums.histogram(transposed(codes), columns.places, None, 1, own)[:, 0]
+            upper += histograms.histogram(histograms.transposed(codes), columns.places, None, 1, own)[:, 0]
         return torch.stack([both - upper, upper], 1).cumsum_(2)
+
+    return Sum(of, 2)
+
+
+def edges_inside(node: Node, graph: Graph) -> Tensor:
+    """Numbers of the edges of which both ends are in a node."""
+    inside = torch.zeros(graph.n, dtype=torch.bool, device=node.rows.device)
+    inside[node.rows] = True
+    return (inside[graph.lower] & inside[graph.upper]).nonzero()[:, 0]

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, Cuts
-from neonxc.trees.criteria.sums import Channels
+from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.sums import Sum, channels
+from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.nodes import Node
 
 FEW = 1 << 18  # number of gains (points x centers x columns) below which leaving out centers saves no time
@@ -62,7 +63,7 @@ class Surrogate(Criterion):
         gain = -float(problem.reduce(gains.amin(1).sum()) if reach is None else reach.min())
         return NodeGains(gains, size, gain + slack if gain > slack else -torch.inf, reach)
 
-    def statistics(self, node: Node) -> tuple[Channels]:
+    def sums(self, node: Node) -> Sequence[Sum]:
         """Gains at the centers that can be the best one of a side; of many centers, only at the most promising."""
         state: NodeGains = node.state
         first = self.problem.reduce((state.gains < 0).any(0), "max")  # no other center improves on the node's best
@@ -71,7 +72,7 @@ class Surrogate(Criterion):
             first = first & ~state.rest
         return (self._channels(node, first),)
 
-    def further(self, node: Node, least: float) -> Sequence[Channels]:
+    def further(self, node: Node, least: float) -> Sequence[Sum]:
         """Gains at the remaining centers that a better cut may need."""
         state: NodeGains = node.state
         if state.rest is None or state.reach is None:
@@ -79,8 +80,8 @@ class Surrogate(Criterion):
         more = state.rest & (state.reach <= least + 2 * node.rounding(state.size))
         return (self._channels(node, more),) if bool(more.any()) else ()
 
-    def _channels(self, node: Node, centers: Tensor) -> Channels:
-        return Channels(self.problem, node, node.state.gains[:, centers].T.contiguous())
+    def _channels(self, node: Node, centers: Tensor) -> Sum:
+        return channels(node, node.state.gains[:, centers].T.contiguous())
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Sum of the gains of the two sides at their best centers, each at most 0."""

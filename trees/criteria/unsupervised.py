@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, Cuts
-from neonxc.trees.criteria.sums import Channels, Points
+from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.sums import Sum, channels, points
+from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import rounded
 from neonxc.trees.cuts.nodes import Cut, Node, root
 from neonxc.trees.fit.problem import Problem
@@ -22,9 +24,9 @@ class Median(Criterion):
     problem : Problem
     """
 
-    def statistics(self, node: Node) -> tuple[Points]:
+    def sums(self, node: Node) -> Sequence[Sum]:
         """Number of points on the left."""
-        return (Points(self.problem, node),)
+        return (points(self.problem, node),)
 
     def features(self, node: Node) -> Tensor:
         """The column with the largest variance; ties (up to rounding) go to the first one."""
@@ -88,9 +90,9 @@ class Deviance(Criterion):
         deviance = float(values.square().sum(0) @ weight)
         return Differences(rounded(torch.cat([values * weight, weight[None]])), deviance)
 
-    def statistics(self, node: Node) -> tuple[Channels]:
+    def sums(self, node: Node) -> Sequence[Sum]:
         """Differences from the mean, and weights."""
-        return (Channels(self.problem, node, node.state.values),)
+        return (channels(node, node.state.values),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Minus the decrease of the deviance."""
@@ -158,9 +160,9 @@ class EmptySpace(Criterion):
         low, high = (torch.cat(parts).to(torch.float64) for parts in zip(*ends, strict=True))
         return Box(low, high, node.mass)
 
-    def statistics(self, node: Node) -> tuple[Points]:
+    def sums(self, node: Node) -> Sequence[Sum]:
         """Number of points on the left."""
-        return (Points(self.problem, node),)
+        return (points(self.problem, node),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Minus the information gain."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -12,67 +13,82 @@ from torch import Tensor
 
 from neonxc.common.memory import blocks
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.bins import Bins, Sketch
+from neonxc.trees.cuts.columns import Columns
 from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.exact_sums import exact_total, rounded
+from neonxc.trees.cuts.histograms import transposed
 from neonxc.trees.cuts.ranks import code_type, value_ranks
 
 if TYPE_CHECKING:
     from neonxc.trees.fit.sparse_points import Points
 
-BINS = 512  # up to this number of codes, a column is searched code by code
-HISTOGRAM = 1 << 17  # more codes are searched one by one as well if a whole histogram has at most so many entries
-COARSE = 256  # number of bins of columns that have more codes than that
+if TYPE_CHECKING:
+    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.fit.problem import Problem
+
+FEW = 512  # up to this number of codes, a column is searched by its codes
+HISTOGRAM = 1 << 17  # so are more codes if a whole histogram has at most so many entries
+COARSE = 256  # number of coarse codes of other columns
+ROWS = 1 << 16  # number of points whose codes are gathered at a time from a table that is stored by row
 
 
 @dataclass
 class ColumnBlock:
-    """Columns that are searched together. A bin is a single code or, in columns of many codes, several of them.
+    """Columns that are searched together, by their codes or, if these are many, by coarse codes.
+
+    A coarse code stands for several neighbouring codes.
 
     Attributes
     ----------
     features : Tensor [f] of int64
         The columns, in ascending order.
-    bins : Tensor [f, n] of uint8 or int16
-        The bin of every point.
+    coarse : Tensor [f, n] of uint8 or int16
+        The coarse code of every point.
     centers : Tensor [f, k] of int64
-        The bins of the centers.
+        The coarse codes of the centers.
     width : Tensor [f] of int64
-        Number of codes per bin.
-    n_bins : int
-        Largest number of bins of a column.
+        Number of codes per coarse code.
+    places : int
+        Largest number of coarse codes of a column.
     row_major : Tensor [n, f] or None
-        The bins stored row by row. If given, no column-wise copy of all bins is made.
+        The coarse codes stored row by row. If given, no column-wise copy of all of them is made.
     """
 
     features: Tensor
-    bins: Tensor
+    coarse: Tensor
     centers: Tensor
     width: Tensor
-    n_bins: int
+    places: int
     row_major: Tensor | None = None
 
     @cached_property
     def exact(self) -> bool:
-        """Whether every bin is a single code."""
+        """Whether the coarse codes are the codes themselves."""
         return bool((self.width == 1).all())
 
-    @cached_property
-    def _by_point(self) -> Tensor:
-        return transposed(self.bins)
+    def columns(self, problem: Problem, node: Node) -> Columns:
+        """All columns of the block; the codes that were gathered last are kept."""
+        kept: list[Tensor] = []
 
-    def by_point(self, rows: Tensor) -> Tensor:
-        """Bins of a subset of the points, [points, f], gathered from a row-wise copy because that is faster."""
-        return self._by_point.index_select(0, rows)
+        def gathered(rows: Tensor, part: slice) -> Tensor:
+            if not kept or kept[0] is not rows:
+                kept[:] = rows, histograms.gathered(self.coarse, rows)
+            return kept[1][part]
 
-    def by_column(self, rows: Tensor) -> Tensor:
-        """Bins of a subset of the points in ascending order, [f, points]."""
-        return self.bins if len(rows) == self.bins.shape[1] else transposed(self.by_point(rows))
+        def stored_by_row(rows: Tensor, part: slice) -> Tensor:
+            assert self.row_major is not None
+            return transposed(self.row_major[:, part].index_select(0, rows))
+
+        gather, step = (gathered, None) if self.row_major is None else (stored_by_row, ROWS)
+        width = None if self.exact else self.width
+        return Columns(problem, node, self.features, self.centers, self.places, gather, width=width, step=step)
 
 
 @dataclass
 class CodedColumns:
-    """The codes of a dense table, and the bins in which its columns are searched.
+    """The codes of a dense table, and the coarse codes by which its columns are searched.
 
     Attributes
     ----------
@@ -95,6 +111,56 @@ class CodedColumns:
     blocks: list[ColumnBlock]
     place: Tensor
     ends: Bins | None = None
+
+    def parts(
+        self, problem: Problem, node: Node, numbers: int, features: Tensor | None = None, coarse: bool = False
+    ) -> Iterator[Columns]:
+        """Groups of columns of a node, each so few that the sums of all cuts fit into a core's cache.
+
+        Parameters
+        ----------
+        problem : Problem
+        node : Node
+        numbers : int
+            Number of sums per column and place.
+        features : Tensor of int64, optional
+            The columns. Default: all.
+        coarse : bool
+            Whether columns of many codes come by their coarse codes, for one sum per center and number.
+        """
+        for number, block in enumerate(self.blocks):
+            rows = node.n if block.row_major is None else min(node.n, ROWS)
+            if features is None and (coarse or block.exact):
+                each = numbers if block.exact else numbers * max(1, len(node.centers))
+                whole = block.columns(problem, node)
+                for part in _chunks(len(block.features), block.places * each, rows):
+                    yield whole[part]
+                continue
+            own = block.features if features is None else features[self.place[features, 0] == number]
+            if len(own):
+                places = int(self.size[own].max())
+                few = places > max(256, 2 * node.n) and not problem.sharded
+                for part in _chunks(len(own), (min(places, 2 * node.n) if few else places) * numbers, rows):
+                    yield self._by_code(problem, node, number, own[part], None if few else places)
+
+    def _by_code(self, problem: Problem, node: Node, block: int, features: Tensor, places: int | None) -> Columns:
+        """Columns by their codes.
+
+        If `places` is None, codes are renumbered to those that occur among the node's points and centers.
+        """
+        own, original = self.codes[block].index_select(0, self.place[features, 1]), None
+        centers = self.centers[features]
+        if places is None:
+            own = histograms.gathered(own, node.rows)
+            own, new, original = histograms.renumber_codes(own, centers.index_select(1, node.centers))
+            centers, places = centers.index_copy(1, node.centers, new), original.shape[1]
+
+        def gather(rows: Tensor, part: slice) -> Tensor:
+            return histograms.gathered(
+                own[part], rows if original is None else torch.searchsorted(node.rows, rows)
+            )
+
+        return Columns(problem, node, features, centers, places, gather, original=original)
 
     @cached_property
     def _places(self) -> list[list[int]]:
@@ -163,6 +229,12 @@ def _binned(table: Points, centers: Tensor, max_bins: int, weight: Tensor | None
     return replace(_columns(parts, bins.centers, bins.size), ends=bins)
 
 
+def _chunks(columns: int, sums: int, rows: int) -> Iterator[slice]:
+    """Ranges of columns with so many sums, and codes of points, per column."""
+    step = max(1, min(histograms.CACHED // max(1, sums), histograms.BUDGET // max(1, rows)))
+    return (slice(first, min(first + step, columns)) for first in range(0, columns, step))
+
+
 def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:
     """Columns with codes that are stored row by row, [n, d]."""
     every = torch.arange(codes.shape[1])
@@ -173,7 +245,7 @@ def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:
 def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns:
     """Arrange codes of consecutive columns in blocks."""
     d, k = centers.shape
-    groups = _groups(size, max(BINS, HISTOGRAM // (d * k)))
+    groups = _groups(size, max(FEW, HISTOGRAM // (d * k)))
     codes = [_chosen(parts, group, code_type(int(size[group].max()))) for group in groups]
     place = torch.empty(d, 2, dtype=torch.int64, device=size.device)
     found = []
@@ -185,7 +257,7 @@ def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns
 
 
 def _groups(size: Tensor, separable: int) -> list[Tensor]:
-    """Group columns by their number of codes: at most 256, more, and so many that a bin holds several codes."""
+    """Group columns by their number of codes: at most 256, more, and so many that they get coarse codes."""
     most = int(size.max())
     if most <= min(256, separable) or int(size.numel()) * most <= HISTOGRAM:
         return [torch.arange(len(size), device=size.device)]
@@ -196,17 +268,13 @@ def _groups(size: Tensor, separable: int) -> list[Tensor]:
 
 def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: int, d: int) -> ColumnBlock:
     most = int(size.max())
-    n_bins = most if most <= max(BINS, HISTOGRAM // (d * k)) else COARSE
-    if most <= n_bins:
-        return ColumnBlock(features, codes, centers, torch.ones_like(size), n_bins)
-    # The width of a bin is a power of 2, because shifting is ten times faster than dividing
-    shift = ((size - 1).div(n_bins, rounding_mode="floor") + 1).log2().ceil().to(codes.dtype)
-    bins = torch.bitwise_right_shift(codes, shift[:, None])
-    own = torch.bitwise_right_shift(centers, shift[:, None].to(torch.int64))
-    n_bins = 1 + int(torch.bitwise_right_shift(size - 1, shift.to(torch.int64)).max())
-    return ColumnBlock(
-        features, bins.to(code_type(n_bins)), own, torch.ones_like(size) << shift.to(torch.int64), n_bins
-    )
+    if most <= max(FEW, HISTOGRAM // (d * k), COARSE):
+        return ColumnBlock(features, codes, centers, torch.ones_like(size), most)
+    # The width of a coarse code is a power of 2, because shifting is ten times faster than dividing
+    shift = ((size - 1).div(COARSE, rounding_mode="floor") + 1).log2().ceil().to(torch.int64)[:, None]
+    coarse, own = codes >> shift.to(codes.dtype), centers >> shift
+    places = 1 + int((size - 1 >> shift[:, 0]).max())
+    return ColumnBlock(features, coarse.to(code_type(places)), own, 1 << shift[:, 0], places)
 
 
 def _chosen(parts: list[Tensor], features: Tensor, dtype: torch.dtype) -> Tensor:
@@ -217,12 +285,3 @@ def _chosen(parts: list[Tensor], features: Tensor, dtype: torch.dtype) -> Tensor
         chosen.append((part if len(here) == len(part) else part.index_select(0, here)).to(dtype))
         first += len(part)
     return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
-
-
-def transposed(codes: Tensor) -> Tensor:
-    """A transposed copy, made in blocks that fit into a core's cache."""
-    rows, columns = codes.shape
-    result = codes.new_empty(columns, rows)
-    for first in range(0, rows, 256):
-        result[:, first : first + 256] = codes[first : first + 256].T
-    return result

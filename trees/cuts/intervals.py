@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-import neonxc.trees.cuts.columns as sums
 from neonxc.rules.intervals import Intervals
 from neonxc.trees.cuts.nodes import Cut, Node, between
 
@@ -175,20 +174,14 @@ class IntervalSearch:
 
     def best(self, node: Node) -> BestInterval | None:
         """The interval of lowest cost; ties go to the lowest column, then to the lowest bounds."""
-        costs, columns, found = self._costs(node), self.problem.dense, []
+        costs, found = self._costs(node), []
         total, floors = costs.sum(1), pair_floors(costs)
-        for codes, block in zip(columns.codes, columns.blocks, strict=True):
-            step = max(1, sums.BUDGET // max(1, self.problem.k * int(columns.size[block.features].max())))
-            for first in range(0, len(codes), step):
-                features = block.features[first : first + step]
-                own = codes[first : first + step].index_select(1, node.rows)
-                own, _, original = sums.renumber_codes(own, columns.centers[features][:, :0])
-                left = sums.channels(own, original.shape[1], costs).movedim(1, 0).cumsum(2)
-                present = sums.histogram(own, original.shape[1], None, 1)[:, 0] > 0
-                best = best_interval(left, total, present, floors)
-                if best is not None:
-                    a, b = (-1 if end < 0 else int(original[best.column, end]) for end in (best.a, best.b))
-                    found.append(best._replace(column=int(features[best.column]), a=a, b=b))
+        for part in self.problem.columns.parts(self.problem, node, self.problem.k):
+            left = part.channels(node.rows, costs).movedim(1, 0).cumsum(2)
+            best = best_interval(left, total, part.counts(node.rows)[:, 0] > 0, floors)
+            if best is not None:
+                a, b = (-1 if end < 0 else part.code(best.column, end) for end in (best.a, best.b))
+                found.append(best._replace(column=int(part.features[best.column]), a=a, b=b))
         return min(found, default=None)
 
     def cut(self, node: Node, best: BestInterval) -> Cut:

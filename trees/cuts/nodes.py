@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +42,8 @@ class Node:
         Result of :meth:`~neonxc.trees.criteria.criterion.Criterion.open`, set when `opened` is True.
     slack : float
         Scores that differ by at most this value are ties, because the difference may be a rounding error.
-    statistics, entries, columns : sequence of Statistic or None, SparseEntries or None, and dict
-        Sums, sparse entries and columns that the search keeps.
+    sums, entries : sequence of Sum, SparseEntries or None
+        What is summed, and the sparse entries of the node.
     """
 
     id: int
@@ -56,9 +56,8 @@ class Node:
     state: Any = None
     opened: bool = False
     slack: float = 0.0
-    statistics: Sequence[Any] = ()
+    sums: Sequence[Any] = ()
     entries: Any = None
-    columns: dict[int, Any] = field(default_factory=dict)
 
     def rounding(self, size: float) -> float:
         """Largest rounding error of a sum over the node's points of terms of a total size."""

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-import neonxc.trees.cuts.columns as sums
-from neonxc.trees.criteria.criterion import Best, Criterion, Cuts, all_cuts, concatenated
-from neonxc.trees.criteria.sums import block_of
-from neonxc.trees.cuts.codes import ColumnBlock
-from neonxc.trees.cuts.columns import ROWS, Columns, by_code
-from neonxc.trees.cuts.entries import SparseColumns
-from neonxc.trees.cuts.nodes import Cut, Node, cut_above
-from neonxc.trees.cuts.sparse_columns import of_entries
+from neonxc.trees.cuts.columns import Columns
+from neonxc.trees.cuts.cuts import Best, Cuts, all_cuts, concatenated
+from neonxc.trees.cuts.nodes import cut_above
 
 if TYPE_CHECKING:
+    from neonxc.trees.criteria.criterion import Criterion
+    from neonxc.trees.cuts.nodes import Cut, Node
     from neonxc.trees.fit.problem import Problem
 
 SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next
@@ -37,8 +34,6 @@ class Search:
 
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
         self.problem, self.criterion = problem, criterion
-        blocks: Sequence[ColumnBlock] = getattr(problem.columns, "blocks", ())
-        self._by_row = any(block.row_major is not None for block in blocks)
 
     # --- interface for growth ------------------------------------------------------------------------------
 
@@ -57,19 +52,19 @@ class Search:
         self.open(node)
         if not len(node.centers) and node.n < 2:
             return None
-        node.statistics = self.criterion.statistics(node)
-        rounding = 64.0 if all(s.whole for s in node.statistics) else max(64.0, 4.0 * (node.n + 1))
+        node.sums = self.criterion.sums(node)
+        rounding = 64.0 if all(own.whole for own in node.sums) else max(64.0, 4.0 * (node.n + 1))
         node.slack = rounding * torch.finfo(torch.float64).eps * self.criterion.size(node)
         only = self.criterion.features(node)
         if only is not None:
-            return self._least(node, self._by_code(node, only), None)
+            return self._least(node, self._cuttings(node, only), None)
         inside: list[tuple[Tensor, Tensor]] = []
-        found = self._least(node, self._by_bin(node, inside), None)
+        found = self._least(node, self._cuttings(node, None, inside if self.criterion.coarse else None), None)
         if inside:
             bound, features = (torch.cat(values) for values in zip(*inside, strict=True))
             promising = features[_may_win(bound, features, found, node.slack)]
             if len(promising):
-                found = self._least(node, self._by_code(node, promising), found)
+                found = self._least(node, self._cuttings(node, promising), found)
         return found
 
     def gain(self, node: Node, best: Best) -> float:
@@ -85,7 +80,7 @@ class Search:
     ) -> None:
         """Tell the criterion of a cut, and pass entries on to the children that `go_on` says will be cut."""
         self.criterion.split(node, cut, children)
-        node.statistics, node.columns = (), {}
+        node.sums = ()
         if node.entries is not None:
             left = torch.zeros(self.problem.n, dtype=torch.bool)
             left[node.rows[cut.left]] = True
@@ -95,68 +90,32 @@ class Search:
 
     # --- sums of the cuts ----------------------------------------------------------------------------------
 
-    def _by_bin(self, node: Node, inside: list[tuple[Tensor, Tensor]]) -> Iterator[Cutting]:
-        """Cuts of all columns between bins; bounds of the scores of cuts inside bins are added to `inside`."""
-        if isinstance(self.problem.columns, SparseColumns):
-            yield from self._by_code(node, None)
-            return
-        for number, block in enumerate(self.problem.columns.blocks):
-            if not block.exact and not self.criterion.coarse:
-                yield from self._by_code(node, block.features)
-                continue
-            whole = block_of(self.problem, node, number)
-            entries = sum(statistic.entries for statistic in node.statistics)
-            for chunk in self._chunks(node, entries, block.n_bins, len(block.features)):
-                part, numbers, least = whole[chunk], [], []
-                for statistic in node.statistics:
-                    if block.exact:
-                        numbers.append(self.problem.reduce(statistic.once(part)))
-                        continue
-                    terms = self.problem.reduce(statistic.sums(part))
-                    numbers.append(statistic.left(terms))
-                    least.append(statistic.within(terms))
-                if least:
-                    inside.append((self._bound_inside(part, concatenated(least)), part.features))
-                yield self._cuts(part, numbers)
+    def _cuttings(
+        self, node: Node, features: Tensor | None, inside: list[tuple[Tensor, Tensor]] | None = None
+    ) -> Iterator[Cutting]:
+        """Cuts between all codes of the given columns, or of all columns, None.
 
-    def _by_code(self, node: Node, features: Tensor | None) -> Iterator[Cutting]:
-        """Cuts between all codes of the given columns, or of all columns, None."""
-        entries = sum(s.entries_once for s in node.statistics)
-        parts: Iterator[Columns]
-        if isinstance(self.problem.columns, SparseColumns):
-            parts = of_entries(self.problem, node, features, entries)
-        else:
-            assert features is not None
-            parts = self._dense_parts(node, features, entries)
-        for part in parts:
-            yield self._cuts(part, [self.problem.reduce(s.once(part)) for s in node.statistics])
-
-    def _dense_parts(self, node: Node, features: Tensor, entries: int) -> Iterator[Columns]:
-        """Groups of dense columns that are searched code by code."""
-        columns = self.problem.dense
-        for number, codes in enumerate(columns.codes):
-            mine = features[columns.place[features, 0] == number]
-            if not len(mine):
-                continue
-            places = int(columns.size[mine].max())
-            few = places > max(256, 2 * node.n) and not self.problem.sharded
-            for chunk in self._chunks(node, entries, min(places, 2 * node.n) if few else places, len(mine)):
-                yield by_code(self.problem, node, codes, mine[chunk], None if few else places)
-
-    def _cuts(self, part: Columns, numbers: Sequence[Tensor]) -> Cutting:
-        pairs = zip(part.node.statistics, numbers, strict=True)
-        mass_left = next((own.sum(0, dtype=own.dtype) for statistic, own in pairs if statistic.counts), None)
-        return all_cuts(part, concatenated(numbers), mass_left, len(self.criterion.stages) > 1)
-
-    def _chunks(self, node: Node, entries: int, places: int, columns: int) -> Iterator[slice]:
-        """Ranges of columns whose sums fit into a core's cache."""
-        rows = min(node.n, ROWS) if self._by_row else node.n
-        step = max(1, min(sums.CACHED // max(1, places * entries), sums.BUDGET // max(1, rows)))
-        for first in range(0, columns, step):
-            yield slice(first, min(first + step, columns))
+        With `inside`, columns of many codes are cut between coarse codes, and bounds of the scores of the cuts
+        inside coarse codes are added to it.
+        """
+        numbers = sum(own.numbers for own in node.sums)
+        for part in self.problem.columns.parts(self.problem, node, numbers, features, inside is not None):
+            if part.width is None:
+                left = [own.of(part) for own in node.sums]
+            else:
+                assert inside is not None
+                left, least = list[Tensor](), list[Tensor]()
+                for own in node.sums:
+                    assert own.coarse is not None
+                    for numbers_of, found in zip((left, least), own.coarse(part), strict=True):
+                        numbers_of.append(found)
+                inside.append((self._bound_inside(part, concatenated(least)), part.features))
+            pairs = zip(node.sums, left, strict=True)
+            mass_left = next((found.sum(1, dtype=found.dtype) for own, found in pairs if own.counts), None)
+            yield all_cuts(part, concatenated(left), mass_left, len(self.criterion.stages) > 1)
 
     def _bound_inside(self, part: Columns, least: Tensor) -> Tensor:
-        """Lower bound of the scores of all cuts inside bins, for every column."""
+        """Lower bound of the scores of all cuts inside coarse codes, for every column."""
         bound = self.criterion.within(part.node, least, part.features[:, None])
         assert bound is not None
         assert part.width is not None
@@ -185,13 +144,13 @@ class Search:
         return self._narrowed(node, [cuts for cuts in open_ if len(cuts.row)], found) if others else found
 
     def _completed(self, cuts: Cuts, impossible: Tensor, found: Best | None) -> Cuts:
-        """All cuts of some columns, with scores from further statistics, if a better cut may need these."""
+        """All cuts of some columns, with scores from further sums, if a better cut may need these."""
         node, least = cuts.columns.node, float(cuts.bound.min())
         further = self.criterion.further(node, least if found is None else min(found.score, least))
         if not further:
             return cuts
-        numbers = [self.problem.reduce(own.once(cuts.columns)) for own in further]
-        cuts = all_cuts(cuts.columns, concatenated([cuts.left, *numbers]), cuts.mass_left, False)[0]
+        left = torch.cat([cuts.left, *(own.of(cuts.columns).movedim(1, 0) for own in further)])
+        cuts = all_cuts(cuts.columns, left, cuts.mass_left, False)[0]
         return replace(cuts, bound=self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf))
 
     def _narrowed(self, node: Node, open_: list[Cuts], found: Best | None) -> Best | None:

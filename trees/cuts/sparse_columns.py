@@ -1,22 +1,119 @@
-"""Sparse columns of a node: sums computed from the stored entries; all other points have the code of zero."""
+"""Sparse columns of a node: sums computed from the stored entries; all other points have the code of zero.
+
+The codes of all columns are numbered consecutively. Points without an entry in a column are never listed. Their
+number is the number of the node's points minus that of its entries.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-import neonxc.trees.cuts.columns as sums
+from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.columns import Columns
-from neonxc.trees.cuts.entries import SparseColumns, SparseEntries
-from neonxc.trees.cuts.nodes import Node
 
 if TYPE_CHECKING:
+    from neonxc.trees.cuts.nodes import Node
     from neonxc.trees.fit.problem import Problem
+
+
+@dataclass
+class SparseEntries:
+    """The nonzero entries of a node's points in the columns that can be cut at the node.
+
+    Attributes
+    ----------
+    n, n_all : int
+        Number of points of the node, and of the table.
+    features : Tensor [f] of int64
+        The columns, in ascending order.
+    start : Tensor [f + 1] of int64
+        Position of the first entry of every column.
+    row, number : Tensor [entries] of int64
+        Point of every entry and number of its code, column by column.
+    first : Tensor [f + 1] of int64
+        First number of every column.
+    code : Tensor [numbers] of int64
+        Code of the table for every number.
+    zero : Tensor [f] of int64
+        Number of the value 0 in every column.
+    which : Tensor [c] of int64
+        Indices of the node's centers, in ascending order.
+    centers : Tensor [f, c] of int64
+        Numbers of the codes of the node's centers.
+    """
+
+    n: int
+    n_all: int
+    features: Tensor
+    start: Tensor
+    row: Tensor
+    number: Tensor
+    first: Tensor
+    code: Tensor
+    zero: Tensor
+    which: Tensor
+    centers: Tensor
+    _places: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Position in `rows` of every entry's point, or -1; the last result is cached."""
+        if self._places is None or self._places[0] is not rows:
+            place = torch.full((self.n_all,), -1)
+            place[rows] = torch.arange(len(rows))
+            self._places = rows, place.index_select(0, self.row)
+        return self._places[1]
+
+    def subset(self, selected: Tensor, n: int, which: Tensor) -> SparseEntries:
+        """The entries of a subset of the points, in the columns that can still be cut.
+
+        Parameters
+        ----------
+        selected : Tensor [all points] of bool
+            Mask of the points.
+        n : int
+            Number of selected points.
+        which : Tensor of int64
+            Indices of the selected centers, in ascending order.
+        """
+        centers = self.centers.index_select(1, torch.searchsorted(self.which, which))
+        kept = selected.index_select(0, self.row)
+        held = torch.zeros(len(self.code), dtype=torch.bool)
+        held[self.number.masked_select(kept)] = True
+        if len(which):
+            may_be_cut = centers.amin(1) < centers.amax(1)
+        else:
+            held[self.zero] |= counted(kept, self.start) < n
+            may_be_cut = counted(held, self.first) > 1
+        held[self.zero] = True
+        held[centers] = True
+        held &= may_be_cut.repeat_interleave(self.first.diff())
+        kept &= may_be_cut.repeat_interleave(self.start.diff())
+        number, stay = held.cumsum(0).sub_(1), kept.nonzero()[:, 0]
+        return SparseEntries(
+            n,
+            self.n_all,
+            self.features[may_be_cut],
+            starts(counted(kept, self.start)[may_be_cut]),
+            self.row.index_select(0, stay),
+            number.index_select(0, self.number.index_select(0, stay)),
+            starts(counted(held, self.first)[may_be_cut]),
+            self.code.masked_select(held),
+            number[self.zero[may_be_cut]],
+            which,
+            number[centers[may_be_cut]],
+        )
+
+    def among(self, features: Tensor) -> Tensor:
+        """Positions in ``self.features`` of the given columns, without those that can't be cut."""
+        place = torch.searchsorted(self.features, features).clamp_(max=max(len(self.features) - 1, 0))
+        return place[self.features[place] == features] if len(self.features) else place[:0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +168,7 @@ class NodeEntries(Columns):
         lengths = torch.bincount(own, minlength=len(self.zero))
         start = lengths.cumsum(0) - lengths
         result = torch.zeros(len(row), self.places, dtype=torch.float64)
-        for part in split_by_cost(lengths[row], sums.BUDGET // 4):
+        for part in split_by_cost(lengths[row], histograms.BUDGET // 4):
             every = ranges(start[row[part]], lengths[row[part]])
             group = torch.arange(part.start, part.stop).repeat_interleave(lengths[row[part]])
             index = group * self.places + code[every]
@@ -115,28 +212,6 @@ class NodeEntries(Columns):
         return counts.scatter_add_(2, zero, rest[..., None])
 
 
-def of_entries(problem: Problem, node: Node, features: Tensor | None, numbers: int) -> Iterator[NodeEntries]:
-    """Groups of the sparse columns that can be cut, optionally only those in `features`.
-
-    Columns of similar numbers of codes are together, so that sums of `numbers` numbers per place fit a cache.
-    """
-    if node.entries is None:
-        assert isinstance(problem.columns, SparseColumns)
-        node.entries = problem.columns.entries_of(node.rows, node.centers)
-    entries: SparseEntries = node.entries
-    columns = torch.arange(len(entries.features)) if features is None else entries.among(features)
-    if not len(columns):
-        return
-    size, parts = entries.first.diff()[columns], [columns]
-    if len(columns) * int(size.max()) * numbers > sums.CACHED:
-        size, order = size.sort(stable=True)
-        alike = torch.unique_consecutive(size.log2().ceil(), return_counts=True)[1]
-        parts = list(columns[order].split(alike.tolist()))
-    for part in parts:
-        costs = (entries.first.diff() + entries.start.diff())[part] * numbers
-        yield from (columns_of(problem, node, entries, part[some]) for some in split_by_cost(costs, sums.CACHED))
-
-
 def columns_of(problem: Problem, node: Node, entries: SparseEntries, own: Tensor) -> NodeEntries:
     """The columns at some positions among those of the entries."""
     first, start = entries.first[own], entries.start[own]
@@ -155,7 +230,7 @@ def columns_of(problem: Problem, node: Node, entries: SparseEntries, own: Tensor
         entries=entries,
         every=every,
         column=column,
-        codes=entries.bin[every] - first[column],
+        codes=entries.number[every] - first[column],
         zero=entries.zero[own] - first,
     )
 
@@ -175,7 +250,19 @@ def _summed(index: Tensor, weight: Tensor | None, size: int) -> Tensor:
 def split_by_cost(costs: Tensor, budget: int) -> Iterator[slice]:
     """Divide items into consecutive, nonempty ranges whose total costs are about `budget`."""
     number = costs.cumsum(0).div_(budget, rounding_mode="floor")
-    ends = torch.nn.functional.pad(number.diff().nonzero()[:, 0] + 1, (1, 1))
+    ends = pad(number.diff().nonzero()[:, 0] + 1, (1, 1))
     ends[-1] = len(costs)
     for first, last in pairwise(ends.tolist()):
         yield slice(first, last)
+
+
+def starts(lengths: Tensor) -> Tensor:
+    """Start of every part if parts of the given lengths are concatenated, and the end of the last one."""
+    starts = lengths.new_zeros(len(lengths) + 1, dtype=torch.int64)
+    torch.cumsum(lengths, 0, dtype=torch.int64, out=starts[1:])
+    return starts
+
+
+def counted(flags: Tensor, start: Tensor) -> Tensor:
+    """Number of flags that are set in every part."""
+    return starts(flags).index_select(0, start).diff()

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, Cuts
-from neonxc.trees.criteria.sums import Channels
+from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.sums import Sum, channels
 from neonxc.trees.cuts.codes import code_columns
+from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
 from neonxc.trees.cuts.nodes import Node, cut_above, make_nodes
@@ -218,9 +219,9 @@ class CostChange(Criterion):
         self.extent, self.left = extent, 1 + sum(map(len, reached[:1]))
         self.values = torch.cat([change[None], *reached])
 
-    def statistics(self, node: Node) -> tuple[Channels]:
+    def sums(self, node: Node) -> tuple[Sum]:
         """The difference in cost, and the points that reach each leaf."""
-        return (Channels(self.problem, node, self.values),)
+        return (channels(node, self.values),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Change in cost; infinite if a leaf would have no points."""
