@@ -69,14 +69,14 @@ def counterfactual_of_curved_clusters(at):
     return counterfactuals([model.fit(POINTS) for model in models], at)
 
 
-@entry("explain", "Report")
+@entry("explain", "Report", draws=True)
 def report(at):
     x = at(X)
     page = neonxc.explain(neonxc.neuralize(at(CENTERS), x), x)
     return [str(page), page.to_frame(), bool(page.html())]
 
 
-@entry("explain", slow=True)
+@entry("explain", draws=True, slow=True)
 def report_of_a_tree(at):
     x = at(X)
     return str(neonxc.explain(ExShallow(3, random_state=0).fit(x, labels=at(Y)), x))
@@ -88,7 +88,7 @@ def report_of_labels(at):
         return str(neonxc.explain(at(Y), at(X)))
 
 
-@entry("explain", slow=True)
+@entry("explain", draws=True, slow=True)
 def report_of_images(at):
     x = at(IMAGES)
     model = neonxc.models.KernelKMeans(3, 1, random_state=0).fit(locations())
