@@ -50,8 +50,8 @@ weights or relevance.
    asks for (counts, coordinates, distances) over the points left of each possible cut.
 4. `trees/criteria` score the cuts by these sums, `trees/cuts/search.py` finds the best one, and
    `trees/cuts/growth.py` decides which leaf is split next.
-5. `trees/fit/finished.py` turns the *grown* tree into a `ThresholdTree`. It predicts, and is converted to rules, to
-   scikit-learn, or by `neuralize` to a network.
+5. `trees/fit/finished.py` turns the *grown* tree into a `ThresholdTree`. It predicts, and is converted to rules,
+   to scikit-learn, or by `neuralize` to a network.
 
 ## Where to add something
 

@@ -1,1 +1,1 @@
-"""Explainers that separate centers, and explainers that grow best first."""
+"""The explainers: those that separate centers, grow best first or cut graphs, of kernels, and baselines."""
