@@ -33,6 +33,7 @@ from neonxc.trees.fit.reference import (
     inertia,
     kmeans,
 )
+from neonxc.trees.fit.snapping import snapped
 from neonxc.trees.tree import tree_of
 
 if TYPE_CHECKING:
@@ -147,6 +148,10 @@ def prepare_table(
     found = found if made is None else centers_in_columns(found, made, model.metric, own)
     if ranks.alone:
         found.reorder(class_order(given, found.classes))
+    same = found.space_centers is found.centers
+    found.centers = snapped(table, found.centers, own, ranks)
+    if same:
+        found.space_centers = found.centers
     problem = Problem(
         table,
         code_columns(table, found.centers, model.max_bins, own, ranks),

@@ -147,14 +147,42 @@ class DataMatrix:
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Minimum and maximum of every column over all processes, [d] of float64 each."""
+        low, high = self._ends
+        return ranks.min(low), ranks.max(high)
+
+    @cached_property
+    def _ends(self) -> tuple[Tensor, Tensor]:
         if self.sparse:
             low, high = (torch.from_numpy(end.toarray().ravel()) for end in (self.data.min(0), self.data.max(0)))
-        elif self.n:
-            low, high = (end.to(torch.float64) for end in self.data.aminmax(dim=0))
-        else:
-            low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
-            high = -low
-        return ranks.min(low), ranks.max(high)
+            return low.to(torch.float64), high.to(torch.float64)
+        if self.n:
+            low, high = self.data.aminmax(dim=0)
+            return low.to(torch.float64), high.to(torch.float64)
+        low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
+        return low, -low
+
+    def gaps(self, centers: Tensor) -> Tensor:
+        """Distance of every coordinate of centers [k, d] to the nearest value of its column, [k, d]."""
+        if self.sparse:
+            filled = np.flatnonzero(np.diff(self.data.indptr))
+            start, column = self.data.indptr[filled], np.repeat(np.arange(self.d), np.diff(self.data.indptr))
+            gaps = centers.abs().numpy()  # to the zeros, which are taken for values of every column
+            for gap, center in zip(gaps, centers.numpy(), strict=True):
+                own = np.abs(self.data.data - center[column])
+                gap[filled] = np.minimum(gap[filled], np.minimum.reduceat(own, start))
+            return torch.from_numpy(gaps)
+        result = torch.full_like(centers, torch.inf)
+        if self.n:
+            for first, last in self.chunks():
+                values = self.columns(first, last)
+                for gap, center in zip(result[:, first:last], centers[:, first:last], strict=True):
+                    torch.amin((values - center[:, None]).abs_(), 1, out=gap)
+        return result
+
+    def nearest(self, feature: int, center: Tensor) -> Tensor:
+        """The value of a column that is nearest to a coordinate of a center."""
+        column = self.column(feature).to(torch.float64)
+        return column[(column - center).abs_().argmin()]
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """Mean of the points of every label, [k, d] of float64; NaN for a label without points.
