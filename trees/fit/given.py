@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.processes import Ranks
+from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.registry import plain_parameters
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_type, readable, without_rows
@@ -27,13 +27,12 @@ from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import (
     Reference,
     common_seed,
-    filled,
     from_centers,
     from_labels,
     inertia,
     kmeans,
 )
-from neonxc.trees.fit.snapping import snapped
+from neonxc.trees.fit.snapping import slack
 from neonxc.trees.tree import tree_of
 
 if TYPE_CHECKING:
@@ -87,7 +86,8 @@ class PreparedData:
         means = found.space_centers
         if not found.by_means:
             own = found.space.means(found.labels, problem.k, problem.weight, problem.ranks)
-            means = filled(own, means)
+            far = (own - means).abs() > slack(found.space, means, problem.weight, problem.ranks)
+            means = own.where(far, means)  # without points, a mean is NaN
         return inertia(found, found.labels, means, problem)
 
 
@@ -146,12 +146,9 @@ def prepare_table(
     else:
         found = model._own_reference(space, X, own, ranks)
     found = found if made is None else centers_in_columns(found, made, model.metric, own)
+    found.snap(table, found.space, own, ranks)
     if ranks.alone:
         found.reorder(class_order(given, found.classes))
-    same = found.space_centers is found.centers
-    found.centers = snapped(table, found.centers, own, ranks)
-    if same:
-        found.space_centers = found.centers
     problem = Problem(
         table,
         code_columns(table, found.centers, model.max_bins, own, ranks),
@@ -208,6 +205,7 @@ def prepare_stream(
         else:
             found = from_centers(DataMatrix(points), centers, model.metric, source.names)
         found.space = table
+    found.snap(table.known(), found.space.known(), None, ALONE, int(ranks.sum(torch.tensor(table.n))))
     space: Any = found.space
     measured = bool(model._streams())
     columns, found.labels, far = table.code(found.centers, own, model.metric, measured and space is table)

@@ -172,11 +172,9 @@ class DataMatrix:
                 gap[filled] = np.minimum(gap[filled], np.minimum.reduceat(own, start))
             return torch.from_numpy(gaps)
         result = torch.full_like(centers, torch.inf)
-        if self.n:
-            for first, last in self.chunks():
-                values = self.columns(first, last)
-                for gap, center in zip(result[:, first:last], centers[:, first:last], strict=True):
-                    torch.amin((values - center[:, None]).abs_(), 1, out=gap)
+        for values in self.data.split(max(1, 2 * ROWS // self.d)) if self.n else ():
+            for gap, center in zip(result, centers, strict=True):
+                torch.minimum(gap, (values - center).abs_().amin(0), out=gap)
         return result
 
     def nearest(self, feature: int, center: Tensor) -> Tensor:

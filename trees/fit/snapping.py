@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,35 +33,41 @@ def snapped(
     Returns
     -------
     Tensor [k, d]
-
-    Notes
-    -----
-    Differences from the middle of a column are rounded before they are added, in units of the sum of all points:
-    a mean may be off by ``n * eps`` times the column's range, where n is the total weight in units of the least.
-    Centers of single precision, which k-means finds in tables of single precision, are off by ``eps`` of that type.
     """
-    mass = torch.ones(table.n, dtype=torch.float64) if weight is None else weight
+    most = slack(table, centers, weight, ranks, n)
+    centers = _merged(centers, most)
+    if not table.dtype.is_floating_point:
+        value = centers.round()
+        return value.where((value - centers).abs() <= most, centers)
+    gap = table.gaps(centers)
+    least = ranks.min(gap)
+    value = torch.full_like(centers, -torch.inf)
+    for cluster, feature in ((least <= most) & (gap == least)).nonzero().tolist():
+        value[cluster, feature] = table.nearest(feature, centers[cluster, feature])
+    return ranks.max(value).where(least <= most, centers)
+
+
+def slack(
+    table: DataMatrix, centers: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE, n: int | None = None
+) -> Tensor:
+    """Largest rounding errors of the centers' coordinates, [k, d]; parameters as for :func:`snapped`.
+
+    A mean is off by up to ``n * eps`` times the range of its column, because differences from the middle of the
+    column are rounded in units of their sum over all points (:meth:`DataMatrix.sums`); with weights, n is their
+    sum in units of the least. The centers that scikit-learn's k-means finds are more accurate than that, but are
+    of single precision for tables of single precision.
+    """
+    mass = torch.ones(table.n, dtype=torch.float64, device=table.device) if weight is None else weight
     least = ranks.min(torch.cat([mass, mass.new_full((1,), torch.inf)]).amin())
-    share = EPS * (n or float(ranks.sum(mass.sum()) / least))
     single = table.dtype == torch.float32 and torch.equal(centers, centers.float().double())
     unit = torch.finfo(torch.float32).eps if single else EPS
     low, high = table.ends(ranks)
-    slack = max(share, unit) * (high - low) + 2 * unit * centers.abs()
-    centers = _merged(centers, slack)
-    if not table.dtype.is_floating_point:
-        value = centers.round()
-        return value.where((value - centers).abs() <= slack, centers)
-    gap = table.gaps(centers)
-    nearest = ranks.min(gap)
-    value = torch.full_like(centers, -torch.inf)
-    for cluster, feature in ((nearest <= slack) & (gap == nearest)).nonzero().tolist():
-        value[cluster, feature] = table.nearest(feature, centers[cluster, feature])
-    return ranks.max(value).where(nearest <= slack, centers)
+    return max(EPS * (n or float(ranks.sum(mass.sum()) / least)), unit) * (high - low) + 2 * unit * centers.abs()
 
 
-def _merged(centers: Tensor, slack: Tensor) -> Tensor:
-    """Replace coordinates [k, d] that exceed the next smaller one by at most `slack` by that one."""
+def _merged(centers: Tensor, most: Tensor) -> Tensor:
+    """Replace coordinates [k, d] that exceed the next smaller one by at most `most` by that one."""
     ordered, order = centers.sort(0)
     place = torch.arange(len(centers), device=centers.device)[:, None].expand_as(order).clone()
-    place[1:][ordered.diff(dim=0) <= slack.gather(0, order)[1:]] = 0
+    place[1:][ordered.diff(dim=0) <= most.gather(0, order)[1:]] = 0
     return torch.empty_like(centers).scatter_(0, order, ordered.gather(0, place.cummax(0).values))
