@@ -17,6 +17,7 @@ from neonxc.trees.cuts.growth import Leaves, Step, grow_with_tests
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.fit.problem import Node, Problem
 from neonxc.trees.fit.reference import cluster_centers, filled
+from neonxc.trees.fit.snapping import snapped
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
 Grow = Callable[[Problem], Leaves]
@@ -73,8 +74,9 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Scored
     """
     best = improve_tests(score_tree(problem, *grow(problem)))
     while True:
-        columns = code_columns(problem.table, best.problem.centers, max_bins, problem.weight, problem.ranks)
-        again = replace(best.problem, columns=columns)
+        centers = snapped(problem.table, best.problem.centers, problem.weight, problem.ranks)
+        columns = code_columns(problem.table, centers, max_bins, problem.weight, problem.ranks)
+        again = replace(best.problem, columns=columns, centers=centers)
         next_ = improve_tests(score_tree(again, *grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):
             return best

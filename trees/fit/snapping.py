@@ -12,7 +12,7 @@ EPS = torch.finfo(torch.float64).eps
 
 
 def snapped(
-    table: DataMatrix, centers: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE, n: int | None = None
+    table: DataMatrix, centers: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE, n: float | None = None
 ) -> Tensor:
     """Replace the centers' coordinates by those values of their columns from which only rounding separates them.
 
@@ -27,7 +27,7 @@ def snapped(
     weight : Tensor [n] of float64, optional
     ranks : Ranks
         The processes that share the rows; all get the same centers.
-    n : int, optional
+    n : float, optional
         Number of points of which the centers are means. Default: those of the table, over all processes.
 
     Returns
@@ -39,16 +39,17 @@ def snapped(
     if not table.dtype.is_floating_point:
         value = centers.round()
         return value.where((value - centers).abs() <= most, centers)
-    gap = table.gaps(centers)
-    least = ranks.min(gap)
+    gap = ranks.min(table.gaps(centers))
+    near = (gap <= most) & (gap > 0)
     value = torch.full_like(centers, -torch.inf)
-    for cluster, feature in ((least <= most) & (gap == least)).nonzero().tolist():
-        value[cluster, feature] = table.nearest(feature, centers[cluster, feature])
-    return ranks.max(value).where(least <= most, centers)
+    for cluster in near.any(1).nonzero()[:, 0].tolist():
+        features = near[cluster].nonzero()[:, 0]
+        value[cluster, features] = table.values_at(centers[cluster], gap[cluster], features)
+    return ranks.max(value).where(near, centers)
 
 
 def slack(
-    table: DataMatrix, centers: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE, n: int | None = None
+    table: DataMatrix, centers: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE, n: float | None = None
 ) -> Tensor:
     """Largest rounding errors of the centers' coordinates, [k, d]; parameters as for :func:`snapped`.
 
@@ -57,12 +58,15 @@ def slack(
     sum in units of the least. The centers that scikit-learn's k-means finds are more accurate than that, but are
     of single precision for tables of single precision.
     """
-    mass = torch.ones(table.n, dtype=torch.float64, device=table.device) if weight is None else weight
-    least = ranks.min(torch.cat([mass, mass.new_full((1,), torch.inf)]).amin())
+    if weight is not None:
+        n = float(
+            ranks.sum(weight.sum()) / ranks.min(torch.cat([weight, weight.new_full((1,), torch.inf)]).amin())
+        )
     single = table.dtype == torch.float32 and torch.equal(centers, centers.float().double())
     unit = torch.finfo(torch.float32).eps if single else EPS
     low, high = table.ends(ranks)
-    return max(EPS * (n or float(ranks.sum(mass.sum()) / least)), unit) * (high - low) + 2 * unit * centers.abs()
+    share = EPS * (n or float(ranks.sum(torch.tensor(table.n, device=table.device))))
+    return max(share, unit) * (high - low) + 2 * unit * centers.abs()
 
 
 def _merged(centers: Tensor, most: Tensor) -> Tensor:
