@@ -25,7 +25,7 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import refined
 from neonxc.trees.fit.given import PreparedData
 from neonxc.trees.fit.problem import Node, Problem
-from neonxc.trees.parameters import explainer
+from neonxc.trees.parameters import AtLeastTwo, LeafLabels, Metric, explainer
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
 
@@ -38,9 +38,9 @@ class CenterTree(TreeExplainer):
     _: KW_ONLY
     reference: Any = "kmeans"
     max_leaves: int | None = None
-    leaf_labels: str = "surrogate"
+    leaf_labels: LeafLabels = "surrogate"
     refine: bool = False
-    max_bins: int | None = None
+    max_bins: AtLeastTwo | None = None
     random_state: Any = None
 
     _separates_centers = True
@@ -127,7 +127,7 @@ class IMM(CenterTree):
     """
 
     _: KW_ONLY
-    metric: str = "l2"
+    metric: Metric = "l2"
 
     def _criterion(self, problem: Problem) -> Criterion:
         return Mistakes(problem)
@@ -152,7 +152,7 @@ class EMN(CenterTree):
     """
 
     _: KW_ONLY
-    metric: str = "l2"
+    metric: Metric = "l2"
 
     def _criterion(self, problem: Problem) -> Criterion:
         return Mistakes(problem, shared=True)
@@ -181,7 +181,7 @@ class ExGreedy(CenterTree):
 
 
 @explainer(
-    depth_factor="""float
+    depth_factor="""
     λ, the weight of depth against cost: the relative increase in cost that is accepted if points pass one test
     fewer on average. 0 ignores depth."""
 )
