@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc, signature
+from json import dumps
 from math import inf
 from textwrap import indent
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -22,7 +23,15 @@ Fraction = Annotated[float, "in [0, 1]"]
 PositiveFraction = Annotated[float, "in (0, 1]"]
 Positive = Annotated[float, "> 0"]
 AtLeastTwo = Annotated[int, ">= 2"]
-LIMITS = {">= 2": 2, "in [0, 1]": 1, "in (0, 1]": 1}  # of whole numbers the least, of others the greatest
+CHECKED = {
+    bool: "bool",
+    int: "int",
+    AtLeastTwo: "int >= 2",
+    float: "float",
+    Positive: "float > 0",
+    Fraction: "float in [0, 1]",
+    PositiveFraction: "float in (0, 1]",
+}
 
 DESCRIPTIONS = {
     "n_clusters": """
@@ -56,46 +65,29 @@ def check_parameters(estimator: Any) -> None:
     Types are int (at least 1), float (at least 0), those with other limits, bool and choices (Literal), all of
     them also with ``| None``. Others are not checked.
     """
-    for name, value in estimator.get_params(deep=False).items():
-        plain, optional, limits = _parts(estimator._types[name])
+    for name, (kind, optional, told) in estimator._types.items():
+        value = getattr(estimator, name)
         if value is None and optional:
             continue
-        choices = get_args(plain)
-        if plain is bool and not isinstance(value, bool | np.bool_):
+        if kind is bool and not isinstance(value, bool | np.bool_):
             raise ValueError(f"{name} needs True or False, got {value!r}")
-        if plain is int:
-            check_whole(name, value, LIMITS.get(limits, 1), optional)
-        elif plain is float:
-            check_number(name, value, LIMITS.get(limits, inf))
-            if value == 0 and limits in ("> 0", "in (0, 1]"):
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise ValueError(f"{name} needs {' or '.join(told[1:-1].rsplit(', ', 1))}, got {value!r}")
+        if kind in (int, AtLeastTwo):
+            check_whole(name, value, 1 + (kind is not int), optional)
+        elif kind in (float, Positive, Fraction, PositiveFraction):
+            check_number(name, value, inf if kind in (float, Positive) else 1)
+            if value == 0 and kind in (Positive, PositiveFraction):
                 raise ValueError(f"{name} needs a number > 0, got 0")
-        elif choices and value not in choices:
-            *first, last = map(_quoted, choices)
-            raise ValueError(f"{name} needs {', '.join(first)} or {last}, got {value!r}")
 
 
-def _parts(kind: Any) -> tuple[Any, bool, str]:
-    """A type without None and limits, whether it may be None, and its limits."""
-    optional = NoneType in get_args(kind)
-    kind = get_args(kind)[0] if optional else kind
-    limits = "".join(getattr(kind, "__metadata__", ()))
-    return get_args(kind)[0] if limits else kind, optional, limits
-
-
-def _quoted(choice: str) -> str:
-    return f'"{choice}"'
-
-
-def _first_line(kind: Any, default: Any) -> str:
-    """A type as the first line of a description tells it; empty for types that are not checked."""
-    plain, optional, limits = _parts(kind)
-    if plain in (int, float, bool):
-        told = f"{plain.__name__} {limits}".rstrip()
-    elif get_args(plain):
-        told = f"{{{', '.join(map(_quoted, get_args(plain)))}}}"
-    else:
-        return ""
-    return told + optional * (", optional" if default is None else " or None") + "\n"
+def _read(kind: Any) -> tuple[Any, bool, str]:
+    """An annotation without None, whether it may be None, and what it is called; "" if it is not checked."""
+    if optional := get_args(kind)[1:] == (NoneType,):
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        return kind, optional, f"{{{dumps(get_args(kind))[1:-1]}}}"
+    return kind, optional, CHECKED.get(kind, "")
 
 
 @dataclass_transform(eq_default=False)
@@ -107,19 +99,23 @@ def explainer(**own: str) -> Callable[[Explainer], Explainer]:
     Parameters
     ----------
     **own : str
-        Descriptions of parameters. Their first lines are the types of those that :func:`check_parameters` does not
-        check. Other parameters are described as in the base class, or as in :data:`DESCRIPTIONS`.
+        Descriptions of parameters. The types that :func:`check_parameters` checks are taken from the annotations;
+        other types are on the first line. Parameters that are left out are described, and checked, as in the base
+        class, or as in :data:`DESCRIPTIONS`.
     """
 
     def decorate(cls: Explainer) -> Explainer:
         dataclass(eq=False, repr=False)(cls)
         names = signature(cls).parameters
         described = getattr(cls, "_described", DESCRIPTIONS) | own
-        types = get_type_hints(cls, include_extras=True)
+        hints = get_type_hints(cls, include_extras=True)
+        inherited = {name: kind for name, kind in getattr(cls, "_types", {}).items() if name not in own}
+        types = inherited | {name: kind for name in names if (kind := _read(hints[name]))[2]}
         cls._described, cls._types = described, types  # type: ignore[attr-defined]
-        texts = {
-            name: _first_line(types[name], one.default) + cleandoc(described[name]) for name, one in names.items()
-        }
+        texts = {name: cleandoc(described[name]) for name in names}
+        for name, (_, optional, told) in types.items():
+            none = ", optional" if names[name].default is None else " or None"
+            texts[name] = f"{told}{none * optional}\n{texts[name]}"
         first, *sections = re.split(r"\n(?=\w+\n-{3,}\n)", cleandoc(cls.__doc__ or ""))
         entries = [f"{name} : {indent(text, '    ').lstrip()}\n" for name, text in texts.items()]
         parameters = "Parameters\n----------\n" + "".join(entries)

@@ -205,8 +205,8 @@ def prepare_stream(
         else:
             found = from_centers(DataMatrix(points), centers, model.metric, source.names)
         found.space = table
-    found.snap(table.known(), found.space.known(), None, ALONE, int(ranks.sum(torch.tensor(table.n))))
     space: Any = found.space
+    found.snap(table.known(), space.known(), None, ALONE, float(ranks.sum(torch.tensor(table.n))))
     measured = bool(model._streams())
     columns, found.labels, far = table.code(found.centers, own, model.metric, measured and space is table)
     if measured and space is not table:
