@@ -314,7 +314,7 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
     case = data(seed, n, 2, k, random_labels=True)
     weight = np.random.default_rng(seed).integers(1, 10, len(case.X)) / 10
     case.weight = weight
-    centers = case.centers
+    centers = case.centers.round(12)
     assume(all(np.abs(a - b).max() > 1e-9 for i, a in enumerate(centers) for b in centers[:i]))
     leaves = {"max_leaves": 10} if model in GROWING else {}
     tree = model(k, **leaves).fit(case.X, labels=case.labels, sample_weight=weight).tree_
@@ -323,7 +323,6 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
     if model in (CART, KDTree):
         assert min(mass) > 0.05
     if model in (IMM, EMN, ExGreedy):
-        assume((np.abs(case.values[:, None] - centers) > 1e-9).all())  # else rounding decides where a center is
         assert_optimal(tree, case, Scorer(model.__name__, case, centers))
 
 
