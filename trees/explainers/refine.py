@@ -17,7 +17,7 @@ from neonxc.trees.cuts.growth import Leaves, Step, grow_with_tests
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.fit.problem import Node, Problem
 from neonxc.trees.fit.reference import cluster_centers, filled
-from neonxc.trees.fit.snapping import snapped
+from neonxc.trees.fit.snapping import relative_mass, snapped
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
 Grow = Callable[[Problem], Leaves]
@@ -74,9 +74,11 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Scored
     """
     best = improve_tests(score_tree(problem, *grow(problem)))
     while True:
-        centers = snapped(problem.table, best.problem.centers, problem.weight, problem.ranks)
-        columns = code_columns(problem.table, centers, max_bins, problem.weight, problem.ranks)
-        again = replace(best.problem, columns=columns, centers=centers)
+        own = best.problem
+        n = relative_mass(own.labels, own.k, own.weight, own.ranks)
+        centers = snapped(own.table, own.centers, n, own.ranks)
+        columns = code_columns(own.table, centers, max_bins, own.weight, own.ranks)
+        again = replace(own, columns=columns, centers=centers)
         next_ = improve_tests(score_tree(again, *grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):
             return best

@@ -32,7 +32,7 @@ from neonxc.trees.fit.reference import (
     inertia,
     kmeans,
 )
-from neonxc.trees.fit.snapping import slack
+from neonxc.trees.fit.snapping import relative_mass, slack
 from neonxc.trees.tree import tree_of
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ class PreparedData:
             return None
         means = found.space_centers
         if not found.by_means:
-            own = found.space.means(found.labels, problem.k, problem.weight, problem.ranks)
-            far = (own - means).abs() > slack(found.space, means, problem.weight, problem.ranks)
+            of_clusters = found.labels, problem.k, problem.weight, problem.ranks
+            own = found.space.means(*of_clusters)
+            far = (own - means).abs() > slack(found.space, means, relative_mass(*of_clusters), problem.ranks)
             means = own.where(far, means)  # without points, a mean is NaN
         return inertia(found, found.labels, means, problem)
 
@@ -146,7 +147,7 @@ def prepare_table(
     else:
         found = model._own_reference(space, X, own, ranks)
     found = found if made is None else centers_in_columns(found, made, model.metric, own)
-    found.snap(table, found.space, own, ranks)
+    found.snap(table, found.space, relative_mass(found.labels, len(found.classes), own, ranks), ranks)
     if ranks.alone:
         found.reorder(class_order(given, found.classes))
     problem = Problem(
@@ -206,7 +207,7 @@ def prepare_stream(
             found = from_centers(DataMatrix(points), centers, model.metric, source.names)
         found.space = table
     space: Any = found.space
-    found.snap(table.known(), space.known(), None, ALONE, float(ranks.sum(torch.tensor(table.n))))
+    found.snap(table.known(), space.known(), ranks.sum(torch.tensor(table.n)), ALONE)
     measured = bool(model._streams())
     columns, found.labels, far = table.code(found.centers, own, model.metric, measured and space is table)
     if measured and space is not table:

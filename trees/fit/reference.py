@@ -67,11 +67,11 @@ class Reference:
     gamma: float | None = None
     by_means: bool = True
 
-    def snap(self, table: Any, space: Any, *more: Any) -> None:
-        """Move centers to values from which only rounding separates them; see :func:`snapped` for `more`."""
+    def snap(self, table: Any, space: Any, n: Tensor, ranks: Ranks) -> None:
+        """Move centers to values of the columns, and of the space, from which only rounding separates them."""
         one = self.space_centers is self.centers
-        self.centers = snapped(table, self.centers, *more)
-        self.space_centers = self.centers if one else snapped(space, self.space_centers, *more)
+        self.centers = snapped(table, self.centers, n, ranks)
+        self.space_centers = self.centers if one else snapped(space, self.space_centers, n, ranks)
 
     def reorder(self, order: np.ndarray) -> None:
         """Put the clusters into another order [k]."""

@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.fit.points import DataMatrix
 
 EPS = torch.finfo(torch.float64).eps
 
 
-def snapped(
-    table: DataMatrix, centers: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE, n: float | None = None
-) -> Tensor:
+def snapped(table: DataMatrix, centers: Tensor, n: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Replace the centers' coordinates by those values of their columns from which only rounding separates them.
 
     Centers are means, so that the center of the point 0.3 may be 0.30000000000000004, and a cut could part the
@@ -24,17 +23,16 @@ def snapped(
     table : DataMatrix
         The points, or all values of the columns that are known.
     centers : Tensor [k, d] of float64
-    weight : Tensor [n] of float64, optional
+    n : Tensor [] or [k, 1]
+        Number of points of which the centers are means; see :func:`relative_mass`.
     ranks : Ranks
         The processes that share the rows; all get the same centers.
-    n : float, optional
-        Number of points of which the centers are means. Default: those of the table, over all processes.
 
     Returns
     -------
     Tensor [k, d]
     """
-    most = slack(table, centers, weight, ranks, n)
+    most = slack(table, centers, n, ranks)
     centers = _merged(centers, most)
     if not table.dtype.is_floating_point:
         value = centers.round()
@@ -48,25 +46,23 @@ def snapped(
     return ranks.max(value).where(near, centers)
 
 
-def slack(
-    table: DataMatrix, centers: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE, n: float | None = None
-) -> Tensor:
+def slack(table: DataMatrix, centers: Tensor, n: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Largest rounding errors of the centers' coordinates, [k, d]; parameters as for :func:`snapped`.
 
     A mean is off by up to ``n * eps`` times the range of its column, because differences from the middle of the
-    column are rounded in units of their sum over all points (:meth:`DataMatrix.sums`); with weights, n is their
-    sum in units of the least. The centers that scikit-learn's k-means finds are more accurate than that, but are
-    of single precision for tables of single precision.
+    column are rounded in units of their sum over all points (:meth:`DataMatrix.sums`). The centers that
+    scikit-learn's k-means finds are more accurate, but of single precision for tables of single precision.
     """
-    if weight is not None:
-        n = float(
-            ranks.sum(weight.sum()) / ranks.min(torch.cat([weight, weight.new_full((1,), torch.inf)]).amin())
-        )
     single = table.dtype == torch.float32 and torch.equal(centers, centers.float().double())
     unit = torch.finfo(torch.float32).eps if single else EPS
     low, high = table.ends(ranks)
-    share = EPS * (n or float(ranks.sum(torch.tensor(table.n, device=table.device))))
-    return max(share, unit) * (high - low) + 2 * unit * centers.abs()
+    return (n * EPS).clamp(min=unit) * (high - low) + 2 * unit * centers.abs()
+
+
+def relative_mass(labels: Tensor, k: int, weight: Tensor | None, ranks: Ranks) -> Tensor:
+    """Weight of all points in units of the mean weight of each cluster's points, [k, 1]: without weights, n."""
+    count, mass = (ranks.sum(counts_by_label(labels, k, own)) for own in (None, weight))
+    return mass.sum() * (count / mass).nan_to_num(0)[:, None]
 
 
 def _merged(centers: Tensor, most: Tensor) -> Tensor:
