@@ -108,6 +108,19 @@ def test_the_tree_is_that_of_one_process(ranks, name, shares):
             assert len(rows) == 0 or np.array_equal(many.predict(X[rows]), one.labels_[rows])
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
+def test_centers_become_the_values_of_other_processes(ranks, dtype):
+    X, labels = table(np.float64)
+    X = (X.round(1) if dtype is np.float64 else X.round()).astype(dtype)
+    labels[::20] = np.arange(6, 12)  # clusters of one point, which few processes have
+    weights = np.random.default_rng(0).integers(1, 10, len(X)) / 10
+    for arguments in ({"labels": labels}, {"labels": labels, "sample_weight": weights}):
+        one = EMN().fit(X, **arguments)
+        assert (one.tree_.samples[one.tree_.leaves] > 0).all()
+        for many, _ in results(ranks(fitted, EMN, {}, X, SHARES["one is empty"], arguments)):
+            assert_equal(one, many)
+
+
 @pytest.mark.parametrize("name", REFINED)
 def test_refined_trees(ranks, name):
     model, parameters = REFINED[name]

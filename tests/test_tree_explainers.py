@@ -8,9 +8,12 @@ import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.tree import DecisionTreeClassifier
 from tree_witnesses import (
+    Data,
     Scorer,
     cuts,
     data,
@@ -30,6 +33,8 @@ from tree_witnesses import (
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 from neonxc.trees.cuts import codes as codes_module
+from neonxc.trees.fit.snapping import snapped
+from neonxc.trees.fit.sparse_points import as_points
 
 SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
 GROWING = [ExKMC, CART, KDTree]
@@ -146,6 +151,100 @@ def test_the_whole_tree_is_that_of_the_paper(name, case):
     assert_same_tree(nested(model.tree_), expected, case.values)
 
 
+@st.composite
+def tenths(draw):
+    """Small tables of whole numbers, which are tenths where they are fitted: their means are exact here alone."""
+    n, d = draw(st.integers(2, 12)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(seeds))
+    X = rng.integers(-draw(st.integers(0, 4)), draw(st.integers(1, 12)), (n, d)).astype(float)
+    X[rng.random(n) < 0.2] = X[0]
+    labels = rng.integers(0, draw(st.integers(2, 5)), n)
+    if draw(st.booleans()):  # clusters of one point, or of equal points
+        _, labels = np.unique(X, axis=0, return_inverse=True)
+    return Data(X, labels.reshape(-1), rng.integers(0, 4, n) if draw(st.booleans()) else None)
+
+
+def counted(case):
+    """The points of a case that have a weight, their clusters numbered again."""
+    kept = case.mass > 0
+    assume(kept.any())
+    weight = None if case.weight is None else case.weight[kept]
+    found = Data(case.X[kept], np.unique(case.labels[kept], return_inverse=True)[1].reshape(-1), weight)
+    assume(found.k > 1)
+    assume(len(np.unique(found.centers, axis=0)) == found.k)
+    return found
+
+
+def in_tenths(tree):
+    return tree if isinstance(tree, int) else (tree[0], tree[1] * 0.1, tree[2] * 0.1, *map(in_tenths, tree[3:]))
+
+
+@pytest.mark.parametrize("name", SEPARATING)
+@given(case=tenths())
+@example(case=Data(np.array([[3.0], [3], [3], [4]]), np.array([0, 0, 0, 1]), np.array([3, 1, 3, 1])))
+def test_no_cut_parts_a_center_from_a_value_that_it_equals_but_for_rounding(name, case):
+    exact = counted(case)
+    extra = {"depth_factor": 0.03} if name == "ExShallow" else {}
+    model = SEPARATING[name](exact.k, **extra)
+    X, expected = exact.X * 0.1, in_tenths(Scorer(name, exact, exact.centers, 0.03).grow())
+    for form in (np.asarray, sparse.csc_array):
+        model.fit(form(case.X * 0.1), labels=case.labels, sample_weight=case.weight)
+        assert_same_tree(nested(model.tree_), expected, X)
+    if all((exact.X[exact.labels == c] == center).all(1).any() for c, center in enumerate(exact.centers)):
+        assert (model.tree_.samples[model.tree_.leaves] > 0).all()
+    cost, least = (kmeans_cost(exact.X, own, exact.mass) for own in (predicted(model, X), exact.labels))
+    assert model.tree_.cost_ratio == (pytest.approx(cost / least, rel=1e-6) if least > 0 else None)
+    if case.weight is None:
+        model.fit(lambda: iter(np.array_split(X, 2)), labels=case.labels)
+        assert_same_tree(nested(model.tree_), expected, X)
+
+
+def predicted(model, X):
+    """Clusters of points as numbers from 0 on."""
+    return np.unique(model.predict(X), return_inverse=True)[1].reshape(-1)
+
+
+@pytest.mark.parametrize("given_", ["labels", "centers", "kmeans"])
+@pytest.mark.parametrize("model", [IMM(5), CART(5, max_leaves=2)], ids=str)
+def test_the_cost_of_clusters_of_one_point_each_is_zero(model, given_):
+    X = np.array([[0.11, 0.33], [0.33, 0.11], [0.66, 0.77], [0.77, 0.22], [0.22, 0.22]])
+    given_ = {"labels": {"labels": np.arange(5)}, "centers": {"centers": X * (1 + 1e-16)}, "kmeans": {}}[given_]
+    assert clone(model).fit(X, sample_weight=np.arange(1, 6) / 10, **given_).tree_.cost_ratio is None
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n", [30, 3000])
+def test_outliers_are_at_their_centers(n, dtype):
+    """Means of many points are off by many units of the last place, and k-means is of the table's precision."""
+    rng = np.random.default_rng(n)
+    X = np.concatenate([rng.normal(size=(n, 3)), [[40.1, 0.3, 0.7], [0.3, 40.7, 0.1], [0.9, 0.3, 40.3]]]).astype(
+        dtype
+    )
+    labels = np.r_[np.zeros(n, int), 1, 2, 3]
+    table = as_points(torch.from_numpy(X))
+    means = table.means(torch.from_numpy(labels), 4)
+    found = KMeans(4, n_init=1, init=means.numpy()).fit(X).cluster_centers_
+    for centers in (means, torch.from_numpy(found).double()):
+        assert np.array_equal(snapped(table, centers, torch.tensor(len(X)))[1:].numpy(), X[n:])
+
+
+@given(case=separable(), shift=st.sampled_from([0.0, 100.0, -1e6]))
+def test_snapping_moves_centers_by_no_more_than_rounding(case, shift):
+    """To values, and to each other where there is no value; other coordinates stay as they are."""
+    X = case.values + shift
+    table, centers = as_points(torch.from_numpy(X)), torch.from_numpy(case.centers + shift)
+    size = 1e-13 * (1 + np.abs(X).max())
+    noise = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, centers.shape))
+    noisy = centers * (1 + 2e-16 * noise)
+    found = snapped(table, noisy, torch.tensor(len(X)))
+    assert float((found - noisy).abs().max()) <= size
+    for feature, (ours, exact) in enumerate(zip(found.T.numpy(), centers.T.numpy(), strict=True)):
+        equal = np.abs(exact[:, None] - exact) <= 1e-15 * np.abs(exact).max()
+        assert (ours[:, None] == ours)[equal].all()
+        at = np.isin(exact, X[:, feature])
+        assert np.array_equal(ours[at], exact[at])
+
+
 @pytest.mark.parametrize("name", ["ExGreedy", "ExShallow"])
 @given(seed=seeds, n=st.integers(2, 40), d=st.integers(1, 4), k=st.integers(2, 6), spread=st.integers(0, 12))
 @example(seed=0, n=30, d=2, k=3, spread=0)
@@ -215,7 +314,7 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
     case = data(seed, n, 2, k, random_labels=True)
     weight = np.random.default_rng(seed).integers(1, 10, len(case.X)) / 10
     case.weight = weight
-    centers = case.centers
+    centers = case.centers.round(12)
     assume(all(np.abs(a - b).max() > 1e-9 for i, a in enumerate(centers) for b in centers[:i]))
     leaves = {"max_leaves": 10} if model in GROWING else {}
     tree = model(k, **leaves).fit(case.X, labels=case.labels, sample_weight=weight).tree_
@@ -224,7 +323,6 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
     if model in (CART, KDTree):
         assert min(mass) > 0.05
     if model in (IMM, EMN, ExGreedy):
-        assume((np.abs(case.values[:, None] - centers) > 1e-9).all())  # else rounding decides where a center is
         assert_optimal(tree, case, Scorer(model.__name__, case, centers))
 
 

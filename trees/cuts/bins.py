@@ -141,6 +141,11 @@ class Sketch:
         edge, low, high = every[..., : int(size.max())].contiguous()
         return Bins(edge, low, high, size, torch.searchsorted(high, centers))
 
+    def known(self) -> Tensor:
+        """The rows of the sample, then distinct values of every column, [values, d] of float64."""
+        rows, values = self.sample()[2], self._values.T
+        return torch.cat([rows, values.where(values.isfinite(), rows[:1])])
+
     def sample(self) -> tuple[Tensor, Tensor, Tensor]:
         """The distinct rows with the smallest hashes: hashes in ascending order, total weights, rows of float64.
 

@@ -22,7 +22,7 @@ from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import refined
 from neonxc.trees.fit.problem import Problem
-from neonxc.trees.parameters import explainer
+from neonxc.trees.parameters import AtLeastTwo, LeafLabels, Metric, explainer
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
 
@@ -35,9 +35,9 @@ class CenterTree(TreeExplainer):
     _: KW_ONLY
     reference: Any = "kmeans"
     max_leaves: int | None = None
-    leaf_labels: str = "surrogate"
+    leaf_labels: LeafLabels = "surrogate"
     refine: bool = False
-    max_bins: int | None = None
+    max_bins: AtLeastTwo | None = None
     random_state: Any = None
 
     _separates_centers = True
@@ -122,7 +122,7 @@ class IMM(CenterTree):
     """
 
     _: KW_ONLY
-    metric: str = "l2"
+    metric: Metric = "l2"
 
     def _criterion(self, problem: Problem) -> Criterion:
         return Mistakes(problem)
@@ -147,7 +147,7 @@ class EMN(CenterTree):
     """
 
     _: KW_ONLY
-    metric: str = "l2"
+    metric: Metric = "l2"
 
     def _criterion(self, problem: Problem) -> Criterion:
         return Mistakes(problem, shared=True)
@@ -176,7 +176,7 @@ class ExGreedy(CenterTree):
 
 
 @explainer(
-    depth_factor="""float
+    depth_factor="""
     λ, the weight of depth against cost: the relative increase in cost that is accepted if points pass one test
     fewer on average. 0 ignores depth."""
 )

@@ -34,7 +34,7 @@ from neonxc.trees.fit.mixed import centers_in_columns
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import Reference, from_labels
 from neonxc.trees.fit.sparse_points import Points
-from neonxc.trees.parameters import explainer
+from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
 from neonxc.trees.tree import as_tree, tree_of
 
 
@@ -61,19 +61,16 @@ class OwnClusters(TreeExplainer):
         super()._finish(given, problem, grown)
 
 
-@explainer(
-    max_leaves="""int, optional
-    Default: one per cluster."""
-)
+@explainer(max_leaves="""Default: one per cluster.""")
 class BestFirst(TreeExplainer):
     """Growth from a base tree, by default a single leaf."""
 
     n_clusters: int = 8
     _: KW_ONLY
     max_leaves: int | None = None
-    leaf_labels: str = "surrogate"
+    leaf_labels: LeafLabels = "surrogate"
     reference: Any = "kmeans"
-    max_bins: int | None = None
+    max_bins: AtLeastTwo | None = None
     random_state: Any = None
 
     @abstractmethod
@@ -102,8 +99,7 @@ def expanded(search: Splits, base: Grown, most: int) -> Grown:
 
 
 @explainer(
-    max_leaves="""int, optional
-    Default: two per cluster.""",
+    max_leaves="""Default: two per cluster.""",
     base="""{"imm", "none"}, ThresholdTree or fitted tree explainer
     The tree that is expanded. If the estimator will be cloned, as a grid search does, pass ``explainer.tree_``:
     the clone of an explainer is not fitted.""",
@@ -172,7 +168,7 @@ class CART(BestFirst):
     """
 
     _: KW_ONLY
-    leaf_labels: str = "majority"
+    leaf_labels: LeafLabels = "majority"
 
     def _criterion(self, problem: Problem) -> Criterion:
         return Gini(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,23 +26,21 @@ from neonxc.trees.explainers.expanding import expanded
 from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.kernel_features import KernelFeatures, feature_space_distances, kernel_points, median_gamma
 from neonxc.trees.fit.problem import Problem
-from neonxc.trees.parameters import explainer
+from neonxc.trees.parameters import AtLeastTwo, Positive, explainer
 
 
 @explainer(
     reference="""{"kernel_kmeans", "kmeans", "spectral"} or estimator
     The clustering to explain, unless labels or centers are passed to `fit`.""",
-    kernel="""{"gaussian", "laplace"}
-    ``exp(-gamma |x - y|^2)``, or ``exp(-gamma |x - y|_1)``.""",
-    gamma="""float > 0, optional
+    kernel="""``exp(-gamma |x - y|^2)``, or ``exp(-gamma |x - y|_1)``.""",
+    gamma="""
     Scale of the kernel. Default: the gamma of the reference if that is a Gaussian kernel k-means, otherwise 1 /
     the median distance between points (squared for the Gaussian kernel).""",
-    features="""{"anchors", "taylor"}
+    features="""
     The features that Kernel IMM cuts, each of which is a function of one column: "anchors", the kernel between the
     column's values and anchors chosen among them, or "taylor", the first terms of the Gaussian kernel's Taylor
     expansion.""",
-    n_features="""int
-    Number of anchors or Taylor terms per column.""",
+    n_features="""Number of anchors or Taylor terms per column.""",
 )
 class KernelTree(TreeExplainer):
     """Base class: the kernel's parameters, and the tree of Kernel IMM."""
@@ -54,11 +52,11 @@ class KernelTree(TreeExplainer):
     n_clusters: int = 8
     _: KW_ONLY
     reference: Any = "kernel_kmeans"
-    kernel: str = "gaussian"
-    gamma: float | None = None
-    features: str = "anchors"
+    kernel: Literal["gaussian", "laplace"] = "gaussian"
+    gamma: Positive | None = None
+    features: Literal["anchors", "taylor"] = "anchors"
     n_features: int = 32
-    max_bins: int | None = None
+    max_bins: AtLeastTwo | None = None
     random_state: Any = None
 
     def _check_parameters(self) -> None:
@@ -133,17 +131,15 @@ class KernelIMM(KernelTree):
 
 
 @explainer(
-    max_leaves="""int, optional
-    Maximum number of leaves. Default: two per cluster.""",
-    base="""{"imm", "none"}
-    The tree that is expanded: the one of :class:`KernelIMM`, or a single leaf.""",
+    max_leaves="""Maximum number of leaves. Default: two per cluster.""",
+    base="""The tree that is expanded: the one of :class:`KernelIMM`, or a single leaf.""",
 )
 class ExpandedKernelTree(KernelTree):
     """Base class: best-first growth by interval tests, from the tree of Kernel IMM or from a single leaf."""
 
     _: KW_ONLY
     max_leaves: int | None = None
-    base: str = "imm"
+    base: Literal["imm", "none"] = "imm"
 
     @abstractmethod
     def _costs(self, problem: Problem) -> Tensor:

@@ -13,15 +13,14 @@ from neonxc.trees.cuts.nodes import Node, between, cut_at
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import common_seed
-from neonxc.trees.parameters import explainer
+from neonxc.trees.parameters import Metric, explainer
 
 Tests = dict[int, tuple[int, float]]
 """Column and threshold of every inner node; the root is 1, and the children of node p are 2 p and 2 p + 1."""
 
 
 @explainer(
-    n_trials="""int
-    Number of trees that are drawn.""",
+    n_trials="""Number of trees that are drawn.""",
     random_state="""int, RandomState or None
     Seed of the cuts that are drawn, and of the reference clustering, if it is fitted here.""",
 )
@@ -48,7 +47,7 @@ class RandomThresholds(TreeExplainer):
     n_clusters: int = 8
     _: KW_ONLY
     n_trials: int = 100
-    metric: str = "l2"
+    metric: Metric = "l2"
     reference: Any = "kmeans"
     random_state: Any = None
 

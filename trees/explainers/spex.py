@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Any
+from typing import Any, Literal
 
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, GraphConductance
@@ -13,13 +13,13 @@ from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.graph import Graph, as_graph, knn_graph
-from neonxc.trees.parameters import explainer
+from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
 
 NEIGHBORS = 20  # default number of neighbors, as in the paper's experiments
 
 
 @explainer(
-    clique_weights="""{"unit", "size"}
+    clique_weights="""
     Weight of an edge between two points of a cluster: 1, or 1 / (size of the cluster - 1) (Corollary A.5), so that
     large and small clusters have the same influence.""",
 )
@@ -51,8 +51,8 @@ class SpExClique(BestFirst):
     """
 
     _: KW_ONLY
-    leaf_labels: str = "majority"
-    clique_weights: str = "unit"
+    leaf_labels: LeafLabels = "majority"
+    clique_weights: Literal["unit", "size"] = "unit"
 
     def _criterion(self, problem: Problem) -> Criterion:
         return CliqueConductance(problem, by_size=self.clique_weights == "size")
@@ -62,10 +62,8 @@ class SpExClique(BestFirst):
 
 
 @explainer(
-    n_clusters="""int
-    Number of leaves. Every leaf is a cluster.""",
-    max_leaves="""int, optional
-    Number of leaves, if it differs from `n_clusters`.""",
+    n_clusters="""Number of leaves. Every leaf is a cluster.""",
+    max_leaves="""Number of leaves, if it differs from `n_clusters`.""",
 )
 class GraphTree(OwnClusters):
     """Base class of the SpEx explainers that cut a given graph."""
@@ -73,7 +71,7 @@ class GraphTree(OwnClusters):
     n_clusters: int = 8
     _: KW_ONLY
     max_leaves: int | None = None
-    max_bins: int | None = None
+    max_bins: AtLeastTwo | None = None
 
     def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
         given, problem = self._prepare(X, labels, centers, None)
@@ -95,7 +93,7 @@ class GraphTree(OwnClusters):
 
 
 @explainer(
-    n_neighbors="""int
+    n_neighbors="""
     Number of neighbors that each point is connected to, at most n - 1. An edge between mutual neighbors has
     weight 2, any other edge weight 1."""
 )

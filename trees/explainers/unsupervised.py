@@ -18,7 +18,7 @@ from neonxc.trees.cuts.nodes import Node, cut_at, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import OwnClusters
 from neonxc.trees.fit.problem import Problem
-from neonxc.trees.parameters import explainer
+from neonxc.trees.parameters import Fraction, PositiveFraction, explainer
 
 
 class UnsupervisedTree(OwnClusters):
@@ -88,19 +88,17 @@ def _pruned(grown: Grown, tests: list[int], alike: Callable[[int, int], bool]) -
 
 
 @explainer(
-    n_clusters="""int or None
+    n_clusters="""
     Leaves are joined until this number of clusters is reached. With None, leaves are not joined. There are fewer
     clusters if the tree has fewer leaves.""",
-    max_leaves="""int, optional
+    max_leaves="""
     Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default: no limit.""",
-    min_size="""float
-    Nodes with fewer points (or less weight) are not cut.""",
-    min_dev="""float in [0, 1]
-    Minimum decrease of the deviance by a cut, as a fraction of the deviance of all points.""",
-    min_dist="""float
+    min_size="""Nodes with fewer points (or less weight) are not cut.""",
+    min_dev="""Minimum decrease of the deviance by a cut, as a fraction of the deviance of all points.""",
+    min_dist="""
     Two leaves of the same parent are merged if their dissimilarity is below this value, which is in the units of
     the columns.""",
-    delta="""float in (0, 1]
+    delta="""
     Fraction of points used for the dissimilarity of two leaves A and B: the mean distance to the nearest point of
     B over the `delta` closest points of A, or the same with A and B exchanged, whichever is greater.""",
     random_state="ignored",
@@ -141,9 +139,9 @@ class CUBT(UnsupervisedTree):
     _: KW_ONLY
     max_leaves: int | None = None
     min_size: float = 10
-    min_dev: float = 0.001
+    min_dev: Fraction = 0.001
     min_dist: float = 0.3
-    delta: float = 0.2
+    delta: PositiveFraction = 0.2
     random_state: Any = None
 
     def _criterion(self, problem: Problem) -> Deviance:
@@ -161,14 +159,11 @@ class CUBT(UnsupervisedTree):
 
 
 @explainer(
-    n_clusters="""int, optional
-    Maximum number of clusters. Default: every leaf is a cluster.""",
-    max_leaves="""int, optional
-    Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default:
+    n_clusters="""Maximum number of clusters. Default: every leaf is a cluster.""",
+    max_leaves="""Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default:
     `n_clusters`.""",
-    min_y="""float in [0, 1]
-    Nodes with a smaller fraction of the points are not cut.""",
-    min_rd="""float
+    min_y="""Nodes with a smaller fraction of the points are not cut.""",
+    min_rd="""
     Minimum relative density of a dense region. Two leaves of the same parent are merged if both have more than
     this number of data points per uniform point; uniform points in the gap between the leaves count for both.
     Greater values keep more leaves.""",
@@ -212,7 +207,7 @@ class CLTree(UnsupervisedTree):
     n_clusters: int | None = None  # type: ignore[assignment]
     _: KW_ONLY
     max_leaves: int | None = None
-    min_y: float = 0.05
+    min_y: Fraction = 0.05
     min_rd: float = 0.6
     random_state: Any = None
 

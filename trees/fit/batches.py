@@ -266,6 +266,10 @@ class Batches:
         _, counts, rows = self.sketch.sample()
         return (rows.to(self.dtype) if self.dtype.is_floating_point else rows), counts
 
+    def known(self) -> Dense:
+        """The known values of all columns, in rows of which only some are points."""
+        return Dense(self.sketch.known().to(self.dtype))
+
     def predict(self, clusterer: Any) -> np.ndarray:
         """Labels [n] of the points by a fitted clusterer."""
         return np.concatenate([clusterer.predict(self.source.as_given(values)) for _, values in self])

@@ -18,7 +18,8 @@ from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.mixed import MixedTable, centers_in_columns
-from neonxc.trees.fit.reference import Reference, filled, from_centers, from_labels
+from neonxc.trees.fit.reference import Reference, from_centers, from_labels
+from neonxc.trees.fit.snapping import relative_mass, slack
 from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.tree import canonical_columns
 
@@ -192,7 +193,10 @@ class Problem:
         found = self.reference
         means = found.space_centers
         if not found.by_means:
-            means = filled(found.space.means(found.labels, self.k, self.weight, self.ranks), means)
+            of_clusters = found.labels, self.k, self.weight, self.ranks
+            own = found.space.means(*of_clusters)
+            far = (own - means).abs() > slack(found.space, means, relative_mass(*of_clusters), self.ranks)
+            means = own.where(far, means)  # without points, a mean is NaN
         return self.inertia(found.labels, means)
 
     def weights(self, rows: Tensor) -> Tensor | None:
@@ -246,6 +250,8 @@ def problem_in_memory(given: Given, found: Reference, model: Any, ranks: Ranks) 
     """
     if given.mixed is not None:
         found = centers_in_columns(found, given.mixed, model.metric, given.weight)
+    n = relative_mass(found.labels, len(found.classes), given.weight, ranks)
+    found.snap(given.table, found.space, n, ranks)
     if ranks.alone:
         found.reorder(class_order(given.order, found.classes))
     columns = code_columns(given.table, found.centers, model.max_bins, given.weight, ranks)
@@ -265,8 +271,10 @@ def problem_in_batches(given: Given, found: Reference, model: Any, measured: boo
         Whether the distances of all points to the centers are kept.
     ranks : Ranks
     """
-    table, space = given.table, found.space
+    table: Any = given.table
+    space: Any = found.space
     labels = None if found.of_sample else found.labels
+    found.snap(table.known(), space.known(), ranks.sum(torch.tensor(table.n)), ALONE)
     columns, labels, far = table.code(found.centers, labels, model.metric, measured and space is table)
     if measured and isinstance(space, Batches) and space is not table:
         far = space.code(found.space_centers, labels, model.metric, True)[2]
