@@ -79,7 +79,8 @@ class KernelTree(TreeExplainer):
         features = KernelFeatures(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
-        columns, builder = code_columns(table, centers, self.max_bins, problem.weight), TreeBuilder()
+        columns, centers = code_columns(table, centers, self.max_bins, problem.weight)
+        builder = TreeBuilder()
         surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
         separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
 

@@ -15,9 +15,9 @@ from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.growth import Leaves, Step, grow_with_tests
 from neonxc.trees.cuts.search import Search
+from neonxc.trees.cuts.snapping import relative_mass
 from neonxc.trees.fit.problem import Node, Problem
 from neonxc.trees.fit.reference import cluster_centers, filled
-from neonxc.trees.fit.snapping import relative_mass, snapped
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
 Grow = Callable[[Problem], Leaves]
@@ -76,8 +76,7 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Scored
     while True:
         own = best.problem
         n = relative_mass(own.labels, own.k, own.weight, own.ranks)
-        centers = snapped(own.table, own.centers, n, own.ranks)
-        columns = code_columns(own.table, centers, max_bins, own.weight, own.ranks)
+        columns, centers = code_columns(own.table, own.centers, max_bins, own.weight, own.ranks, n)
         again = replace(own, columns=columns, centers=centers)
         next_ = improve_tests(score_tree(again, *grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.processes import Ranks
 from neonxc.common.registry import plain_parameters
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_type, readable, without_rows
@@ -19,7 +19,8 @@ from neonxc.data.inputs import as_weights
 from neonxc.data.labels import are_labels, class_order, label_array
 from neonxc.data.table import Table
 from neonxc.trees.cuts.codes import code_columns
-from neonxc.trees.cuts.exact_sums import digest
+from neonxc.trees.cuts.exact_sums import counts_by_label, digest
+from neonxc.trees.cuts.snapping import EPS, relative_mass
 from neonxc.trees.fit.batches import MAX_BINS, BatchSource, Stream, batch_source
 from neonxc.trees.fit.mixed import centers_in_columns, read_mixed
 from neonxc.trees.fit.points import DataMatrix
@@ -27,12 +28,12 @@ from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import (
     Reference,
     common_seed,
+    filled,
     from_centers,
     from_labels,
     inertia,
     kmeans,
 )
-from neonxc.trees.fit.snapping import relative_mass, slack
 from neonxc.trees.tree import tree_of
 
 if TYPE_CHECKING:
@@ -83,13 +84,14 @@ class PreparedData:
         problem, found = self.problem, self.reference
         if problem.metric != "l2" or isinstance(self.points, BatchSource):
             return None
-        means = found.space_centers
+        means, clusters = found.space_centers, (found.labels, problem.k, problem.weight)
         if not found.by_means:
-            of_clusters = found.labels, problem.k, problem.weight, problem.ranks
-            own = found.space.means(*of_clusters)
-            far = (own - means).abs() > slack(found.space, means, relative_mass(*of_clusters), problem.ranks)
-            means = own.where(far, means)  # without points, a mean is NaN
-        return inertia(found, found.labels, means, problem)
+            means = filled(found.space.means(*clusters, problem.ranks), means)
+        cost = inertia(found, found.labels, means, problem)
+        low, high = found.space.ends(problem.ranks)
+        off = EPS * (relative_mass(*clusters, problem.ranks)[:, None] * (high - low) + 2 * means.abs())
+        mass = problem.reduce(counts_by_label(*clusters))
+        return cost if cost > float(mass @ off.square().sum(1)) else 0.0  # it may be but the means' rounding
 
 
 def prepare_table(
@@ -147,12 +149,13 @@ def prepare_table(
     else:
         found = model._own_reference(space, X, own, ranks)
     found = found if made is None else centers_in_columns(found, made, model.metric, own)
-    found.snap(table, found.space, relative_mass(found.labels, len(found.classes), own, ranks), ranks)
     if ranks.alone:
         found.reorder(class_order(given, found.classes))
+    n = relative_mass(found.labels, len(found.classes), own, ranks)
+    columns, found.centers = code_columns(table, found.centers, model.max_bins, own, ranks, n)
     problem = Problem(
         table,
-        code_columns(table, found.centers, model.max_bins, own, ranks),
+        columns,
         found.centers,
         found.labels,
         own,
@@ -207,11 +210,11 @@ def prepare_stream(
             found = from_centers(DataMatrix(points), centers, model.metric, source.names)
         found.space = table
     space: Any = found.space
-    found.snap(table.known(), space.known(), ranks.sum(torch.tensor(table.n)), ALONE)
     measured = bool(model._streams())
-    columns, found.labels, far = table.code(found.centers, own, model.metric, measured and space is table)
+    near = measured and space is table
+    columns, found.centers, found.labels, far = table.code(found.centers, own, model.metric, near)
     if measured and space is not table:
-        _, _, far = space.code(found.space_centers, found.labels, model.metric, True)
+        *_, far = space.code(found.space_centers, found.labels, model.metric, True)
     found.distances = far
     model.n_features_in_ = table.d
     model.__dict__.pop("feature_names_in_", None)  # set by an earlier fit

@@ -147,62 +147,14 @@ class DataMatrix:
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Minimum and maximum of every column over all processes, [d] of float64 each."""
-        low, high = self._ends
-        return ranks.min(low), ranks.max(high)
-
-    @cached_property
-    def _ends(self) -> tuple[Tensor, Tensor]:
         if self.sparse:
             low, high = (torch.from_numpy(end.toarray().ravel()) for end in (self.data.min(0), self.data.max(0)))
-            return low.to(torch.float64), high.to(torch.float64)
-        if self.n:
-            low, high = self.data.aminmax(dim=0)
-            return low.to(torch.float64), high.to(torch.float64)
-        low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
-        return low, -low
-
-    def gaps(self, centers: Tensor) -> Tensor:
-        """Distance of every coordinate of centers [k, d] to the nearest value of its column, [k, d]."""
-        if self.sparse:
-            gaps = centers.abs().numpy()  # to the zeros, which are taken for values of every column
-            filled = np.flatnonzero(np.diff(self.data.indptr))
-            for gap, center in zip(gaps, centers, strict=True):
-                least = (
-                    np.minimum.reduceat(self._distances(center), self.data.indptr[filled]) if len(filled) else 0
-                )
-                gap[filled] = np.minimum(gap[filled], least)
-            return torch.from_numpy(gaps)
-        result = torch.full_like(centers, torch.inf)
-        for values in self.data.split(max(1, 2 * ROWS // self.d)) if self.n else ():
-            for gap, center in zip(result, centers, strict=True):
-                torch.minimum(gap, (values - center).abs_().amin(0), out=gap)
-        return result
-
-    def values_at(self, center: Tensor, gap: Tensor, features: Tensor) -> Tensor:
-        """In each of the given columns, the value at the distance `gap` [d] from a center [d]; -inf for none."""
-        result = torch.full_like(center, -torch.inf)
-        if self.sparse:
-            hit = self._distances(center) == gap.numpy()[self._column]
-            result.numpy()[self._column[hit]] = self.data.data[hit]
-            return result.where(center.abs() != gap, 0.0)[features]
-        left = features
-        for values in self.data.split(FIXED) if self.n else ():
-            own = values[:, left].to(torch.float64)
-            hit, place = ((own - center[left]).abs() == gap[left]).to(torch.uint8).max(0)
-            result[left] = own.gather(0, place[None])[0].where(hit > 0, result[left])
-            left = left[hit == 0]
-            if not len(left):
-                break
-        return result[features]
-
-    @cached_property
-    def _column(self) -> np.ndarray:
-        """Column of every entry of a sparse matrix."""
-        return np.repeat(np.arange(self.d), np.diff(self.data.indptr))
-
-    def _distances(self, center: Tensor) -> np.ndarray:
-        """Distance of every entry of a sparse matrix to a center's coordinate."""
-        return np.abs(self.data.data - center.numpy()[self._column])
+        elif self.n:
+            low, high = (end.to(torch.float64) for end in self.data.aminmax(dim=0))
+        else:
+            low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
+            high = -low
+        return ranks.min(low), ranks.max(high)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """Mean of the points of every label, [k, d] of float64; NaN for a label without points.

@@ -25,7 +25,6 @@ from neonxc.data.table import Table
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total
 from neonxc.trees.fit.batches import Stream
 from neonxc.trees.fit.points import DataMatrix, native
-from neonxc.trees.fit.snapping import snapped
 
 if TYPE_CHECKING:
     from neonxc.trees.fit.problem import Problem
@@ -66,12 +65,6 @@ class Reference:
     distances: Tensor | None = None
     gamma: float | None = None
     by_means: bool = True
-
-    def snap(self, table: Any, space: Any, n: Tensor, ranks: Ranks) -> None:
-        """Move centers to values of the columns, and of the space, from which only rounding separates them."""
-        one = self.space_centers is self.centers
-        self.centers = snapped(table, self.centers, n, ranks)
-        self.space_centers = self.centers if one else snapped(space, self.space_centers, n, ranks)
 
     def reorder(self, order: np.ndarray) -> None:
         """Put the clusters into another order [k]."""
