@@ -98,7 +98,7 @@ def test_bins_of_a_sample_are_about_equally_full():
     values = np.stack([column(rng, n) for column in COLUMNS.values()], 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bins_module, "ROWS", 4096)
-        bins = sketched(values, max_bins, 3).bins(torch.zeros(0, len(COLUMNS)), torch.float64)
+        bins = sketched(values, max_bins, 3).bins(torch.zeros(0, len(COLUMNS)), torch.float64, torch.tensor(1))
     places = coded(bins, torch.from_numpy(values.T.copy()))
     for column, name in enumerate(COLUMNS):
         own = values[:, column]
@@ -160,7 +160,7 @@ def test_thresholds_between_known_values_separate_the_others_as_well(seed, dtype
 def test_known_values_are_those_of_the_codes():
     rng = np.random.default_rng(1)
     values, centers = table(1, 500), rng.normal(size=(3, 5))
-    bins = sketched(values, 9).bins(torch.from_numpy(centers), torch.float64)
+    bins = sketched(values, 9).bins(torch.from_numpy(centers), torch.float64, torch.tensor(1))
     both = torch.from_numpy(np.concatenate([values, centers]).T.copy())
     codes = coded(bins, both)
     assert torch.equal(codes[:, 500:], bins.centers)

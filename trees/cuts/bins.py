@@ -126,8 +126,8 @@ class Sketch:
         """Bins of all columns: one bin per value in columns of few values, at most `max_bins` in the others.
 
         The values of the centers [k, d] end bins as well, so that all centers can be separated; for this, a column
-        of many values may have more bins, one more than there are centers. `dtype` is the type of the table; `n` is
-        as for :class:`Rounding`.
+        of many values may have more bins, one more than there are centers. `dtype` is the type of the table, `n`
+        is as for :class:`Rounding`.
         """
         _, counts, rows = self.sample()
         rounding = Rounding.of(centers, dtype, n)

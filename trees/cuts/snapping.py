@@ -59,17 +59,14 @@ def snap(ordered: Tensor, place: Tensor, cluster: Tensor, begin: Tensor, roundin
         Where the columns begin.
     rounding : Rounding
     """
-    number = torch.arange(len(place), device=place.device)
-    own, before, column = ordered[place], place - number, torch.searchsorted(begin, place, right=True)
+    own, column, run = ordered[place], torch.searchsorted(begin, place, right=True), place.diff() == 1
     extent = (ordered[begin[1:] - 1] - ordered[begin[:-1]])[column - 1]
     slack = rounding.share.expand(int(cluster.max()) + 1)[cluster] * extent + rounding.unit * own.abs()
-    close = (own.diff() <= slack[1:]) & (place.diff() == 1) & (column.diff() == 0)
-    number[1:][close] = 0
+    number, first, last = torch.arange(len(place), device=place.device), place.clone(), place.clone()
+    number[1:][run & (own.diff() <= slack[1:]) & (column.diff() == 0)] = 0
     own = own[number.cummax(0).values]
-    # The values next to every center; `before` tells how many values there are before it
-    near = before + torch.stack(
-        [torch.searchsorted(before, before) - 1, torch.searchsorted(before, before, right=True)]
-    )
+    first[1:][run], last[:-1][run] = 0, len(ordered)
+    near = torch.stack([first.cummax(0).values - 1, last.flip(0).cummin(0).values.flip(0) + 1])
     inside = torch.searchsorted(begin, near, right=True) == column
     value = ordered[near.clamp_(0, len(ordered) - 1)]
     gap, side = (value - own).abs_().masked_fill_(~inside, torch.inf).min(0)

@@ -287,7 +287,7 @@ class Stream:
     def code(
         self, centers: Tensor, labels: Tensor | None, metric: str, distances: bool
     ) -> tuple[CodedColumns, Tensor, Tensor, Tensor | None]:
-        """Codes, snapped centers, labels (by default, the nearest centers), and distances if they are asked for."""
+        """Codes, snapped centers, labels (by default, nearest centers), and distances if they are asked for."""
         bins = self.sketch.bins(centers, self.dtype, self.ranks.sum(torch.tensor(self.n)))
         codes = allocate((self.n, self.d), code_type(int(bins.size.max())))
         far = allocate((len(centers), self.n), torch.float64) if distances else None
