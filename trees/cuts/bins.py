@@ -47,7 +47,7 @@ class Bins:
 
     @property
     def snapped(self) -> Tensor:
-        """The centers, [k, d]."""
+        """The values of the centers, [k, d]."""
         return self.high.gather(1, self.centers).T
 
     def code(self, values: Tensor, out: Tensor, columns: slice = slice(None)) -> Tensor:
@@ -131,7 +131,7 @@ class Sketch:
         """
         _, counts, rows = self.sample()
         rounding = Rounding.of(centers, dtype, n)
-        centers = centers.T.to(torch.float64).contiguous()
+        centers = centers.T.to(torch.float64, copy=True).contiguous()
         kind = dtype if dtype.is_floating_point else torch.float64
         found = []
         for part in torch.arange(self.d, device=rows.device).split(max(1, NUMBERS // 4 // len(rows))):

@@ -91,7 +91,7 @@ class PreparedData:
         low, high = found.space.ends(problem.ranks)
         off = EPS * (relative_mass(*clusters, problem.ranks)[:, None] * (high - low) + 2 * means.abs())
         mass = problem.reduce(counts_by_label(*clusters))
-        return cost if cost > float(mass @ off.square().sum(1)) else 0.0  # it may be but the means' rounding
+        return cost if cost > float(mass @ off.square().sum(1)) else 0.0  # else only the means' rounding
 
 
 def prepare_table(

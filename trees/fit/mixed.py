@@ -106,7 +106,7 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
     mean = points.means(torch.zeros(points.n, dtype=torch.int64), 1, weight)[0].where(encoding.is_number, 0)
     scale = points.variances(torch.arange(points.n), weight).sqrt()
     steps = Standardized(encoding, mean, scale.where(encoding.is_number & (scale > 0), 1))
-    points.data.sub_(steps.mean).div_(steps.scale)
+    points = DataMatrix(points.data.sub_(steps.mean).div_(steps.scale))
     tested = table(cut)
     middles = tested if cut == filled else table(filled)
     return MixedTable(Encoding(columns, tuple(cut)), tested, middles, points, steps)

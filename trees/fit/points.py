@@ -147,14 +147,19 @@ class DataMatrix:
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Minimum and maximum of every column over all processes, [d] of float64 each."""
-        if self.sparse:
-            low, high = (torch.from_numpy(end.toarray().ravel()) for end in (self.data.min(0), self.data.max(0)))
-        elif self.n:
-            low, high = (end.to(torch.float64) for end in self.data.aminmax(dim=0))
-        else:
-            low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
-            high = -low
+        low, high = self._ends
         return ranks.min(low), ranks.max(high)
+
+    @cached_property
+    def _ends(self) -> Tensor:
+        if not self.n:
+            ends = torch.tensor([[torch.inf], [-torch.inf]], dtype=torch.float64, device=self.device)
+            return ends.expand(2, self.d)
+        if self.sparse:
+            found = [torch.from_numpy(end.toarray().ravel()) for end in (self.data.min(0), self.data.max(0))]
+        else:
+            found = [*self.data.aminmax(dim=0)]
+        return torch.stack(found).to(torch.float64)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """Mean of the points of every label, [k, d] of float64; NaN for a label without points.
