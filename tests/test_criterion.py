@@ -4,7 +4,8 @@ import inspect
 import pydoc
 import re
 import threading
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
+from typing import Any, Literal
 from unittest import mock
 
 import numpy as np
@@ -31,9 +32,11 @@ from neonxc.trees.cuts.growth import Grown, best_first, label_leaves, separate_c
 from neonxc.trees.cuts.nodes import root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.explainers.expanding import BestFirst
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import Reference
 from neonxc.trees.fit.sparse_points import as_points
+from neonxc.trees.parameters import Fraction, explainer
 
 seeds = st.integers(0, 2**32 - 1)
 DTYPES = [np.float64, np.float32, np.float16, np.uint8, np.int64]
@@ -60,8 +63,9 @@ def problem_of(case, weight=None):
     weight = case.weight if weight is None else weight
     weight = None if weight is None else torch.from_numpy(weight).double()
     labels = torch.from_numpy(case.labels)
+    columns, centers = code_columns(table, centers)
     found = Reference(labels, centers, np.arange(len(centers)), table, centers)
-    return Problem(table, code_columns(table, centers), found, weight)
+    return Problem(table, columns, found, weight)
 
 
 # --- every cut tried ---------------------------------------------------------------------------------------
@@ -632,3 +636,42 @@ def test_every_parameter_is_described_once(model):
     described = [name for head in heads for name in head.split(" : ")[0].split(", ")]
     assert sorted(described) == sorted(names)
     assert all(name in pydoc.render_doc(model, renderer=pydoc.plaintext) for name in names)
+
+
+@explainer(share="A share.", prices="float or array-like\nPrices.", kinds="How.", max_leaves="list\nLeaves.")
+class OwnTree(BestFirst):
+    """Growth by rules of its own."""
+
+    _: KW_ONLY
+    leaf_labels: str = "own"
+    share: Fraction | None = 0.5
+    prices: Any = 0.0
+    kinds: Literal["one", "two", "three"] = "one"
+    max_leaves: Any = ()
+
+    def _criterion(self, problem):
+        raise NotImplementedError
+
+
+def test_types_of_own_parameters_are_those_of_the_annotations():
+    text = inspect.cleandoc(OwnTree.__doc__)
+    for head in (
+        "n_clusters : int\n",
+        "share : float in [0, 1] or None\n    A share.",
+        'kinds : {"one", "two", "three"}\n    How.',
+        "prices : float or array-like\n    Prices.",
+        'leaf_labels : {"surrogate", "majority", "own"}\n    How',  # as in the base class
+        "max_leaves : list\n    Leaves.",
+        "max_bins : int >= 2, optional\n",
+    ):
+        assert head in text
+    OwnTree(share=None, prices="free", kinds="two", max_leaves=[], max_bins=None)._check_parameters()
+    for wrong, message in (
+        ({"share": 2}, r"share needs a number in \[0, 1\], got 2"),
+        ({"kinds": "four"}, 'kinds needs "one", "two" or "three", got .four'),
+        ({"leaf_labels": "best"}, 'leaf_labels needs "surrogate", "majority" or "own", got .best'),
+        ({"max_bins": 1}, "max_bins needs a whole number >= 2 or None, got 1"),
+        ({"n_clusters": None}, "n_clusters needs a whole number >= 1, got None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            OwnTree(**wrong)._check_parameters()

@@ -186,7 +186,7 @@ def sketched(group, X, shares):
     sketch = Sketch(X.shape[1], 20)
     sketch.add(torch.from_numpy(X[rows_of(group, X, shares)] if group is not None else X))
     sketch = sketch.merged(Ranks(group))
-    bins = sketch.bins(torch.zeros(2, X.shape[1]), torch.float64)
+    bins = sketch.bins(torch.zeros(2, X.shape[1]), torch.float64, torch.tensor(1))
     return *sketch.sample(), sketch.few, bins.edge, bins.low, bins.high, bins.size, bins.centers
 
 

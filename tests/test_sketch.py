@@ -31,7 +31,7 @@ def assert_same(one, other):
     assert torch.equal(one.few, other.few)
     assert all(map(torch.equal, one.sample(), other.sample()))
     centers = one.sample()[2][:3] + 0.01
-    ours, theirs = (sketch.bins(centers, torch.float32) for sketch in (one, other))
+    ours, theirs = (sketch.bins(centers, torch.float32, torch.tensor(1)) for sketch in (one, other))
     for name in ("edge", "low", "high", "size", "centers"):
         assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
 
@@ -68,7 +68,7 @@ def test_the_sample_counts_its_rows_right(seed, n, most):
 def test_few_values_have_a_bin_each_and_many_at_most_max_bins(seed, n, max_bins, k):
     values, rng = table(seed, n), np.random.default_rng(seed)
     centers = torch.from_numpy(rng.normal(size=(k, 5)).round(1) + 0.0)
-    bins = sketched(values, max_bins, 2).bins(centers, torch.float64)
+    bins = sketched(values, max_bins, 2).bins(centers, torch.float64, torch.tensor(1))
     for column in range(5):
         own, upper = np.unique(values[:, column]), bins.high[column][: bins.size[column]].numpy()
         middles = np.unique(centers[:, column].numpy())
@@ -98,7 +98,7 @@ def test_bins_of_a_sample_are_about_equally_full():
     values = np.stack([column(rng, n) for column in COLUMNS.values()], 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bins_module, "ROWS", 4096)
-        bins = sketched(values, max_bins, 3).bins(torch.zeros(0, len(COLUMNS)), torch.float64)
+        bins = sketched(values, max_bins, 3).bins(torch.zeros(0, len(COLUMNS)), torch.float64, torch.tensor(1))
     places = coded(bins, torch.from_numpy(values.T.copy()))
     for column, name in enumerate(COLUMNS):
         own = values[:, column]
@@ -144,7 +144,7 @@ def test_thresholds_between_known_values_separate_the_others_as_well(seed, dtype
     kind = torch.from_numpy(values[:0]).dtype
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bins_module, "ROWS", most)
-        bins = sketched(values, 9).bins(torch.from_numpy(rng.normal(size=(3, 5)) * 3), kind)
+        bins = sketched(values, 9).bins(torch.from_numpy(rng.normal(size=(3, 5)) * 3), kind, torch.tensor(1))
     codes = coded(bins, torch.from_numpy(values.T.copy())).numpy()
     for column in range(5):
         own, size = values[:, column].astype(np.float64), int(bins.size[column])
@@ -160,7 +160,7 @@ def test_thresholds_between_known_values_separate_the_others_as_well(seed, dtype
 def test_known_values_are_those_of_the_codes():
     rng = np.random.default_rng(1)
     values, centers = table(1, 500), rng.normal(size=(3, 5))
-    bins = sketched(values, 9).bins(torch.from_numpy(centers), torch.float64)
+    bins = sketched(values, 9).bins(torch.from_numpy(centers), torch.float64, torch.tensor(1))
     both = torch.from_numpy(np.concatenate([values, centers]).T.copy())
     codes = coded(bins, both)
     assert torch.equal(codes[:, 500:], bins.centers)

@@ -31,7 +31,7 @@ def problem_of(X, weight=None):
     table = as_points(torch.as_tensor(X))
     weight = None if weight is None else torch.as_tensor(weight, dtype=torch.float64)
     found = reference.from_labels(table, np.zeros(table.n, dtype=int), "l2", weight)
-    columns = code_columns(table, found.centers)
+    columns, _ = code_columns(table, found.centers)
     return Problem(table, columns, found, weight)
 
 

@@ -33,7 +33,7 @@ from tree_witnesses import (
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 from neonxc.trees.cuts import codes as codes_module
-from neonxc.trees.fit.snapping import snapped
+from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.fit.sparse_points import as_points
 
 SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
@@ -225,7 +225,7 @@ def test_outliers_are_at_their_centers(n, dtype):
     means = table.means(torch.from_numpy(labels), 4)
     found = KMeans(4, n_init=1, init=means.numpy()).fit(X).cluster_centers_
     for centers in (means, torch.from_numpy(found).double()):
-        assert np.array_equal(snapped(table, centers, torch.tensor(len(X)))[1:].numpy(), X[n:])
+        assert np.array_equal(code_columns(table, centers)[1][1:].numpy(), X[n:])
 
 
 @given(case=separable(), shift=st.sampled_from([0.0, 100.0, -1e6]))
@@ -236,7 +236,7 @@ def test_snapping_moves_centers_by_no_more_than_rounding(case, shift):
     size = 1e-13 * (1 + np.abs(X).max())
     noise = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, centers.shape))
     noisy = centers * (1 + 2e-16 * noise)
-    found = snapped(table, noisy, torch.tensor(len(X)))
+    found = code_columns(table, noisy)[1]
     assert float((found - noisy).abs().max()) <= size
     for feature, (ours, exact) in enumerate(zip(found.T.numpy(), centers.T.numpy(), strict=True)):
         equal = np.abs(exact[:, None] - exact) <= 1e-15 * np.abs(exact).max()

@@ -154,7 +154,7 @@ def test_histograms_of_entries(seed, weighted, data):
     X, labels = points(seed, n=40, d=12, density=0.15)
     rng = np.random.default_rng(seed)
     centers = torch.from_numpy(rng.integers(-8, 9, (5, 12)) / 8 * (rng.random((5, 12)) < 0.5))
-    columns = code_sparse(as_points(X), centers)
+    columns, _ = code_sparse(as_points(X), centers)
     rows = torch.from_numpy(np.flatnonzero(rng.random(40) < 0.6))
     which = torch.from_numpy(np.flatnonzero(rng.random(5) < 0.6))
     entries = columns.entries_of(rows, which)
@@ -198,7 +198,7 @@ def test_at_most_max_bins():
     X = sp.random(400, 39, density=0.04, format="csc", random_state=0, data_rvs=rng.standard_normal)
     X = sp.hstack([sp.csc_matrix(np.arange(400)[:, None] % 3), X]).tocsc()  # few values stay as they are
     centers = torch.from_numpy(rng.normal(size=(3, 40)))
-    columns = code_columns(as_points(X), centers, 8)
+    columns, _ = code_columns(as_points(X), centers, 8)
     assert isinstance(columns, SparseColumns)
     size = columns.entries.first.diff()
     assert int(size.max()) <= 8

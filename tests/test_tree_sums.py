@@ -71,7 +71,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
         patches.enter_context(mock.patch.multiple(codes_module, **bins))
         patches.enter_context(mock.patch.object(ranks_module, "INTEGERS", 0 if sorts else 1 << 10))
         patches.enter_context(mock.patch.object(matrix_module, "CHUNK", 2 * len(case.X)))
-        found = code_columns(as_points(torch.from_numpy(case.X)), centers)
+        found, _ = code_columns(as_points(torch.from_numpy(case.X)), centers)
     values = np.concatenate([case.values, case.centers])
     codes = torch.stack([found.column(f).to(torch.int64) for f in range(d)])
     ranks_of = torch.cat([codes, found.centers], 1).numpy()
@@ -99,7 +99,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
 def test_fewer_bins_keep_the_order_and_equal_values_together(seed, n, bins):
     case = data(seed, n, 3, 2, kind="grid" if seed % 2 else "fine")
     with mock.patch.object(ranks_module, "INTEGERS", 0):
-        found = code_columns(as_points(torch.from_numpy(case.X)), torch.from_numpy(case.centers), bins)
+        found, _ = code_columns(as_points(torch.from_numpy(case.X)), torch.from_numpy(case.centers), bins)
     values = np.concatenate([case.values, case.centers])
     own = torch.stack([found.column(f).to(torch.int64) for f in range(3)])
     codes = torch.cat([own, found.centers], 1).T.numpy()
@@ -120,7 +120,7 @@ def test_transposed_in_blocks(shape):
 def test_codes_use_the_smallest_type():
     for bins, dtype in [(200, torch.uint8), (300, torch.int16), (40_000, torch.int32)]:
         values = torch.arange(bins, dtype=torch.float64)[:, None] / 8
-        assert code_columns(as_points(values), values[:1]).codes[0].dtype == dtype
+        assert code_columns(as_points(values), values[:1])[0].codes[0].dtype == dtype
 
 
 # --- statistics of all cuts --------------------------------------------------------------------------------

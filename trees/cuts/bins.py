@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 
 from neonxc.common.processes import Ranks
 from neonxc.trees.cuts.exact_sums import distinct, is_first, sorted_rows, whole
+from neonxc.trees.cuts.snapping import Rounding, sorted_with
 
 ROWS, NUMBERS = 1 << 16, 1 << 24  # maximum number of rows, and of values, of the sample
 PIECE, CACHED = 1 << 17, 1 << 15  # values that are hashed, and coded, at a time, which fit into a core's cache
@@ -43,6 +44,11 @@ class Bins:
     high: Tensor
     size: Tensor
     centers: Tensor
+
+    @property
+    def snapped(self) -> Tensor:
+        """The values of the centers, [k, d]."""
+        return self.high.gather(1, self.centers).T
 
     def code(self, values: Tensor, out: Tensor, columns: slice = slice(None)) -> Tensor:
         """Write the bins of values [columns, b] to `out`, by a binary search without branches, and return it."""
@@ -116,22 +122,25 @@ class Sketch:
             self._pool = list(zip(*map(ranks.gather, self.sample()), strict=True))
         return self
 
-    def bins(self, centers: Tensor, dtype: torch.dtype) -> Bins:
+    def bins(self, centers: Tensor, dtype: torch.dtype, n: Tensor) -> Bins:
         """Bins of all columns: one bin per value in columns of few values, at most `max_bins` in the others.
 
         The values of the centers [k, d] end bins as well, so that all centers can be separated; for this, a column
-        of many values may have more bins, one more than there are centers. `dtype` is the type of the table.
+        of many values may have more bins, one more than there are centers. `dtype` is the type of the table, `n`
+        is as for :class:`Rounding`.
         """
         _, counts, rows = self.sample()
-        centers = centers.T.to(torch.float64).contiguous()
+        rounding = Rounding.of(centers, dtype, n)
+        centers = centers.T.to(torch.float64, copy=True).contiguous()
         kind = dtype if dtype.is_floating_point else torch.float64
         found = []
         for part in torch.arange(self.d, device=rows.device).split(max(1, NUMBERS // 4 // len(rows))):
             sample, few = rows[:, part].T.contiguous(), self.few[part, None]
-            fixed = [self._values[part].where(few, torch.inf), centers[part]]
+            values = self._values[part].where(few, torch.inf)
+            finite = values.where(values.isfinite(), sample[:, :1])
+            known, _, centers[part] = sorted_with(torch.cat([finite, sample], 1), centers[part], rounding)
             ends = quantiles(sample, counts, max(1, self.max_bins - centers.shape[1]))
-            high = distinct(torch.cat([*fixed, ends.masked_fill(few, torch.inf)], 1))
-            known = sorted_rows(torch.cat([*fixed, sample], 1))[0]
+            high = distinct(torch.cat([values, centers[part], ends.masked_fill(few, torch.inf)], 1))
             above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, high, right=True))
             middle = (high / 2 + above / 2).to(kind).to(torch.float64)
             edge = middle.where((middle < above) | above.isinf(), high)
@@ -140,11 +149,6 @@ class Sketch:
         size = every[2].isfinite().sum(1)
         edge, low, high = every[..., : int(size.max())].contiguous()
         return Bins(edge, low, high, size, torch.searchsorted(high, centers))
-
-    def known(self) -> Tensor:
-        """The rows of the sample, then distinct values of every column, [values, d] of float64."""
-        rows, values = self.sample()[2], self._values.T
-        return torch.cat([rows, values.where(values.isfinite(), rows[:1])])
 
     def sample(self) -> tuple[Tensor, Tensor, Tensor]:
         """The distinct rows with the smallest hashes: hashes in ascending order, total weights, rows of float64.

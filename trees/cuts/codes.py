@@ -20,6 +20,7 @@ from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.exact_sums import exact_total, rounded
 from neonxc.trees.cuts.histograms import transposed
 from neonxc.trees.cuts.ranks import code_type, value_ranks
+from neonxc.trees.cuts.snapping import Rounding
 
 if TYPE_CHECKING:
     from neonxc.trees.fit.sparse_points import Points
@@ -187,7 +188,8 @@ def code_columns(
     max_bins: int | None = None,
     weight: Tensor | None = None,
     ranks: Ranks = ALONE,
-) -> CodedColumns | SparseColumns:
+    n: Tensor | None = None,
+) -> tuple[CodedColumns | SparseColumns, Tensor]:
     """Compute the codes of a table; a sparse table with few entries stays sparse.
 
     Parameters
@@ -201,32 +203,45 @@ def code_columns(
         Weights of the points, by which bins are filled.
     ranks : Ranks
         The processes that share the rows; all use the same codes.
+    n : Tensor [] or [k], optional
+        Number of points of which the centers are means; see :func:`relative_mass`. Default: all points.
+
+    Returns
+    -------
+    columns : CodedColumns or SparseColumns
+    centers : Tensor [k, d]
+        The centers, in which values from which only rounding separates them are those values.
     """
     if table.few_entries:
-        return code_sparse(table, centers, max_bins, weight)
+        return code_sparse(table, centers, max_bins, weight, n)
+    n = ranks.sum(torch.tensor(table.n, device=table.device)) if n is None else n
     if max_bins is not None:
-        return _binned(table, centers, max_bins, weight, ranks)
+        columns, bins = _binned(table, centers, max_bins, weight, ranks, n)
+        return columns, bins.snapped
+    rounding = Rounding.of(centers, table.dtype, n)
     parts = [
-        value_ranks(table.columns(first, last), centers[:, first:last].T.contiguous(), ranks)
+        value_ranks(table.columns(first, last), centers[:, first:last].T.contiguous(), rounding, ranks)
         for first, last in table.chunks(ranks)
     ]
-    codes, middles, sizes = zip(*parts, strict=True)
-    return _columns(list(codes), torch.cat(middles), torch.cat(sizes))
+    codes, middles, sizes, found = zip(*parts, strict=True)
+    return _columns(list(codes), torch.cat(middles), torch.cat(sizes)), torch.cat(found).T
 
 
-def _binned(table: Points, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks) -> CodedColumns:
+def _binned(
+    table: Points, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks, n: Tensor
+) -> tuple[CodedColumns, Bins]:
     """Codes with at most `max_bins` bins per column."""
     sketch = Sketch(table.d, max_bins, table.device)
     weight = None if weight is None else rounded(weight, exact_total(weight, ranks))
     for part in blocks(table.n, 32 * table.d, table.device):
         sketch.add(table.rows(part), None if weight is None else weight[part])
-    bins = sketch.merged(ranks).bins(centers, table.dtype)
+    bins = sketch.merged(ranks).bins(centers, table.dtype, n)
     kind = code_type(int(bins.size.max()))
     parts = []
     for first, last in table.chunks():
         values = table.columns(first, last)
         parts.append(bins.code(values, torch.empty_like(values, dtype=kind), slice(first, last)))
-    return replace(_columns(parts, bins.centers, bins.size), ends=bins)
+    return replace(_columns(parts, bins.centers, bins.size), ends=bins), bins
 
 
 def _chunks(columns: int, sums: int, rows: int) -> Iterator[slice]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.exact_sums import whole
+from neonxc.trees.cuts.snapping import Rounding, snap
 from neonxc.trees.cuts.sparse_columns import (
     NodeEntries,
     SparseEntries,
@@ -94,9 +95,13 @@ class SparseColumns:
 
 
 def code_sparse(
-    table: Any, centers: Tensor, max_bins: int | None = None, weight: Tensor | None = None
-) -> SparseColumns:
-    """Compute the codes of a sparse table; parameters as for :func:`neonxc.trees.cuts.codes.code_columns`."""
+    table: Any,
+    centers: Tensor,
+    max_bins: int | None = None,
+    weight: Tensor | None = None,
+    n: Tensor | None = None,
+) -> tuple[SparseColumns, Tensor]:
+    """Compute the codes of a sparse table; as :func:`neonxc.trees.cuts.codes.code_columns`."""
     (k, d), data = centers.shape, table.data
     start = torch.from_numpy(data.indptr).to(torch.int64)
     n_entries, every = start.diff(), torch.arange(d)
@@ -107,6 +112,11 @@ def code_sparse(
     order = order[column[order].argsort(stable=True)]
     values, column = values[order], column[order]
     begin = starts(n_entries + 1 + k)  # where every column begins in that order
+    place = (order >= len(own) + d).nonzero()[:, 0]
+    which = order[place] - len(own) - d
+    rounding = Rounding.of(centers, table.dtype, torch.tensor(table.n) if n is None else n)
+    found = torch.empty(d * k, dtype=torch.float64)
+    found[which] = snap(values, place, which % k, begin, rounding)
     new = torch.ones_like(order, dtype=torch.bool)
     new[1:] = (values[1:] != values[:-1]) | (column[1:] != column[:-1])
     if max_bins is not None:
@@ -131,7 +141,7 @@ def code_sparse(
         torch.arange(k),
         numbers[len(own) + d :].view(d, k),
     )
-    return SparseColumns(entries)
+    return SparseColumns(entries), found.view(d, k).T
 
 
 def _quantiles(new: Tensor, column: Tensor, begin: Tensor, mass: Tensor, center: Tensor, max_bins: int) -> Tensor:

@@ -10,35 +10,32 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
-from neonxc.trees.cuts.exact_sums import distinct, is_first, sorted_rows
+from neonxc.trees.cuts.exact_sums import distinct, is_first
+from neonxc.trees.cuts.snapping import Rounding, sorted_with
 
 EXACT = 2.0**53  # larger integers are not exact in float64
 INDICES = 280_000  # number of indices that fit into a core's cache
 INTEGERS = 1 << 10  # integers within a range of this length are coded without sorting
-Codes = tuple[Tensor, Tensor, Tensor]
-"""Codes of the points [f, n] and of the centers [f, k], and number of codes of every column, [f]."""
+Codes = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Codes of the points [f, n] and of the centers [f, k], number of codes of every column, [f], and the centers."""
 
 
-def value_ranks(values: Tensor, centers: Tensor, ranks: Ranks) -> Codes:
-    """Codes of the values [f, n] and the centers [f, k]; the same in all processes."""
+def value_ranks(values: Tensor, centers: Tensor, rounding: Rounding, ranks: Ranks) -> Codes:
+    """Codes of the values [f, n] and the centers [f, k], which are snapped; the same in all processes."""
     if not ranks.alone:
-        return _ranks_of_all(values, centers, ranks)
-    found = _integer_ranks(values, centers)
-    if found is not None:
-        return found
-    codes, size = _ranks(torch.cat([values.to(torch.float64), centers], 1))
-    n = values.shape[1]
-    return codes[:, :n], codes[:, n:].to(torch.int64), size
+        return _ranks_of_all(values, centers, rounding, ranks)
+    return _integer_ranks(values, centers, rounding) or _ranks(values, centers, rounding)
 
 
-def _ranks(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Rank of every number among the distinct ones of its row, [f, n] of int32, and how many these are, [f]."""
-    ordered, order = sorted_rows(values)
+def _ranks(values: Tensor, centers: Tensor, rounding: Rounding) -> Codes:
+    """Ranks of numbers among the distinct ones of their row; those of values are of int32."""
+    ordered, order, centers = sorted_with(values, centers, rounding)
     rank = is_first(ordered).cumsum(1, dtype=torch.int32).sub_(1)
-    return torch.empty_like(rank).scatter_(1, order, rank), rank[:, -1].to(torch.int64) + 1
+    codes, n = torch.empty_like(rank).scatter_(1, order, rank), values.shape[1]
+    return codes[:, :n], codes[:, n:].to(torch.int64), rank[:, -1].to(torch.int64) + 1, centers
 
 
-def _integer_ranks(values: Tensor, centers: Tensor) -> Codes | None:
+def _integer_ranks(values: Tensor, centers: Tensor, rounding: Rounding) -> Codes | None:
     """Codes of integers in a small range, computed by table lookup; None for other values."""
 
     def integers(part: Tensor) -> bool:
@@ -50,26 +47,27 @@ def _integer_ranks(values: Tensor, centers: Tensor) -> Codes | None:
     if bool(((high - low >= INTEGERS) | (high >= EXACT) | (low <= -EXACT)).any()) or not integers(values):
         return None
     numbers = low[:, None] + torch.arange(int((high - low).max()) + 1, device=values.device)
-    ranks, size = _ranks(torch.cat([numbers, centers], 1))
-    table = ranks[:, : numbers.shape[1]].to(code_type(ranks.shape[1]))
+    ranks, middles, size, centers = _ranks(numbers, centers, rounding)
+    table = ranks.to(code_type(numbers.shape[1] + centers.shape[1]))
     codes, low = torch.empty(values.shape, dtype=table.dtype, device=values.device), low.to(torch.int64)
     step = max(1, INDICES // values.shape[1])
     for first in range(0, len(values), step):
         part = slice(first, first + step)
         index = torch.sub(values[part], low[part, None]).to(torch.int64)
         torch.gather(table[part], 1, index, out=codes[part])
-    return codes, ranks[:, numbers.shape[1] :].to(torch.int64), size
+    return codes, middles, size, centers
 
 
-def _ranks_of_all(values: Tensor, centers: Tensor, ranks: Ranks) -> Codes:
+def _ranks_of_all(values: Tensor, centers: Tensor, rounding: Rounding, ranks: Ranks) -> Codes:
     """Codes among the values of all processes."""
     values = values.to(torch.float64)
-    own = distinct(torch.cat([values, centers], 1))
+    own = distinct(values)
     own = own[:, : int(own.isfinite().sum(1).max())]
     every = distinct(torch.cat(ranks.gather(own.T.contiguous())).T)
-    codes = torch.searchsorted(every, torch.cat([values, centers], 1))
-    n = values.shape[1]
-    return codes[:, :n].to(torch.int32), codes[:, n:], every.isfinite().sum(1)
+    most = every.where(every.isfinite(), -torch.inf).amax(1, keepdim=True)
+    every = every.minimum(most)  # instead of infinity behind the last value
+    codes, middles, size, centers = _ranks(every, centers, rounding)
+    return codes.gather(1, torch.searchsorted(every, values)), middles, size, centers
 
 
 def code_type(size: int) -> torch.dtype:

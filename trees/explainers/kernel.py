@@ -77,7 +77,7 @@ class KernelTree(TreeExplainer):
         features = KernelFeatures(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
-        columns = code_columns(table, centers, self.max_bins, problem.weight)
+        columns, centers = code_columns(table, centers, self.max_bins, problem.weight)
         found = replace(problem.reference, centers=centers)
         surrogate = replace(problem, table=table, columns=columns, reference=found, mixed=None)
         on_features = separate_centers(Search(surrogate, Mistakes(surrogate)))

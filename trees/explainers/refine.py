@@ -16,9 +16,9 @@ from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
 from neonxc.trees.cuts.nodes import Node, cut_above, make_nodes
 from neonxc.trees.cuts.search import Search
+from neonxc.trees.cuts.snapping import relative_mass
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import cluster_centers, filled
-from neonxc.trees.fit.snapping import relative_mass, snapped
 from neonxc.trees.fit.sparse_points import Points
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
@@ -77,8 +77,7 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Grown:
     while True:
         own = best.problem
         n = relative_mass(own.labels, own.k, own.weight, own.ranks)
-        centers = snapped(own.table, own.centers, n, own.ranks)
-        columns = code_columns(own.table, centers, max_bins, own.weight, own.ranks)
+        columns, centers = code_columns(own.table, own.centers, max_bins, own.weight, own.ranks, n)
         again = replace(own, columns=columns, reference=replace(own.reference, centers=centers))
         next_ = improve_tests(score_tree(again, grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):

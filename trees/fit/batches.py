@@ -266,10 +266,6 @@ class Batches:
         _, counts, rows = self.sketch.sample()
         return (rows.to(self.dtype) if self.dtype.is_floating_point else rows), counts
 
-    def known(self) -> Dense:
-        """The known values of all columns, in rows of which only some are points."""
-        return Dense(self.sketch.known().to(self.dtype))
-
     def predict(self, clusterer: Any) -> np.ndarray:
         """Labels [n] of the points by a fitted clusterer."""
         return np.concatenate([clusterer.predict(self.source.as_given(values)) for _, values in self])
@@ -289,9 +285,9 @@ class Batches:
 
     def code(
         self, centers: Tensor, labels: Tensor | None, metric: str, distances: bool
-    ) -> tuple[CodedColumns, Tensor, Tensor | None]:
-        """Codes, labels (by default, the nearest centers), and distances to the centers, if they are asked for."""
-        bins = self.sketch.bins(centers, self.dtype)
+    ) -> tuple[CodedColumns, Tensor, Tensor, Tensor | None]:
+        """Codes, snapped centers, labels (by default, nearest centers), and distances if they are asked for."""
+        bins = self.sketch.bins(centers, self.dtype, self.ranks.sum(torch.tensor(self.n)))
         codes = allocate((self.n, self.d), code_type(int(bins.size.max())))
         far = allocate((len(centers), self.n), torch.float64) if distances else None
         nearest = torch.empty(self.n, dtype=torch.int64) if labels is None else labels
@@ -308,7 +304,7 @@ class Batches:
                 if far is not None:
                     far[:, part] = costs.T
         columns = stored_columns(codes, bins)
-        return columns, nearest, None if far is None else far.T
+        return columns, bins.snapped, nearest, None if far is None else far.T
 
     def moments(
         self, labels: Tensor, k: int, tree: ThresholdTree | None = None

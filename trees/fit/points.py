@@ -107,32 +107,11 @@ class Dense:
         return ranks.min(low), ranks.max(high)
 
     @cached_property
-    def _ends(self) -> tuple[Tensor, Tensor]:
-        if self.n:
-            low, high = self.data.aminmax(dim=0)
-            return low.to(torch.float64), high.to(torch.float64)
-        low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
-        return low, -low
-
-    def gaps(self, centers: Tensor) -> Tensor:
-        """Distance of every coordinate of centers [k, d] to the nearest value of its column, [k, d]."""
-        result = torch.full_like(centers, torch.inf)
-        for values in self.data.split(max(1, 2 * ROWS // self.d)) if self.n else ():
-            for gap, center in zip(result, centers, strict=True):
-                torch.minimum(gap, (values - center).abs_().amin(0), out=gap)
-        return result
-
-    def values_at(self, center: Tensor, gap: Tensor, features: Tensor) -> Tensor:
-        """In each of the given columns, the value at the distance `gap` [d] from a center [d]; -inf for none."""
-        result, left = torch.full_like(center, -torch.inf), features
-        for values in self.data.split(FIXED) if self.n else ():
-            own = values[:, left].to(torch.float64)
-            hit, place = ((own - center[left]).abs() == gap[left]).to(torch.uint8).max(0)
-            result[left] = own.gather(0, place[None])[0].where(hit > 0, result[left])
-            left = left[hit == 0]
-            if not len(left):
-                break
-        return result[features]
+    def _ends(self) -> Tensor:
+        if not self.n:
+            ends = torch.tensor([[torch.inf], [-torch.inf]], dtype=torch.float64, device=self.device)
+            return ends.expand(2, self.d)
+        return torch.stack([*self.data.aminmax(dim=0)]).to(torch.float64)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """Mean of the points of every label, [k, d] of float64; NaN for a label without points.

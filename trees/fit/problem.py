@@ -15,11 +15,11 @@ from neonxc.data.labels import class_order
 from neonxc.trees.cuts.codes import CodedColumns, code_columns
 from neonxc.trees.cuts.entries import SparseColumns
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
+from neonxc.trees.cuts.snapping import EPS, relative_mass
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.mixed import MixedTable, centers_in_columns
-from neonxc.trees.fit.reference import Reference, from_centers, from_labels
-from neonxc.trees.fit.snapping import relative_mass, slack
+from neonxc.trees.fit.reference import Reference, filled, from_centers, from_labels
 from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.tree import canonical_columns
 
@@ -191,13 +191,14 @@ class Problem:
         if self.metric != "l2" or isinstance(self.table, Batches):
             return None
         found = self.reference
-        means = found.space_centers
+        means, clusters = found.space_centers, (found.labels, self.k, self.weight)
         if not found.by_means:
-            of_clusters = found.labels, self.k, self.weight, self.ranks
-            own = found.space.means(*of_clusters)
-            far = (own - means).abs() > slack(found.space, means, relative_mass(*of_clusters), self.ranks)
-            means = own.where(far, means)  # without points, a mean is NaN
-        return self.inertia(found.labels, means)
+            means = filled(found.space.means(*clusters, self.ranks), means)
+        cost = self.inertia(found.labels, means)
+        low, high = found.space.ends(self.ranks)
+        off = EPS * (relative_mass(*clusters, self.ranks)[:, None] * (high - low) + 2 * means.abs())
+        mass = self.reduce(counts_by_label(*clusters))
+        return cost if cost > float(mass @ off.square().sum(1)) else 0.0  # else only the means' rounding
 
     def weights(self, rows: Tensor) -> Tensor | None:
         """Weights of a subset of the points; None if there are no weights."""
@@ -250,11 +251,11 @@ def problem_in_memory(given: Given, found: Reference, model: Any, ranks: Ranks) 
     """
     if given.mixed is not None:
         found = centers_in_columns(found, given.mixed, model.metric, given.weight)
-    n = relative_mass(found.labels, len(found.classes), given.weight, ranks)
-    found.snap(given.table, found.space, n, ranks)
     if ranks.alone:
         found.reorder(class_order(given.order, found.classes))
-    columns = code_columns(given.table, found.centers, model.max_bins, given.weight, ranks)
+    n = relative_mass(found.labels, len(found.classes), given.weight, ranks)
+    columns, centers = code_columns(given.table, found.centers, model.max_bins, given.weight, ranks, n)
+    found = replace(found, centers=centers)
     return Problem(given.table, columns, found, given.weight, model.metric, given.mixed, ranks)
 
 
@@ -273,10 +274,9 @@ def problem_in_batches(given: Given, found: Reference, model: Any, measured: boo
     """
     table: Any = given.table
     space: Any = found.space
-    labels = None if found.of_sample else found.labels
-    found.snap(table.known(), space.known(), ranks.sum(torch.tensor(table.n)), ALONE)
-    columns, labels, far = table.code(found.centers, labels, model.metric, measured and space is table)
-    if measured and isinstance(space, Batches) and space is not table:
-        far = space.code(found.space_centers, labels, model.metric, True)[2]
-    found = replace(found, labels=labels, distances=far)
+    labels, near = None if found.of_sample else found.labels, measured and space is table
+    columns, centers, labels, far = table.code(found.centers, labels, model.metric, near)
+    if measured and space is not table:
+        *_, far = space.code(found.space_centers, labels, model.metric, True)
+    found = replace(found, centers=centers, labels=labels, distances=far)
     return Problem(table, columns, found, None, model.metric, ranks=ranks)

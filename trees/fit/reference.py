@@ -23,7 +23,6 @@ from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.points import Dense
-from neonxc.trees.fit.snapping import snapped
 from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
 
 
@@ -65,12 +64,6 @@ class Reference:
     gamma: float | None = None
     by_means: bool = True
     of_sample: bool = False
-
-    def snap(self, table: Any, space: Any, n: Tensor, ranks: Ranks) -> None:
-        """Move centers to values of the columns, and of the space, from which only rounding separates them."""
-        one = self.space_centers is self.centers
-        self.centers = snapped(table, self.centers, n, ranks)
-        self.space_centers = self.centers if one else snapped(space, self.space_centers, n, ranks)
 
     def reorder(self, order: np.ndarray) -> None:
         """Put the clusters into another order [k]."""

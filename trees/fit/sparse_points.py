@@ -98,31 +98,6 @@ class Sparse:
         low, high = _ends(self.data)
         return low.to(torch.float64), high.to(torch.float64)
 
-    def gaps(self, centers: Tensor) -> Tensor:
-        """As for a dense table; zeros are taken for values of every column."""
-        gaps = centers.abs().numpy()
-        filled = np.flatnonzero(np.diff(self.data.indptr))
-        for gap, center in zip(gaps, centers, strict=True):
-            least = np.minimum.reduceat(self._distances(center), self.data.indptr[filled]) if len(filled) else 0
-            gap[filled] = np.minimum(gap[filled], least)
-        return torch.from_numpy(gaps)
-
-    def values_at(self, center: Tensor, gap: Tensor, features: Tensor) -> Tensor:
-        """As for a dense table."""
-        result = torch.full_like(center, -torch.inf)
-        hit = self._distances(center) == gap.numpy()[self._column]
-        result.numpy()[self._column[hit]] = self.data.data[hit]
-        return result.where(center.abs() != gap, 0.0)[features]
-
-    @cached_property
-    def _column(self) -> np.ndarray:
-        """Column of every entry."""
-        return np.repeat(np.arange(self.d), np.diff(self.data.indptr))
-
-    def _distances(self, center: Tensor) -> np.ndarray:
-        """Distance of every entry to a center's coordinate."""
-        return np.abs(self.data.data - center.numpy()[self._column])
-
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
         """As for a dense table."""
         full, dense, others, rest = self._halves
