@@ -116,7 +116,7 @@ def code_sparse(
     which = order[place] - len(own) - d
     rounding = Rounding.of(centers, table.dtype, torch.tensor(table.n) if n is None else n)
     found = torch.empty(d * k, dtype=torch.float64)
-    found[which] = snap(values, place, which % k, begin, rounding)
+    found[which] = snap(values, place, begin, rounding)
     new = torch.ones_like(order, dtype=torch.bool)
     new[1:] = (values[1:] != values[:-1]) | (column[1:] != column[:-1])
     if max_bins is not None:

@@ -18,7 +18,7 @@ class Rounding(NamedTuple):
 
     Attributes
     ----------
-    share : Tensor [] or [k]
+    share : float
         Error relative to the range of a column: of means, ``n * eps`` for n points, because differences from the
         middle of the column are rounded in units of their sum over all points (``Dense.sums``).
     unit : float
@@ -26,7 +26,7 @@ class Rounding(NamedTuple):
         for tables of single precision.
     """
 
-    share: Tensor
+    share: float
     unit: float
 
     @classmethod
@@ -34,7 +34,7 @@ class Rounding(NamedTuple):
         """Rounding of centers [k, d] of `n` points (see :func:`relative_mass`) in a table of a type."""
         single = dtype == torch.float32 and torch.equal(centers, centers.float().double())
         unit = torch.finfo(torch.float32).eps if single else EPS
-        return cls((n * EPS).clamp(min=unit), 2 * unit)
+        return cls(max(EPS * float(n.max()), unit), 2 * unit)
 
 
 def relative_mass(labels: Tensor, k: int, weight: Tensor | None, ranks: Ranks) -> Tensor:
@@ -43,7 +43,7 @@ def relative_mass(labels: Tensor, k: int, weight: Tensor | None, ranks: Ranks) -
     return mass.sum() * (count / mass).nan_to_num(0)
 
 
-def snap(ordered: Tensor, place: Tensor, cluster: Tensor, begin: Tensor, rounding: Rounding) -> Tensor:
+def snap(ordered: Tensor, place: Tensor, begin: Tensor, rounding: Rounding) -> Tensor:
     """Replace centers among sorted values by the values from which only rounding separates them, and return them.
 
     Centers are means, so that the center of the point 0.3 may be 0.30000000000000004, and a cut could part the
@@ -53,29 +53,28 @@ def snap(ordered: Tensor, place: Tensor, cluster: Tensor, begin: Tensor, roundin
     ----------
     ordered : Tensor [m]
         Values and centers of all columns, sorted by column and then by value; they are changed.
-    place, cluster : Tensor [c] of int64
-        Positions of the centers in that order, ascending, and to which clusters they belong.
+    place : Tensor [c] of int64
+        Positions of the centers in that order, ascending.
     begin : Tensor [columns + 1] of int64
         Where the columns begin.
     rounding : Rounding
     """
     own, extents = ordered[place], ordered[begin[1:] - 1] - ordered[begin[:-1]]
     beside = (ordered[torch.stack([place - 1, place + 1]).clamp_(0, len(ordered) - 1)] - own).abs_()
-    most = rounding.share.max() * extents.max() + rounding.unit * own.abs().max()
+    most = rounding.share * extents.max() + rounding.unit * own.abs().max()
     if not bool(((beside > 0) & (beside <= most)).any()):  # the usual case
         return own
     column, run = torch.searchsorted(begin, place, right=True), place.diff() == 1
     extent = extents[column - 1]
-    slack = rounding.share.expand(int(cluster.max()) + 1)[cluster] * extent + rounding.unit * own.abs()
+    slack = rounding.share * extent + rounding.unit * own.abs()
     number, first, last = torch.arange(len(place), device=place.device), place.clone(), place.clone()
     number[1:][run & (own.diff() <= slack[1:]) & (column.diff() == 0)] = 0
-    own = own[number.cummax(0).values]
     first[1:][run], last[:-1][run] = 0, len(ordered)
     near = torch.stack([first.cummax(0).values - 1, last.flip(0).cummin(0).values.flip(0) + 1])
     inside = torch.searchsorted(begin, near, right=True) == column
     value = ordered[near.clamp_(0, len(ordered) - 1)]
     gap, side = (value - own).abs_().masked_fill_(~inside, torch.inf).min(0)
-    ordered[place] = value.gather(0, side[None])[0].where(gap <= slack, own)
+    ordered[place] = value.gather(0, side[None])[0].where(gap <= slack, own[number.cummax(0).values])
     return ordered[place]
 
 
@@ -93,5 +92,5 @@ def sorted_with(values: Tensor, centers: Tensor, rounding: Rounding) -> tuple[Te
     place = (order >= n).flatten().nonzero()[:, 0]
     cluster = order.flatten()[place] - n
     begin = torch.arange(f + 1, device=place.device) * (n + k)
-    found = snap(ordered.view(-1), place, cluster, begin, rounding) if k else centers.flatten()
+    found = snap(ordered.view(-1), place, begin, rounding) if k else centers.flatten()
     return ordered, order, torch.empty_like(centers).scatter_(1, cluster.view(f, k), found.view(f, k))
