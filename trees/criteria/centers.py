@@ -260,7 +260,10 @@ class CostAndDepth(InducedCost):
 def _least(distances: Tensor, parts: Tensor) -> Tensor:
     """Distances to the nearest center of each subset of centers [parts, centers]; [parts, points]."""
     centers = parts.nonzero()[:, 1].split(parts.sum(1).tolist())
-    return torch.stack([distances.index_select(0, own).amin(0) for own in centers])
+    found = distances.new_empty(len(parts), distances.shape[1])
+    for own, least in zip(centers, found, strict=True):
+        torch.amin(distances.index_select(0, own), 0, out=least)
+    return found
 
 
 def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, centers: int) -> Tensor:

@@ -170,6 +170,11 @@ class Search:
                     some = replace(some, bound=bound(node, some))
                     near = (some.bound <= best + node.slack).nonzero()[:, 0]
                     some, which = some[near,], which[near]
+                if len(which) > SAMPLE:  # the scores of a few exclude most of the others
+                    few = some.bound.topk(SAMPLE, largest=False, sorted=False).indices
+                    best = min(best, float(score(node, some[few,]).min()))
+                    near = (some.bound <= best + node.slack).nonzero()[:, 0]
+                    some, which = some[near,], which[near]
                 if len(which):
                     scores[which] = score(node, some)
                     best = min(best, float(scores[which].min()))
