@@ -14,8 +14,9 @@ from neonxc.trees.criteria.centers import estimated_depth
 from neonxc.trees.cuts import codes as codes_module
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts import ranks as ranks_module
-from neonxc.trees.cuts.codes import code_columns, transposed
+from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.exact_sums import rounded
+from neonxc.trees.cuts.histograms import transposed
 from neonxc.trees.fit import points as matrix_module
 from neonxc.trees.fit.points import DataMatrix
 from neonxc.trees.fit.problem import between

@@ -18,7 +18,6 @@ from neonxc.trees.cuts.bins import Bins, Sketch
 from neonxc.trees.cuts.columns import Columns
 from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.exact_sums import exact_total, rounded
-from neonxc.trees.cuts.histograms import transposed
 from neonxc.trees.cuts.ranks import code_type, value_ranks
 from neonxc.trees.fit.points import DataMatrix
 
@@ -49,8 +48,8 @@ class ColumnBlock:
         Number of codes per coarse code.
     places : int
         Largest number of coarse codes of a column.
-    row_major : Tensor [n, f] or None
-        The coarse codes stored row by row. If given, no column-wise copy of all of them is made.
+    by_row : bool
+        Whether the coarse codes are stored row by row; no column-wise copy of all of them is made.
     """
 
     features: Tensor
@@ -58,29 +57,12 @@ class ColumnBlock:
     centers: Tensor
     width: Tensor
     places: int
-    row_major: Tensor | None = None
+    by_row: bool = False
 
     @cached_property
     def exact(self) -> bool:
         """Whether the coarse codes are the codes themselves."""
         return bool((self.width == 1).all())
-
-    def columns(self, problem: Problem, node: Node) -> Columns:
-        """All columns of the block; the codes that were gathered last are kept."""
-        kept: list[Tensor] = []
-
-        def gathered(rows: Tensor, part: slice) -> Tensor:
-            if not kept or kept[0] is not rows:
-                kept[:] = rows, histograms.gathered(self.coarse, rows)
-            return kept[1][part]
-
-        def stored_by_row(rows: Tensor, part: slice) -> Tensor:
-            assert self.row_major is not None
-            return transposed(self.row_major[:, part].index_select(0, rows))
-
-        gather, step = (gathered, None) if self.row_major is None else (stored_by_row, ROWS)
-        width = None if self.exact else self.width
-        return Columns(problem, node, self.features, self.centers, self.places, gather, width=width, step=step)
 
 
 @dataclass
@@ -126,12 +108,15 @@ class CodedColumns:
             Whether columns of many codes come by their coarse codes, for one sum per center and number.
         """
         for number, block in enumerate(self.blocks):
-            rows = node.n if block.row_major is None else min(node.n, ROWS)
+            step, rows = (ROWS, min(node.n, ROWS)) if block.by_row else (None, node.n)
             if features is None and (coarse or block.exact):
                 each = numbers if block.exact else numbers * max(1, len(node.centers))
-                whole = block.columns(problem, node)
                 for part in _chunks(len(block.features), block.places * each, rows):
-                    yield whole[part]
+                    own, codes, centers, width = (
+                        values[part] for values in (block.features, block.coarse, block.centers, block.width)
+                    )
+                    wide = None if block.exact else width
+                    yield Columns(problem, node, own, centers, block.places, codes, wide, step=step)
                 continue
             own = block.features if features is None else features[self.place[features, 0] == number]
             if len(own):
@@ -145,17 +130,13 @@ class CodedColumns:
 
         If `places` is None, codes are renumbered to those that occur among the node's points and centers.
         """
-        own, original = self.codes[block].index_select(0, self.place[features, 1]), None
+        codes, original = self.codes[block].index_select(0, self.place[features, 1]), None
         centers = self.centers[features]
         if places is None:
-            own = histograms.gathered(own, node.rows)
-            own, new, original = histograms.renumber_codes(own, centers.index_select(1, node.centers))
+            codes = histograms.gathered(codes, node.rows)
+            codes, new, original = histograms.renumber_codes(codes, centers.index_select(1, node.centers))
             centers, places = centers.index_copy(1, node.centers, new), original.shape[1]
-
-        def gather(rows: Tensor, part: slice) -> Tensor:
-            return histograms.gathered(own[part], rows if original is None else torch.searchsorted(node.rows, rows))
-
-        return Columns(problem, node, features, centers, places, gather, original=original)
+        return Columns(problem, node, features, centers, places, codes, original=original)
 
     @cached_property
     def _places(self) -> list[list[int]]:
@@ -235,7 +216,7 @@ def _chunks(columns: int, sums: int, rows: int) -> Iterator[slice]:
 def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:
     """Columns with codes that are stored row by row, [n, d]."""
     every = torch.arange(codes.shape[1])
-    block = ColumnBlock(every, codes.T, bins.centers, torch.ones_like(every), bins.high.shape[1], codes)
+    block = ColumnBlock(every, codes.T, bins.centers, torch.ones_like(every), bins.high.shape[1], True)
     return CodedColumns([codes.T], bins.centers, bins.size, [block], torch.stack([every * 0, every], 1), bins)
 
 

@@ -38,8 +38,8 @@ def histogram(codes: Tensor, places: int, labels: Tensor | None, k: int, weight:
     result = torch.zeros(f, k * places, dtype=dtype, device=codes.device)
     values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
     step = _step(BUFFER, n, codes.device)
-    # Small integers are added twice as fast
-    offset = None if labels is None else (labels * places).to(torch.int16 if k * places <= 1 << 15 else torch.int64)
+    small = torch.int16 if k * places <= 1 << 15 else torch.int64  # small integers are added twice as fast
+    offset = None if labels is None else (labels * places).to(small)
     buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
     for first in range(0, f, step):
         part = codes[first : first + step]
@@ -200,5 +200,5 @@ def transposed(codes: Tensor) -> Tensor:
 
 
 def gathered(values: Tensor, rows: Tensor) -> Tensor:
-    """Values [m, points] of a subset of all points in ascending order; several times faster than `index_select`."""
+    """Values [m, points] of some of all points in ascending order; several times faster than `index_select`."""
     return values if len(rows) == values.shape[1] else values.gather(1, rows.expand(len(values), -1))
