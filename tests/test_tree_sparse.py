@@ -182,7 +182,6 @@ def test_histograms_of_entries(seed, weighted, data):
     assert torch.equal(view.channels(part, channels), witness.channels(part, channels))
     picked, channel = (torch.from_numpy(rng.integers(0, size, 7)) for size in (len(some), 3))
     assert torch.equal(*(v.chosen_channels(part, channels, picked, channel) for v in (view, witness)))
-    assert torch.equal(view.by_point(part.flip(0)), witness.at(part).flip(1).T)
     if len(part):
         assert all(map(torch.equal, view.ends(), witness.ends()))
     if len(which):

@@ -44,8 +44,8 @@ class ColumnBlock:
         The coarse code of every point.
     centers : Tensor [f, k] of int64
         The coarse codes of the centers.
-    width : Tensor [f] of int64
-        Number of codes per coarse code.
+    width : Tensor [f] of int64 or None
+        Number of codes per coarse code; None if every coarse code is a single one.
     places : int
         Largest number of coarse codes of a column.
     by_row : bool
@@ -55,14 +55,9 @@ class ColumnBlock:
     features: Tensor
     coarse: Tensor
     centers: Tensor
-    width: Tensor
+    width: Tensor | None
     places: int
     by_row: bool = False
-
-    @cached_property
-    def exact(self) -> bool:
-        """Whether the coarse codes are the codes themselves."""
-        return bool((self.width == 1).all())
 
 
 @dataclass
@@ -109,14 +104,12 @@ class CodedColumns:
         """
         for number, block in enumerate(self.blocks):
             step, rows = (ROWS, min(node.n, ROWS)) if block.by_row else (None, node.n)
-            if features is None and (coarse or block.exact):
-                each = numbers if block.exact else numbers * max(1, len(node.centers))
+            if features is None and (coarse or block.width is None):
+                each = numbers if block.width is None else numbers * max(1, len(node.centers))
                 for part in _chunks(len(block.features), block.places * each, rows):
-                    own, codes, centers, width = (
-                        values[part] for values in (block.features, block.coarse, block.centers, block.width)
-                    )
-                    wide = None if block.exact else width
-                    yield Columns(problem, node, own, centers, block.places, codes, wide, step=step)
+                    own, centers, codes = block.features[part], block.centers[part], block.coarse[part]
+                    width = None if block.width is None else block.width[part]
+                    yield Columns(problem, node, own, centers, block.places, codes, width, step=step)
                 continue
             own = block.features if features is None else features[self.place[features, 0] == number]
             if len(own):
@@ -146,15 +139,6 @@ class CodedColumns:
         """Codes of all points in a column, [n]."""
         block, row = self._places[feature]
         return self.codes[block][row]
-
-    def at(self, feature: Tensor, rows: Tensor) -> Tensor:
-        """Code of every point in a column that is given for that point, [points] of int64."""
-        result = torch.empty_like(rows)
-        block, row = self.place[feature].unbind(1)
-        for number, codes in enumerate(self.codes):
-            here = block == number
-            result[here] = codes[row[here], rows[here]].to(torch.int64)
-        return result
 
 
 def code_columns(
@@ -216,7 +200,7 @@ def _chunks(columns: int, sums: int, rows: int) -> Iterator[slice]:
 def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:
     """Columns with codes that are stored row by row, [n, d]."""
     every = torch.arange(codes.shape[1])
-    block = ColumnBlock(every, codes.T, bins.centers, torch.ones_like(every), bins.high.shape[1], True)
+    block = ColumnBlock(every, codes.T, bins.centers, None, bins.high.shape[1], True)
     return CodedColumns([codes.T], bins.centers, bins.size, [block], torch.stack([every * 0, every], 1), bins)
 
 
@@ -224,7 +208,9 @@ def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns
     """Arrange codes of consecutive columns in blocks."""
     d, k = centers.shape
     groups = _groups(size, max(FEW, HISTOGRAM // (d * k)))
-    codes = [_chosen(parts, group, code_type(int(size[group].max()))) for group in groups]
+    every = parts[0] if len(parts) == 1 else torch.cat(parts)
+    own_codes = [every] if len(groups) == 1 else [every.index_select(0, group) for group in groups]
+    codes = [own.to(code_type(int(size[group].max()))) for own, group in zip(own_codes, groups, strict=True)]
     place = torch.empty(d, 2, dtype=torch.int64, device=size.device)
     found = []
     for number, (group, own) in enumerate(zip(groups, codes, strict=True)):
@@ -247,19 +233,9 @@ def _groups(size: Tensor, separable: int) -> list[Tensor]:
 def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: int, d: int) -> ColumnBlock:
     most = int(size.max())
     if most <= max(FEW, HISTOGRAM // (d * k), COARSE):
-        return ColumnBlock(features, codes, centers, torch.ones_like(size), most)
+        return ColumnBlock(features, codes, centers, None, most)
     # The width of a coarse code is a power of 2, because shifting is ten times faster than dividing
     shift = ((size - 1).div(COARSE, rounding_mode="floor") + 1).log2().ceil().to(torch.int64)[:, None]
     coarse, own = codes >> shift.to(codes.dtype), centers >> shift
     places = 1 + int((size - 1 >> shift[:, 0]).max())
     return ColumnBlock(features, coarse.to(code_type(places)), own, 1 << shift[:, 0], places)
-
-
-def _chosen(parts: list[Tensor], features: Tensor, dtype: torch.dtype) -> Tensor:
-    """Select columns, which may be in several parts."""
-    chosen, first = [], 0
-    for part in parts:
-        here = features[(features >= first) & (features < first + len(part))] - first
-        chosen.append((part if len(here) == len(part) else part.index_select(0, here)).to(dtype))
-        first += len(part)
-    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)

@@ -71,14 +71,6 @@ class Columns:
             self._kept[:] = rows, histograms.gathered(self.codes, own)
         return self._kept[1]
 
-    def by_point(self, rows: Tensor) -> Tensor:
-        """Codes of any points of the node, in any order, [points, f]."""
-        every = self.node.rows
-        place = every.new_zeros(self.problem.n).index_copy_(
-            0, every, torch.arange(len(every), device=every.device)
-        )
-        return histograms.transposed(self.at(every)).index_select(0, place.index_select(0, rows))
-
     def counts(
         self, rows: Tensor, labels: Tensor | None = None, k: int = 1, weight: Tensor | None = None
     ) -> Tensor:
@@ -108,10 +100,11 @@ class Columns:
 
         With `by_center`, those of every center, [f, k, places].
         """
-        function = histograms.parted_by_center if by_center else histograms.parted
-        return self._added(
-            rows, lambda codes, part: function(codes, self.places, labels[part], centers, _some(weight, part))
-        )
+
+        def of(codes: Tensor, part: slice) -> Tensor:
+            return histograms.parted(codes, self.places, labels[part], centers, _some(weight, part), by_center)
+
+        return self._added(rows, of)
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest code of the node's points over all processes, [f] each."""

@@ -26,12 +26,12 @@ def value_ranks(values: Tensor, centers: Tensor, ranks: Ranks) -> Codes:
     found = _integer_ranks(values, centers)
     if found is not None:
         return found
-    codes, size = _ranks(torch.cat([values.to(torch.float64), centers], 1))
+    codes, size = row_ranks(torch.cat([values.to(torch.float64), centers], 1))
     n = values.shape[1]
     return codes[:, :n], codes[:, n:].to(torch.int64), size
 
 
-def _ranks(values: Tensor) -> tuple[Tensor, Tensor]:
+def row_ranks(values: Tensor) -> tuple[Tensor, Tensor]:
     """Rank of every number among the distinct ones of its row, [f, n] of int32, and how many these are, [f]."""
     ordered, order = sorted_rows(values)
     rank = is_first(ordered).cumsum(1, dtype=torch.int32).sub_(1)
@@ -50,7 +50,7 @@ def _integer_ranks(values: Tensor, centers: Tensor) -> Codes | None:
     if bool(((high - low >= INTEGERS) | (high >= EXACT) | (low <= -EXACT)).any()) or not integers(values):
         return None
     numbers = low[:, None] + torch.arange(int((high - low).max()) + 1, device=values.device)
-    ranks, size = _ranks(torch.cat([numbers, centers], 1))
+    ranks, size = row_ranks(torch.cat([numbers, centers], 1))
     table = ranks[:, : numbers.shape[1]].to(code_type(ranks.shape[1]))
     codes, low = torch.empty(values.shape, dtype=table.dtype, device=values.device), low.to(torch.int64)
     step = max(1, INDICES // values.shape[1])

@@ -97,15 +97,12 @@ class Search:
         """
         numbers = sum(own.numbers for own in node.sums)
         for part in self.problem.columns.parts(self.problem, node, numbers, features, inside is not None):
+            left: Sequence[Tensor]
             if part.width is None:
                 left = [own.of(part) for own in node.sums]
             else:
                 assert inside is not None
-                left, least = list[Tensor](), list[Tensor]()
-                for own in node.sums:
-                    assert own.coarse is not None
-                    for numbers_of, found in zip((left, least), own.coarse(part), strict=True):
-                        numbers_of.append(found)
+                left, least = zip(*(own.coarse(part) for own in node.sums), strict=True)
                 inside.append((self._bound_inside(part, concatenated(least)), part.features))
             pairs = zip(node.sums, left, strict=True)
             mass_left = next((found.sum(1, dtype=found.dtype) for own, found in pairs if own.counts), None)
