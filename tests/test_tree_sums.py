@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_witnesses import ceil_div, data, eval_wad
 
-from neonxc.trees.criteria.centers import estimated_depth
+from neonxc.trees.criteria.depth import estimated_depth
 from neonxc.trees.cuts import codes as codes_module
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts import ranks as ranks_module
