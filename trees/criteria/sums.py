@@ -81,12 +81,12 @@ def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
 
 def parted(problem: Problem, node: Node) -> Sum:
     """Number (or weight) of points that a cut separates from their reference center, if that is in the node."""
-    rows = node.rows
+    rows, place = node.rows, node.rows.new_full((problem.k,), -1)
+    place[node.centers] = torch.arange(len(node.centers), device=rows.device)
+    own = place.index_select(0, problem.labels.index_select(0, rows))
     if len(node.centers) < problem.k:
-        present = torch.zeros(problem.k, dtype=torch.bool, device=rows.device)
-        present[node.centers] = True
-        rows = select(rows, present[problem.labels.index_select(0, rows)])
-    return _parted(node, rows, problem.positions(rows, node.centers), problem.weights(rows))
+        rows, own = (select(values, own >= 0) for values in (rows, own))
+    return _parted(node, rows, own, problem.weights(rows))
 
 
 def parted_from(node: Node, own: Tensor, weight: Tensor) -> Sum:

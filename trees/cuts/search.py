@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from neonxc.trees.criteria.criterion import Criterion
     from neonxc.trees.fit.problem import Cut, Node, Problem
 
-SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next
+SAMPLE, GROWTH = 16, 128  # number of cuts that are scored first, and how much more are scored next
 Cutting = tuple[Cuts, Tensor]
 """All cuts of some columns, and a mask of the cuts that leave a side empty."""
 
