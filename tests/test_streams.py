@@ -26,7 +26,7 @@ from neonxc.trees import (
     KDTree,
     SpExClique,
 )
-from neonxc.trees.cuts import columns as columns_module
+from neonxc.trees.cuts import codes as codes_module
 from neonxc.trees.fit import batches as streams
 
 N, D, K = 700, 4, 5
@@ -68,7 +68,7 @@ def assert_same(one, other, bounds=True):
 @pytest.mark.parametrize(("explainer", "max_bins"), in_turns(EXPLAINERS, [8, 64]))
 def test_the_same_tree_as_in_memory(explainer, max_bins, monkeypatch):
     model, options = explainer
-    monkeypatch.setattr(columns_module, "ROWS", 128)
+    monkeypatch.setattr(codes_module, "ROWS", 128)
     X = points()
     centers = X[:K] + np.float32(0.01)
     inside = model(K, max_bins=max_bins, **options).fit(X, centers=centers)
