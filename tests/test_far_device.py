@@ -32,13 +32,13 @@ NOT_CALLED = {
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",
     "every tree explainer consists of them": (
         "trees.explainers.center_based.CenterTree trees.criteria.criterion.Criterion "
-        "trees.criteria.criterion.Cuts trees.explainers.expanding.BestFirst trees.cuts.growth.Splits "
+        "trees.cuts.cuts.Cuts trees.cuts.columns.Columns "
+        "trees.explainers.expanding.BestFirst trees.cuts.growth.Splits "
         "trees.fit.problem.Node trees.fit.problem.Problem trees.explainers.refine.refined "
         "trees.cuts.search.Search "
-        "trees.criteria.sums.Channels trees.criteria.sums.Clusters "
-        "trees.criteria.sums.Pairs trees.criteria.sums.Parted "
-        "trees.criteria.sums.PartedFrom trees.criteria.sums.Points "
-        "trees.criteria.sums.Statistic"
+        "trees.criteria.sums.Sum trees.criteria.sums.channels trees.criteria.sums.clusters "
+        "trees.criteria.sums.pairs trees.criteria.sums.parted trees.criteria.sums.parted_from "
+        "trees.criteria.sums.points"
     ),
     "every imputer returns one": "evaluation.imputers.Filling",
     "every report consists of them": "report.contents.Card report.contents.Contents report.contents.PointMap",

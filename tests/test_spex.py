@@ -16,7 +16,7 @@ from tree_witnesses import data, nested, rows_of
 from turns import in_turns
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
-from neonxc.trees.cuts import histograms as sums_module
+from neonxc.trees.cuts import histograms
 from neonxc.trees.graph import knn_graph
 
 WAYS = [path for path in PATHS if "few_centers" not in path]  # SpEx has none
@@ -137,7 +137,7 @@ def test_codes_of_long_columns_are_renumbered_in_small_nodes():
     model = SpExGraph(5)
     with (
         limits("bins"),
-        mock.patch.object(sums_module, "renumber_codes", wraps=sums_module.renumber_codes) as called,
+        mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as called,
     ):
         tree = model.fit(X, graph=graph).tree_
     assert called.called

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_witnesses import ceil_div, data, eval_wad
 
-from neonxc.trees.criteria.centers import estimated_depth
+from neonxc.trees.criteria.depth import estimated_depth
 from neonxc.trees.cuts import codes as codes_module
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts import ranks as ranks_module
-from neonxc.trees.cuts.codes import code_columns, transposed
+from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.exact_sums import rounded
+from neonxc.trees.cuts.histograms import transposed
 from neonxc.trees.cuts.nodes import between
 from neonxc.trees.fit import points as matrix_module
 from neonxc.trees.fit.sparse_points import as_points
@@ -79,17 +80,14 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
     assert (ranks_of.max(1) < found.size.numpy()).all()
     for column, ranks in zip(values.T, ranks_of, strict=True):
         assert np.array_equal(column[:, None] < column, ranks[:, None] < ranks)
-    features, rows = torch.arange(n) % d, torch.arange(len(case.X))[:n]
-    features = features[: len(rows)]
-    assert torch.equal(found.at(features, rows), codes[features, rows])
     assert sorted(torch.cat([block.features for block in found.blocks]).tolist()) == list(range(d))
     some = torch.arange(0, len(case.X), 2)
     for block in found.blocks:
-        width, own = block.width[:, None], codes[block.features]
+        width, own = 1 if block.width is None else block.width[:, None], codes[block.features]
         assert torch.equal(block.coarse.to(torch.int64), own.div(width, rounding_mode="floor"))
         assert torch.equal(block.centers, found.centers[block.features].div(width, rounding_mode="floor"))
         assert int(block.coarse.max()) < block.places
-        assert block.exact == bool((block.width == 1).all())
+        assert block.width is None or bool((block.width > 1).any())
         assert torch.equal(histograms.gathered(block.coarse, some), block.coarse[:, some])
         if in_bins:
             assert block.places <= 3
@@ -158,7 +156,7 @@ def test_separated_from_their_centers(seed, weighted, dtype):
     expected = slow_separated(codes, bins, labels, centers, weight)
     assert np.array_equal(histograms.parted(codes, bins, labels, centers, weight), expected)
     assert np.array_equal(histograms._parted_directly(codes, bins, labels, centers, weight), expected)
-    lost = histograms.parted_by_center(codes, bins, labels, centers, weight)
+    lost = histograms.parted(codes, bins, labels, centers, weight, by_center=True)
     assert np.array_equal(lost.sum(1), expected)
     for one in range(k):
         own = slow_separated(
@@ -175,7 +173,7 @@ def test_separated_from_their_centers(seed, weighted, dtype):
 def test_no_cut_within_a_bin_separates_less_than_its_bound(seed, width, weighted):
     codes, bins, labels, _, centers, weight = problem(seed, weighted=weighted)
     coarse = ceil_div(bins, width)
-    lost = histograms.parted_by_center(codes // width, coarse, labels, centers // width, weight)
+    lost = histograms.parted(codes // width, coarse, labels, centers // width, weight, by_center=True)
     bound = histograms.least_within(lost).numpy()
     exact = slow_separated(codes, bins, labels, centers, weight)
     for b in range(bins):
@@ -187,7 +185,7 @@ def test_the_bound_of_a_bin_counts_what_no_cut_in_it_can_save():
     codes = torch.tensor([[0] * 5 + [1] * 7 + [2] * 3])
     labels = torch.zeros(15, dtype=torch.int64)
     for center, bound in ((0, [0, 3, 0]), (1, [0, 3, 0]), (2, [0, 5, 0])):
-        lost = histograms.parted_by_center(codes, 3, labels, torch.tensor([[center]]))
+        lost = histograms.parted(codes, 3, labels, torch.tensor([[center]]), by_center=True)
         assert histograms.least_within(lost).tolist() == [bound]
 
 
@@ -234,8 +232,8 @@ def test_sweep_on_a_gpu_equals_the_cpu(weighted):
     assert torch.equal(on_gpu.cpu(), counts)
     parted = histograms.parted(there[0], bins, there[1], there[2], there[3])
     assert torch.equal(parted.cpu(), histograms.parted(codes, bins, labels, centers, weight))
-    lost = histograms.parted_by_center(there[0], bins, there[1], there[2], there[3])
-    expected = histograms.parted_by_center(codes, bins, labels, centers, weight)
+    lost = histograms.parted(there[0], bins, there[1], there[2], there[3], by_center=True)
+    expected = histograms.parted(codes, bins, labels, centers, weight, by_center=True)
     assert torch.equal(lost.cpu(), expected)
     assert torch.equal(histograms.least_within(lost).cpu(), histograms.least_within(expected))
     for ours, theirs in zip(

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from neonxc.trees.graph import Graph
 
 
+def unbounded(columns: Columns) -> tuple[Tensor, Tensor]:
+    """Sums without bounds, which are never asked for by coarse codes."""
+    raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Sum:
     """One or several sums over the points of a node left of every cut.
@@ -42,7 +47,7 @@ class Sum:
     numbers: int = 1
     whole: bool = False
     counts: bool = False
-    coarse: Callable[[Columns], tuple[Tensor, Tensor]] | None = None
+    coarse: Callable[[Columns], tuple[Tensor, Tensor]] = unbounded
 
 
 def clusters(problem: Problem, node: Node) -> Sum:
@@ -77,12 +82,12 @@ def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
 
 def parted(problem: Problem, node: Node) -> Sum:
     """Number (or weight) of points that a cut separates from their reference center, if that is in the node."""
-    rows = node.rows
+    rows, place = node.rows, node.rows.new_full((problem.k,), -1)
+    place[node.centers] = torch.arange(len(node.centers), device=rows.device)
+    own = place.index_select(0, problem.labels.index_select(0, rows))
     if len(node.centers) < problem.k:
-        present = torch.zeros(problem.k, dtype=torch.bool, device=rows.device)
-        present[node.centers] = True
-        rows = select(rows, present[problem.labels.index_select(0, rows)])
-    return _parted(node, rows, problem.positions(rows, node.centers), problem.weights(rows))
+        rows, own = (select(values, own >= 0) for values in (rows, own))
+    return _parted(node, rows, own, problem.weights(rows))
 
 
 def parted_from(node: Node, own: Tensor, weight: Tensor) -> Sum:
@@ -129,8 +134,9 @@ def pairs(node: Node, graph: Graph) -> Sum:
     The difference between the two is the weight of the edges that are cut. The weights of the graph are rounded so
     that sums are exact.
     """
-    edges = edges_inside(node, graph)
+    edges, rows = edges_inside(node, graph), node.rows
     ends = [side.index_select(0, edges) for side in (graph.lower, graph.upper)]
+    place = rows.new_zeros(graph.n).index_copy_(0, rows, torch.arange(len(rows), device=rows.device))
     weight = graph.weight.index_select(0, edges)
     degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=graph.n).to(torch.float64)
     points = degree.nonzero()[:, 0]
@@ -138,12 +144,11 @@ def pairs(node: Node, graph: Graph) -> Sum:
     def of(columns: Columns) -> Tensor:
         """Sums of the edges by their lower and by their upper code; the former is degrees minus the latter."""
         both = columns.counts(points, weight=degree.index_select(0, points))[:, 0]
-        upper = torch.zeros_like(both)
-        every = torch.arange(len(edges), device=weight.device)
-        for part in every.split(max(1, histograms.BUDGET // len(both))):
-            codes = torch.maximum(*(columns.by_point(end.index_select(0, part)) for end in ends))
-            own = weight.index_select(0, part)
-            upper += histograms.histogram(histograms.transposed(codes), columns.places, None, 1, own)[:, 0]
+        upper, codes = torch.zeros_like(both), columns.at(rows)
+        step = max(1, histograms.BUDGET // len(both))
+        for own, *two in zip(weight.split(step), *(place[end].split(step) for end in ends), strict=True):
+            later = torch.maximum(*(codes.gather(1, end.expand(len(codes), -1)) for end in two))
+            upper += histograms.histogram(later, columns.places, None, 1, own)[:, 0]
         return torch.stack([both - upper, upper], 1).cumsum_(2)
 
     return Sum(of, 2)

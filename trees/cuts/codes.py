@@ -18,7 +18,6 @@ from neonxc.trees.cuts.bins import Bins, Sketch
 from neonxc.trees.cuts.columns import Columns
 from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.exact_sums import exact_total, rounded
-from neonxc.trees.cuts.histograms import transposed
 from neonxc.trees.cuts.ranks import code_type, value_ranks
 from neonxc.trees.cuts.snapping import Rounding
 
@@ -49,42 +48,20 @@ class ColumnBlock:
         The coarse code of every point.
     centers : Tensor [f, k] of int64
         The coarse codes of the centers.
-    width : Tensor [f] of int64
-        Number of codes per coarse code.
+    width : Tensor [f] of int64 or None
+        Number of codes per coarse code; None if every coarse code is a single one.
     places : int
         Largest number of coarse codes of a column.
-    row_major : Tensor [n, f] or None
-        The coarse codes stored row by row. If given, no column-wise copy of all of them is made.
+    by_row : bool
+        Whether the coarse codes are stored row by row; no column-wise copy of all of them is made.
     """
 
     features: Tensor
     coarse: Tensor
     centers: Tensor
-    width: Tensor
+    width: Tensor | None
     places: int
-    row_major: Tensor | None = None
-
-    @cached_property
-    def exact(self) -> bool:
-        """Whether the coarse codes are the codes themselves."""
-        return bool((self.width == 1).all())
-
-    def columns(self, problem: Problem, node: Node) -> Columns:
-        """All columns of the block; the codes that were gathered last are kept."""
-        kept: list[Tensor] = []
-
-        def gathered(rows: Tensor, part: slice) -> Tensor:
-            if not kept or kept[0] is not rows:
-                kept[:] = rows, histograms.gathered(self.coarse, rows)
-            return kept[1][part]
-
-        def stored_by_row(rows: Tensor, part: slice) -> Tensor:
-            assert self.row_major is not None
-            return transposed(self.row_major[:, part].index_select(0, rows))
-
-        gather, step = (gathered, None) if self.row_major is None else (stored_by_row, ROWS)
-        width = None if self.exact else self.width
-        return Columns(problem, node, self.features, self.centers, self.places, gather, width=width, step=step)
+    by_row: bool = False
 
 
 @dataclass
@@ -130,12 +107,13 @@ class CodedColumns:
             Whether columns of many codes come by their coarse codes, for one sum per center and number.
         """
         for number, block in enumerate(self.blocks):
-            rows = node.n if block.row_major is None else min(node.n, ROWS)
-            if features is None and (coarse or block.exact):
-                each = numbers if block.exact else numbers * max(1, len(node.centers))
-                whole = block.columns(problem, node)
+            step, rows = (ROWS, min(node.n, ROWS)) if block.by_row else (None, node.n)
+            if features is None and (coarse or block.width is None):
+                each = numbers if block.width is None else numbers * max(1, len(node.centers))
                 for part in _chunks(len(block.features), block.places * each, rows):
-                    yield whole[part]
+                    own, centers, codes = block.features[part], block.centers[part], block.coarse[part]
+                    width = None if block.width is None else block.width[part]
+                    yield Columns(problem, node, own, centers, block.places, codes, width, step=step)
                 continue
             own = block.features if features is None else features[self.place[features, 0] == number]
             if len(own):
@@ -149,19 +127,13 @@ class CodedColumns:
 
         If `places` is None, codes are renumbered to those that occur among the node's points and centers.
         """
-        own, original = self.codes[block].index_select(0, self.place[features, 1]), None
+        codes, original = self.codes[block].index_select(0, self.place[features, 1]), None
         centers = self.centers[features]
         if places is None:
-            own = histograms.gathered(own, node.rows)
-            own, new, original = histograms.renumber_codes(own, centers.index_select(1, node.centers))
+            codes = histograms.gathered(codes, node.rows)
+            codes, new, original = histograms.renumber_codes(codes, centers.index_select(1, node.centers))
             centers, places = centers.index_copy(1, node.centers, new), original.shape[1]
-
-        def gather(rows: Tensor, part: slice) -> Tensor:
-            return histograms.gathered(
-                own[part], rows if original is None else torch.searchsorted(node.rows, rows)
-            )
-
-        return Columns(problem, node, features, centers, places, gather, original=original)
+        return Columns(problem, node, features, centers, places, codes, original=original)
 
     @cached_property
     def _places(self) -> list[list[int]]:
@@ -171,15 +143,6 @@ class CodedColumns:
         """Codes of all points in a column, [n]."""
         block, row = self._places[feature]
         return self.codes[block][row]
-
-    def at(self, feature: Tensor, rows: Tensor) -> Tensor:
-        """Code of every point in a column that is given for that point, [points] of int64."""
-        result = torch.empty_like(rows)
-        block, row = self.place[feature].unbind(1)
-        for number, codes in enumerate(self.codes):
-            here = block == number
-            result[here] = codes[row[here], rows[here]].to(torch.int64)
-        return result
 
 
 def code_columns(
@@ -253,7 +216,7 @@ def _chunks(columns: int, sums: int, rows: int) -> Iterator[slice]:
 def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:
     """Columns with codes that are stored row by row, [n, d]."""
     every = torch.arange(codes.shape[1])
-    block = ColumnBlock(every, codes.T, bins.centers, torch.ones_like(every), bins.high.shape[1], codes)
+    block = ColumnBlock(every, codes.T, bins.centers, None, bins.high.shape[1], True)
     return CodedColumns([codes.T], bins.centers, bins.size, [block], torch.stack([every * 0, every], 1), bins)
 
 
@@ -261,7 +224,9 @@ def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns
     """Arrange codes of consecutive columns in blocks."""
     d, k = centers.shape
     groups = _groups(size, max(FEW, HISTOGRAM // (d * k)))
-    codes = [_chosen(parts, group, code_type(int(size[group].max()))) for group in groups]
+    every = parts[0] if len(parts) == 1 else torch.cat(parts)
+    own_codes = [every] if len(groups) == 1 else [every.index_select(0, group) for group in groups]
+    codes = [own.to(code_type(int(size[group].max()))) for own, group in zip(own_codes, groups, strict=True)]
     place = torch.empty(d, 2, dtype=torch.int64, device=size.device)
     found = []
     for number, (group, own) in enumerate(zip(groups, codes, strict=True)):
@@ -284,19 +249,9 @@ def _groups(size: Tensor, separable: int) -> list[Tensor]:
 def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: int, d: int) -> ColumnBlock:
     most = int(size.max())
     if most <= max(FEW, HISTOGRAM // (d * k), COARSE):
-        return ColumnBlock(features, codes, centers, torch.ones_like(size), most)
+        return ColumnBlock(features, codes, centers, None, most)
     # The width of a coarse code is a power of 2, because shifting is ten times faster than dividing
     shift = ((size - 1).div(COARSE, rounding_mode="floor") + 1).log2().ceil().to(torch.int64)[:, None]
     coarse, own = codes >> shift.to(codes.dtype), centers >> shift
     places = 1 + int((size - 1 >> shift[:, 0]).max())
     return ColumnBlock(features, coarse.to(code_type(places)), own, 1 << shift[:, 0], places)
-
-
-def _chosen(parts: list[Tensor], features: Tensor, dtype: torch.dtype) -> Tensor:
-    """Select columns, which may be in several parts."""
-    chosen, first = [], 0
-    for part in parts:
-        here = features[(features >= first) & (features < first + len(part))] - first
-        chosen.append((part if len(here) == len(part) else part.index_select(0, here)).to(dtype))
-        first += len(part)
-    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)

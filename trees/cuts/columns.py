@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from neonxc.trees.cuts import histograms
-from neonxc.trees.cuts.histograms import transposed
 
 if TYPE_CHECKING:
     from neonxc.trees.cuts.nodes import Node
@@ -33,16 +32,14 @@ class Columns:
         Codes of all reference centers.
     places : int
         Number of places, one more than the greatest code.
-    gather : callable (rows, slice of the columns) -> Tensor [f, points]
-        Returns codes of points, whose rows are in ascending order.
-    part : slice
-        The columns among those that `gather` knows.
+    codes : Tensor [f, n]
+        Codes of all points; of the node's points if the codes have been renumbered.
     width : Tensor [f] of int64, optional
         Number of the table's codes per place. Default: one.
     original : Tensor [f, places], optional
         The table's code for every place, if the codes have been renumbered.
     step : int, optional
-        Number of points whose codes are gathered at a time. Default: all.
+        Number of points whose codes are gathered at a time, from codes that are stored row by row. Default: all.
     """
 
     problem: Problem
@@ -50,16 +47,11 @@ class Columns:
     features: Tensor
     centers: Tensor
     places: int
-    gather: Callable[[Tensor, slice], Tensor] | None = None
-    part: slice = field(default_factory=lambda: slice(None))
+    codes: Tensor
     width: Tensor | None = None
     original: Tensor | None = None
     step: int | None = None
-
-    def __getitem__(self, part: slice) -> Columns:
-        """Select a range of the columns."""
-        width = None if self.width is None else self.width[part]
-        return replace(self, features=self.features[part], centers=self.centers[part], part=part, width=width)
+    _kept: list[Tensor] = field(default_factory=list, init=False, repr=False)
 
     def code(self, row: int, place: int) -> int:
         """The table's code for a place in the column with position `row`."""
@@ -72,17 +64,13 @@ class Columns:
         return self.centers.index_select(1, which)
 
     def at(self, rows: Tensor) -> Tensor:
-        """Codes of the points `rows`, which are in ascending order, [f, points]."""
-        assert self.gather is not None
-        return self.gather(rows, self.part)
-
-    def by_point(self, rows: Tensor) -> Tensor:
-        """Codes of any points of the node, in any order, [points, f]."""
-        every = self.node.rows
-        place = every.new_zeros(self.problem.n).index_copy_(
-            0, every, torch.arange(len(every), device=every.device)
-        )
-        return transposed(self.at(every)).index_select(0, place.index_select(0, rows))
+        """Codes of the points `rows`, which are in ascending order, [f, points]; the last result is kept."""
+        if self.step is not None:
+            return histograms.transposed(self.codes.T.index_select(0, rows))
+        if not self._kept or self._kept[0] is not rows:
+            own = rows if self.original is None else torch.searchsorted(self.node.rows, rows)
+            self._kept[:] = rows, histograms.gathered(self.codes, own)
+        return self._kept[1]
 
     def counts(
         self, rows: Tensor, labels: Tensor | None = None, k: int = 1, weight: Tensor | None = None
@@ -113,10 +101,11 @@ class Columns:
 
         With `by_center`, those of every center, [f, k, places].
         """
-        function = histograms.parted_by_center if by_center else histograms.parted
-        return self._added(
-            rows, lambda codes, part: function(codes, self.places, labels[part], centers, _some(weight, part))
-        )
+
+        def of(codes: Tensor, part: slice) -> Tensor:
+            return histograms.parted(codes, self.places, labels[part], centers, _some(weight, part), by_center)
+
+        return self._added(rows, of)
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest code of the node's points over all processes, [f] each."""

@@ -79,14 +79,6 @@ class SparseColumns:
         codes = entries.zero[feature].repeat(entries.n).index_copy_(0, entries.row[own], entries.number[own])
         return codes - entries.first[feature]
 
-    def at(self, feature: Tensor, rows: Tensor) -> Tensor:
-        """Code of every point in a column that is given for that point, [points]."""
-        result = torch.empty_like(rows)
-        for column in feature.unique().tolist():
-            mask = feature == column
-            result[mask] = self.column(column).index_select(0, rows[mask])
-        return result
-
     def entries_of(self, rows: Tensor, which: Tensor) -> SparseEntries:
         """Entries of the points `rows`, in the columns that separate these points or the centers `which`."""
         selected = torch.zeros(self.entries.n, dtype=torch.bool)

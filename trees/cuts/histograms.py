@@ -6,12 +6,11 @@ cuts are the prefix sums of a histogram.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-from neonxc.trees.cuts.exact_sums import is_first, sorted_rows
+from neonxc.trees.cuts.exact_sums import sorted_rows
+from neonxc.trees.cuts.ranks import row_ranks
 
 BUFFER = 280_000  # number of indices that fit into a core's cache
 CACHED = 1 << 19  # entries of a histogram over which several passes are made
@@ -38,10 +37,8 @@ def histogram(codes: Tensor, places: int, labels: Tensor | None, k: int, weight:
     result = torch.zeros(f, k * places, dtype=dtype, device=codes.device)
     values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
     step = _step(BUFFER, n, codes.device)
-    # Small integers are added twice as fast
-    offset = (
-        None if labels is None else (labels * places).to(torch.int16 if k * places <= 1 << 15 else torch.int64)
-    )
+    small = torch.int16 if k * places <= 1 << 15 else torch.int64  # small integers are added twice as fast
+    offset = None if labels is None else (labels * places).to(small)
     buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
     for first in range(0, f, step):
         part = codes[first : first + step]
@@ -73,8 +70,18 @@ def selected_channels(codes: Tensor, places: int, values: Tensor, group: Tensor)
     return result.cumsum_(1)
 
 
-def parted(codes: Tensor, places: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+def parted(
+    codes: Tensor,
+    places: int,
+    labels: Tensor,
+    centers: Tensor,
+    weight: Tensor | None = None,
+    by_center: bool = False,
+) -> Tensor:
     """Number (or weight) of points that each cut separates from the center of their label, [f, places].
+
+    A cut left of the center separates the points on the cut's left. A cut right of the center separates those on
+    the cut's right, whose number is that of all points minus those on the left.
 
     Parameters
     ----------
@@ -82,13 +89,23 @@ def parted(codes: Tensor, places: int, labels: Tensor, centers: Tensor, weight: 
     labels : Tensor [n] of int64
     centers : Tensor [f, k] of int64
         Codes of the centers.
+    by_center : bool
+        Whether to return the numbers for every center, [f, k, places], instead of their sum.
     """
-    k = centers.shape[1]
-    if k * places > len(labels):  # a histogram would be larger than the node
+    k, dtype = centers.shape[1], _kind(weight)
+    if k * places > len(labels) and not by_center:  # a histogram would be larger than the node
         return _parted_directly(codes, places, labels, centers, weight)
-    result = torch.empty(len(codes), places, dtype=_kind(weight), device=codes.device)
-    for part, terms in _terms(codes, places, labels, centers, weight):
-        torch.sum(terms, 1, dtype=result.dtype, out=result[part])
+    result = torch.empty(len(codes), *([k] if by_center else []), places, dtype=dtype, device=codes.device)
+    mass = torch.bincount(labels, weight, minlength=k)[:, None].to(dtype)
+    step = max(1, CACHED // (k * places))
+    for first in range(0, len(codes), step):
+        part = slice(first, first + step)
+        counts, own = histogram(codes[part], places, labels, k, weight), centers[part, :, None]
+        terms = counts.scatter_add_(2, own, -mass.expand_as(own)).cumsum_(2).abs_()
+        if by_center:
+            result[part] = terms
+        else:
+            torch.sum(terms, 1, dtype=dtype, out=result[part])
     return result
 
 
@@ -118,33 +135,6 @@ def _parted_directly(
     return change.scatter_add_(1, centers, -jump).cumsum_(1)
 
 
-def parted_by_center(
-    codes: Tensor, places: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
-) -> Tensor:
-    """Number (or weight) of points that each cut separates from their center, by center, [f, k, places].
-
-    A cut left of the center separates the points on the cut's left. A cut right of the center separates those on
-    the cut's right, whose number is that of all points minus those on the left.
-    """
-    result = torch.empty(*centers.shape, places, dtype=_kind(weight), device=codes.device)
-    for part, terms in _terms(codes, places, labels, centers, weight):
-        result[part] = terms
-    return result
-
-
-def _terms(
-    codes: Tensor, places: int, labels: Tensor, centers: Tensor, weight: Tensor | None
-) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the result of :func:`parted_by_center` for consecutive ranges of columns."""
-    k = centers.shape[1]
-    mass = torch.bincount(labels, weight, minlength=k)[:, None].to(_kind(weight))
-    step = max(1, CACHED // (k * places))
-    for first in range(0, len(codes), step):
-        part = slice(first, first + step)
-        counts, own = histogram(codes[part], places, labels, k, weight), centers[part, :, None]
-        yield part, counts.scatter_add_(2, own, -mass.expand_as(own)).cumsum_(2).abs_()
-
-
 def _kind(weight: Tensor | None) -> torch.dtype:
     """Type of sums of weights, or of counts."""
     return torch.int32 if weight is None else torch.float64
@@ -153,7 +143,7 @@ def _kind(weight: Tensor | None) -> torch.dtype:
 def least_within(terms: Tensor) -> Tensor:
     """Lower bound of the weight that any cut inside a coarse code separates from the centers, [f, places].
 
-    `terms` are the result of :func:`parted_by_center`. The points of the coarse code may not be separated at all,
+    `terms` are the result of :func:`parted` by center. The points of the coarse code may not be separated at all,
     so each center contributes the smaller of the weights of the cuts before and behind it.
     """
     least = terms.clone()
@@ -178,13 +168,10 @@ def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tens
     original : Tensor [f, places] of int64
         The old code for every new one.
     """
-    n = codes.shape[1]
-    ordered, order = sorted_rows(torch.cat([codes, centers.to(codes.dtype)], 1))
-    rank = is_first(ordered).cumsum(1).sub_(1)
-    original = rank.new_zeros(len(codes), int(rank[:, -1].max()) + 1)
-    original.scatter_(1, rank, ordered.to(torch.int64))
-    ranks = torch.empty_like(rank).scatter_(1, order, rank)
-    return ranks[:, :n], ranks[:, n:], original
+    n, values = codes.shape[1], torch.cat([codes, centers.to(codes.dtype)], 1).to(torch.int64)
+    new, size = row_ranks(*sorted_rows(values))
+    new = new.to(torch.int64)
+    return new[:, :n], new[:, n:], new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values)
 
 
 def _step(buffer: int, entries: int, device: torch.device) -> int:

@@ -30,9 +30,17 @@ def value_ranks(values: Tensor, centers: Tensor, rounding: Rounding, ranks: Rank
 def _ranks(values: Tensor, centers: Tensor, rounding: Rounding) -> Codes:
     """Ranks of numbers among the distinct ones of their row; those of values are of int32."""
     ordered, order, centers = sorted_with(values, centers, rounding)
+    (codes, size), n = row_ranks(ordered, order), values.shape[1]
+    return codes[:, :n], codes[:, n:].to(torch.int64), size, centers
+
+
+def row_ranks(ordered: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Rank of every number among the distinct ones of its row, [f, n] of int32, and how many these are, [f].
+
+    `ordered` and `order` are as :func:`~neonxc.trees.cuts.exact_sums.sorted_rows` gives them.
+    """
     rank = is_first(ordered).cumsum(1, dtype=torch.int32).sub_(1)
-    codes, n = torch.empty_like(rank).scatter_(1, order, rank), values.shape[1]
-    return codes[:, :n], codes[:, n:].to(torch.int64), rank[:, -1].to(torch.int64) + 1, centers
+    return torch.empty_like(rank).scatter_(1, order, rank), rank[:, -1].to(torch.int64) + 1
 
 
 def _integer_ranks(values: Tensor, centers: Tensor, rounding: Rounding) -> Codes | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from neonxc.trees.cuts.nodes import Cut, Node
     from neonxc.trees.fit.problem import Problem
 
-SAMPLE, GROWTH = 16, 8  # number of cuts that are scored first, and how much more are scored next
+SAMPLE, GROWTH = 16, 128  # number of cuts that are scored first, and how much more are scored next
 Cutting = tuple[Cuts, Tensor]
 """All cuts of some columns, and a mask of the cuts that leave a side empty."""
 
@@ -100,15 +100,12 @@ class Search:
         """
         numbers = sum(own.numbers for own in node.sums)
         for part in self.problem.columns.parts(self.problem, node, numbers, features, inside is not None):
+            left: Sequence[Tensor]
             if part.width is None:
                 left = [own.of(part) for own in node.sums]
             else:
                 assert inside is not None
-                left, least = list[Tensor](), list[Tensor]()
-                for own in node.sums:
-                    assert own.coarse is not None
-                    for numbers_of, found in zip((left, least), own.coarse(part), strict=True):
-                        numbers_of.append(found)
+                left, least = zip(*(own.coarse(part) for own in node.sums), strict=True)
                 inside.append((self._bound_inside(part, concatenated(least)), part.features))
             pairs = zip(node.sums, left, strict=True)
             mass_left = next((found.sum(1, dtype=found.dtype) for own, found in pairs if own.counts), None)
@@ -171,6 +168,11 @@ class Search:
                 some = cuts[which,]
                 for bound in bounds:
                     some = replace(some, bound=bound(node, some))
+                    near = (some.bound <= best + node.slack).nonzero()[:, 0]
+                    some, which = some[near,], which[near]
+                if len(which) > SAMPLE:  # the scores of a few exclude most of the others
+                    few = some.bound.topk(SAMPLE, largest=False, sorted=False).indices
+                    best = min(best, float(score(node, some[few,]).min()))
                     near = (some.bound <= best + node.slack).nonzero()[:, 0]
                     some, which = some[near,], which[near]
                 if len(which):

@@ -124,8 +124,8 @@ class NodeEntries(Columns):
     ----------
     entries : SparseEntries
         Entries of the node.
-    every, column, codes : Tensor [stored] of int64
-        Positions of the stored entries of these columns, and their columns and codes.
+    every, column : Tensor [stored] of int64
+        Positions of the stored entries of these columns, and their columns. `codes` [stored] are their codes.
     zero : Tensor [f] of int64
         The code of zero.
     """
@@ -133,7 +133,6 @@ class NodeEntries(Columns):
     entries: SparseEntries
     every: Tensor
     column: Tensor
-    codes: Tensor
     zero: Tensor
 
     def at(self, rows: Tensor) -> Tensor:
@@ -226,11 +225,11 @@ def columns_of(problem: Problem, node: Node, entries: SparseEntries, own: Tensor
         entries.features[own],
         centers,
         places,
+        entries.number[every] - first[column],
         original=original,
         entries=entries,
         every=every,
         column=column,
-        codes=entries.number[every] - first[column],
         zero=entries.zero[own] - first,
     )
 

@@ -172,13 +172,12 @@ class _MutableTests:
     def _leaves(self, node: int, rows: Tensor) -> Tensor:
         """Leaf that every row reaches when it starts at a node."""
         at = torch.full_like(rows, node)
-        while True:
-            feature = self.feature[at]
-            inner = feature >= 0
-            if not bool(inner.any()):
-                return at
-            codes = self.problem.columns.at(feature.clamp(min=0), rows)
-            at = torch.where(inner, torch.where(codes <= self.code[at], self.left[at], self.right[at]), at)
+        for inner in (self.feature >= 0).nonzero()[:, 0].tolist():  # children have greater numbers
+            here = (at == inner).nonzero()[:, 0]
+            if len(here):
+                goes_left = self._goes_left(rows[here], int(self.feature[inner]), int(self.code[inner]))
+                at[here] = torch.where(goes_left, self.left[inner], self.right[inner])
+        return at
 
     def _reached(self, leaf: Tensor) -> Tensor:
         """Distinct leaves that points of any process reach."""

@@ -107,12 +107,6 @@ class Problem:
         """The table with missing values filled in; centers are means of its points."""
         return self.table if self.mixed is None else self.mixed.filled
 
-    @property
-    def dense(self) -> CodedColumns:
-        """The codes of a table that is not sparse."""
-        assert isinstance(self.columns, CodedColumns)
-        return self.columns
-
     @cached_property
     def canonical_columns(self) -> Sequence[int]:
         """For every column, the first column with the same tests up to the side of missing numbers."""
