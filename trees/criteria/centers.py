@@ -10,10 +10,10 @@ from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.depth import estimated_depth
-from neonxc.trees.criteria.sums import Sum, parted, parted_from, points
+from neonxc.trees.criteria.sums import Separated, Sum, of_centers, parted_from, points
 from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.histograms import gathered
-from neonxc.trees.cuts.nodes import Node
+from neonxc.trees.cuts.nodes import Cut, Node
 from neonxc.trees.fit.problem import Problem
 
 
@@ -41,11 +41,22 @@ class Mistakes(Criterion):
 
     def __init__(self, problem: Problem, shared: bool = False) -> None:
         super().__init__(problem)
-        self.shared = shared
+        self.shared, self.separated = shared, Separated(problem)
 
     def sums(self, node: Node) -> Sequence[Sum]:
         """Number of points that are separated from their centers."""
-        return (parted(self.problem, node),)
+        return (self.separated.sum(node, node.state),)
+
+    def open(self, node: Node) -> Tensor:
+        """The points outside of the node whose centers are in it; none at the root."""
+        lost: Tensor = node.rows[:0] if node.state is None else node.state
+        return lost
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Add the points of the other side to those that a child has lost."""
+        for child, other in zip(children, reversed(children), strict=True):
+            child.state = of_centers(self.problem, torch.cat([node.state, other.rows]), child.centers)
+        node.state = None
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Number of mistakes, or the ratio of EMN."""

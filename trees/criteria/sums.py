@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch.nn.functional import pad
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.columns import Columns
 from neonxc.trees.cuts.exact_sums import select
+from neonxc.trees.cuts.nodes import root
 
 if TYPE_CHECKING:
     from neonxc.trees.cuts.nodes import Node
@@ -80,14 +82,78 @@ def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
     return Sum(of, 1, own is None, counts, coarse)
 
 
-def parted(problem: Problem, node: Node) -> Sum:
-    """Number (or weight) of points that a cut separates from their reference center, if that is in the node."""
-    rows, place = node.rows, node.rows.new_full((problem.k,), -1)
-    place[node.centers] = torch.arange(len(node.centers), device=rows.device)
-    own = place.index_select(0, problem.labels.index_select(0, rows))
-    if len(node.centers) < problem.k:
-        rows, own = (select(values, own >= 0) for values in (rows, own))
-    return _parted(node, rows, own, problem.weights(rows))
+def of_centers(problem: Problem, rows: Tensor, centers: Tensor) -> Tensor:
+    """The points among `rows` whose reference centers are among `centers`."""
+    if len(centers) == problem.k:
+        return rows
+    there = torch.zeros(problem.k, dtype=torch.bool, device=rows.device).index_fill_(0, centers, True)
+    return select(rows, there.index_select(0, problem.labels.index_select(0, rows)))
+
+
+def parted(problem: Problem, node: Node, rows: Tensor | None = None) -> Sum:
+    """Number (or weight) of points that a cut separates from their reference center, if that is in the node.
+
+    Parameters
+    ----------
+    problem : Problem
+    node : Node
+    rows : Tensor of int64, optional
+        The points. Default: those of the node.
+    """
+    rows = of_centers(problem, node.rows if rows is None else rows, node.centers)
+    return _parted(node, rows, problem.positions(rows, node.centers), problem.weights(rows))
+
+
+class Separated:
+    """The same as :func:`parted`, faster at all nodes but the root.
+
+    All points are summed by center once; at a node, the few points that earlier cuts have separated from its
+    centers are subtracted. Where sums by center would be larger than the table, each node sums its own points.
+
+    Parameters
+    ----------
+    problem : Problem
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.n = problem, root(problem).n
+        self._whole: dict[int, Tensor] = {}
+
+    def sum(self, node: Node, lost: Tensor) -> Sum:
+        """The points of a node, given the points outside of it whose centers are in the node."""
+        problem = self.problem
+
+        here, gone = cache(lambda: parted(problem, node)), cache(lambda: parted(problem, node, lost))
+
+        def of(columns: Columns) -> Tensor:
+            whole = self._of_all(columns)
+            if whole is None:
+                return here().of(columns)
+            return whole.sum(1, keepdim=True, dtype=whole.dtype).sub_(gone().of(columns))
+
+        def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
+            whole = self._of_all(columns)
+            if whole is None:
+                return here().coarse(columns)
+            own, centers = problem.positions(lost, node.centers), columns.centers_of(node.centers)
+            return _bounded(whole.sub_(columns.parted(lost, own, centers, problem.weights(lost), by_center=True)))
+
+        return Sum(of, whole=problem.weight is None, coarse=coarse)
+
+    def _of_all(self, columns: Columns) -> Tensor | None:
+        """Sums of all points of the node's centers, [f, centers, places]; None if they are not kept."""
+        problem, centers, coded = self.problem, columns.node.centers, cast(Any, self.problem.columns)
+        if columns.block is None or problem.k * columns.places > self.n:
+            return None
+        number, part = columns.block
+        block = coded.blocks[number]
+        if len(block.features) * problem.k * columns.places > histograms.BUDGET:
+            return None
+        if number not in self._whole:
+            every, rows = replace(columns, codes=block.coarse), torch.arange(problem.n, device=centers.device)
+            found = every.parted(rows, problem.labels, block.centers, problem.weight, by_center=True)
+            self._whole[number] = found
+        return self._whole[number][part].index_select(1, centers)
 
 
 def parted_from(node: Node, own: Tensor, weight: Tensor) -> Sum:
@@ -109,10 +175,14 @@ def _parted(node: Node, rows: Tensor, own: Tensor, weight: Tensor | None) -> Sum
         return columns.parted(rows, own, columns.centers_of(node.centers), weight)[:, None]
 
     def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
-        terms = columns.parted(rows, own, columns.centers_of(node.centers), weight, by_center=True)
-        return terms.sum(1, keepdim=True, dtype=terms.dtype), histograms.least_within(terms)[:, None]
+        return _bounded(columns.parted(rows, own, columns.centers_of(node.centers), weight, by_center=True))
 
     return Sum(of, whole=weight is None, coarse=coarse)
+
+
+def _bounded(terms: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over the centers [f, centers, places], and lower bounds of them inside coarse codes."""
+    return terms.sum(1, keepdim=True, dtype=terms.dtype), histograms.least_within(terms)[:, None]
 
 
 def channels(node: Node, values: Tensor) -> Sum:

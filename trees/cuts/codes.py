@@ -113,7 +113,8 @@ class CodedColumns:
                 for part in _chunks(len(block.features), block.places * each, rows):
                     own, centers, codes = block.features[part], block.centers[part], block.coarse[part]
                     width = None if block.width is None else block.width[part]
-                    yield Columns(problem, node, own, centers, block.places, codes, width, step=step)
+                    here = number, part
+                    yield Columns(problem, node, own, centers, block.places, codes, width, step=step, block=here)
                 continue
             own = block.features if features is None else features[self.place[features, 0] == number]
             if len(own):

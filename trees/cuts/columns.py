@@ -40,6 +40,8 @@ class Columns:
         The table's code for every place, if the codes have been renumbered.
     step : int, optional
         Number of points whose codes are gathered at a time, from codes that are stored row by row. Default: all.
+    block : (int, slice), optional
+        The block of the table whose places these are, and which of its columns.
     """
 
     problem: Problem
@@ -51,6 +53,7 @@ class Columns:
     width: Tensor | None = None
     original: Tensor | None = None
     step: int | None = None
+    block: tuple[int, slice] | None = None
     _kept: list[Tensor] = field(default_factory=list, init=False, repr=False)
 
     def code(self, row: int, place: int) -> int:
