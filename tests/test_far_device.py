@@ -34,7 +34,7 @@ NOT_CALLED = {
         "trees.explainers.center_based.CenterTree trees.criteria.criterion.Criterion "
         "trees.cuts.cuts.Cuts trees.cuts.columns.Columns "
         "trees.explainers.expanding.BestFirst trees.cuts.growth.Splits "
-        "trees.fit.problem.Node trees.fit.problem.Problem trees.explainers.refine.refined "
+        "trees.cuts.nodes.Node trees.fit.problem.Problem trees.explainers.refine.refined "
         "trees.cuts.search.Search "
         "trees.criteria.sums.Sum trees.criteria.sums.channels trees.criteria.sums.clusters "
         "trees.criteria.sums.pairs trees.criteria.sums.parted trees.criteria.sums.parted_from "

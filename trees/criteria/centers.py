@@ -55,7 +55,8 @@ class Mistakes(Criterion):
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Add the points of the other side to those that a child has lost."""
         for child, other in zip(children, reversed(children), strict=True):
-            child.state = of_centers(self.problem, torch.cat([node.state, other.rows]), child.centers)
+            if len(child.centers) > 1:  # otherwise it is a leaf
+                child.state = of_centers(self.problem, torch.cat([node.state, other.rows]), child.centers)
         node.state = None
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
