@@ -102,6 +102,8 @@ def assert_same(got, want, device, exactly=True, where="result"):
         assert_same(got.detach().cpu().numpy(), want.detach().numpy(), device, exactly, where)
     elif isinstance(want, pd.DataFrame):
         assert_same(got.to_numpy(), want.to_numpy(), device, exactly, where)
+    elif isinstance(want, np.ndarray) and want.dtype == object:
+        assert_same(got.tolist(), want.tolist(), device, exactly, where)
     elif exactly and isinstance(want, np.ndarray | float) and np.asarray(want).dtype.kind == "f":
         float64 = (
             1e-5 if device.type == "cuda" else 1e-8
