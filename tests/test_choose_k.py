@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k, kmeans_cost
-from neonxc.evaluation.choice import STABLE, _suggested
+from neonxc.evaluation.choice import STABLE, suggested
 from neonxc.trees import ExShallow
 
 
@@ -57,9 +57,9 @@ def test_the_suggestion():
     frame = pd.DataFrame(
         {"silhouette": [0.5, 0.4, 0.3], "stability": [STABLE - 0.1, STABLE, 0.9]}, index=[2, 3, 4]
     )
-    assert _suggested(frame)[0] == 3  # 2 is not stable
+    assert suggested(frame)[0] == 3  # 2 is not stable
     frame["stability"] -= 0.2
-    k, reason = _suggested(frame)
+    k, reason = suggested(frame)
     assert k == 4
     assert reason == "k = 4 is the most stable (adjusted Rand index 0.70); none is found again reliably"
 

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import neonxc
 from neonxc import compare_clusterings
-from neonxc.evaluation.transitions import _matched
+from neonxc.evaluation.transitions import matched
 from neonxc.trees import IMM
 
 X, Y = make_blobs(300, 3, centers=5, cluster_std=0.5, random_state=0)
@@ -64,7 +64,7 @@ def test_matching_is_the_best_of_all():
     sizes, others = table.sum(axis=1).to_numpy(), table.sum().to_numpy()
     jaccard = table.to_numpy() / (sizes[:, None] + others - table.to_numpy())
     best = max(sum(jaccard[i, j] for i, j in enumerate(order)) for order in permutations(range(5)))
-    assert _matched(table)[1].sum() == pytest.approx(best)
+    assert matched(table)[1].sum() == pytest.approx(best)
 
 
 def test_refits_tell_a_change_from_another_seed():

@@ -438,13 +438,13 @@ def test_projections(model, wine, projection, package):
 
 
 def test_signs_of_axes_do_not_depend_on_rounding():
-    from neonxc.report.points import _projected
+    from neonxc.report.points import projected
 
     binary = np.arange(50) % 3 > 0
     space = np.column_stack([binary, ~binary, np.linspace(0, 0.1, 50)])
     for columns in (slice(None), [1, 0, 2]):
         maps = [
-            _projected(space[:, columns] * (1 + change), "pca")[0]
+            projected(space[:, columns] * (1 + change), "pca")[0]
             for change in 1e-12 * np.random.default_rng(0).standard_normal((20, 3))
         ]
         np.testing.assert_allclose(maps, [maps[0]] * 20, atol=1e-6)

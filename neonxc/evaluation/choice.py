@@ -163,10 +163,10 @@ def choose_k(
             }
         )
     frame = pd.DataFrame(measures, index=pd.Index(numbers, name="k"))
-    return Choice(frame, *_suggested(frame), len(points))
+    return Choice(frame, *suggested(frame), len(points))
 
 
-def _suggested(frame: pd.DataFrame) -> tuple[int, str]:
+def suggested(frame: pd.DataFrame) -> tuple[int, str]:
     """Return the suggested number of clusters and the reason."""
     stable = frame[frame["stability"] >= STABLE]
     if not len(stable):

@@ -183,7 +183,7 @@ def compare_clusterings(
         refit = clone(a).set_params(**{name: draw.randint(2**31 - 1) for name in seeds}).fit(rows.for_sklearn)
         labels = _labels(refit, rows, "a")
         refit_indices.append(_indices(labels_a, labels))
-        jaccards.append(_matched(pd.crosstab(labels_a, labels))[1])
+        jaccards.append(matched(pd.crosstab(labels_a, labels))[1])
     jaccard = pd.concat(jaccards, axis=1).mean(axis=1)
     clusters["refits"] = [jaccard[label] if model == "a" else np.nan for model, label in clusters.index]
     return ClusteringComparison(table, clusters, *indices, pd.DataFrame(refit_indices, columns=["ARI", "AMI"]))
@@ -221,7 +221,7 @@ def _without_noise(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(index=NOISE, columns=NOISE, errors="ignore")
 
 
-def _matched(table: pd.DataFrame) -> tuple[dict[Any, Any], pd.Series]:
+def matched(table: pd.DataFrame) -> tuple[dict[Any, Any], pd.Series]:
     """The matched cluster of b of clusters of a, and their Jaccard indices; noise is matched with nothing."""
     union = table.rsub(table.sum(axis=1), axis=0) + table.sum()
     jaccard = _without_noise(table / union)
@@ -233,7 +233,7 @@ def _matched(table: pd.DataFrame) -> tuple[dict[Any, Any], pd.Series]:
 
 def _clusters(table: pd.DataFrame) -> pd.DataFrame:
     """The kinds of all clusters; see the notes of :func:`compare_clusterings`."""
-    matches, jaccard = _matched(table)
+    matches, jaccard = matched(table)
     of_a = _without_noise(table.div(table.sum(axis=1), axis=0))  # shares of the clusters of a
     of_b = _without_noise(table / table.sum())
     split = ((of_a >= PART) & (of_b >= HALF)).T

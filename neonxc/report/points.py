@@ -45,7 +45,7 @@ def points(
     spread = stratified(relevance.positions, most - min(most // 2, len(needed)), LEAST)
     sample = np.union1d(spread, needed)
     index, positions, names = relevance.index[sample], relevance.positions[sample], clustering.point_names
-    plane, axes = _projected(clustering.space(index), projection)
+    plane, axes = projected(clustering.space(index), projection)
     low, extent = plane.min(0), np.ptp(plane, 0)
     x, up = np.round(1000 * (plane - low) / np.where(extent > 0, extent, 1)).astype(int).T
     y = 1000 - up
@@ -67,7 +67,7 @@ def points(
     )
 
 
-def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
+def projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
     """Project points into the plane; return them with the name of the projection."""
     table = Table.read(space)
     if projection == "tsne":
