@@ -226,9 +226,9 @@ def matched(table: pd.DataFrame) -> tuple[dict[Any, Any], pd.Series]:
     union = table.rsub(table.sum(axis=1), axis=0) + table.sum()
     jaccard = _without_noise(table / union)
     rows, columns = linear_sum_assignment(jaccard, maximize=True)
-    matched = pd.Series(jaccard.to_numpy()[rows, columns], jaccard.index[rows])
-    pairs = zip(matched.index, jaccard.columns[columns], matched, strict=True)
-    return {a: b for a, b, index in pairs if index > 0}, matched.reindex(jaccard.index, fill_value=0.0)
+    indices = pd.Series(jaccard.to_numpy()[rows, columns], jaccard.index[rows])
+    pairs = zip(indices.index, jaccard.columns[columns], indices, strict=True)
+    return {a: b for a, b, index in pairs if index > 0}, indices.reindex(jaccard.index, fill_value=0.0)
 
 
 def _clusters(table: pd.DataFrame) -> pd.DataFrame:
