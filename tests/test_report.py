@@ -740,7 +740,8 @@ def test_of_many_clusters_the_nearest_rivals_are_compared():
     assert "Of more than 20 clusters, each is compared only with its 2 nearest rivals" in made.html()
 
 
-def test_a_wide_table():
+def test_a_wide_table(monkeypatch):
+    monkeypatch.setattr("neonxc.report.points.SLOW", 100)
     X = 1e-3 * np.random.default_rng(0).normal(size=(60, 240))
     X[:30, 7] += 40
     made = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X)

@@ -470,8 +470,8 @@ def test_a_planted_word_is_found():
     own = SentenceEncoder(transformer("Bert"), tokenizer_of("pieces"), max_tokens=100)
     draw = np.random.default_rng(0)
     words = [word for text in TEXTS for word in text.split() if word.isalpha()]
-    plain = [" ".join(draw.choice(words, 10)) for _ in range(200)]
-    places = draw.integers(11, size=200)
+    plain = [" ".join(draw.choice(words, 10)) for _ in range(80)]
+    places = draw.integers(11, size=80)
     planted = [
         " ".join([*text.split()[:i], "xylophone", *text.split()[i:]])
         for text, i in zip(plain, places, strict=True)
