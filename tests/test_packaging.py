@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from email.parser import Parser
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import neonxc
@@ -41,22 +43,73 @@ from importlib.util import find_spec
 files = {name: find_spec(name).origin for name in ("neonxc", "neonxc.trees", "neonxc.models")}
 print(json.dumps({"files": files, "path": list(neonxc.__path__), "version": neonxc.__version__}))
 """
-IMPORT_ALL = f"""
-from importlib import import_module
-for name in {PACKAGES!r}:
-    import_module(name)
+
+BUILD = """
+import os, sys, tarfile
+from pathlib import Path
+from setuptools import build_meta
+source, out = map(Path, sys.argv[1:])
+(out / "editable").mkdir()
+build_meta.build_editable(str(out / "editable"))
+with tarfile.open(out / build_meta.build_sdist(str(out))) as archive:
+    archive.extractall(out, filter="data")
+(folder,) = out.glob("neonxc-*/")
+os.chdir(folder)
+build_meta.build_wheel(str(out))
 """
 
+HEAVY = ["captum", "matplotlib", "numpy", "pandas", "sklearn", "torch", "torchvision"]
+# What a process imports step by step, the package anew in each list, and what it must not have imported by then
+STEPS = [
+    [
+        ("import neonxc", HEAVY),
+        ("from neonxc import __version__, evaluation", HEAVY),
+        ("from neonxc import plot", ["captum", "matplotlib.pyplot", "pandas", "sklearn", "torch", "torchvision"]),
+    ],
+    [
+        ("import neonxc.trees", ["captum", "matplotlib", "torchvision", "neonxc.models"]),
+        ("from neonxc.evaluation import cost_ratio, segmentation_match", ["captum", "matplotlib", "torchvision"]),
+    ],
+    [
+        ("from neonxc import NEON, neuralize", ["torchvision", "neonxc.models", "neonxc.trees"]),
+        ("from sklearn.cluster import DBSCAN", []),
+        ("X = [[i / 50, i % 2] for i in range(100)]", []),
+        (
+            "assert neuralize(DBSCAN(eps=0.25, metric='cityblock').fit(X), X).fidelity_ > 0.99",
+            ["neonxc.trees"],
+        ),  # imports what it needs
+    ],
+]
+IMPORT = f"""
+import pickle, pkgutil, sys
+from importlib import import_module
+from importlib.metadata import distribution
+for steps in {STEPS!r}:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("neonxc", "matplotlib")]:
+        del sys.modules[name]
+    for step, absent in steps:
+        exec(step)
+        found = [name for name in absent if name in sys.modules]
+        assert not found, (step, found)
+for name in {PACKAGES!r}:
+    import_module(name)
 # No module takes the place of a function
-NO_MODULE_OF_A_FUNCTION = """
-import pkgutil, sys
-import neonxc
-offered, modules = set(neonxc.__all__), {module.name for module in pkgutil.iter_modules(neonxc.__path__)}
+offered, modules = set(neonxc.__all__), {{module.name for module in pkgutil.iter_modules(neonxc.__path__)}}
 assert offered.isdisjoint(modules), offered.intersection(modules)
-for first in modules - {"__main__"}:
-    import_module(f"neonxc.{first}")
+for first in modules - {{"__main__"}}:
+    import_module(f"neonxc.{{first}}")
 taken = [name for name in neonxc.__all__ if isinstance(getattr(neonxc, name), type(sys))]
 assert not taken, taken
+# Functions of a notebook are pickled by value, as Ray, Spark, Dask and joblib send them to other processes
+from joblib import wrap_non_picklable_objects  # by cloudpickle
+def decided(X):
+    return neonxc.neuralize(X[:2]).predict(X).tolist() + [neonxc.evaluation.__name__]
+with open(sys.argv[1], "wb") as file:
+    pickle.dump(wrap_non_picklable_objects(decided), file)
+(command,) = distribution("neonxc").entry_points.select(group="console_scripts")
+assert command.name == "neonxc", command
+sys.argv = ["neonxc", "--help"]
+command.load()()
 """
 
 
@@ -100,11 +153,16 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def wheel(source, tmp_path_factory):
-    """The wheel built from the sdist, so that what the sdist lacks is missed here."""
+def built(source, tmp_path_factory):
+    """The wheel built from the sdist, so that what the sdist lacks is missed here; and the editable one."""
     out = tmp_path_factory.mktemp("dist")
-    run("-m", "build", "--no-isolation", "--outdir", out, source, cwd=out)
-    (file,) = out.glob("*.whl")
+    run("-c", BUILD, source, out, cwd=source)
+    return out
+
+
+@pytest.fixture(scope="session")
+def wheel(built):
+    (file,) = built.glob("*.whl")
     return file
 
 
@@ -116,13 +174,6 @@ def unpacked(wheel, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session")
-def installed(wheel, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("installed")
-    run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel, cwd=folder)
-    return folder
-
-
 def test_metadata(unpacked):
     (file,) = unpacked.glob("*.dist-info/METADATA")
     about = Parser().parsestr(file.read_text(encoding="utf-8"))
@@ -130,7 +181,7 @@ def test_metadata(unpacked):
     assert dict(about.items()) | expected | {"Requires-Python": ">=3.11"} == dict(about.items())
     extras = {"demo", "timm", "shap", "text", "umap", "cells", "train", "evaluation", "test", "docs", "dev"}
     assert extras == set(about.get_all("Provides-Extra"))
-    found = found_in(unpacked, cwd=unpacked, before=IMPORT_ALL + NO_MODULE_OF_A_FUNCTION)
+    found = found_in(unpacked, cwd=unpacked)
     assert found["path"] == [str(unpacked / "neonxc")]  # nothing of a checkout is added to it
     assert found["version"] == about["Version"]
 
@@ -151,16 +202,14 @@ def test_wheel_holds_the_three_packages_and_nothing_else(source, wheel):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"neonxc"}  # and the metadata
 
 
-def test_wheel_installed_and_the_clone(source, installed, tmp_path):
+def test_wheel_installed_and_the_clone(source, unpacked, tmp_path):
     # In the clone its own `neonxc/` comes first; then the other two must be the clone's as well.
-    found_in(source, cwd=source, path=installed)
+    found_in(source, cwd=source, path=unpacked)
     found_in(source, cwd=tmp_path, path=source)  # and the bare clone from elsewhere
 
 
-def test_editable_install_from_elsewhere(source, tmp_path):
-    build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
-    run("-c", build, tmp_path, cwd=source)
-    (file,) = tmp_path.glob("*.whl")
+def test_editable_install_from_elsewhere(source, built, tmp_path):
+    (file,) = built.glob("editable/*.whl")
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
     with zipfile.ZipFile(file) as archive:
@@ -180,36 +229,11 @@ def test_these_tests_run_on_the_checkout():
     assert [name for name in PACKAGES if not inside(import_module(name).__file__, ROOT)] == []
 
 
-HEAVY = ["captum", "matplotlib", "numpy", "pandas", "sklearn", "torch", "torchvision"]
-
-
-# What a process imports step by step, and what it must not have imported by then
-STEPS = {
-    "trees": [
-        ("import neonxc", HEAVY),
-        ("from neonxc import __version__, evaluation", HEAVY),
-        ("import neonxc.trees", ["captum", "matplotlib", "torchvision", "neonxc.models"]),
-        ("from neonxc.evaluation import cost_ratio, segmentation_match", ["captum", "matplotlib", "torchvision"]),
-    ],
-    "networks": [
-        ("from neonxc import plot", ["captum", "matplotlib.pyplot", "pandas", "sklearn", "torch", "torchvision"]),
-        ("from neonxc import NEON, neuralize", ["torchvision", "neonxc.models", "neonxc.trees"]),
-        ("from sklearn.cluster import DBSCAN", []),
-        ("X = [[i / 50, i % 2] for i in range(100)]", []),
-        (
-            "assert neuralize(DBSCAN(eps=0.25, metric='cityblock').fit(X), X).fidelity_ > 0.99",
-            ["neonxc.trees"],
-        ),  # imports what it needs
-    ],
-}
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_what_is_not_used_is_not_imported(installed, tmp_path, name):
-    code = "import sys\n"
-    for step, absent in STEPS[name]:
-        code += f"{step}\nprint([name for name in {absent} if name in sys.modules])\n"
-    assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n" * len(STEPS[name])
+def test_what_is_not_used_is_not_imported_and_all_can_be(unpacked, tmp_path):
+    printed = run("-c", IMPORT, "function", cwd=tmp_path, path=unpacked)
+    assert "demo" in printed
+    with open(tmp_path / "function", "rb") as file:
+        assert pickle.load(file)(np.eye(3)) == [0, 1, 0, "neonxc.evaluation"]
 
 
 def test_all_that_is_offered_is_there():
@@ -218,29 +242,3 @@ def test_all_that_is_offered_is_there():
         assert all(hasattr(package, name) for name in dir(package))
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             package.nothing  # noqa: B018
-
-
-def test_functions_that_mention_the_package_are_pickled_by_value(installed, tmp_path):
-    """As Ray, Spark, Dask and joblib send the functions of a notebook to other processes; and the command."""
-    made = """
-import pickle, numpy as np, neonxc
-from joblib import wrap_non_picklable_objects  # by cloudpickle
-def decided(X):
-    return neonxc.neuralize(X[:2]).predict(X).tolist() + [neonxc.evaluation.__name__]
-pickle.dump((wrap_non_picklable_objects(decided), np.eye(3)), open("function", "wb"))
-"""
-    run("-c", made, cwd=tmp_path, path=installed)
-    used = """
-import sys
-from importlib.metadata import distribution
-from pickle import load
-f, X = load(open('function', 'rb'))
-print(f(X))
-(command,) = distribution("neonxc").entry_points.select(group="console_scripts")
-assert command.name == "neonxc", command
-sys.argv = ["neonxc", "--help"]
-sys.exit(command.load()())
-"""
-    found = run("-c", used, cwd=tmp_path, path=installed)
-    assert found.startswith("[0, 1, 0, 'neonxc.evaluation']\n")
-    assert "demo" in found

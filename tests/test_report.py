@@ -22,7 +22,8 @@ from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k, cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.plot.images import as_photos
-from neonxc.report.clustering import read, stratified
+from neonxc.report.clustering import read, stratified, with_names
+from neonxc.report.clusters import of_data
 from neonxc.report.tree import grow
 from neonxc.report.trust import FlippingPart, Rivalry
 from neonxc.report.verdict import verdict
@@ -31,9 +32,20 @@ from neonxc.trees import CART, IMM
 HOSTILE = '<script>alert("1")</script>'
 
 
+@pytest.fixture(autouse=True)
+def _few_searches(monkeypatch):
+    """The least changes across curved boundaries take seconds: most tests do without them."""
+    monkeypatch.setattr("neonxc.report.points.SLOW", 0)
+
+
 @pytest.fixture(scope="module")
 def wine():
     return load_wine(as_frame=True).data
+
+
+@pytest.fixture(scope="module")
+def few(wine):
+    return wine.iloc[::3]
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +189,12 @@ def test_labels_alone_and_names_of_ones_own():
     iris = load_iris(as_frame=True)
     species = iris.target_names[iris.target]
     found = neonxc.explain(
-        iris.data.to_numpy(), labels=species, names=list("abcd"), cluster_names={"setosa": "small"}, title="Iris"
+        iris.data.to_numpy(),
+        labels=species,
+        names=list("abcd"),
+        cluster_names={"setosa": "small"},
+        title="Iris",
+        fast=True,
     ).contents
     assert found.title == "Iris"
     assert [column.name for column in found.columns] == list("abcd")
@@ -213,25 +230,18 @@ def test_labels_may_come_first(wine, model):
         assert clustering.whole.fidelity_ is not None  # a surrogate
 
 
-def test_noise_is_in_no_cluster():
-    X, _ = make_moons(150, noise=0.05, random_state=0)
-    X[:5] += np.array([[9.0, 9], [-9, 9], [9, -9], [-9, -9], [0, 12]])
-    model = DBSCAN(0.3).fit(X)
-    found = neonxc.explain(model, X, fast=True).contents
-    assert found.noise == (model.labels_ == -1).sum() >= 5
-    assert sum(card.size for card in found.cards[:2]) + found.noise == 150
-    assert found.points.cluster.count(-1) == found.noise
-
-
 @pytest.mark.parametrize("by_labels", [False, True])
-def test_the_card_of_noise_says_why(by_labels):
-    X = make_moons(150, noise=0.05, random_state=0)[0]
+def test_the_card_of_noise_says_why(by_labels, monkeypatch):
+    monkeypatch.setattr("neonxc.report.points.SLOW", 20)
+    X = make_moons(80, noise=0.05, random_state=0)[0]
     X[:5] += np.array([[9.0, 9], [-9, 9], [9, -9], [-9, -9], [0, 12]])
-    X, model = pd.DataFrame(X, columns=["a", "b"]), DBSCAN(0.3).fit(X)
+    X, model = pd.DataFrame(X, columns=["a", "b"]), DBSCAN(0.4).fit(X)
     made = neonxc.explain(X, labels=model.labels_, fast=True) if by_labels else neonxc.explain(model, X, fast=True)
     found, net, rows = made.contents, made.net, np.flatnonzero(model.labels_ == -1)
     card, logits = found.cards[-1], net(net.inputs.read(X.iloc[rows]).tensor).detach().numpy()
-    assert (card.label, card.name, card.size, card.share) == ("-1", "noise", len(rows), len(rows) / 150)
+    assert found.noise == found.points.cluster.count(-1) == len(rows) >= 5
+    assert (card.label, card.name, card.size, card.share) == ("-1", "noise", len(rows), len(rows) / 80)
+    assert sum(one.size for one in found.cards) == 80
     assert (card.rules, card.fidelity) == ([], None)
     relevance = neonxc.NEON(net).attribute(X.iloc[rows], target=-1).mean()
     for one in card.statements:
@@ -245,11 +255,13 @@ def test_the_card_of_noise_says_why(by_labels):
     assert sum(one.share for one in found.cards) == pytest.approx(1)
     assert made.to_frame().index.tolist() == ["0", "1", "-1"]
     assert f"noise ({len(rows)}, {percent(card.share)})\n    points by nearest cluster: " in str(made)
-    assert {change.cluster for change in found.points.changes if change} <= {-1, 0, 1}
+    targets = {change.cluster for change in found.points.changes if change}
+    assert targets
+    assert targets <= {-1, 0, 1}
 
 
-def test_a_tree_a_kernel_and_a_network(wine):
-    X = wine.to_numpy()[:, :5]
+def test_a_tree_a_kernel_and_a_network(few):
+    X = few.to_numpy()[:, :5]
     tree = IMM(3, random_state=0).fit(X)
     found = neonxc.explain(tree, X, fast=True).contents
     assert {figure.key: figure.value for figure in found.figures}["fidelity"] == 1
@@ -380,22 +392,22 @@ def test_names_of_clusters_of_photos_locations_and_texts(photos):
         assert all(item.heatmap or item.marks for card in found.cards for item in card.prototypes)
 
 
-def test_warnings_in_plain_words(wine):
-    raw = neonxc.explain(KMeans(3, n_init=3, random_state=0).fit(wine), wine, fast=True).contents
+def test_warnings_in_plain_words(few):
+    raw = neonxc.explain(KMeans(3, n_init=3, random_state=0).fit(few), few, fast=True).contents
     assert any("A single column has most of the relevance: proline" in warning.text for warning in raw.warnings)
     draw = np.random.default_rng(0)
-    even = pd.DataFrame(draw.random((150, 6)), columns=list("abcdef"))
-    found = neonxc.explain(KMeans(7, n_init=1, random_state=0).fit(even), even).contents
+    even = pd.DataFrame(draw.random((100, 6)), columns=list("abcdef"))
+    found = neonxc.explain(KMeans(7, n_init=1, random_state=0).fit(even), even, fast=True).contents
     texts = " ".join(warning.text for warning in found.warnings)
     assert "The clusters are unstable" in texts
     assert "The rules assign" in texts
 
 
-def test_columns_that_number_or_weight_the_rows_are_named(wine):
-    draw = np.random.default_rng(0)
-    X = wine.iloc[:, :2].assign(user_id=draw.permutation(178), fnlwgt=draw.integers(10_000, 900_000, 178))
+def test_columns_that_number_or_weight_the_rows_are_named(few):
+    draw, n = np.random.default_rng(0), len(few)
+    X = few.iloc[:, :2].assign(user_id=draw.permutation(n), fnlwgt=draw.integers(10_000, 900_000, n))
     scaled = make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0))
-    used = ColumnTransformer([("used", StandardScaler(), [*wine.columns[:2]])])
+    used = ColumnTransformer([("used", StandardScaler(), [*few.columns[:2]])])
     text = "user_id, fnlwgt look like identifiers or weights of the rows, but they are used as features"
     alone = make_pipeline(used, KMeans(3, n_init=3, random_state=0)).fit(X)
     for model in (scaled.fit(X), alone):
@@ -503,12 +515,12 @@ def test_samples_have_points_of_small_clusters():
     assert np.array_equal(stratified(own, 20_000), np.arange(len(own)))
 
 
-def test_trees_and_networks_of_mixed_tables(wine):
-    table = wine.iloc[:, :3].assign(size=np.where(wine["alcohol"] > 13, "big", "small"))
-    labels = KMeans(3, n_init=3, random_state=0).fit_predict(wine)
+def test_trees_and_networks_of_mixed_tables(few):
+    table = few.iloc[:, :3].assign(size=np.where(few["alcohol"] > 13, "big", "small"))
+    labels = KMeans(3, n_init=3, random_state=0).fit_predict(few)
     found = neonxc.explain(CART(3).fit(table, labels=labels), table, fast=True).contents
     assert sum(card.size for card in found.cards) == len(table)
-    numbers = ColumnTransformer([("n", StandardScaler(), [*wine.columns[:3]]), ("c", OneHotEncoder(), ["size"])])
+    numbers = ColumnTransformer([("n", StandardScaler(), [*few.columns[:3]]), ("c", OneHotEncoder(), ["size"])])
     mixed = make_pipeline(numbers, KMeans(2, n_init=3, random_state=0)).fit(table)
     labels = mixed.predict(table)
     found = neonxc.explain(neonxc.neuralize(mixed, table), table, fast=True).contents
@@ -523,11 +535,11 @@ def test_no_answer_is_a_double_negation():
     assert found.cards[found.tree[root.left].cluster].label == root.text.removeprefix("size is ")
 
 
-def test_sparse_matrices(wine):
-    X = csr_matrix(StandardScaler().fit_transform(wine))
+def test_sparse_matrices(few):
+    X = csr_matrix(StandardScaler().fit_transform(few))
     model = KMeans(3, n_init=3, random_state=0).fit(X)
-    found = neonxc.explain(model, X, names=list(wine.columns), fast=True).contents
-    dense = neonxc.explain(model, X.toarray(), names=list(wine.columns), fast=True).contents
+    found = neonxc.explain(model, X, names=list(few.columns), fast=True).contents
+    dense = neonxc.explain(model, X.toarray(), names=list(few.columns), fast=True).contents
     for one, other in zip(found.cards, dense.cards, strict=True):
         assert (one.size, one.name) == (other.size, other.name)
         assert [s.relevance for s in one.statements] == pytest.approx([s.relevance for s in other.statements])
@@ -577,7 +589,8 @@ def test_a_column_beside_the_indicator_of_its_gaps():
     assert any(changes)
 
 
-def test_whole_numbers_behind_a_logarithm():
+def test_whole_numbers_behind_a_logarithm(monkeypatch):
+    monkeypatch.setattr("neonxc.report.points.SLOW", 100)
     X = pd.DataFrame(make_blobs(60, 3, centers=3, random_state=0)[0].round() + 20, columns=[*"abc"]).astype(int)
     model = make_pipeline(FunctionTransformer(np.log1p), KMeans(3, n_init=3, random_state=0)).fit(X)
     assert any(neonxc.explain(model, X, fast=True).contents.points.changes)
@@ -599,23 +612,26 @@ def test_clusters_of_missing_values():
 
 
 def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
-    X = load_iris(as_frame=True).data[::2].reset_index(drop=True)
+    X = load_iris(as_frame=True).data[::3].reset_index(drop=True)
     X.to_csv(tmp_path / "iris.csv", index=False)
     chosen = neonxc.explain(X, fast=True, notes=["from a garden"]).contents
     choice = choose_k(X, range(2, 9), preprocessing=prepare(X).pipeline)
     assert chosen.k == choice.k
     assert any(choice.reason in note for note in chosen.notes)
     assert "from a garden" in chosen.notes
-    for given in (X.to_numpy(), str(tmp_path / "iris.csv"), tmp_path / "iris.csv"):
-        found = neonxc.explain(given, clusters=3, names=list("abcd"), fast=True).contents
-        assert found.k == 3
-        assert [column.name for column in found.columns] == list("abcd")
-    assert found.title == "3 clusters of 75 rows of iris.csv"
-    assert neonxc.explain(X, clusters="2-4", fast=True).contents.k == 2
+    found = neonxc.explain(tmp_path / "iris.csv", clusters=3, names=list("abcd"), fast=True).contents
+    assert found.k == 3
+    assert [column.name for column in found.columns] == list("abcd")
+    assert found.title == "3 clusters of 50 rows of iris.csv"
+    for given in (X.to_numpy(), str(tmp_path / "iris.csv")):
+        prepared, of_three = of_data(with_names(given, list("abcd")), 3, "iris.csv")
+        assert list(prepared.frame.columns) == list("abcd")
+        assert of_three.what == found.title
+    assert len(of_data(X, "2-4", "iris.csv")[1].model[-1].cluster_centers_) == 2
     with pytest.raises(ValueError, match="clusters: 'few' is neither a number"):
         neonxc.explain(X, clusters="few")
     with pytest.raises(TypeError, match="clusters= is for a table alone"):
-        neonxc.explain(X, labels=np.zeros(75), clusters=3)
+        neonxc.explain(X, labels=np.zeros(50), clusters=3)
 
 
 def test_a_fast_report_says_what_it_leaves_out(model, wine):
@@ -680,8 +696,9 @@ def test_shares_of_relevance_that_cancels_are_shares():
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_clusters_of_noise_are_unstable(fast):
-    X = np.random.default_rng(0).normal(size=(2500 if fast else 300, 4))
+def test_clusters_of_noise_are_unstable(fast, monkeypatch):
+    monkeypatch.setattr("neonxc.report.explain.FAST", 100)
+    X = np.random.default_rng(0).normal(size=(150, 4))
     found = neonxc.explain(X, clusters=4, fast=fast).contents
     assert any(warning.text.startswith("The clusters are unstable") for warning in found.warnings)
 
@@ -700,22 +717,21 @@ HELD_OUT = train_test_split(np.arange(60), test_size=0.2, random_state=0, strati
 
 @pytest.mark.filterwarnings("ignore:the surrogate")
 @pytest.mark.parametrize("rows", [HELD_OUT[:1], HELD_OUT, np.delete(np.arange(60), HELD_OUT)])
-@pytest.mark.parametrize("column", ["number", "whole", "truth", "word"])
-def test_columns_may_have_gaps_in_some_rows_only(column, rows):
+def test_columns_may_have_gaps_in_some_rows_only(rows):
     labels = np.arange(60) // 20
     X = 9 * np.eye(3)[labels, :2] + np.random.default_rng(0).normal(size=(60, 2))
     frame = pd.DataFrame(X, columns=["a", "number"])
     frame["whole"] = pd.array(np.arange(60) % 7, "Int64")
     frame["truth"] = pd.array(np.arange(60) % 2 == 0, "boolean")
     frame["word"] = np.array(["u", "v", "w"], object)[np.arange(60) % 3]
-    frame.loc[rows, column] = None
+    frame.loc[rows, ["number", "whole", "truth", "word"]] = None
     assert neonxc.explain(frame, clusters=3, fast=True).contents.k == 3
     tree = grow(read(None, frame, np.where(np.arange(60) == HELD_OUT[0], -1, labels), None, None, None))
     assert tree.tree.n_noise == 1
 
 
 def test_of_many_clusters_the_nearest_rivals_are_compared():
-    X = np.random.default_rng(0).normal(size=(300, 3))
+    X = np.random.default_rng(0).normal(size=(120, 3))
     made = neonxc.explain(KMeans(24, n_init=1, random_state=0).fit(X), X, fast=True)
     pairs = {(pair.a, pair.b) for pair in made.contents.pairs}
     assert len(pairs) <= 48
@@ -724,11 +740,12 @@ def test_of_many_clusters_the_nearest_rivals_are_compared():
     assert "Of more than 20 clusters, each is compared only with its 2 nearest rivals" in made.html()
 
 
-def test_a_wide_table():
-    X = 1e-3 * np.random.default_rng(0).normal(size=(60, 400))
+def test_a_wide_table(monkeypatch):
+    monkeypatch.setattr("neonxc.report.points.SLOW", 100)
+    X = 1e-3 * np.random.default_rng(0).normal(size=(60, 240))
     X[:30, 7] += 40
     made = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X)
-    assert "Trees test only the 200 columns most relevant to the pair, of 400." in made.html()
+    assert "Trees test only the 200 columns most relevant to the pair, of 240." in made.html()
     points = made.contents.points
     moved = X.copy()
     for row, change in zip(points.rows, points.changes, strict=True):

@@ -9,6 +9,7 @@ from neonxc.report.page import embedded
 
 playwright = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+pytestmark = pytest.mark.slow  # a browser for all of them
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +354,6 @@ def test_axe_finds_nothing_serious(visit, name, scheme):
     assert [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in serious] == []
 
 
-@pytest.mark.slow
 def test_all_can_be_reached_by_keyboard(visit):
     page = visit()
     reached = set()
@@ -389,7 +389,6 @@ def test_without_javascript_it_can_be_read(visit):
     assert page.locator(".tile p").first.is_visible()
 
 
-@pytest.mark.slow
 def test_print_unfolds_everything_and_takes_the_controls_away(visit):
     page, contents = visit("many"), reports.contents("many")[0]
     page.emulate_media(media="print")
@@ -405,7 +404,6 @@ def test_print_unfolds_everything_and_takes_the_controls_away(visit):
     page.emulate_media(media="screen")
 
 
-@pytest.mark.slow
 def test_in_a_frame_of_a_notebook(visit, browser):
     page, trouble = browser.new_page(), []
     page.on("pageerror", lambda error: trouble.append(str(error)))

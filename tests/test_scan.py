@@ -610,6 +610,7 @@ def write_idx(path, values):
     path.write_bytes(gzip.compress(head + values.astype(np.uint8).tobytes()))
 
 
+@pytest.mark.slow
 def test_the_example_writes_figures_and_keeps_those_of_other_data(example, tmp_path):
     generator = np.random.default_rng(0)
     for split in ("train", "t10k"):

@@ -503,6 +503,7 @@ def import_example(monkeypatch, name):
     return import_module(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--amp", "--data-parallel", "--layer", "features.block2"]])
 def test_the_example_writes_what_tensorboard_shows(example, tmp_path, options):
     app = typer.Typer()
@@ -569,6 +570,7 @@ def test_clusters_keep_their_numbers(example):
         assert np.abs(kept - (centers + 0.1 * (np.arange(3)[:, None] * 5 + 2))).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_mnist_is_read_without_running_its_package(example):
     images, digits = example.load_mnist("validation")
     assert images.shape == (10_000, 1, 28, 28)
