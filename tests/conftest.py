@@ -43,10 +43,11 @@ def _figures():
 
 @pytest.fixture(scope="module")
 def example():
-    """Import an example by its name; the names of its folder are gone again afterwards."""
+    """Import an example by its name, also of a paper; the names of its folder are gone again afterwards."""
     folder = Path(__file__).parent.parent / "examples"
-    names = [path.stem for path in folder.glob("*.py")]
+    names = ["papers", *(f"{at}{path.stem}" for path in folder.rglob("*.py") for at in ("", "papers."))]
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder / "papers")
         patch.syspath_prepend(folder)
         for name in names:  # packages on PyPI are called so, too
             patch.delitem(sys.modules, name, raising=False)

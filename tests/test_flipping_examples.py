@@ -1,4 +1,4 @@
-"""The experiments of examples/flipping.py on a small scale, and the parts that have an exact answer."""
+"""The experiments of examples/papers/flipping.py on a small scale, and the parts that have an exact answer."""
 
 from __future__ import annotations
 

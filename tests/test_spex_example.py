@@ -1,4 +1,4 @@
-"""examples/spex.py: its references and its form of CART against slow ones, the paper's figures, its output."""
+"""examples/papers/spex.py: its references and its form of CART against slow ones, the paper's figures, its output."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The experiments of examples/exshallow.py and examples/exkmc.py, on a small scale, and the data they make."""
+"""The experiments of examples/papers/exshallow.py and examples/papers/exkmc.py, on a small scale, and the data they make."""
 
 import gzip
 import json

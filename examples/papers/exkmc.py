@@ -1,7 +1,7 @@
 """Rerun the experiments of ExKMC: the cost of a clustering against the number of leaves of the tree.
 
-    python examples/exkmc.py --quick
-    python examples/exkmc.py --data FOLDER
+    python examples/papers/exkmc.py --quick
+    python examples/papers/exkmc.py --data FOLDER
 
 Figures 2, 4 and 5 of N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering",
 2020: trees of k to 5k leaves for k clusters, by six methods. CUBT and CLTree use no reference clustering; at each
@@ -20,11 +20,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from datasets import Dataset, synthetic_one, synthetic_two, tables, toys
-from exshallow import Record, interval, markdown, select
+from exshallow import Record, interval, select
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
+from reports import markdown
 from sklearn.cluster import KMeans
 from tqdm import tqdm
 

@@ -1,7 +1,7 @@
 """Rerun the experiments on β-interpretable clustering: the cost of homogeneous clusters.
 
-    python examples/beta_interpretable.py --quick
-    python examples/beta_interpretable.py --data FOLDER --figure 2 --figure 3
+    python examples/papers/beta_interpretable.py --quick
+    python examples/papers/beta_interpretable.py --data FOLDER --figure 2 --figure 3
 
 Figures 2 to 5 of S. Saisubramanian, S. Galhotra, S. Zilberstein, "Balancing the tradeoff between clustering value
 and interpretability", AIES 2020, on Adult, with age and income as features of interest, and on Communities and

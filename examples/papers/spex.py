@@ -1,7 +1,7 @@
 """Rerun the experiments of SpEx: trees for clusterings without centers, and for a graph of neighbours alone.
 
-    python examples/spex.py --quick
-    python examples/spex.py --data FOLDER
+    python examples/papers/spex.py --quick
+    python examples/papers/spex.py --data FOLDER
 
 Tables 2 to 6 and Figure 2 of T. Argov, T. Wagner, "SpEx: A spectral approach to explainable clustering", 2025,
 and the kernel trees of M. Fleissner et al., "Explaining kernel clustering via decision trees", ICLR 2024. FOLDER
@@ -21,8 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from datasets import Dataset
-from exshallow import markdown
-from reports import machine
+from reports import machine, markdown
 from sklearn.cluster import KMeans
 from spex_kernel import kernel_trees
 from spex_paper import TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, beside, farthest, read

@@ -1,8 +1,8 @@
 """Cluster images without labels by SCAN, measure the accuracy of the clusters, and explain them by pixels.
 
     pip install "neonxc[train]"
-    python examples/scan.py
-    python examples/scan.py --data fashion --data-dir FOLDER
+    python examples/papers/scan.py
+    python examples/papers/scan.py --data fashion --data-dir FOLDER
 
 A small VGG learns the clusters of MNIST, or of Fashion-MNIST, whose four files `*-ubyte.gz` are in FOLDER, as in
 Debian's package dataset-fashion-mnist. Labels are only used to count errors on the test split.

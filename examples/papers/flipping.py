@@ -1,8 +1,8 @@
 """Rerun the pixel-flipping experiments of Section VII of the NEON paper.
 
     pip install "neonxc[evaluation]"
-    python examples/flipping.py --quick
-    python examples/flipping.py --experiment all --data FOLDER --fashion FOLDER
+    python examples/papers/flipping.py --quick
+    python examples/papers/flipping.py --experiment all --data FOLDER --fashion FOLDER
 
 Tables I and II, Figures 9 and 10 of J. Kauffmann et al., "From clustering to cluster explanations via neural
 networks", 2022, and a search for better variants of NEON. FOLDER of --data contains tables NAME.csv.gz of numeric

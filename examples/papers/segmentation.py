@@ -1,10 +1,10 @@
 """Compare heatmaps of spatial clusters with segmentation masks: Figures 7 and 8 of the NEON paper.
 
     pip install "neonxc[demo]"
-    python examples/segmentation.py
-    python examples/segmentation.py --rule box --blocks 0,4,10,15
-    python examples/segmentation.py --spiral
-    python examples/segmentation.py --data voc --data-dir FOLDER --download --network vgg16 --images 100
+    python examples/papers/segmentation.py
+    python examples/papers/segmentation.py --rule box --blocks 0,4,10,15
+    python examples/papers/segmentation.py --spiral
+    python examples/papers/segmentation.py --data voc --data-dir FOLDER --download --network vgg16 --images 100
 
 Section VI-C of J. Kauffmann et al., "From clustering to cluster explanations via neural networks", 2022: K
 heatmaps of an image are matched one to one with its segmentation masks, by cosine similarity. NEON explains
