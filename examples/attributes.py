@@ -24,9 +24,8 @@ import typer
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from papers.mnist import learned, load_mnist
-from papers.reports import markdown
+from papers.reports import markdown, renumbered
 from scipy import ndimage
-from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.neighbors import kneighbors_graph
@@ -181,12 +180,6 @@ def load(quick: bool) -> tuple[Tensor, np.ndarray]:
     images, digits = load_digits(return_X_y=True)
     small = torch.from_numpy(images / 16).float().reshape(-1, 1, 8, 8)
     return F.interpolate(small, size=(28, 28), mode="bilinear").clamp(0, 1), digits
-
-
-def renumbered(labels: np.ndarray, digits: np.ndarray) -> np.ndarray:
-    """Number the clusters by the digits they show. This is for readers only: no explainer sees the digits."""
-    rows, columns = linear_sum_assignment(pd.crosstab(digits, labels), maximize=True)
-    return rows[np.argsort(columns)][labels]
 
 
 def explained(frame: pd.DataFrame, labels: np.ndarray, graph: Any) -> dict[str, Any]:

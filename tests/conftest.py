@@ -56,6 +56,22 @@ def example():
             sys.modules.pop(name, None)
 
 
+@pytest.fixture(scope="module")
+def run_example(example):
+    """Run an example with options: ``run_example(name, *options)`` -> what it prints."""
+    import typer
+    from typer.testing import CliRunner
+
+    def run(name, *options, status=0):
+        app = typer.Typer()
+        app.command()(example(name).main)
+        result = CliRunner().invoke(app, [*map(str, options)], catch_exceptions=False)
+        assert result.exit_code == status, result.output
+        return result.output
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def ranks():
     """Run work on three processes of a group: ``ranks(work, *arguments)`` -> what it returns on each."""

@@ -1,4 +1,4 @@
-"""Parts of the reports of the examples: tables in Markdown, and the machine."""
+"""Parts of the reports of the examples: tables in Markdown, the machine, numbers of clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics.cluster import contingency_matrix
 
 
 def machine() -> dict[str, Any]:
@@ -34,3 +37,9 @@ def markdown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], n
 
     lines = [f"### {title}", "", line(header), line(ruler), *map(line, rows)]
     return "\n".join([*lines, *(["", note] if note else [])])
+
+
+def renumbered(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Renumber labels so that they match the true clusters best."""
+    rows, columns = linear_sum_assignment(contingency_matrix(truth, labels), maximize=True)
+    return rows[np.argsort(columns)][labels]
