@@ -84,25 +84,15 @@ def data(tmp_path_factory):
     words = [topic.split() for topic in ("salt soup pepper bread", "star planet moon orbit", "violin chord tempo")]
     texts = [" ".join(generator.choice(words[i % 3], 12)) for i in range(180)]
     (path / "texts").write_text("\n".join(texts))
-    adult = {
-        "age": generator.integers(17, 90, n),
-        "workclass": generator.choice(["Private", "State-gov"], n),
-        "fnlwgt": generator.integers(10_000, 99_999, n),
-        "income": generator.choice(["<=50K", ">50K"], n, p=[0.75, 0.25]),
-    }
-    left_out = {name: generator.random(n) for name in ("countyCode", "communityCode", "fold")}
-    crime = {
-        "communityname": [f"town {i}" for i in range(n)],
-        "state": generator.choice(["NJ", "PA"], n),
-        **left_out,
-        "population": generator.integers(10_000, 90_000, n),
-        "PolicBudgPerPop": np.where(generator.random(n) < 0.8, np.nan, generator.random(n)),
-        "murders": generator.integers(0, 9, n),
-        "ViolentCrimesPerPop": np.where(generator.random(n) < 0.1, np.nan, generator.random(n) * 1000),
-        "nonViolPerPop": generator.random(n),
-    }
+    adult = pd.DataFrame(generator.random((n, 2)), columns=["age", "fnlwgt"])
+    adult.insert(1, "workclass", generator.choice(["Private", "State-gov"], n))
+    adult["income"] = generator.choice(["<=50K", ">50K"], n, p=[0.75, 0.25])
+    names = "countyCode communityCode fold population PolicBudgPerPop murders ViolentCrimesPerPop nonViolPerPop"
+    crime = pd.DataFrame(generator.random((n, 8)), columns=names.split())
+    crime.insert(0, "state", generator.choice(["NJ", "PA"], n))
+    crime.loc[::5, "PolicBudgPerPop"] = crime.loc[::10, "ViolentCrimesPerPop"] = np.nan
     for name, table in {"four": four, "adult": adult, "communities": crime}.items():
-        pd.DataFrame(table).to_csv(path / f"{name}.csv.gz", index=False)
+        table.to_csv(path / f"{name}.csv.gz", index=False)
     return path
 
 
@@ -299,6 +289,14 @@ def test_without_mnist_the_digits_of_scikit_learn_are_taken(example, monkeypatch
     assert (digits == load_digits().target).all()
     assert "MNIST is missing" in capsys.readouterr().out
     assert len(attributes.attributes(images)) == 1797  # all of them have ink
+
+
+def test_the_code_of_the_guide_runs():
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.S):
+        exec(block, names)
+    assert names["tree"].tree_.n_leaves == 10
+    assert names["fidelity"] > 0.3
 
 
 @pytest.mark.slow

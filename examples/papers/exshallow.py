@@ -23,7 +23,7 @@ import typer
 from datasets import Dataset, tables, toys
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from reports import markdown
+from reports import interval, markdown, tidy
 from scipy import stats
 from sklearn.cluster import KMeans
 from tqdm import tqdm
@@ -113,13 +113,6 @@ def differs(values: np.ndarray, base: np.ndarray) -> str:
     return ""
 
 
-def interval(values: np.ndarray) -> float:
-    """Half the width of the 95% confidence interval of a mean."""
-    if len(values) < 2:
-        return 0.0
-    return float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
-
-
 def compared(records: Sequence[Record], metric: str, algorithms: Sequence[str], base: str) -> list[list[str]]:
     """Rows of a table: the mean of a metric by data set and algorithm, then the medians over data sets."""
     rows, means = [], []
@@ -192,9 +185,7 @@ def figures(records: Sequence[Record]) -> Figure:
         end_labels(axes, names, [run[-1].mean() for run in runs], factors[-1])
         axes.set_xlabel("depth factor λ")
         axes.set_ylabel(title)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="0.93")
-        axes.set_axisbelow(True)
+        tidy(axes)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure

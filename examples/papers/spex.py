@@ -11,7 +11,6 @@ column `label`; without it, they are left out. The paper's figures, and differen
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from datasets import Dataset
-from reports import machine, markdown
+from reports import rows_table, save
 from sklearn.cluster import KMeans
 from spex_kernel import kernel_trees
 from spex_paper import TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, beside, farthest, read
@@ -235,10 +234,7 @@ def table_of_kernels(records: Sequence[Record]) -> dict[str, Table]:
 
 def written(tables: dict[str, Table]) -> str:
     """Format all tables in Markdown."""
-    return "\n\n".join(
-        markdown(name, list(table["rows"][0]), [[*row.values()] for row in table["rows"]], table["note"])
-        for name, table in tables.items()
-    )
+    return "\n\n".join(rows_table(name, table["rows"], table["note"]) for name, table in tables.items())
 
 
 def main(
@@ -263,7 +259,7 @@ def main(
         "4": (lambda one: timed(one, 1 if quick else 5), few + many[:1], table_4),
     }
     out.mkdir(parents=True, exist_ok=True)
-    report: dict[str, Any] = {"title": "SpEx", "machine": machine(), "tables": {}, "records": {}}
+    report: dict[str, Any] = {"tables": {}, "records": {}}
     for name in [name for name in wanted if name in runs]:
         run, datasets, table = runs[name]
         records = [record for one in tqdm(datasets, f"Table {name}") for record in run(one)]
@@ -275,7 +271,7 @@ def main(
         figure_2().savefig(out / "spex-figure2.png", dpi=110)
     text = written(report["tables"])
     typer.echo(text)
-    (out / "spex.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save(out / "spex.json", "SpEx", **report)
     typer.echo(f"\n{out}: spex.json{', spex-figure2.png' if 'figure2' in wanted else ''}")
 
 
