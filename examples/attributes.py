@@ -21,20 +21,17 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 import typer
-from exshallow import markdown
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from mnist import load_mnist
+from papers.mnist import learned, load_mnist
+from papers.reports import markdown, renumbered
 from scipy import ndimage
-from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.evaluation import label_agreement, waes
-from neonxc.models import FeatureExtractor, vgg_small
 from neonxc.trees import CART, SpExClique, SpExGraph, plot_tree, render_rules
 
 CLUSTERS, NEIGHBORS = 10, 20
@@ -183,25 +180,6 @@ def load(quick: bool) -> tuple[Tensor, np.ndarray]:
     images, digits = load_digits(return_X_y=True)
     small = torch.from_numpy(images / 16).float().reshape(-1, 1, 8, 8)
     return F.interpolate(small, size=(28, 28), mode="bilinear").clamp(0, 1), digits
-
-
-def learned(images: Tensor, digits: Tensor, epochs: int, width: int) -> FeatureExtractor:
-    """Train a network to classify the digits and return its features, normalized to unit length."""
-    net = vgg_small(width=width)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    for _ in tqdm(range(epochs), "epochs"):
-        for batch in torch.randperm(len(images)).split(128):
-            loss = F.cross_entropy(net(images[batch]), digits[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    return FeatureExtractor(net.eval(), "features.block3", pool="avg", normalize=True)
-
-
-def renumbered(labels: np.ndarray, digits: np.ndarray) -> np.ndarray:
-    """Number the clusters by the digits they show. This is for readers only: no explainer sees the digits."""
-    rows, columns = linear_sum_assignment(pd.crosstab(digits, labels), maximize=True)
-    return rows[np.argsort(columns)][labels]
 
 
 def explained(frame: pd.DataFrame, labels: np.ndarray, graph: Any) -> dict[str, Any]:

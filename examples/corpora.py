@@ -37,6 +37,12 @@ class Corpus:
         return self.part(np.isin(np.arange(len(self.texts)), first))
 
 
+def lines(file: Path) -> Corpus:
+    """Load a file of one text per line, all on one topic."""
+    texts = [line.strip() for line in file.read_text("utf-8").splitlines() if line.strip()]
+    return Corpus(texts, np.zeros(len(texts), dtype=int), ["all"])
+
+
 def newsgroups() -> Corpus:
     """Messages of 20 newsgroups without headers, footers and quotes; scikit-learn downloads them once."""
     found = fetch_20newsgroups(subset="all", remove=("headers", "footers", "quotes"))

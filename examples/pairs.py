@@ -18,7 +18,7 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
-from corpora import packages
+from corpora import lines, packages
 from torch import Tensor
 
 import neonxc
@@ -99,9 +99,9 @@ def main(
     compare: Annotated[bool, typer.Option(help="Mask the most relevant words.")] = False,
 ) -> None:
     """Draw the most similar pair of different texts."""
-    lines = packages(data).texts if texts is None else texts.read_text("utf-8").splitlines()
+    every = (packages(data) if texts is None else lines(texts)).texts
     draw = np.random.default_rng(0)
-    own = [" ".join(lines[i].split()[:LONGEST]) for i in draw.permutation(len(lines))[:sample]]
+    own = [" ".join(every[i].split()[:LONGEST]) for i in draw.permutation(len(every))[:sample]]
     network = SentenceEncoder.from_pretrained(encoder)
     points = network.points(own)
     alike = (points @ points.T).fill_diagonal_(-1)

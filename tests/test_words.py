@@ -15,7 +15,6 @@ from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
-from typer.testing import CliRunner
 from witnesses import contrast_relevance
 
 import neonxc
@@ -437,15 +436,7 @@ def test_a_clusters_words_by_loops():
 # --- the example -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def example(example):
-    """examples/words.py as a module."""
-    return example("words")
-
-
-def test_the_example_writes_a_page(example, tmp_path):
-    import typer
-
+def test_the_example_writes_a_page(run_example, tmp_path):
     rng = np.random.default_rng(0)
     for name, topic in zip(("food", "science", "art"), TOPICS, strict=True):
         texts = []
@@ -456,10 +447,8 @@ def test_the_example_writes_a_page(example, tmp_path):
     vectors = tmp_path / "vectors.txt"
     known = [*" ".join(TOPICS).split(), "nice", "old", "blue", "red"]
     vectors.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=6)))}\n" for word in known))
-    app, out = typer.Typer(), tmp_path / "page.html"
-    app.command()(example.main)
-    done = CliRunner().invoke(app, ["--data", str(tmp_path), "--out", str(out), "--vectors", str(vectors)])
-    assert done.exit_code == 0, done.output
+    out = tmp_path / "page.html"
+    run_example("words", "--data", tmp_path, "--out", out, "--vectors", vectors)
     figures = json.loads(out.with_suffix(".json").read_text())
     assert figures["documents"] == 180
     assert sum(cluster["documents"] for cluster in figures["clusters"]) == 180
@@ -479,14 +468,14 @@ def test_messages_of_newsgroups_come_without_what_names_the_group(example, monke
         return Bunch(data=["a text", "A  text\n", "another"], target=np.array([1, 0, 0]), target_names=["x", "y"])
 
     monkeypatch.setattr("corpora.fetch_20newsgroups", fetch)
-    corpus = example.newsgroups()
+    corpus = example("corpora").newsgroups()
     assert corpus.texts == ["a text", "another"]  # every text once
     assert corpus.labels.tolist() == [1, 0]
 
 
 def test_the_example_names_missing_texts(example, tmp_path):
     with pytest.raises(FileNotFoundError, match="install Debian's package"):
-        example.fortunes(tmp_path)
+        example("corpora").fortunes(tmp_path)
 
 
 def test_a_frame_holds_word_numbers():

@@ -127,7 +127,7 @@ def small_networks(
     name: str, fashion: Path, folder: Path
 ) -> tuple[Tensor, list[tuple[str, nn.Sequential, float]]]:
     """Return 3,000 images, then unseen ones, and small VGGs that were trained with and without labels."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
     from flipping_deep import Size, images_of, networks
 
     size = Size(train=6000, scan_images=4000, epochs=3)

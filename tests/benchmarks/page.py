@@ -52,11 +52,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     "flipping": ("-m tests.benchmarks.flipping", "flipping.md", ["wine"]),
     "beta": ("-m tests.benchmarks.beta --full", "flipping.md", []),
     "along": ("-m tests.benchmarks.along", "flipping.md", ["Held out", "For choosing", "Tables, missing"]),
-    "neon_paper": ("examples/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
-    "segmentation": ("examples/segmentation.py", "segmentation.md", []),
-    "scan": ("examples/scan.py", "scan.md", ["MNIST", "Fashion-MNIST"]),
-    "spex": ("examples/spex.py", "spex_results.md", []),
-    "interpretable": ("examples/beta_interpretable.py", "interpretable.md", ["Figure 3"]),
+    "neon_paper": ("examples/papers/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
+    "segmentation": ("examples/papers/segmentation.py", "segmentation.md", []),
+    "scan": ("examples/papers/scan.py", "scan.md", ["MNIST", "Fashion-MNIST"]),
+    "spex": ("examples/papers/spex.py", "spex_results.md", []),
+    "interpretable": ("examples/papers/beta_interpretable.py", "interpretable.md", ["Figure 3"]),
 }
 
 

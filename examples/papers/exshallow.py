@@ -1,7 +1,7 @@
 """Rerun the experiments of ExShallow: the cost of trees with k leaves and the length of their explanations.
 
-    python examples/exshallow.py --quick
-    python examples/exshallow.py --data FOLDER
+    python examples/papers/exshallow.py --quick
+    python examples/papers/exshallow.py --data FOLDER
 
 Tables 2, 3 and 4 and Figures 4 and 5 of E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for
 explainable k-means clustering", Pattern Recognition, 2023. All trees of one seed explain the same k-means
@@ -23,6 +23,7 @@ import typer
 from datasets import Dataset, tables, toys
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from reports import interval, markdown, tidy
 from scipy import stats
 from sklearn.cluster import KMeans
 from tqdm import tqdm
@@ -112,29 +113,6 @@ def differs(values: np.ndarray, base: np.ndarray) -> str:
     return ""
 
 
-def interval(values: np.ndarray) -> float:
-    """Half the width of the 95% confidence interval of a mean."""
-    if len(values) < 2:
-        return 0.0
-    return float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
-
-
-def markdown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
-    """Format a Markdown table with aligned columns, the first one to the left."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-
-    def line(cells: Sequence[str]) -> str:
-        first, *rest = (
-            cell.ljust(width) if not place else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "| " + " | ".join([first, *rest]) + " |"
-
-    lines = [f"### {title}", "", line(header), line(ruler), *map(line, rows)]
-    return "\n".join([*lines, *(["", note] if note else [])])
-
-
 def compared(records: Sequence[Record], metric: str, algorithms: Sequence[str], base: str) -> list[list[str]]:
     """Rows of a table: the mean of a metric by data set and algorithm, then the medians over data sets."""
     rows, means = [], []
@@ -207,9 +185,7 @@ def figures(records: Sequence[Record]) -> Figure:
         end_labels(axes, names, [run[-1].mean() for run in runs], factors[-1])
         axes.set_xlabel("depth factor λ")
         axes.set_ylabel(title)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="0.93")
-        axes.set_axisbelow(True)
+        tidy(axes)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure

@@ -65,7 +65,7 @@ def net_dissect_centroids(features: FeatureExtractor, x: Tensor, K: int, thresho
     """
     maps = _unit_maps(features, x, thresholds)
     maps = maps[maps.amax((1, 2)) > 0]
-    points, different = _isometric(maps)
+    points, different = isometric(maps)
     k = min(K, different)
     centroids = maps.new_zeros(K, *maps.shape[1:])
     if k:
@@ -87,7 +87,7 @@ def _strongest(
     return torch.cat([recording.propagate(some).sum(dim=2) for some in starts])[:, 0]
 
 
-def _isometric(maps: Tensor) -> tuple[Tensor, int]:
+def isometric(maps: Tensor) -> tuple[Tensor, int]:
     """Return points [n, n] with the distances of n binary maps, and the number of distinct maps.
 
     K-means depends only on distances, and there are far fewer units than pixels.

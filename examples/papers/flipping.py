@@ -1,8 +1,8 @@
 """Rerun the pixel-flipping experiments of Section VII of the NEON paper.
 
     pip install "neonxc[evaluation]"
-    python examples/flipping.py --quick
-    python examples/flipping.py --experiment all --data FOLDER --fashion FOLDER
+    python examples/papers/flipping.py --quick
+    python examples/papers/flipping.py --experiment all --data FOLDER --fashion FOLDER
 
 Tables I and II, Figures 9 and 10 of J. Kauffmann et al., "From clustering to cluster explanations via neural
 networks", 2022, and a search for better variants of NEON. FOLDER of --data contains tables NAME.csv.gz of numeric
@@ -51,7 +51,7 @@ from flipping_rows import (
 )
 from flipping_time import exponents, measure
 from flipping_variants import deep_variants, shallow_variants, verdicts
-from reports import machine
+from reports import machine, rows_table, save
 
 from neonxc.evaluation import KDEImputer, ZeroImputer, compare, methods
 from neonxc.lrp import Composite, Gamma
@@ -138,12 +138,7 @@ class Report:
                 rows = summary(self.records(name))
                 note = LEADS if name == "table1" else self.found[name]["note"]
                 tables[title] = {"note": note, "rows": rows}
-        report = {
-            "title": "Pixel-flipping: the experiments of the NEON paper",
-            "machine": self.found["machine"],
-            "tables": tables,
-        }
-        file.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        save(file, "Pixel-flipping: the experiments of the NEON paper", tables)
 
 
 def called(record: dict[str, Any]) -> tuple[Any, ...]:
@@ -241,18 +236,6 @@ def variants(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report
     for row in deeps:
         report.keep("variants", [deep_variants(row)], note=note)
     report.text("variants", rows_table("Variants of NEON", verdicts(report.records("variants"))))
-
-
-def rows_table(title: str, rows: Sequence[dict[str, Any]]) -> str:
-    """Format rows with the same keys as a Markdown table."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-
-    def show(value: Any) -> str:
-        return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
-
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(show(row.get(name)) for name in names) + " |" for row in rows]
-    return "\n".join([f"### {title}", "", *lines])
 
 
 def main(

@@ -1,4 +1,4 @@
-"""The data of examples/spex.py, and the clusterings that its trees explain, with the paper's settings.
+"""The data of examples/papers/spex.py, and the clusterings that its trees explain, with the paper's settings.
 
 Settings that the paper does not state are those of its authors' code, https://github.com/talargv/SpEx, or were
 found by trying which settings reproduce the paper's figures.
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 import typer
-from attributes import learned
 from datasets import Dataset, table, toys
-from mnist import load_mnist
+from mnist import learned, load_mnist
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA

@@ -1,4 +1,4 @@
-"""Figures of Tables 2 to 6 of the SpEx paper, which examples/spex.py measures again.
+"""Figures of Tables 2 to 6 of the SpEx paper, which examples/papers/spex.py measures again.
 
 T. Argov, T. Wagner, "SpEx: A spectral approach to explainable clustering", 2025.
 """

@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mnist import load_mnist
 from safetensors import safe_open
 from safetensors.torch import save_file
-from scan import QUICK, load_idx
+from scan import QUICK, load
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
@@ -42,7 +41,6 @@ VIEWS = {
         rotation=10, shear=10, scale=0.4, translation=0.1, elastic=0.02, flip=True, contrast=0.3, padding="zeros"
     ),
 }
-FILES = "{}-images-idx3-ubyte.gz", "{}-labels-idx1-ubyte.gz"
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,8 @@ class Deep:
 @cache
 def images_of(data: str, folder: Path | None, split: str) -> tuple[Tensor, Tensor]:
     """Load images [N, 1, 28, 28] in 0..1 and their classes [N] from MNIST or from the files of Fashion-MNIST."""
-    if data == "MNIST":
-        return load_mnist("train" if split == "train" else "test")
-    assert folder is not None
-    pixels, classes = (load_idx(folder / name.format("train" if split == "train" else "t10k")) for name in FILES)
-    return torch.from_numpy(pixels / 255).float()[:, None], torch.from_numpy(classes.copy()).long()
+    images, classes = load("mnist" if data == "MNIST" else "fashion", folder, split)
+    return images, torch.from_numpy(classes.copy()).long()
 
 
 def supervised(images: Tensor, classes: Tensor, size: Size, seed: int) -> nn.Sequential:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from datasets import tables, toys
 from kneed import KneeLocator
+from reports import rows_table
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import scale
 from torch import Tensor
@@ -192,15 +193,14 @@ def table(rows: Sequence[Record], value: str) -> str:
     it."""
     names = list(dict.fromkeys(name for row in rows for name in row["methods"]))
     names = [name for name in names if name not in OWN] + [name for name in OWN if name in names]
-    head = ["data", "model", "N", "D", "K", *names]
-    lines = [f"### Table I: {value}", "", "| " + " | ".join(head) + " |"]
-    lines += ["|---|---" + "|--:" * (len(head) - 2) + "|"]
-    for row in rows:
-        cells = [cell(row["methods"].get(name), value) for name in names]
-        lines.append(
-            "| " + " | ".join([*(str(row[key]) for key in ("data", "model", "N", "D", "K")), *cells]) + " |"
-        )
-    return "\n".join(lines)
+    return rows_table(
+        f"Table I: {value}",
+        [
+            {key: str(row[key]) for key in ("data", "model", "N", "D", "K")}
+            | {name: cell(row["methods"].get(name), value) for name in names}
+            for row in rows
+        ],
+    )
 
 
 def cell(found: Record | None, value: str) -> str:

@@ -9,10 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from scipy.optimize import linear_sum_assignment
+from reports import renumbered
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.datasets import make_moons
-from sklearn.metrics.cluster import contingency_matrix
 
 from neonxc.trees import CART, IMM, SpExClique
 
@@ -34,12 +33,6 @@ def wide_cluster(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     right = left * (-1, 1)
     above = generator.uniform((-2.0, 1.1), (2.0, 1.4), (30, 2))
     return np.concatenate([left, right, above]), np.repeat([0, 1, 2], [150, 150, 30])
-
-
-def renumbered(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Renumber labels so that they match the true clusters best."""
-    rows, columns = linear_sum_assignment(contingency_matrix(truth, labels), maximize=True)
-    return rows[np.argsort(columns)][labels]
 
 
 def cells(tree: Any, box: Box, node: int = 0, depth: int = 0) -> Iterator[tuple[int, int, Box]]:

@@ -1,7 +1,7 @@
 """Rerun the experiments of ExKMC: the cost of a clustering against the number of leaves of the tree.
 
-    python examples/exkmc.py --quick
-    python examples/exkmc.py --data FOLDER
+    python examples/papers/exkmc.py --quick
+    python examples/papers/exkmc.py --data FOLDER
 
 Figures 2, 4 and 5 of N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering",
 2020: trees of k to 5k leaves for k clusters, by six methods. CUBT and CLTree use no reference clustering; at each
@@ -20,11 +20,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from datasets import Dataset, synthetic_one, synthetic_two, tables, toys
-from exshallow import Record, interval, markdown, select
+from exshallow import Record, select
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
+from reports import interval, markdown, tidy
 from sklearn.cluster import KMeans
 from tqdm import tqdm
 
@@ -129,10 +130,8 @@ def panels(names: Sequence[str]) -> tuple[Figure, list[Axes]]:
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for name, one in zip(names, axes, strict=False):
         one.set_title(name, fontsize=10)
-        one.spines[["top", "right"]].set_visible(False)
         one.tick_params(labelsize=8)
-        one.grid(axis="y", color="0.93")
-        one.set_axisbelow(True)
+        tidy(one)
     for one in axes[len(names) :]:
         one.set_axis_off()
     figure.supxlabel("leaves", fontsize=10)
@@ -197,9 +196,7 @@ def figure_4(times: Sequence[Record]) -> Figure:
     axes.set_xticks(range(len(names)), names, **({"rotation": 40, "ha": "right"} if len(names) > 5 else {}))
     axes.set_xlim(-0.6, len(names) - 0.4)
     axes.set_ylabel("seconds")
-    axes.grid(axis="y", color="0.93")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     figure.legend(
         loc="outside upper center", ncols=3, frameon=False, fontsize=8, handletextpad=0.2, columnspacing=1
     )

@@ -1,8 +1,8 @@
 """Cluster images without labels by SCAN, measure the accuracy of the clusters, and explain them by pixels.
 
     pip install "neonxc[train]"
-    python examples/scan.py
-    python examples/scan.py --data fashion --data-dir FOLDER
+    python examples/papers/scan.py
+    python examples/papers/scan.py --data fashion --data-dir FOLDER
 
 A small VGG learns the clusters of MNIST, or of Fashion-MNIST, whose four files `*-ubyte.gz` are in FOLDER, as in
 Debian's package dataset-fashion-mnist. Labels are only used to count errors on the test split.
@@ -24,7 +24,7 @@ import torch
 import typer
 from matplotlib.figure import Figure
 from mnist import load_mnist
-from reports import machine
+from reports import save
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 from torch import Tensor
@@ -130,15 +130,6 @@ def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def save(file: Path, data: str, note: str, runs: list[dict[str, Any]]) -> None:
-    """Write a report in the format of the benchmarks; tables of other data sets are kept."""
-    report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"title": "SCAN"}
-    report["machine"] = machine()
-    report.setdefault("tables", {})[NAMES[data]] = {"note": note, "rows": table(runs)}
-    report.setdefault("runs", {})[data] = runs
-    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-
-
 def main(
     data: Annotated[Literal["mnist", "fashion"], typer.Option()] = "mnist",
     data_dir: Annotated[Path | None, typer.Option(help="Files of Fashion-MNIST.")] = None,
@@ -165,7 +156,8 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     figure(scan, test).savefig(out / f"scan-{data}.png", dpi=110)
     note = f"{len(train)} images to train on, {len(test)} to test on; vgg_small of width {width}, {device}"
-    save(out / "scan.json", data, f"{note}{', bfloat16' if amp else ''}; seeds {seeds}.", runs)
+    note += f"{', bfloat16' if amp else ''}; seeds {seeds}."
+    save(out / "scan.json", "SCAN", {NAMES[data]: {"note": note, "rows": table(runs)}}, runs={data: runs})
     for row in table(runs):
         typer.echo(", ".join(f"{key} {value}" for key, value in row.items()))
 

@@ -1,7 +1,7 @@
 """Rerun the experiments on β-interpretable clustering: the cost of homogeneous clusters.
 
-    python examples/beta_interpretable.py --quick
-    python examples/beta_interpretable.py --data FOLDER --figure 2 --figure 3
+    python examples/papers/beta_interpretable.py --quick
+    python examples/papers/beta_interpretable.py --data FOLDER --figure 2 --figure 3
 
 Figures 2 to 5 of S. Saisubramanian, S. Galhotra, S. Zilberstein, "Balancing the tradeoff between clustering value
 and interpretability", AIES 2020, on Adult, with age and income as features of interest, and on Communities and
@@ -11,7 +11,6 @@ fetched from OpenML. The other two tables of the paper, on sanitation and accide
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ import pandas as pd
 import typer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from reports import machine
+from reports import machine, rows_table, save
 from sklearn.datasets import fetch_openml
 from tqdm import tqdm
 
@@ -170,15 +169,6 @@ def rows(records: list[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def markdown(records: list[Record]) -> str:
-    """Format the records as a Markdown table."""
-    found = rows(records)
-    lines = [
-        " | ".join(map(str, cells)) for cells in (found[0], ["---"] * len(found[0]), *map(dict.values, found))
-    ]
-    return "\n".join(f"| {line} |" for line in lines)
-
-
 def plot_trade_off(ax: Axes, records: list[Record]) -> None:
     """Draw Figure 2: the objective against interpretability; the lower right corner is best."""
     for method, marker in MARKERS.items():
@@ -268,7 +258,7 @@ def figure_5(data: list[Data], out: Path) -> dict[str, list[Record]]:
 def section(heading: str, records: list[Record]) -> str:
     """Format a table and, if there are any, the frequent patterns."""
     said = [f"{one['method']}:\n\n```\n{one['patterns']}\n```" for one in records if "patterns" in one]
-    return "\n\n".join([f"## {heading}", markdown(records), *said])
+    return "\n\n".join([rows_table(heading, rows(records)), *said])
 
 
 def main(
@@ -292,17 +282,11 @@ def main(
     note = f"{sizes}; Gower's distance. " + "; ".join(f"{name}: {what}" for name, what in WHAT.items()) + "."
     text = "\n\n".join([f"# {TITLE}", note, str(machine()), *(section(*item) for item in found.items())])
     (out / "report.md").write_text(text + "\n", encoding="utf-8")
-    report = {
-        "title": TITLE,
-        "machine": machine(),
-        "tables": {  # one warning is enough
-            heading: {"note": note if heading == next(iter(found)) else "", "rows": rows(records)}
-            for heading, records in found.items()
-        },
+    reported = {  # one warning is enough
+        heading: {"note": note if heading == next(iter(found)) else "", "rows": rows(records)}
+        for heading, records in found.items()
     }
-    (out / "interpretable.json").write_text(
-        json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    save(out / "interpretable.json", TITLE, reported)
     typer.echo(f"{out}: report.md, interpretable.json, pictures")
 
 

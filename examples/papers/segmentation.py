@@ -1,10 +1,10 @@
 """Compare heatmaps of spatial clusters with segmentation masks: Figures 7 and 8 of the NEON paper.
 
     pip install "neonxc[demo]"
-    python examples/segmentation.py
-    python examples/segmentation.py --rule box --blocks 0,4,10,15
-    python examples/segmentation.py --spiral
-    python examples/segmentation.py --data voc --data-dir FOLDER --download --network vgg16 --images 100
+    python examples/papers/segmentation.py
+    python examples/papers/segmentation.py --rule box --blocks 0,4,10,15
+    python examples/papers/segmentation.py --spiral
+    python examples/papers/segmentation.py --data voc --data-dir FOLDER --download --network vgg16 --images 100
 
 Section VI-C of J. Kauffmann et al., "From clustering to cluster explanations via neural networks", 2022: K
 heatmaps of an image are matched one to one with its segmentation masks, by cosine similarity. NEON explains
@@ -21,7 +21,6 @@ Collages of photos and textures have true masks and need no download; torchvisio
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -33,10 +32,8 @@ import torch
 import torch.nn.functional as F
 import typer
 from matplotlib.figure import Figure
-from PIL import Image
-from reports import machine
+from reports import interval, save, save_figure, tidy
 from scenes import Scene, collage, spiral, voc
-from scipy import stats
 from segments import (
     cluster_maps,
     feature_maps,
@@ -138,14 +135,6 @@ def scores(maps: Maps, scenes: Sequence[Scene], sigma: float) -> dict[str, list[
     return found
 
 
-def interval(values: Any) -> tuple[float, float]:
-    """Return the mean and half the width of its 95% confidence interval (Student's t)."""
-    values = np.asarray(values)
-    if len(values) < 2:
-        return float(values.mean()), math.nan
-    return float(values.mean()), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
-
-
 def rows(found: dict[str, dict[str, list[float]]], less: str | None = None) -> list[dict[str, Any]]:
     """Rows per block: the mean cosine of every method with its interval, or the lead of `less` over it."""
     table = []
@@ -154,8 +143,9 @@ def rows(found: dict[str, dict[str, list[float]]], less: str | None = None) -> l
         for name, values in methods.items():
             if name == less or (less and name == CONSTANT):
                 continue
-            mean, half = interval(np.subtract(methods[less], values) if less else values)
-            row[name] = f"{mean:{'+' if less else ''}.3f} ± {half:.3f}"
+            values = np.subtract(methods[less], values) if less else np.array(values)
+            half = interval(values) if len(values) > 1 else math.nan
+            row[name] = f"{values.mean():{'+' if less else ''}.3f} ± {half:.3f}"
         table.append(row)
     return table
 
@@ -179,7 +169,8 @@ def chart(found: Scores, title: str) -> Figure:
     for axes, (sigma, blocks) in zip(panels, found.items(), strict=True):
         methods = list(next(iter(blocks.values())))
         for i, name in enumerate(methods):
-            means, halves = zip(*(interval(of[name]) for of in blocks.values()), strict=True)
+            values = np.array([of[name] for of in blocks.values()])
+            means, halves = values.mean(1), [interval(row) for row in values]
             places = np.arange(len(blocks)) + 0.05 * (i - len(methods) / 2)  # bars side by side
             style: dict[str, Any] = {
                 "color": f"C{i}",
@@ -194,15 +185,11 @@ def chart(found: Scores, title: str) -> Figure:
         axes.set_xlim(-0.5, len(blocks) - 0.5)
         axes.set_xlabel("block", fontsize=9)
         axes.tick_params(labelsize=8)
-        axes.grid(axis="y", color="0.92")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
         blur = f"every heatmap blurred, σ = {sigma:g} pixels" if sigma else "heatmaps as they are"
         axes.set_title(blur, fontsize=10)
     panels[0].set_ylabel("mean cosine with the masks, 95% interval", fontsize=9)
-    lowest = min(
-        interval(values)[0] for blocks in found.values() for of in blocks.values() for values in of.values()
-    )
+    lowest = min(np.mean(values) for blocks in found.values() for of in blocks.values() for values in of.values())
     panels[0].set_ylim(min(0, 1.2 * lowest), 1)  # the range of cosines
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
@@ -256,23 +243,6 @@ def spiral_sheet(
         found.append(cluster_map(unit, x, clusters))
     titles = [f"block {block}" for block in blocks]
     return plot.contact_sheet([photo] * len(blocks), heatmaps, found, row_titles=titles, same_clusters=False)
-
-
-def save_figure(figure: Figure, path: str | Path, dpi: int) -> None:
-    """Write a PNG with a palette of 256 colours, chosen by k-means."""
-    figure.savefig(path, dpi=dpi)
-    image = Image.open(path).convert("RGB")
-    few = image.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
-    few.save(path, optimize=True)
-
-
-def save(file: Path, key: str, tables: dict[str, Any], found: Scores) -> None:
-    """Write a report in the format of the benchmarks; tables of other settings are kept."""
-    report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"title": "Segmentation match"}
-    report["machine"] = machine()
-    report.setdefault("tables", {}).update(tables)
-    report.setdefault("scores", {})[key] = {f"{sigma:g}": of_blur for sigma, of_blur in found.items()}
-    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def load_scenes(
@@ -329,7 +299,8 @@ def main(
         if block == shown:
             save_figure(sheet(scenes[0], maps, 0), f"{file}-maps.png", 66)
         # an interrupted run keeps its results
-        save(out / "segmentation.json", name, tables(name, settings, found), found)
+        kept = {name: {f"{sigma:g}": of_blur for sigma, of_blur in found.items()}}
+        save(out / "segmentation.json", "Segmentation match", tables(name, settings, found), scores=kept)
     save_figure(chart(found, f"{name.rpartition(',')[0]}: {settings}"), f"{file}.png", 100)
 
 

@@ -1,7 +1,7 @@
 """Rerun the experiments of SpEx: trees for clusterings without centers, and for a graph of neighbours alone.
 
-    python examples/spex.py --quick
-    python examples/spex.py --data FOLDER
+    python examples/papers/spex.py --quick
+    python examples/papers/spex.py --data FOLDER
 
 Tables 2 to 6 and Figure 2 of T. Argov, T. Wagner, "SpEx: A spectral approach to explainable clustering", 2025,
 and the kernel trees of M. Fleissner et al., "Explaining kernel clustering via decision trees", ICLR 2024. FOLDER
@@ -11,7 +11,6 @@ column `label`; without it, they are left out. The paper's figures, and differen
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,8 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from datasets import Dataset
-from exshallow import markdown
-from reports import machine
+from reports import rows_table, save
 from sklearn.cluster import KMeans
 from spex_kernel import kernel_trees
 from spex_paper import TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, beside, farthest, read
@@ -236,10 +234,7 @@ def table_of_kernels(records: Sequence[Record]) -> dict[str, Table]:
 
 def written(tables: dict[str, Table]) -> str:
     """Format all tables in Markdown."""
-    return "\n\n".join(
-        markdown(name, list(table["rows"][0]), [[*row.values()] for row in table["rows"]], table["note"])
-        for name, table in tables.items()
-    )
+    return "\n\n".join(rows_table(name, table["rows"], table["note"]) for name, table in tables.items())
 
 
 def main(
@@ -264,7 +259,7 @@ def main(
         "4": (lambda one: timed(one, 1 if quick else 5), few + many[:1], table_4),
     }
     out.mkdir(parents=True, exist_ok=True)
-    report: dict[str, Any] = {"title": "SpEx", "machine": machine(), "tables": {}, "records": {}}
+    report: dict[str, Any] = {"tables": {}, "records": {}}
     for name in [name for name in wanted if name in runs]:
         run, datasets, table = runs[name]
         records = [record for one in tqdm(datasets, f"Table {name}") for record in run(one)]
@@ -276,7 +271,7 @@ def main(
         figure_2().savefig(out / "spex-figure2.png", dpi=110)
     text = written(report["tables"])
     typer.echo(text)
-    (out / "spex.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save(out / "spex.json", "SpEx", **report)
     typer.echo(f"\n{out}: spex.json{', spex-figure2.png' if 'figure2' in wanted else ''}")
 
 

