@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from hypothesis import given
+from refusals import refused
 from scipy.optimize import LinearConstraint, linprog, minimize
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.compose import ColumnTransformer
@@ -437,8 +438,7 @@ def test_functions_of_columns_in_other_dtypes(function, make):
 def test_bad_arguments(options, message):
     X = pd.DataFrame(blobs(), columns=["a", "b"])
     net = neonxc.neuralize(kmeans(X), X)
-    with pytest.raises(ValueError, match=message):
-        neonxc.counterfactual(net, X[:3], **options)
+    refused(message, neonxc.counterfactual, net, X[:3], **options)
 
 
 def people(n=200, seed=0):
@@ -503,10 +503,14 @@ def test_tables_of_numbers_and_categories(make):
 def test_tables_tell_which_columns_can_not_change():
     X = people()
     net = neonxc.neuralize(of_people(X), X)
-    with pytest.raises(ValueError, match="needs numeric columns, column 'work' is encoded otherwise"):
-        neonxc.counterfactual(net, X, bounds={"work": (0, 1)})
-    with pytest.raises(ValueError, match="column 'gain': the pipeline takes its log"):
-        neonxc.counterfactual(net, X, integer="gain")
+    refused(
+        "needs numeric columns, column 'work' is encoded otherwise",
+        neonxc.counterfactual,
+        net,
+        X,
+        bounds={"work": (0, 1)},
+    )
+    refused("column 'gain': the pipeline takes its log", neonxc.counterfactual, net, X, integer="gain")
     cf = neonxc.counterfactual(net, X, bounds={"age": (0, 50)})
     assert not cf.found[X["age"] > 50].any()
     assert cf.found[X["age"] <= 50].mean() > 0.9
@@ -522,13 +526,12 @@ def test_tables_tell_which_columns_can_not_change():
 def test_other_networks_are_refused():
     texts = ["a cat and a dog", "dogs bark at cats", "the stock market", "market crash"]
     net = neonxc.neuralize(make_pipeline(TfidfVectorizer(), KMeans(2, n_init=1, random_state=0)).fit(texts), texts)
-    with pytest.raises(ValueError, match="needs a network on tables"):
-        neonxc.counterfactual(net, texts)
+    refused("needs a network on tables", neonxc.counterfactual, net, texts)
     features = torch.nn.Linear(4, 3).eval()
-    with pytest.raises(ValueError, match="feature network"):
-        neonxc.counterfactual(neonxc.neuralize(np.eye(3), features=features), torch.randn(5, 4))
-    with pytest.raises(TypeError, match="neuralize"):
-        neonxc.counterfactual(features, torch.randn(5, 4))
+    refused(
+        "feature network", neonxc.counterfactual, neonxc.neuralize(np.eye(3), features=features), torch.randn(5, 4)
+    )
+    refused("neuralize", neonxc.counterfactual, features, torch.randn(5, 4), error=TypeError)
 
 
 @pytest.mark.parametrize("cast", [np.float64, np.float32])
@@ -558,5 +561,10 @@ def test_bounds_of_the_data(kind, cast, tmp_path):
     if kind == "scaled":
         assert any(free.outside)
         assert str(free).splitlines()[0].endswith("; outside the data: proline")
-        with pytest.raises(ValueError, match='bounds="data" needs the ranges of the columns'):
-            neonxc.counterfactual(neonxc.neuralize(model), x, bounds="data")
+        refused(
+            'bounds="data" needs the ranges of the columns',
+            neonxc.counterfactual,
+            neonxc.neuralize(model),
+            x,
+            bounds="data",
+        )

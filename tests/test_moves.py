@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from refusals import refused
 from scipy.sparse import csr_matrix
 from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.datasets import load_wine, make_blobs
@@ -106,23 +107,24 @@ def test_rows_are_matched(wine):
         assert found.entered.equals(wanted.entered)
         np.testing.assert_allclose(found.moves[0].relevance, wanted.moves[0].relevance)
     assert neonxc.moves(arrays[0], *arrays[1], ids=keys).table.to_numpy().sum() == 160
-    with pytest.raises(ValueError, match="168 rows, and no index"):
-        neonxc.moves(net, plain[0], plain[1].iloc[:168])
-    with pytest.raises(ValueError, match="several rows with the identifier 'wine 0'"):
-        neonxc.moves(net, *plain, ids=(["wine 0", *keys[0][:-1]], keys[1]))
+    refused("168 rows, and no index", neonxc.moves, net, plain[0], plain[1].iloc[:168])
+    refused(
+        "several rows with the identifier 'wine 0'",
+        neonxc.moves,
+        net,
+        *plain,
+        ids=(["wine 0", *keys[0][:-1]], keys[1]),
+    )
     for wrong in (([1], [2]), 7):
-        with pytest.raises(ValueError, match="a pair of 170 and 168 identifiers, got"):
-            neonxc.moves(net, *plain, ids=wrong)
-    with pytest.raises(ValueError, match="no row of after"):
-        neonxc.moves(net, *plain, ids=(keys[0], [f"{key}!" for key in keys[1]]))
+        refused("a pair of 170 and 168 identifiers, got", neonxc.moves, net, *plain, ids=wrong)
+    refused("no row of after", neonxc.moves, net, *plain, ids=(keys[0], [f"{key}!" for key in keys[1]]))
     gap = before.copy()
     gap.loc[102, "proline"] = np.nan
-    with pytest.raises(ValueError, match="after has a value that is not finite: nan in row 102, column 'proline'"):
-        neonxc.moves(net, before, gap)
-    with pytest.raises(ValueError, match="before has no column 'customer'"):
-        neonxc.moves(net, *plain, ids="customer")
-    with pytest.raises(TypeError, match="pass neonxc"):
-        neonxc.moves(KMeans(2), *plain)
+    refused(
+        "after has a value that is not finite: nan in row 102, column 'proline'", neonxc.moves, net, before, gap
+    )
+    refused("before has no column 'customer'", neonxc.moves, net, *plain, ids="customer")
+    refused("pass neonxc", neonxc.moves, KMeans(2), *plain, error=TypeError)
 
 
 @pytest.mark.parametrize("container", ["array", "tensor", "rows", "polars", "lazy", "arrow"])
@@ -140,8 +142,7 @@ def test_rows_without_an_index_go_by_their_order(wine, container):
         "arrow": lambda: pa.Table.from_pandas(back, preserve_index=False),
     }[container]()
     assert neonxc.moves(net, back, other).headline == "178 rows: 0 (0%) moved"
-    with pytest.raises(ValueError, match="have 3 and 178 rows, and no index"):
-        neonxc.moves(net, back.iloc[:3], other)
+    refused("have 3 and 178 rows, and no index", neonxc.moves, net, back.iloc[:3], other)
     if container in ("array", "polars"):
         report = neonxc.explain(net, other, before=back, fast=True)
         assert report.contents.moved == "178 rows: 0 (0%) moved"
@@ -184,8 +185,14 @@ def test_whole_numbers_with_a_gap_stay_exact(wine):
     tables = [before.assign(id=own) for own in (ids, ids[::-1].reset_index(drop=True))]
     tables[1].iloc[:, :-1] = before.to_numpy()[::-1]
     assert neonxc.moves(net, *tables, ids="id").headline.endswith("without an identifier): 0 (0%) moved")
-    with pytest.raises(ValueError, match="ids has the float 1152921504606846976, which is not exact"):
-        neonxc.moves(net, before, before, ids=(ids.astype(float), ids))
+    refused(
+        "ids has the float 1152921504606846976, which is not exact",
+        neonxc.moves,
+        net,
+        before,
+        before,
+        ids=(ids.astype(float), ids),
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,8 +212,7 @@ def test_whole_numbers_with_a_gap_stay_exact(wine):
 )
 def test_identifiers_that_match_nothing(wine, ids, message):
     net, before, *_ = wine
-    with pytest.raises(ValueError, match=message):
-        neonxc.moves(net, before.iloc[:2], before.iloc[:2], ids=ids)
+    refused(message, neonxc.moves, net, before.iloc[:2], before.iloc[:2], ids=ids)
 
 
 def test_rows_unlike_those_of_their_cluster_are_counted(wine):
@@ -282,8 +288,7 @@ def test_images_and_noise():
     assert move.typical.shape == (min(len(move.ids), 5), 0)
     assert move.relevance.sum() == pytest.approx(move.change, rel=1e-4)
     maps = neonxc.neuralize(torch.randn(2, 3), features=torch.nn.Identity())
-    with pytest.raises(ValueError, match="one cluster per row"):
-        neonxc.moves(maps, images, images)
+    refused("one cluster per row", neonxc.moves, maps, images, images)
     X, _ = make_blobs(200, 2, centers=2, random_state=0)
     noisy = neonxc.neuralize(HDBSCAN(min_cluster_size=20).fit(X), X)
     far = X.copy()

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from refusals import refused
 from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import pdist, squareform
 from sklearn.cluster import (
@@ -294,8 +295,7 @@ def test_beta_by_the_median_contrast(k):
     least = net.calibrate(X, contrast="least").beta
     assert (least == pytest.approx(wanted, rel=1e-9)) == (k == 2)
     for other in ("mean", ["least"]):
-        with pytest.raises(ValueError, match='contrast needs "harmonic", "least" or "median"'):
-            net.calibrate(X, contrast=other)
+        refused('contrast needs "harmonic", "least" or "median"', net.calibrate, X, contrast=other)
 
 
 @pytest.mark.parametrize("name", ["KMeans", "BisectingKMeans", "Birch"])
@@ -485,24 +485,22 @@ DOORS = {
 @pytest.mark.parametrize("door", DOORS)
 def test_pixels_that_are_no_floats_are_refused(door, pixels):
     kind = str(np.asarray(PIXELS[pixels]).dtype)
-    with pytest.raises(ValueError, match=rf"holds pixels of {kind}.*divide bytes by 255.*preprocess"):
-        DOORS[door](deep(True)[0], PIXELS[pixels])
+    refused(
+        rf"holds pixels of {kind}.*divide bytes by 255.*preprocess", DOORS[door], deep(True)[0], PIXELS[pixels]
+    )
 
 
 def test_tensors_of_pixels_and_tables_of_numbers():
     net = deep(True)[0]
     for ask in (net, net.assign):
-        with pytest.raises(ValueError, match=r"x holds pixels of uint8"):
-            ask(BYTES)
-        with pytest.raises(ValueError, match=r"x has dtype torch.float16, and the network torch.float64"):
-            ask(BYTES.half())
+        refused(r"x holds pixels of uint8", ask, BYTES)
+        refused(r"x has dtype torch.float16, and the network torch.float64", ask, BYTES.half())
     table = np.arange(20).reshape(5, 4)
     net = neonxc.neuralize(np.eye(3), table, nn.Linear(4, 3))
     expected = net.predict(table.astype(float))
     for whole in (table, table.astype(np.int16), pd.DataFrame(table), pd.DataFrame(table.astype(np.uint8))):
         assert np.array_equal(net.predict(whole), expected)
-    with pytest.raises(ValueError, match="holds pixels of uint8"):
-        net.predict(table.astype(np.uint8))
+    refused("holds pixels of uint8", net.predict, table.astype(np.uint8))
 
 
 class Reading(nn.Module):
@@ -530,8 +528,7 @@ def test_a_single_input_needs_a_batch_dimension(net, shape):
     net = neonxc.neuralize(torch.eye(3), torch.rand(4, *shape), net.eval())
     single = torch.rand(shape)
     for ask in (net.predict, neonxc.NEON(net).attribute):
-        with pytest.raises(ValueError, match=r"X of shape .* is a single input.*add a batch dimension, X\[None\]"):
-            ask(single)
+        refused(r"X of shape .* is a single input.*add a batch dimension, X\[None\]", ask, single)
     assert net.predict(single[None]).shape == (1,)
 
 
@@ -541,19 +538,24 @@ def test_grey_images_need_channels():
         (torch.rand(5, 8, 8), r"grey images .* are X\[:, None\]"),
         (torch.rand(5, 64), r"as \[N, C, ...\]"),
     ):
-        with pytest.raises(ValueError, match=message):
-            net.predict(x)
+        refused(message, net.predict, x)
 
 
 def test_features_need_a_row_for_each_input():
     net = deep(True)[0]
-    with pytest.raises(ValueError, match=r"\[5, 1\] for inputs of shape \[3, 12, 10\].* is x\[None\]"):
-        net(torch.rand(3, 12, 10, dtype=torch.float64))
+    refused(
+        r"\[5, 1\] for inputs of shape \[3, 12, 10\].* is x\[None\]",
+        net,
+        torch.rand(3, 12, 10, dtype=torch.float64),
+    )
 
 
 def test_channels_are_not_last():
-    with pytest.raises(ValueError, match=r"taken as \[N, C, ...\], channels first: .* to have 3 channels"):
-        deep(True)[0].predict(torch.rand(4, 12, 10, 3))
+    refused(
+        r"taken as \[N, C, ...\], channels first: .* to have 3 channels",
+        deep(True)[0].predict,
+        torch.rand(4, 12, 10, 3),
+    )
 
 
 OF_STEPS, OF_CHANNELS = (nn.GRU(width, 3, batch_first=True) for width in (4, 6))
@@ -590,8 +592,7 @@ def test_tokens_are_what_the_first_layer_takes(kind):
     net = nn.Sequential(net, nn.LazyLinear(2))
     net(x)
     if kind in TOKENS:
-        with pytest.raises(ValueError, match="holds tokens: pass groups"):
-            pixel_flipping(net, x, x)
+        refused("holds tokens: pass groups", pixel_flipping, net, x, x)
     else:
         assert pixel_flipping(net, x, x).known.shape == (24 if kind in PLACES else 4,)
     if kind in PLACES:
@@ -652,22 +653,28 @@ def test_noise_of_words():
 
 @pytest.mark.parametrize("detector", [IsolationForest(n_estimators=10), LocalOutlierFactor(5)])
 def test_outlier_detectors_are_no_clusterings(detector):
-    with pytest.raises(
-        TypeError, match=f"can't neuralize an? {type(detector).__name__}; supp.*labels=numpy.where"
-    ):
-        neonxc.neuralize(detector.fit(X), X)
+    refused(
+        f"can't neuralize an? {type(detector).__name__}; supp.*labels=numpy.where",
+        neonxc.neuralize,
+        detector.fit(X),
+        X,
+        error=TypeError,
+    )
 
 
 def test_labels_alone_need_the_points_they_belong_to():
-    with pytest.raises(ValueError, match="X has 3 features, the clustering was fitted on 2"):
-        neonxc.neuralize(DBSCAN(0.3).fit(moons()), np.c_[moons(), np.ones(480)])
+    refused(
+        "X has 3 features, the clustering was fitted on 2",
+        neonxc.neuralize,
+        DBSCAN(0.3).fit(moons()),
+        np.c_[moons(), np.ones(480)],
+    )
     few = moons(0)[::8]
     far = np.linalg.norm(few[:, None] - few[None], axis=2)
     model = DBSCAN(0.5, metric="precomputed").fit(far)
-    with pytest.raises(
-        ValueError, match="X is the matrix of distances or affinities that the DBSCAN was fitted on"
-    ):
-        neonxc.neuralize(model, far)
+    refused(
+        "X is the matrix of distances or affinities that the DBSCAN was fitted on", neonxc.neuralize, model, far
+    )
     agglomerative = AgglomerativeClustering(metric="precomputed", linkage="single").fit(far)
     assert neonxc.neuralize(agglomerative, few).head.n_features == 2
 
@@ -677,8 +684,7 @@ def test_steps_that_are_not_affine_are_refused_before_a_surrogate_is_fitted(monk
 
     model = make_pipeline(QuantileTransformer(n_quantiles=50), DBSCAN(0.1)).fit(moons())
     monkeypatch.setattr(neonxc.clusterings.surrogate, "fit_surrogate", lambda *_: pytest.fail("fitted"))
-    with pytest.raises(ValueError, match=r"not an affine map.*neuralize\(labels=model\[-1\]\.labels_, X=X\)"):
-        neonxc.neuralize(model, moons())
+    refused(r"not an affine map.*neuralize\(labels=model\[-1\]\.labels_, X=X\)", neonxc.neuralize, model, moons())
 
 
 # --- memory --------------------------------------------------------------------------------------------------
@@ -739,8 +745,7 @@ def test_a_network_says_what_it_is_in_a_few_lines():
 )
 def test_swapped_arguments(call, error, message):
     X = load_iris().data
-    with pytest.raises(error, match=message):
-        call(KMeans(3, n_init=1, random_state=0).fit(X), X)
+    refused(message, call, KMeans(3, n_init=1, random_state=0).fit(X), X, error=error)
 
 
 OTHER_FORMS = {  # of a clustering of the rows of X with the labels y
@@ -775,11 +780,9 @@ def test_other_forms_of_a_clustering_than_centers_are_refused(form, columns):
     X = X + np.arange(60)[:, None]
     make, message = OTHER_FORMS[form]
     for function in (neonxc.neuralize, neonxc.explain):
-        with pytest.raises(ValueError, match=message):
-            function(make(X, y), X)
+        refused(message, function, make(X, y), X)
     if form == "linkage":
-        with pytest.raises(ValueError, match=message):
-            neonxc.explain(make(X, y))
+        refused(message, neonxc.explain, make(X, y))
 
 
 @pytest.mark.parametrize(
@@ -826,8 +829,7 @@ def test_clusterers_whose_nearest_center_gives_their_labels_are_exact(name, data
     centers = getattr(model, "centroids_", X[ROWS])
     assert (net.predict(NEW) == net.classes_[nearest(NEW, centers)]).all()
     assert type(neonxc.NEON(net).attribute(data)) is type(data)
-    with pytest.raises(ValueError, match=r"checking the centers of a [KN]\w+ needs the X it was fitted on"):
-        neonxc.neuralize(model)
+    refused(r"checking the centers of a [KN]\w+ needs the X it was fitted on", neonxc.neuralize, model)
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
@@ -849,12 +851,10 @@ def test_clusterers_of_mixed_tables_point_to_their_labels():
     table = pd.DataFrame({"town": list("ab") * 10, "age": range(20)})
     model = other(cluster_centroids_=np.array([["a", "1"], ["b", "2"]]), labels_=np.arange(20) % 2)
     for X, frame in ((table, "X"), (table.to_numpy(object), r"pandas.DataFrame\(X\)")):
-        with pytest.raises(ValueError, match=rf"neuralize\(labels=model.labels_, X={frame}\).*of the Kmeans"):
-            neonxc.neuralize(model, X)
+        refused(rf"neuralize\(labels=model.labels_, X={frame}\).*of the Kmeans", neonxc.neuralize, model, X)
 
 
 def test_clusterers_behind_other_steps_point_to_their_labels():
     for final, labels in ((KMeans(2), r"model\[-1\].labels_"), (GaussianMixture(2), r"model.predict\(X\)")):
         model = make_pipeline(QuantileTransformer(n_quantiles=9), final).fit(X)
-        with pytest.raises(ValueError, match=rf"not an affine map.*neuralize\(labels={labels}, X=X\)"):
-            neonxc.neuralize(model, X)
+        refused(rf"not an affine map.*neuralize\(labels={labels}, X=X\)", neonxc.neuralize, model, X)

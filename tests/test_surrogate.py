@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 import torch
+from refusals import refused
 from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, AgglomerativeClustering, SpectralClustering
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_blobs, make_circles, make_moons
@@ -381,8 +382,7 @@ def test_on_features():
     assert (net.predict(X) == y).mean() >= 0.99
     assert neonxc.NEON(net).attribute(X).shape == X.shape
     noisy = torch.nn.Sequential(encoder, torch.nn.Dropout())
-    with pytest.raises(ValueError, match="is in training mode: its Dropout"):
-        neonxc.neuralize(labels=y, X=X, features=noisy)
+    refused("is in training mode: its Dropout", neonxc.neuralize, labels=y, X=X, features=noisy)
 
 
 def test_clusters_too_small_to_hold_any_out():
@@ -410,5 +410,4 @@ def test_clusters_too_small_to_hold_any_out():
     ],
 )
 def test_refused(make, error, message):
-    with pytest.raises(error, match=message):
-        make(SHAPES["moons"][0])
+    refused(message, make, SHAPES["moons"][0], error=error)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from scipy import sparse
 from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.mixture import GaussianMixture
@@ -99,8 +100,7 @@ def test_the_longest_words_of_a_vocabulary_are_found_where_there_are_no_blanks()
     text = normalize("NFD", "我喜欢北京大学。北京的猫 Cafe\u0301")
     assert words.tokenize([text]) == [["我", "喜欢", "北京大学", "北京", "的", "猫", "café"]]
     assert words.encode([text]).tolist() == [[-1, 0, 2, 3, -1, 1, 4]]
-    with pytest.raises(ValueError, match=r"words needs distinct.*'café'"):
-        WordVectors(["café", "cafe\u0301"], np.eye(2))
+    refused(r"words needs distinct.*'café'", WordVectors, ["café", "cafe\u0301"], np.eye(2))
     with pytest.warns(UserWarning, match="without blanks between words, such as .日.: every character gets a"):
         learned = WordVectors.from_texts(["猫狗猫狗", "日月日月", "कि ता"] * 3, 2, min_count=3, random_state=0)
     assert {*learned.words} == {*"猫狗日月", "कि", "ता"}
@@ -124,14 +124,10 @@ def test_numbers_keep_in_step_with_the_words():
         ([], "texts is empty"),
         (["cat", np.nan], "text 1 is a float"),
     ):
-        with pytest.raises(ValueError, match=message):
-            words.points(bad)
-    with pytest.raises(ValueError, match="this network has none"):
-        neonxc.NEON(net, neonxc.lrp.presets.epsilon())
-    with pytest.raises(ValueError, match="heatmaps need a network with a feature"):
-        neonxc.NEON(net).heatmaps(words.encode(texts))
-    with pytest.raises(ValueError, match="no points between a baseline and a text"):
-        neonxc.NEON(net, along=0.0)
+        refused(message, words.points, bad)
+    refused("this network has none", neonxc.NEON, net, neonxc.lrp.presets.epsilon())
+    refused("heatmaps need a network with a feature", neonxc.NEON(net).heatmaps, words.encode(texts))
+    refused("no points between a baseline and a text", neonxc.NEON, net, along=0.0)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -167,8 +163,7 @@ def test_a_document_is_the_weighted_mean_of_its_known_words(weighted, dtype):
     ],
 )
 def test_what_is_needed(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+    refused(message, make)
 
 
 # --- where vectors come from -------------------------------------------------------------------------------
@@ -248,8 +243,7 @@ def test_which_words_are_kept():
     ],
 )
 def test_bad_options_say_what_is_needed(options, message):
-    with pytest.raises(ValueError, match=message):
-        WordVectors.from_texts(["aaa bbb ccc ddd eee"], **{"min_count": 1, **options})
+    refused(message, WordVectors.from_texts, ["aaa bbb ccc ddd eee"], **{"min_count": 1, **options})
 
 
 FILE = "cat 1 2.5\nthe 0 1\nCat 9 9\nU.S. 3 3\ndog -1 1e-2\nnew york 5 5\ncat 7 7\nsun 0 1\n"
@@ -265,8 +259,7 @@ def test_vectors_of_a_file(tmp_path, header, packed):
     torch.testing.assert_close(words.vectors, torch.tensor([[1, 2.5], [-1, 0.01], [0, 1]]))
     assert WordVectors.from_file(path, stop_words=None, max_words=2).words == ["cat", "the"]
     assert WordVectors.from_file(path, keep=["Sun", "moon"]).words == ["sun"]
-    with pytest.raises(ValueError, match="none of the words to keep"):
-        WordVectors.from_file(path, keep=["moon"])
+    refused("none of the words to keep", WordVectors.from_file, path, keep=["moon"])
 
 
 def test_vectors_of_a_file_in_any_script(tmp_path):
@@ -283,10 +276,8 @@ def test_vectors_of_a_file_in_any_script(tmp_path):
 def test_a_bad_line_is_named(tmp_path, line):
     path = tmp_path / "vectors.txt"
     path.write_text(f"cat 1 2\n{line}\n")
-    with pytest.raises(ValueError, match=r"line 2 needs a word and 2 numbers|'dog' needs a finite vector"):
-        WordVectors.from_file(path)
-    with pytest.raises(FileNotFoundError, match=r"none\.txt"):
-        WordVectors.from_file(tmp_path / "none.txt")
+    refused(r"line 2 needs a word and 2 numbers|'dog' needs a finite vector", WordVectors.from_file, path)
+    refused(r"none\.txt", WordVectors.from_file, tmp_path / "none.txt", error=FileNotFoundError)
 
 
 # --- relevance ---------------------------------------------------------------------------------------------
@@ -395,8 +386,7 @@ def test_words_share_what_the_dimensions_share(model, request):
     points = words(ids)
     net = neonxc.neuralize(model.fit(points.numpy()), ids, words)
     if "[norm" in request.node.name or "[cov" in request.node.name:
-        with pytest.raises(ValueError, match="not linear in the mean word vector"):
-            neonxc.NEON(net).attribute(ids)
+        refused("not linear in the mean word vector", neonxc.NEON(net).attribute, ids)
         return
     relevance = neonxc.NEON(net).attribute(ids)
     whole = neonxc.NEON(neonxc.neuralize(model, points)).attribute(points).sum(1)
@@ -485,8 +475,7 @@ def test_messages_of_newsgroups_come_without_what_names_the_group(example, monke
 
 
 def test_the_example_names_missing_texts(example, tmp_path):
-    with pytest.raises(FileNotFoundError, match="install Debian's package"):
-        example.fortunes(tmp_path)
+    refused("install Debian's package", example.fortunes, tmp_path, error=FileNotFoundError)
 
 
 def test_a_frame_holds_word_numbers():
@@ -494,8 +483,7 @@ def test_a_frame_holds_word_numbers():
     net = neonxc.neuralize(np.eye(3)[:2], features=words)
     ids = words.encode(["cat dog", "sun cat", "dog"]).numpy()
     assert (net.predict(pd.DataFrame(ids, columns=["cat", "dog"])) == net.predict(ids)).all()
-    with pytest.raises(ValueError, match="columns that are not numeric"):
-        net.predict(pd.DataFrame({"text": ["cat", "dog"]}))
+    refused("columns that are not numeric", net.predict, pd.DataFrame({"text": ["cat", "dog"]}))
     texts = ["cat dog", "dog", "sun", "sun sun"] * 5
     net = neonxc.neuralize(labels=["pets", "pets", "sky", "sky"] * 5, X=texts, features=words)
     assert net.predict(texts).tolist() == ["pets", "pets", "sky", "sky"] * 5
