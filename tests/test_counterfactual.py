@@ -418,29 +418,6 @@ def test_functions_of_columns_in_other_dtypes(function, make):
     np.testing.assert_allclose(cf.distance, wide.distance, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"target": 9}, "target needs labels among .*, got 9"),
-        ({"target": -1}, "target needs labels among .*, got -1"),
-        ({"target": [0, 1]}, r"one per point \(3\)"),
-        ({"fixed": "age"}, "fixed has an unknown column 'age'"),
-        ({"bounds": {"aa": (0, 1)}}, r"bounds has an unknown column 'aa' \(did you mean 'a'\?\); columns are 'a'"),
-        ({"bounds": {"b": (3, 1)}}, "low <= high"),
-        ({"bounds": {"b": 3}}, "bounds of column 'b'"),
-        ({"bounds": [(0, 1)]}, "dict"),
-        ({"bounds": "range"}, r"""a dict of columns to \(low, high\), or "data", got 'range'"""),
-        ({"columns": 0}, "columns needs a whole number >= 1"),
-        ({"spread": [1, 2, 3]}, "spread needs a number > 0 for each of 2 columns"),
-        ({"spread": [1, 0]}, "spread needs a number > 0"),
-    ],
-)
-def test_bad_arguments(options, message):
-    X = pd.DataFrame(blobs(), columns=["a", "b"])
-    net = neonxc.neuralize(kmeans(X), X)
-    refused(message, neonxc.counterfactual, net, X[:3], **options)
-
-
 def people(n=200, seed=0):
     g = np.random.default_rng(seed)
     work = g.choice(["State", "Private", "Self"], n)

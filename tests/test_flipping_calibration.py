@@ -87,18 +87,6 @@ def test_channels_of_images():
     np.testing.assert_allclose(found.auc_per_input[0], expected)
 
 
-@pytest.mark.parametrize("factors", [(), (0.0, 1.0), (1.0, np.inf), (-1.0,)])
-def test_factors_are_above_zero(net, factors):
-    refused("factors needs numbers > 0", calibrate_by_flipping, net, X, factors=factors)
-    refused(
-        r"needs a network from neonxc\.neuralize",
-        calibrate_by_flipping,
-        torch.nn.Linear(13, 3),
-        X,
-        error=TypeError,
-    )
-
-
 def test_points_between_clusters_have_no_heuristic():
     net = neonxc.neuralize(np.array([[-1.0, 0.0], [1.0, 0.0]]))
     before = net.beta

@@ -663,12 +663,6 @@ def test_outlier_detectors_are_no_clusterings(detector):
 
 
 def test_labels_alone_need_the_points_they_belong_to():
-    refused(
-        "X has 3 features, the clustering was fitted on 2",
-        neonxc.neuralize,
-        DBSCAN(0.3).fit(moons()),
-        np.c_[moons(), np.ones(480)],
-    )
     few = moons(0)[::8]
     far = np.linalg.norm(few[:, None] - few[None], axis=2)
     model = DBSCAN(0.5, metric="precomputed").fit(far)
@@ -727,25 +721,6 @@ def test_a_network_says_what_it_is_in_a_few_lines():
     assert "surrogate that gives 100% of the points their label" in repr(
         neonxc.neuralize(labels=kmeans.labels_ > 0, X=X)
     )
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda m, X: neonxc.neuralize(m.labels_, X), ValueError, "model looks like labels, which go by name"),
-        (lambda m, X: neonxc.neuralize(m.labels_.tolist(), X), ValueError, "model looks like labels"),
-        (lambda m, X: neonxc.neuralize(X, m.labels_), ValueError, "X looks like labels, which go by name"),
-        (lambda m, X: neonxc.neuralize(X, m), TypeError, "X needs the data, got a KMeans; the model comes first"),
-        (
-            lambda m, X: neonxc.neuralize(labels=m, X=X),
-            TypeError,
-            "labels needs a label for each row of X, got a KM",
-        ),
-    ],
-)
-def test_swapped_arguments(call, error, message):
-    X = load_iris().data
-    refused(message, call, KMeans(3, n_init=1, random_state=0).fit(X), X, error=error)
 
 
 OTHER_FORMS = {  # of a clustering of the rows of X with the labels y

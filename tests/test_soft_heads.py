@@ -8,12 +8,12 @@ import torch
 from refusals import refused
 from scipy.linalg import logm
 from scipy.stats import multivariate_normal
-from sklearn.cluster import BisectingKMeans, KMeans
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 from witnesses import blobs, contrast_relevance, near
 
@@ -404,25 +404,6 @@ def test_mixture_on_features():
 
 
 # --- bad input ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "message"),
-    [
-        (KMeans(3, n_init=1), {"threshold": 0.9}, "give k-means a stiffness="),
-        (KMeans(3, n_init=1), {"stiffness": 1, "threshold": 1.0}, "between 0 and 1"),
-        (KMeans(3, n_init=1), {"stiffness": -1.0}, "stiffness needs a number between 0 and inf"),
-        (KMeans(3, n_init=1), {"stiffness": "much"}, "stiffness needs a number between 0 and inf"),
-        (linear(), {"threshold": "high"}, "threshold needs a number between 0 and 1"),
-        (linear(), {"stiffness": 2.0}, "stiffness= is for k-means"),
-        (BisectingKMeans(3), {"threshold": 0.5}, "this model has none"),
-        (GaussianMixture(1), {}, "at least 2 clusters"),
-        (make_pipeline(Normalizer(), GaussianMixture(3)), {}, "a Normalizer before a Gaussian mixture"),
-        (linear(seed=1).requires_grad_(False).apply(lambda one: one.weight.fill_(torch.nan)), {}, "not finite"),
-    ],
-)
-def test_refused(model, options, message):
-    refused(message, neonxc.neuralize, model.fit(IRIS) if hasattr(model, "fit") else model, **options)
 
 
 # --- feature networks: which rule carries relevance to the features ------------------------------------------

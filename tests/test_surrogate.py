@@ -15,7 +15,6 @@ from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, AgglomerativeClustering, Sp
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
@@ -390,24 +389,3 @@ def test_clusters_too_small_to_hold_any_out():
     net = neonxc.neuralize(labels=[0, 1, 2], X=X)
     assert net.fidelity_ == 1.0
     assert net.fidelity_held_out_ is None
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (
-            lambda X: neonxc.neuralize(AgglomerativeClustering().fit(X)),
-            ValueError,
-            "a clustering by its labels alone needs the X",
-        ),
-        (lambda X: neonxc.neuralize(DBSCAN(), X), NotFittedError, "DBSCAN"),
-        (lambda X: neonxc.neuralize(labels=[0, 1]), ValueError, "needs the X it was fitted on"),
-        (lambda X: neonxc.neuralize(labels=[0, 1], X=X), ValueError, r"one label per point, shape \(300,\)"),
-        (lambda X: neonxc.neuralize(labels=np.zeros(300), X=X), ValueError, "at least 2 clusters"),
-        (lambda X: neonxc.neuralize(labels=np.full(300, -1), X=X), ValueError, "noise"),
-        (lambda X: neonxc.neuralize(), TypeError, "takes a model, or labels= and X="),
-        (lambda X: neonxc.neuralize(DBSCAN().fit(X), X, labels=np.zeros(300)), TypeError, "takes a model, or"),
-    ],
-)
-def test_refused(make, error, message):
-    refused(message, make, SHAPES["moons"][0], error=error)

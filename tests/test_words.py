@@ -141,31 +141,6 @@ def test_a_document_is_the_weighted_mean_of_its_known_words(weighted, dtype):
         np.testing.assert_allclose(point, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: vocabulary(2, 2)(torch.tensor([[0, 5]])), "integers from -1 to 1"),
-        (lambda: vocabulary(2, 2)(torch.tensor([[0, -2]])), "integers from -1 to 1"),
-        (lambda: vocabulary(2, 2)(torch.tensor([[0.5]])), "integers from -1 to 1"),
-        (lambda: vocabulary(2, 2)(torch.tensor([0, 1])), r"\[documents, words\]"),
-        (lambda: vocabulary(2, 2)([[0, 1]]), r"\[documents, words\]"),
-        (lambda: vocabulary(2, 2)(torch.tensor([[0], [-1]])), "no word of the vocabulary"),
-        (lambda: WordVectors([], np.empty((0, 2))), r"at least three letters, got \[\]"),
-        (lambda: WordVectors(["cat", "cat"], np.eye(2)), "words needs distinct.*'cat'"),
-        (lambda: WordVectors(["Cat", "dog"], np.eye(2)), "words needs distinct lower-case words.*'Cat'"),
-        (lambda: WordVectors(["cat", "of"], np.eye(2)), "words needs distinct lower-case words.*'of'"),
-        (lambda: WordVectors(["cat"], np.eye(2)), r"vectors \[1, d\]"),
-        (lambda: WordVectors(["cat", "dog"], np.eye(2), [1.0]), r"weights \[2\]"),
-        (lambda: WordVectors(["cat", "dog"], [[1.0], [np.nan]]), "'dog' needs a finite vector"),
-        (lambda: WordVectors(["cat", "dog"], np.eye(2), [1.0, 0.0]), "positive"),
-        (lambda: WordVectors.from_texts(["a b", "the"], 1, min_count=1), "or more, 0; got 1"),
-        (lambda: WordVectors.from_texts(["aaa", "bbb"], 1, min_count=1), "no two words of the vocabulary occur"),
-    ],
-)
-def test_what_is_needed(make, message):
-    refused(message, make)
-
-
 # --- where vectors come from -------------------------------------------------------------------------------
 
 
@@ -230,20 +205,6 @@ def test_which_words_are_kept():
     found = dict(zip(words.words, words.weights.tolist(), strict=True))
     assert found["three"] == pytest.approx(1)
     assert found["one"] == pytest.approx(1 + np.log(5 / 3))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n_dimensions": 5}, "n_dimensions needs .* or more, 5; got 5"),
-        ({"n_dimensions": 0}, "n_dimensions needs a whole number >= 1"),
-        ({"n_dimensions": 2, "window": 2.5}, "window needs a whole number"),
-        ({"n_dimensions": 2, "max_words": -1}, "max_words needs a whole number"),
-        ({"n_dimensions": 2, "stop_words": "german"}, "'english'"),
-    ],
-)
-def test_bad_options_say_what_is_needed(options, message):
-    refused(message, WordVectors.from_texts, ["aaa bbb ccc ddd eee"], **{"min_count": 1, **options})
 
 
 FILE = "cat 1 2.5\nthe 0 1\nCat 9 9\nU.S. 3 3\ndog -1 1e-2\nnew york 5 5\ncat 7 7\nsun 0 1\n"
