@@ -17,6 +17,7 @@ from torch import nn
 from witnesses import two_layer_logits
 
 import neonxc
+from neonxc import neuralize
 from neonxc.evaluation import (
     BlurImputer,
     KDEImputer,
@@ -32,7 +33,7 @@ from neonxc.models import WordVectors
 
 X = scale(load_wine().data)
 MODEL = KMeans(6, n_init=10, random_state=0).fit(X)
-NET = neonxc.neuralize(MODEL, X)
+NET = neuralize(MODEL, X)
 RELEVANCE = neonxc.NEON(NET).attribute(X)
 LINEAR = nn.Linear(13, 3).double()
 
@@ -164,7 +165,7 @@ def images():
     network = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
     network, x = network.eval().requires_grad_(False), torch.randn(5, 3, 6, 6)
     features = network(x).detach()
-    return neonxc.neuralize(features[:3], x, features=network), x
+    return neuralize(features[:3], x, features=network), x
 
 
 @pytest.mark.parametrize("groups", ["pixels", "channels", "patches", "numbers", "own"])
@@ -245,7 +246,7 @@ def test_gradients():
 
 def test_shapley_values_of_two_features():
     data = X[:, :2]
-    net = neonxc.neuralize(KMeans(3, n_init=3, random_state=0).fit(data), data)
+    net = neuralize(KMeans(3, n_init=3, random_state=0).fit(data), data)
     x = torch.tensor(data[:5])
     own = net.assign(x)
     f = lambda a, b: net(torch.stack([a, b], 1)).gather(1, own[:, None])[:, 0]  # noqa: E731
@@ -291,7 +292,7 @@ def test_the_zero_of_raw_columns_is_not_their_missing_value():
     raw = load_wine().data
     model = make_pipeline(StandardScaler(), KMeans(6, n_init=10, random_state=0)).fit(raw)
     names = {"IG-10", "Shapley", "PDA, mean"}
-    nets = neonxc.neuralize(model, raw), neonxc.neuralize(model[-1], model[0].transform(raw))
+    nets = neuralize(model, raw), neuralize(model[-1], model[0].transform(raw))
     tables = [raw, model[0].transform(raw)]
     for name in names:
         ours, scaled = (
@@ -381,7 +382,7 @@ def of_texts():
     words = WordVectors.from_texts(TEXTS, n_dimensions=2, min_count=1, random_state=0)
     kmeans = KMeans(2, n_init=5, random_state=0).fit(words.points(TEXTS))
     ids = words.encode(TEXTS)
-    return neonxc.neuralize(kmeans, ids, words), np.asarray(ids)
+    return neuralize(kmeans, ids, words), np.asarray(ids)
 
 
 @pytest.mark.parametrize("mode", ["insert", "remove"])

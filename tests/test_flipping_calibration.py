@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import witnesses
+from numpy.testing import assert_allclose
 from refusals import refused
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine
@@ -48,8 +49,8 @@ def test_the_beta_with_the_greatest_area(net):
     heuristic = 1 / (contrasts.shape[1] / (1 / contrasts).sum(1)).mean()
     expected = np.array([areas(points, centers, factor * heuristic) for factor in FACTORS])
     found = calibrate_by_flipping(net, points, ZeroImputer(), factors=FACTORS)
-    np.testing.assert_allclose(found.auc_per_input, expected)
-    np.testing.assert_allclose(found.betas, heuristic * np.array(FACTORS))
+    assert_allclose(found.auc_per_input, expected)
+    assert_allclose(found.betas, heuristic * np.array(FACTORS))
     best = int(expected.mean(1).argmax())
     assert found.beta == found.betas[best]
     assert best != 1  # the heuristic is not the best here, or this would say little
@@ -84,7 +85,7 @@ def test_channels_of_images():
     net.beta = found.betas[0]
     relevance = neonxc.NEON(net).attribute(x)
     expected = neonxc.evaluation.pixel_flipping(net, x, relevance, groups="channels").auc_per_input
-    np.testing.assert_allclose(found.auc_per_input[0], expected)
+    assert_allclose(found.auc_per_input[0], expected)
 
 
 def test_points_between_clusters_have_no_heuristic():

@@ -18,6 +18,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import neonxc
+from neonxc import save
 from neonxc.common.registry import pack, unpack
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
@@ -292,7 +293,7 @@ def test_files(model, kind, tmp_path):
     data = X if kind == "array" else torch.from_numpy(X)
     arguments = {} if isinstance(model, KCenter) else {"foi": FOI}
     model.fit(data, **arguments)
-    neonxc.save(model, tmp_path / "model")
+    save(model, tmp_path / "model")
     again = neonxc.load(tmp_path / "model")
     assert type(again) is type(model)
     fitted = {name for name in vars(model) if name.endswith("_") and not name.startswith("_")}
@@ -311,7 +312,7 @@ def test_files_of_frames(tmp_path):
         BetaInterpretable(5, 0.7, metric="gower"),
     ):
         model.fit(FRAME, **({} if isinstance(model, KCenter) else {"foi": ["job"]}))
-        neonxc.save(model, tmp_path / "model")
+        save(model, tmp_path / "model")
         again = neonxc.load(tmp_path / "model")
         pd.testing.assert_frame_equal(again.cluster_centers_, model.cluster_centers_)
         assert (again.predict(FRAME) == model.predict(FRAME)).all()
@@ -329,7 +330,7 @@ def test_codings_in_files_of_version_0_2():
 def test_functions_have_no_file(tmp_path):
     refused(
         "metric is a function",
-        neonxc.save,
+        save,
         KCenter(2, lambda a, b: abs(a - b).sum()).fit(X[:10]),
         tmp_path / "model",
         error=TypeError,

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from refusals import refused
 from torch import nn
+from torch.testing import assert_close
 
 import neonxc
 from neonxc.evaluation.methods import integrated_gradients, sensitivity
@@ -80,10 +81,10 @@ def test_trainable_and_frozen_networks_are_explained_alike(name):
     trainable, layers = relevance_and_layers(net, x, Epsilon(0.01))
     assert all(p.requires_grad for p in net.parameters())
     frozen, layers_frozen = relevance_and_layers(net.requires_grad_(False), x, Epsilon(0.01))
-    torch.testing.assert_close(trainable, frozen, rtol=0, atol=0)
+    assert_close(trainable, frozen, rtol=0, atol=0)
     assert layers == layers_frozen
     if "attention" not in name:
-        torch.testing.assert_close(LRP(net, GRADIENT).attribute(x, 1), gradient_times_input(net, x))
+        assert_close(LRP(net, GRADIENT).attribute(x, 1), gradient_times_input(net, x))
 
 
 def test_whose_gradients_are_wanted_stays_so_also_after_an_error():
@@ -102,7 +103,7 @@ def test_whose_gradients_are_wanted_stays_so_also_after_an_error():
 def test_tensors_that_could_be_trained_are_constants(made):
     net, x = Net(lambda n, x: n.b(n.a(x) * n.scale)), points()
     net.scale = made(torch.linspace(1, 2, 6, dtype=torch.float64).requires_grad_())
-    torch.testing.assert_close(LRP(net, GRADIENT).attribute(x, 1), gradient_times_input(net, x))
+    assert_close(LRP(net, GRADIENT).attribute(x, 1), gradient_times_input(net, x))
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -113,7 +114,7 @@ def test_weights_computed_by_a_hook_are_left_without_marks(norm):
     found = LRP(net, Composite(Epsilon(0.0), {"2": Epsilon(1.0)})).attribute(x, 1)
     plain = nn.Sequential(*net[:2], nn.Linear(6, 3).double())
     plain[2].weight.data, plain[2].bias.data = net[2].weight.detach(), net[2].bias.detach()
-    torch.testing.assert_close(found, LRP(plain, Composite(Epsilon(0.0), {"2": Epsilon(1.0)})).attribute(x, 1))
+    assert_close(found, LRP(plain, Composite(Epsilon(0.0), {"2": Epsilon(1.0)})).attribute(x, 1))
     assert not vars(net[2].weight)
 
 
@@ -146,7 +147,7 @@ DETACHED = {
 @pytest.mark.parametrize("name", DETACHED)
 def test_what_is_computed_without_gradients_is_a_constant(name):
     net, x = Net(DETACHED[name]), points()
-    torch.testing.assert_close(LRP(net, GRADIENT).attribute(x, 1), gradient_times_input(net, x))
+    assert_close(LRP(net, GRADIENT).attribute(x, 1), gradient_times_input(net, x))
     assert torch.is_grad_enabled()
 
 
@@ -283,7 +284,7 @@ def test_shifts_of_channels_have_the_relevance_of_each_input_alone(name):
 
     net, x = Net(run), torch.randn(5, 4, 3, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     alone = torch.cat([LRP(net).attribute(row[None], 1) for row in x])
-    torch.testing.assert_close(LRP(net).attribute(x, 1), alone)
+    assert_close(LRP(net).attribute(x, 1), alone)
 
 
 def written_out_gradient(n, x):
@@ -351,7 +352,7 @@ def test_autocast_inside_the_network_is_off():
     found = LRP(net).record(x)
     assert found.output.dtype == torch.float32
     net.run = lambda n, x: n.b(n.a(x).relu())
-    torch.testing.assert_close(found.output, net(x), rtol=1e-6, atol=1e-6)
+    assert_close(found.output, net(x), rtol=1e-6, atol=1e-6)
 
 
 # --- what can't be seen ------------------------------------------------------------------------------------
@@ -455,11 +456,11 @@ def halved(h):
 def test_views_see_what_is_written_into_their_memory(name):
     net, x = Net(WRITTEN[name]), points()
     recording = LRP(net, GRADIENT).record(x)
-    torch.testing.assert_close(recording.output, net(x))
+    assert_close(recording.output, net(x))
     wanted = torch.stack([gradient_times_input(net, x, k) for k in range(3)])
     starts = torch.eye(3, dtype=x.dtype)[:, None].expand(3, 5, 3)
-    torch.testing.assert_close(recording.propagate(starts), wanted)
-    torch.testing.assert_close(LRP(net, GRADIENT).attribute(x, 1), wanted[1])
+    assert_close(recording.propagate(starts), wanted)
+    assert_close(LRP(net, GRADIENT).attribute(x, 1), wanted[1])
 
 
 # --- threads -----------------------------------------------------------------------------------------------
@@ -504,7 +505,7 @@ def test_a_network_may_be_trained_while_it_is_explained(often):
 
     def explain(composite, expected):
         while not trained.is_set():
-            torch.testing.assert_close(LRP(twin, composite).attribute(x, 1), expected, rtol=0, atol=0)
+            assert_close(LRP(twin, composite).attribute(x, 1), expected, rtol=0, atol=0)
             assert torch.isfinite(LRP(scaled, composite).attribute(x, 1)).all()
 
     def train():

@@ -6,13 +6,14 @@ import torch.nn.functional as F
 from refusals import refused
 from test_lrp_constants import GRADIENT, Net, gradient_times_input, points
 from torch import nn
+from torch.testing import assert_close
 
 from neonxc.lrp import LRP, Composite, Epsilon, Flat, Gamma, UnsupportedOperation
 
 
 def relevance(net, x, composite=GRADIENT, target=1):
     recording = LRP(net, composite).record(x)
-    torch.testing.assert_close(recording.output, net(x))
+    assert_close(recording.output, net(x))
     return LRP(net, composite).attribute(x, target)
 
 
@@ -44,7 +45,7 @@ LINEAR = {
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_operations_follow_the_gradient(name):
     net, x = Net(LINEAR[name]), points()
-    torch.testing.assert_close(relevance(net, x), gradient_times_input(net, x))
+    assert_close(relevance(net, x), gradient_times_input(net, x))
 
 
 PRODUCTS = {
@@ -68,16 +69,16 @@ def test_products_by_weights_follow_the_composite(name, rule):
     layer = Net(lambda n, x: n.b(F.linear(n.a(x).relu(), n.w.T).relu()))
     composite = Composite(Epsilon(0.1), {1: rule})
     wanted = relevance(layer, x, composite)
-    torch.testing.assert_close(relevance(net, x, composite), wanted)
+    assert_close(relevance(net, x, composite), wanted)
     starts = torch.randn(4, 5, 3, dtype=x.dtype)
     together = LRP(net, composite).record(x).propagate(starts)
-    torch.testing.assert_close(together, LRP(layer, composite).record(x).propagate(starts))
+    assert_close(together, LRP(layer, composite).record(x).propagate(starts))
 
 
 def test_a_product_that_sums_over_what_the_weight_has_not():
     net, x = Net(lambda n, x: torch.einsum("nij,jk->nk", n.a(x)[:, None].expand(-1, 4, -1), n.w)), points()
     layer = Net(lambda n, x: 4 * n.a(x) @ n.w)
-    torch.testing.assert_close(relevance(net, x, Composite(Gamma(5))), relevance(layer, x, Composite(Gamma(5))))
+    assert_close(relevance(net, x, Composite(Gamma(5))), relevance(layer, x, Composite(Gamma(5))))
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
@@ -93,13 +94,13 @@ def test_products_are_linear_layers(run, layer):
     found, wanted = (
         relevance(Net(lambda n, x, f=f: n.b(f(n, n.a(x)))), points(), Composite(Gamma(5))) for f in (run, layer)
     )
-    torch.testing.assert_close(found, wanted)
+    assert_close(found, wanted)
 
 
 def test_a_product_of_several_constants_keeps_its_gradient():
     net, x = Net(lambda n, x: n.b(torch.einsum("ni,io,o->no", n.a(x), n.w, -n.z))), points()
     wanted = relevance(Net(lambda n, x: n.b((n.a(x) @ n.w) * -n.z)), x, Composite(Epsilon(0), {2: Gamma(5)}))
-    torch.testing.assert_close(relevance(net, x, Composite(Epsilon(0), {1: Gamma(5)})), wanted)
+    assert_close(relevance(net, x, Composite(Epsilon(0), {1: Gamma(5)})), wanted)
 
 
 # --- BatchNorm and its like, called with the arguments in another order ------------------------------------
@@ -122,7 +123,7 @@ def test_batch_norm_of_torch(rule):
             *(n.a(x), norm.weight, norm.bias, norm.running_mean, norm.running_var, False, 0.1, norm.eps, False)
         )
     )
-    torch.testing.assert_close(relevance(net, x, Composite(rule)), wanted)
+    assert_close(relevance(net, x, Composite(rule)), wanted)
 
 
 @pytest.mark.parametrize("stats", [True, False])
@@ -137,7 +138,7 @@ def test_instance_norm_of_torch(stats):
     net.run = lambda n, x: n.b(
         torch.instance_norm(maps(n, x), n.s, n.z, mean, variance, stats, 0.1, 1e-5, False).amax(2)
     )
-    torch.testing.assert_close(relevance(net, x), wanted)
+    assert_close(relevance(net, x), wanted)
     assert wanted.abs().sum() > 0
 
 
@@ -149,7 +150,7 @@ def test_batch_norm_is_folded_only_along_its_channels(outputs):
 
     net, x = Net(run), points()
     net.weight, net.norm = nn.Parameter(torch.randn(6, 1, outputs, dtype=torch.float64)), normed(6, 2)
-    torch.testing.assert_close(relevance(net, x), gradient_times_input(net, x))
+    assert_close(relevance(net, x), gradient_times_input(net, x))
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(3, 2), nn.Conv1d(3, 2, 2), nn.Conv2d(3, 2, 2), nn.Conv3d(3, 2, 2)])
@@ -180,7 +181,7 @@ HALVED = {
 def test_weights_computed_from_the_input_share_as_in_a_product(name):
     net, x = Net(HALVED[name]), points()
     net.b.bias.data.zero_()
-    torch.testing.assert_close(relevance(net, x), gradient_times_input(net, x) / 2)
+    assert_close(relevance(net, x), gradient_times_input(net, x) / 2)
 
 
 WHOLE = {
@@ -197,7 +198,7 @@ WHOLE = {
 @pytest.mark.parametrize("name", WHOLE)
 def test_weights_and_biases_computed_from_the_input_have_relevance(name):
     net, x = Net(WHOLE[name]), points()
-    torch.testing.assert_close(relevance(net, x), gradient_times_input(net, x))
+    assert_close(relevance(net, x), gradient_times_input(net, x))
 
 
 GATES = {
@@ -216,7 +217,7 @@ def test_gates_as_weights_are_constants(name):
     x = points()
     net = Net(lambda n, x: n.b(called(n.a(x), torch.sigmoid(torch.cat([n.g(x), n.g(x)[:1]])))))
     constant = Net(lambda n, x: n.b(written(n.a(x), torch.sigmoid(torch.cat([n.g(x), n.g(x)[:1]])).detach())))
-    torch.testing.assert_close(relevance(net, x), relevance(constant, x))
+    assert_close(relevance(net, x), relevance(constant, x))
 
 
 REFUSED = {
@@ -258,7 +259,7 @@ def test_attention_with_keys_of_its_own_is_refused():
 @pytest.mark.parametrize("square", [lambda h: h**2, lambda h: h.square(), lambda h: torch.pow(h, 2.0)])
 def test_a_square_is_a_product_with_itself(square):
     net, x = Net(lambda n, x: n.b(square(n.a(x)))), points()
-    torch.testing.assert_close(relevance(net, x), gradient_times_input(net, x) / 2)
+    assert_close(relevance(net, x), gradient_times_input(net, x) / 2)
     refused(
         "no rule for 'pow'", LRP(Net(lambda n, x: n.b(n.a(x) ** 3))).attribute, x, 1, error=UnsupportedOperation
     )
@@ -280,9 +281,9 @@ def test_queries_that_see_no_key_get_nothing(additive):
 
     net, x = Net(run), points()
     found = LRP(net, Composite(Epsilon(0.0))).record(x)
-    torch.testing.assert_close(found.output, net(x))
+    assert_close(found.output, net(x))
     start = torch.eye(3, dtype=x.dtype)
-    torch.testing.assert_close(found.propagate(start), LRP(Net(written), GRADIENT).record(x).propagate(start))
+    assert_close(found.propagate(start), LRP(Net(written), GRADIENT).record(x).propagate(start))
 
 
 HALF = {
@@ -297,4 +298,4 @@ def test_half_precision_networks_are_computed_in_float32(name):
     net, x = Net(HALF[name]).half(), points().half()
     found = LRP(net).attribute(x, 1)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, LRP(net.float()).attribute(x.float(), 1))
+    assert_close(found, LRP(net.float()).attribute(x.float(), 1))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 from refusals import refused
 from torch import nn
+from torch.testing import assert_close
 from torchvision import models, transforms
 
 from neonxc.models import (
@@ -103,9 +104,9 @@ def test_pool_and_norm(images, pool):
     x = images.double()
     plain = F.conv2d(x, net.conv.weight, net.conv.bias, padding=1)
     expected = plain if pool is None else plain.mean((2, 3))
-    torch.testing.assert_close(FeatureExtractor(net, "conv", pool=pool)(x), expected)
+    assert_close(FeatureExtractor(net, "conv", pool=pool)(x), expected)
     extractor = FeatureExtractor(net, "conv", pool=pool, normalize=True)
-    torch.testing.assert_close(extractor(x), F.normalize(expected, dim=1))
+    assert_close(extractor(x), F.normalize(expected, dim=1))
     assert torch.autograd.gradcheck(extractor, x[:2].requires_grad_())
     flat = nn.Sequential(nn.Flatten(), nn.Linear(72, 3))
     assert torch.equal(FeatureExtractor(flat, "", pool=pool)(images), flat(images))
@@ -145,8 +146,8 @@ def test_threads_do_not_meet(images):
     first, second = FeatureExtractor(net, "1"), FeatureExtractor(net, "2")
     net[0].work = lambda: second(images)
     conv = net[1](images)
-    torch.testing.assert_close(first(images), conv)
-    torch.testing.assert_close(net[0].result, conv.relu())  # of another thread, so not to the last digit
+    assert_close(first(images), conv)
+    assert_close(net[0].result, conv.relu())  # of another thread, so not to the last digit
     assert hooks(net) == 0
 
 
@@ -167,7 +168,7 @@ def test_preprocess_and_back(shape):
     images = torch.rand(shape, dtype=torch.float64)
     normalised = extractor.preprocess(images)
     assert torch.equal(normalised[..., 2, :, :], (images[..., 2, :, :] - 0.3) / 2)
-    torch.testing.assert_close(extractor.deprocess(normalised), images)
+    assert_close(extractor.deprocess(normalised), images)
     assert extractor.deprocess(normalised * 100).aminmax() == (0, 1)
 
 
@@ -187,8 +188,8 @@ def test_normalization_of_a_processor(transform):
     photo = np.random.default_rng(0).integers(256, size=(16, 16, 3), dtype=np.uint8)
     extractor = FeatureExtractor(nn.Conv2d(3, 4, 1), processor=transform)
     expected = transform(Image.fromarray(photo)).float()
-    torch.testing.assert_close(extractor.preprocess(to_tensor(photo)), expected, atol=5e-5, rtol=1e-5)
-    torch.testing.assert_close(extractor.deprocess(expected), to_tensor(photo))
+    assert_close(extractor.preprocess(to_tensor(photo)), expected, atol=5e-5, rtol=1e-5)
+    assert_close(extractor.deprocess(expected), to_tensor(photo))
 
 
 def test_normalization_of_grey_images():
@@ -283,17 +284,17 @@ def test_tokens_against_slicing(images):
     for tokens in (2, None):
         assert torch.equal(FeatureExtractor(net, "tokens", tokens=tokens)(images), patches)
     mean = FeatureExtractor(net, "tokens", tokens=2, pool="avg")(images)
-    torch.testing.assert_close(mean, patches.mean((2, 3)))
+    assert_close(mean, patches.mean((2, 3)))
     first = FeatureExtractor(net, "tokens", tokens=2, pool="class")
     assert torch.equal(first(images), images.mean().expand(5, 12))
     assert torch.equal(first.points(images), first(images))
     extractor = FeatureExtractor(net, "tokens", tokens=2, normalize=True)
     rows = F.normalize(patches, dim=1).movedim(1, 3).reshape(-1, 12)
-    torch.testing.assert_close(extractor.points(images), rows)
+    assert_close(extractor.points(images), rows)
     for tokens in (0, None):  # channels last
         assert torch.equal(FeatureExtractor(net, "last", tokens=tokens)(images), patches)
     mean = FeatureExtractor(net, "last", tokens=0, pool="avg")(images)
-    torch.testing.assert_close(mean, patches.mean((2, 3)))
+    assert_close(mean, patches.mean((2, 3)))
     assert torch.equal(FeatureExtractor(net, "", tokens=2, pool="class")(images), net(images))
     assert "tokens=2" in repr(extractor)
 
@@ -444,7 +445,7 @@ def test_pixel_range():
     assert low.shape == high.shape == (3, 1, 1)
     assert low.dtype == torch.float64
     assert torch.equal(low, extractor.preprocess(torch.zeros(3, 2, 2, dtype=torch.float64))[:, :1, :1])
-    torch.testing.assert_close(high.flatten(), torch.tensor([1.8, 0.8, 0.35], dtype=torch.float64))
+    assert_close(high.flatten(), torch.tensor([1.8, 0.8, 0.35], dtype=torch.float64))
     assert not low.requires_grad
     refused("is unknown, because mean and std are None", FeatureExtractor(nn.Identity(), "").pixel_range)
 
@@ -462,7 +463,7 @@ def test_modes_become_rgb(tmp_path, mode):
     image = Image.new("RGB", (4, 2), (255, 255, 255)).convert(mode) if mode != "LAB" else None
     image = image or Image.new("LAB", (4, 2), (255, 128, 128))
     loaded = load_image(saved(tmp_path, image, "image.tif"))
-    torch.testing.assert_close(loaded, torch.ones(3, 2, 4), atol=0.01, rtol=0)
+    assert_close(loaded, torch.ones(3, 2, 4), atol=0.01, rtol=0)
     assert loaded.dtype == torch.float32
 
 
@@ -480,7 +481,7 @@ def test_colours_sixteen_bits_and_what_is_transparent(tmp_path):
         path = saved(tmp_path, image)
         loaded = load_image(path)
         assert torch.equal(load_image(path.read_bytes()), loaded)
-        torch.testing.assert_close(loaded[:, 0, 0], torch.tensor(colour, dtype=torch.float32))
+        assert_close(loaded[:, 0, 0], torch.tensor(colour, dtype=torch.float32))
         assert torch.equal(to_tensor(image), loaded)
 
 
@@ -501,7 +502,7 @@ def test_size_is_the_shorter_side(tmp_path):
     assert small.shape == (3, 30, 46)
     assert torch.equal(small, to_tensor(noise, size=30))
     pillow = to_tensor(np.asarray(Image.fromarray(noise).resize((46, 30), Image.Resampling.BICUBIC)))
-    torch.testing.assert_close(small, pillow, atol=0.02, rtol=0)
+    assert_close(small, pillow, atol=0.02, rtol=0)
     checks = np.tile(np.array([0, 255], dtype=np.uint8), (40, 40))[:, :, None].repeat(3, 2)
     assert to_tensor(checks, size=10)[:, 3:-3, 3:-3].std() < 0.01  # antialiased: an even grey
     large = to_tensor(noise, size=120)

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib import pyplot
+from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from sklearn.cluster import KMeans
 
@@ -28,7 +29,7 @@ def test_overlay_is_zero_centred_and_robust():
     low, high = image.get_clim()
     assert -low == high == pytest.approx(plot.heatmap_limit(heatmap))
     assert high < 1e6
-    np.testing.assert_array_equal(drawn(figure.axes[0]), heatmap)
+    assert_array_equal(drawn(figure.axes[0]), heatmap)
     assert image.get_cmap()(0.5)[:3] == pytest.approx((1, 1, 1), abs=0.04)
     assert figure.axes[0].get_title() == "cat"
 
@@ -38,7 +39,7 @@ def test_overlay_sums_channels_and_takes_tensors_and_bytes():
     as_float = plot.overlay(torch.as_tensor(PHOTO).permute(2, 0, 1), relevance, smooth=0)
     as_bytes = plot.overlay((PHOTO * 255).astype(np.uint8), relevance, smooth=0)
     for figure in (as_float, as_bytes):
-        np.testing.assert_allclose(drawn(figure.axes[0]), relevance.sum(0), rtol=1e-5)
+        assert_allclose(drawn(figure.axes[0]), relevance.sum(0), rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 12, 16), (12, 16, 1), (12, 16)])
@@ -53,7 +54,7 @@ def test_grey_images(shape):
             plot.contact_sheet([color], maps[:1], [0]),
         ),
     ):
-        np.testing.assert_array_equal(found.axes[0].images[0].get_array(), expected.axes[0].images[0].get_array())
+        assert_array_equal(found.axes[0].images[0].get_array(), expected.axes[0].images[0].get_array())
 
 
 TYPES = [torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8, torch.bool]
@@ -76,7 +77,7 @@ def test_tensors_of_any_type_are_drawn_alike(dtype):
     for found, expected in zip(figures(values), figures(whole), strict=True):
         for axes, reference in zip(found.axes, expected.axes, strict=True):
             for image, other in zip(axes.images, reference.images, strict=True):
-                np.testing.assert_allclose(image.get_array(), other.get_array(), atol=5e-3)
+                assert_allclose(image.get_array(), other.get_array(), atol=5e-3)
             assert [bar.get_width() for bar in axes.patches] == [bar.get_width() for bar in reference.patches]
     words = [["a", "b", "c"]]
     for relevance in (values[0, :1], [[*values[0, 0]]]):
@@ -91,7 +92,7 @@ def test_heatmaps_of_a_cluster_have_one_scale(same):
     figure = plot.contact_sheet([PHOTO] * 3, maps, same_clusters=same, smooth=0)
     found = np.array([axes.images[-1].get_clim()[1] for axes in figure.axes[:-1]]).reshape(3, 3)[:, 1:]
     own = np.array([[plot.heatmap_limit(heatmap) for heatmap in row] for row in maps])
-    np.testing.assert_allclose(found, np.tile([own[1, 0], max(own[:, 1])], (3, 1)) if same else own)
+    assert_allclose(found, np.tile([own[1, 0], max(own[:, 1])], (3, 1)) if same else own)
 
 
 def test_contact_sheet_puts_every_map_in_its_place():
@@ -102,9 +103,9 @@ def test_contact_sheet_puts_every_map_in_its_place():
     assert [axes.get_title() for axes in grid[0]] == ["photo", "clusters", "cluster 0", "cluster 1", "cluster 2"]
     assert [axes.get_ylabel() for axes in grid[:, 0]] == ["a", "b"]
     for row in range(2):
-        np.testing.assert_array_equal(drawn(grid[row, 1]), clusters[row])
+        assert_array_equal(drawn(grid[row, 1]), clusters[row])
         for k in range(3):
-            np.testing.assert_array_equal(drawn(grid[row, 2 + k]), maps[row][k])
+            assert_array_equal(drawn(grid[row, 2 + k]), maps[row][k])
     frame = [axes.spines["top"].get_edgecolor() for axes in grid[0, 2:]]
     key = grid[0, 1].images[-1]
     assert frame == [key.cmap(key.norm(k)) for k in range(3)]
@@ -126,7 +127,7 @@ def test_a_line_lies_between_the_region_and_the_rest():
     region[:, :2] = True
     figure = plot.overlay(np.full((40, 60, 3), 0.5), np.zeros((40, 60)), region=region, color="tab:blue")
     (line,) = figure.axes[0].collections
-    np.testing.assert_allclose(line.get_paths()[0].vertices[:, 0], 29.5, atol=1)
+    assert_allclose(line.get_paths()[0].vertices[:, 0], 29.5, atol=1)
     assert matplotlib.colors.same_color(line.get_edgecolor(), "tab:blue")
     for none in (np.zeros((4, 4), dtype=bool), np.ones((4, 4), dtype=bool)):
         assert not plot.overlay(PHOTO, PHOTO[..., 0], region=none).axes[0].collections

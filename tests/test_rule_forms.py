@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from refusals import refused
 from scipy.sparse import csr_matrix
 from tree_witnesses import data
@@ -168,13 +169,13 @@ def test_predict_takes_arrays_tensors_and_sparse_matrices():
         frame.astype("Float64"),
         frame.astype(object),
     ):
-        np.testing.assert_array_equal(rules.predict(same), expected)
+        assert_array_equal(rules.predict(same), expected)
     for same in (torch.from_numpy(X), torch.from_numpy(X).requires_grad_()):
         assert isinstance(rules.predict(same), torch.Tensor)
         assert rules.predict(same).tolist() == expected.tolist()
     single = X.astype(np.float32)
     for same in (single, torch.from_numpy(single), torch.from_numpy(single).bfloat16()):
-        np.testing.assert_array_equal(rules.predict(same), tree.predict(same))
+        assert_array_equal(rules.predict(same), tree.predict(same))
     missing = X.copy()
     missing[3] = nan
     assert rules.predict(missing)[3] is None
