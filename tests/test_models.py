@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from refusals import refused
+from refusals import refusals, refused
 from torch import nn
 from torch.testing import assert_close
 from torchvision import models, transforms
@@ -47,6 +47,9 @@ class Net(nn.Module):
 
 def hooks(net):
     return sum(len(module._forward_hooks) for module in net.modules())
+
+
+PHOTOS = torch.rand(5, 3, 6, 4)
 
 
 @pytest.fixture
@@ -198,24 +201,28 @@ def test_normalization_of_grey_images():
     assert (extractor.mean, extractor.std) == ((0.25,), (0.5,))
 
 
-@pytest.mark.parametrize(
-    ("transform", "message"),
-    [
-        (
-            lambda photo: transforms.ToTensor()(photo).flip(0),
-            r"must keep the order of the colours .*\(255, 128, 51\)",
+def processing(transform):
+    return lambda: FeatureExtractor(nn.Conv2d(3, 4, 1), processor=transform)
+
+
+test_processors_that_do_more_than_normalize = refusals(
+    {
+        r"must keep the order of the colours .*\(255, 128, 51\)": processing(
+            lambda photo: transforms.ToTensor()(photo).flip(0)
         ),
-        (lambda photo: transforms.ToTensor()(photo) ** 2, "scale each of them"),
-        (lambda photo: 1 - transforms.ToTensor()(photo), "scale each of them"),
-        (lambda photo: 0 * transforms.ToTensor()(photo), "scale each of them"),
-        (transforms.Compose([transforms.Grayscale(3), transforms.ToTensor()]), "gray images"),
-        (transforms.Compose([transforms.Grayscale(), transforms.ToTensor()]), r"must turn a photo into a tensor"),
-        ({"mean": (0.5,) * 3, "std": (0.5,) * 3}, r"a dict does not \(.*pass mean and std instead"),
-        (models.ResNet18_Weights.DEFAULT, r"a ResNet18_Weights does not"),
-    ],
+        "scale each of them": [
+            processing(lambda photo: transforms.ToTensor()(photo) ** 2),
+            processing(lambda photo: 1 - transforms.ToTensor()(photo)),
+            processing(lambda photo: 0 * transforms.ToTensor()(photo)),
+        ],
+        "gray images": processing(transforms.Compose([transforms.Grayscale(3), transforms.ToTensor()])),
+        "must turn a photo into a tensor": processing(
+            transforms.Compose([transforms.Grayscale(), transforms.ToTensor()])
+        ),
+        r"a dict does not \(.*pass mean and std instead": processing({"mean": (0.5,) * 3, "std": (0.5,) * 3}),
+        "a ResNet18_Weights does not": processing(models.ResNet18_Weights.DEFAULT),
+    }
 )
-def test_processors_that_do_more_than_normalize(transform, message):
-    refused(message, FeatureExtractor, nn.Conv2d(3, 4, 1), processor=transform)
 
 
 def test_preprocess_without_a_normalisation(images):
@@ -299,7 +306,7 @@ def test_tokens_against_slicing(images):
     assert "tokens=2" in repr(extractor)
 
 
-def extract(images, *args, net=None, **options):
+def extract(*args, net=None, images=PHOTOS, **options):
     return FeatureExtractor(net or Untailed(), *args, **options)(images)
 
 
@@ -315,41 +322,39 @@ LAST = partial(extract, net=Tokens())
 TOKENS = partial(LAST, layer="tokens")
 
 
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (lambda x: extract(x, "con"), r"'con' is not a module of Untailed \(did you mean 'conv'\?\)"),
-        (lambda x: extract(x, "conv", pool="max"), r"pool must be .* got 'max'"),
-        (lambda x: extract(x, "conv", mean=(0.5,)), "mean and std must be given together"),
-        (lambda x: extract(x, "conv", std=(0.5,)), "mean and std must be given together"),
-        (lambda x: extract(x, "conv", mean=(0.5,), std=(0.5, 0.5)), "mean and std must be given together"),
-        (lambda x: extract(x, "conv", mean=(0.5,), std=(0.0,)), "mean and std must be given together"),
-        (lambda x: extract(x, "idle"), "Untailed does not call layer 'idle'"),
-        (lambda x: extract(x, "lstm"), "'lstm' returns a tuple, not a tensor"),
-        (lambda x: extract(x, "", net=nn.Flatten(0)), r"returns shape \[360\] for 5 images; features need shape"),
-        (lambda x: extract(x, "", net=nn.Flatten(0, 1)), r"shape \[15, 6, 4\] for 5 images; features need shape"),
-        (lambda x: extract(x.numpy(), "conv"), "images must be a tensor; got ndarray"),
-        (lambda x: extract(x[0], "conv"), r"images must be \[N, C, H, W\]; got shape \[3, 6, 4\]"),
-        (lambda x: FeatureExtractor(Net(), "conv").points(x[:0]), "images is empty"),
-        (
-            lambda x: FeatureExtractor(Net(), "conv").points(x, batch_size=0),
-            "batch_size must be at least 1",
+test_errors_of_the_extractor = refusals(
+    {
+        r"'con' is not a module of Untailed \(did you mean 'conv'\?\)": lambda: extract("con"),
+        r"pool must be .* got 'max'": lambda: extract("conv", pool="max"),
+        "mean and std must be given together": [
+            lambda: extract("conv", mean=(0.5,)),
+            lambda: extract("conv", std=(0.5,)),
+            lambda: extract("conv", mean=(0.5,), std=(0.5, 0.5)),
+            lambda: extract("conv", mean=(0.5,), std=(0.0,)),
+        ],
+        "Untailed does not call layer 'idle'": lambda: extract("idle"),
+        "'lstm' returns a tuple, not a tensor": lambda: extract("lstm"),
+        r"returns shape \[360\] for 5 images; features need shape": lambda: extract("", net=nn.Flatten(0)),
+        r"shape \[15, 6, 4\] for 5 images; features need shape": lambda: extract("", net=nn.Flatten(0, 1)),
+        "images must be a tensor; got ndarray": lambda: extract("conv", images=PHOTOS.numpy()),
+        r"images must be \[N, C, H, W\]; got shape \[3, 6, 4\]": lambda: extract("conv", images=PHOTOS[0]),
+        "images is empty": lambda: FeatureExtractor(Net(), "conv").points(PHOTOS[:0]),
+        "batch_size must be at least 1": lambda: FeatureExtractor(Net(), "conv").points(PHOTOS, batch_size=0),
+        r'pool="class" needs .* class token, \[N, T, d\]; got \[5, 5, ': lambda: extract("conv", pool="class"),
+        r'pool="class" needs .* class token.*; got tokens=0': lambda: TOKENS(tokens=0, pool="class"),
+        "must be None or the number of prefix tokens, 0 or more; got": [
+            lambda: TOKENS(tokens=-1),
+            lambda: TOKENS(tokens=1.5),
+        ],
+        "the 7 patch tokens of the layer form no grid for an image of 6 x 4": lambda: TOKENS(tokens=1),
+        r"tokens=8 needs a layer with more tokens.* shape \[5, 8, 12\]": lambda: TOKENS(tokens=8),
+        r"tokens=2 needs a layer.* shape \[5, 3, 2, 12\]": lambda: LAST("last", tokens=2),
+        "takes images of 6 x 4 pixels; got 4 x 6": lambda: extract(
+            "", net=nn.Identity(), size=(6, 4), images=PHOTOS.mT
         ),
-        (
-            lambda x: extract(x, "conv", pool="class"),
-            r'pool="class" needs .* class token, \[N, T, d\]; got \[5, 5, ',
-        ),
-        (lambda x: TOKENS(x, tokens=0, pool="class"), r'pool="class" needs .* class token.*; got tokens=0'),
-        (lambda x: TOKENS(x, tokens=-1), "must be None or the number of prefix tokens, 0 or more; got"),
-        (lambda x: TOKENS(x, tokens=1.5), "must be None or the number of prefix tokens, 0 or more; got"),
-        (lambda x: TOKENS(x, tokens=1), "the 7 patch tokens of the layer form no grid for an image of 6 x 4"),
-        (lambda x: TOKENS(x, tokens=8), r"tokens=8 needs a layer with more tokens.* shape \[5, 8, 12\]"),
-        (lambda x: LAST(x, "last", tokens=2), r"tokens=2 needs a layer.* shape \[5, 3, 2, 12\]"),
-        (lambda x: extract(x.mT, "", net=nn.Identity(), size=(6, 4)), "takes images of 6 x 4 pixels; got 4 x 6"),
-    ],
+    },
+    (ValueError, TypeError, RuntimeError),
 )
-def test_errors_of_the_extractor(images, ask, message):
-    refused(message, ask, images, error=(ValueError, TypeError, RuntimeError))
 
 
 PARTS = nn.ModuleDict({"patches": nn.Conv2d(3, 64, 14, 14), "block": nn.Linear(64, 64), "act": nn.GELU()})
