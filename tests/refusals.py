@@ -2,6 +2,8 @@
 
 import pytest
 
+from neonxc.lrp import LRP, UnsupportedOperation
+
 
 def refused(message, call, *arguments, error=ValueError, **options):
     with pytest.raises(error, match=message):
@@ -18,3 +20,7 @@ def refusals(table, error=ValueError):
             refused(message, call, error=error)
 
     return test
+
+
+def untraceable(message, net, x, target=0):
+    refused(message, LRP(net).attribute, x, target, error=UnsupportedOperation)
