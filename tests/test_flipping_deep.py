@@ -9,6 +9,7 @@ import lrp_witnesses
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from witnesses import contrast_relevance, neuron
 
 import neonxc
@@ -68,7 +69,7 @@ def test_relevance_of_channels(deep, factor, gamma, head_rule):
     for point, relevance, own in zip(x.numpy(), found.numpy(), net.assign(x).tolist(), strict=True):
         c, expected = witness(net, point, centers, beta, gamma, head_rule)
         assert c == own
-        np.testing.assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+        assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
 
 
 def test_relevance_of_a_classifiers_own_head(deep):
@@ -86,7 +87,7 @@ def test_relevance_of_a_classifiers_own_head(deep):
         h = np.array([(W[c] - W[k]) @ a + b[c] - b[k] for k in rivals])
         shares = contrast_relevance(h, clustering.beta) / h
         expected = back(sum(share * a * (W[c] - W[k]) for k, share in zip(rivals, shares, strict=True)))
-        np.testing.assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+        assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
 
 
 def test_the_heuristic_beta(deep):

@@ -15,6 +15,7 @@ from turns import in_turns
 from witnesses import contrast_relevance
 
 import neonxc
+from neonxc import NEON, neuralize
 from neonxc.head import centroid_head as CentroidHead
 from neonxc.head.answer import Answer
 from neonxc.head.grouping import group_soft_min
@@ -75,7 +76,7 @@ def test_equals_the_quadratic_network(gamma, beta, weighted):
     net.beta = beta
     X = 3 * rng.normal(size=(12, 5))
     logits = net(torch.tensor(X)).numpy()
-    neon = neonxc.NEON(net)
+    neon = NEON(net)
     for c in range(len(groups)):
         relevance, residual = neon.attribute(X, target=c), neon.residual(X, target=c)
         for n, x in enumerate(X):
@@ -122,12 +123,12 @@ def test_behind_a_pipeline(mix):
     X = np.concatenate([rng.normal(size=(60, 4)) + 3 * rng.normal(size=4) for _ in range(3)]) * [1, 10, 0.1, 3]
     steps = [StandardScaler(), PCA(random_state=0)] if mix else [StandardScaler()]
     model = make_pipeline(*steps, KernelKMeans(3, 4, random_state=0)).fit(X)
-    net = neonxc.neuralize(model, X)
+    net = neuralize(model, X)
     assert (net.predict(X) == model.predict(X)).all()
-    relevance = neonxc.NEON(net).attribute(X)
+    relevance = NEON(net).attribute(X)
     if not mix:  # scaling columns scales no relevance
-        inner = neonxc.neuralize(model[-1], model[:-1].transform(X))
-        expected = neonxc.NEON(inner).attribute(model[:-1].transform(X))
+        inner = neuralize(model[-1], model[:-1].transform(X))
+        expected = NEON(inner).attribute(model[:-1].transform(X))
         assert np.abs(relevance - expected).max() <= 1e-8 * np.abs(expected).max()
     scaler, A = model[0], (model[1].components_ if mix else np.eye(4))
     final = model[-1]
@@ -231,7 +232,7 @@ def test_predicts_as_the_estimator(objective):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(50, 3)) + 2.5 * rng.normal(size=3) for _ in range(4)])
     model = KernelKMeans(4, 5, objective=objective, random_state=0).fit(X)
-    net = neonxc.neuralize(model, X)
+    net = neuralize(model, X)
     agree = (net.predict(X) == model.labels_).mean()
     if objective == "feature":
         assert net.fidelity_ == pytest.approx(agree)
@@ -250,7 +251,7 @@ def test_agreement_counts_points_and_not_different_points():
     few = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(15, 2)) * 0.3 + 1.5])
     X = np.repeat(few, rng.integers(1, 30, size=len(few)), axis=0)
     model = KernelKMeans(3, objective="feature", gamma=0.7, random_state=0).fit(X)
-    net = neonxc.neuralize(model)
+    net = neuralize(model)
     truth = (net.predict(X) == model.labels_).mean()
     plain = (net.predict(few) == model.predict(few)).mean()
     assert truth != pytest.approx(plain, abs=1e-3)
@@ -262,7 +263,7 @@ def test_a_network_that_differs_from_the_clusterer_is_told():
     X = np.concatenate([rng.normal(size=(60, 2)) * 0.05, rng.normal(size=(60, 2)) * 3])
     model = KernelKMeans(2, objective="feature", gamma=1.0, random_state=0).fit(X)
     with pytest.warns(UserWarning, match=r"the network gives \d+% of the points their cluster") as told:
-        net = neonxc.neuralize(model)
+        net = neuralize(model)
     assert net.fidelity_ < 0.95
     assert told[0].filename == __file__
 
@@ -270,14 +271,14 @@ def test_a_network_that_differs_from_the_clusterer_is_told():
 def test_members_are_compared_in_chunks(monkeypatch):
     X = np.random.default_rng(0).normal(size=(700, 2))
     model = KernelKMeans(3, objective="feature", random_state=0).fit(X)
-    expected = neonxc.neuralize(model).fidelity_
+    expected = neuralize(model).fidelity_
     monkeypatch.setattr(neonxc.head.head, "CACHE", 20_000 * 4 * 8)
     seen = []
     located = neonxc.head.detection.LinearDetection.located
     monkeypatch.setattr(
         neonxc.head.detection.LinearDetection, "located", lambda self, x: seen.append(len(x)) or located(self, x)
     )
-    assert neonxc.neuralize(model).fidelity_ == expected
+    assert neuralize(model).fidelity_ == expected
     assert max(seen) <= 20_000 // 700
 
 
@@ -285,7 +286,7 @@ def test_members_are_compared_in_chunks(monkeypatch):
 def test_a_clusterer_in_float32_far_from_the_origin(far):
     X = (np.random.default_rng(0).normal(size=(2000, 3)) + far).astype(np.float32)
     model = KernelKMeans(4, 5, random_state=0).fit(X)
-    assert (neonxc.neuralize(model).predict(X) == model.labels_).all()
+    assert (neuralize(model).predict(X) == model.labels_).all()
 
 
 def test_prop_4():
@@ -310,7 +311,7 @@ def test_memory_and_time_are_linear_in_the_supports():
     net = neonxc.network.NeuralizedClustering(head)
     assert net.inputs.blocks(torch.empty(10_000, 16))[0].stop * head.width <= 1 << 23
     x = torch.randn(64, 16, generator=generator)
-    relevance = neonxc.NEON(net).attribute(x)
+    relevance = NEON(net).attribute(x)
     assert relevance.shape == (64, 16)
     assert bool(relevance.isfinite().all())
 
@@ -322,6 +323,6 @@ def test_on_cuda():
     groups = supports()
     net = neonxc.network.NeuralizedClustering(head_of(groups, 0.3))
     x = torch.randn(30, 5, dtype=torch.float64)
-    expected = neonxc.NEON(net).attribute(x)
-    found = neonxc.NEON(net.cuda()).attribute(x.cuda())
+    expected = NEON(net).attribute(x)
+    found = NEON(net.cuda()).attribute(x.cuda())
     assert torch.allclose(found.cpu(), expected, rtol=1e-8, atol=1e-10)

@@ -8,6 +8,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from numpy.testing import assert_allclose
+from refusals import refused
 from scipy.sparse import csr_matrix
 from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.datasets import load_wine, make_blobs
@@ -16,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import neonxc
+from neonxc import explain, moves, neuralize
 from neonxc.data.preparation import prepare
 from neonxc.trees import ExShallow
 
@@ -26,9 +29,7 @@ DRAW = np.random.default_rng(0)
 def wine():
     """A network, and a table before and after the proline of wines with much alcohol has risen in cluster 1."""
     before = load_wine(as_frame=True).data
-    net = neonxc.neuralize(
-        make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(before), before
-    )
+    net = neuralize(make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(before), before)
     own, after = net.predict(before), before + DRAW.normal(size=before.shape) * 0.05 * before.std().to_numpy()
     segment = (own == 1) & (before["alcohol"] > before["alcohol"][own == 1].median()).to_numpy()
     after.loc[segment, "proline"] += 5000
@@ -37,7 +38,7 @@ def wine():
 
 def test_relevance_sums_to_the_change_of_the_contrast(wine):
     net, before, after, segment = wine
-    found = neonxc.moves(net, before, after)
+    found = moves(net, before, after)
     old, new = net.predict(before), net.predict(after)
     assert found.table.equals(pd.crosstab(old, new).rename_axis(index="old", columns="new")[[0, 1, 2]])
     assert found.n_moved == (old != new).sum()
@@ -47,7 +48,7 @@ def test_relevance_sums_to_the_change_of_the_contrast(wine):
         values = [
             neonxc.NEON(net).attribute(x.iloc[rows], target=move.new, competitor=move.old) for x in (before, after)
         ]
-        np.testing.assert_allclose(move.relevance, (values[1] - values[0]).mean(), rtol=1e-9, atol=1e-9)
+        assert_allclose(move.relevance, (values[1] - values[0]).mean(), rtol=1e-9, atol=1e-9)
         contrasts = [net(torch.tensor(x.iloc[rows].to_numpy()))[:, [move.new, move.old]] for x in (before, after)]
         assert all((own[:, 0] > own[:, 1]).all() == late for late, own in enumerate(contrasts))
         assert move.relevance.sum() == pytest.approx(move.change, rel=1e-9)
@@ -64,31 +65,31 @@ def test_relevance_sums_to_the_change_of_the_contrast(wine):
 
 def test_the_rule_is_measured_on_rows_that_it_has_not_seen(wine):
     net, before, after, segment = wine
-    rule = neonxc.moves(net, before, after).moves[0].rule
+    rule = moves(net, before, after).moves[0].rule
     assert rule.conditions[0].column.key == "alcohol"
     own = (net.predict(before) == 1).sum()
     assert rule.held_out.total == own - own // 2
     assert rule.held_out.precision > 0.8
     assert rule.held_out.coverage > 0.8
     few = np.flatnonzero(segment)[5:]
-    assert neonxc.moves(net, before.drop(few), after.drop(few)).moves[0].rule is None
+    assert moves(net, before.drop(few), after.drop(few)).moves[0].rule is None
 
 
 def test_noise_moves_rows_near_the_boundary_as_much_as_others():
     before, _ = make_blobs(2000, 4, centers=4, cluster_std=4.0, random_state=0)
-    net = neonxc.neuralize(KMeans(4, n_init=3, random_state=0).fit(before), before)
-    found = neonxc.moves(net, before, before + DRAW.normal(size=before.shape))
+    net = neuralize(KMeans(4, n_init=3, random_state=0).fit(before), before)
+    found = moves(net, before, before + DRAW.normal(size=before.shape))
     assert found.n_moved > 50
     assert np.concatenate([move.usual for move in found.moves]).mean() > 0.95
     assert "changed no more than rows that stayed" in str(found)
-    none = neonxc.moves(net, before, before)
+    none = moves(net, before, before)
     assert not none.moves
     assert str(none) == "2000 rows: 0 (0%) moved"
 
 
 def test_rows_are_matched(wine):
     net, before, after, _ = wine
-    wanted = neonxc.moves(net, before.iloc[:170], after.iloc[10:])
+    wanted = moves(net, before.iloc[:170], after.iloc[10:])
     assert (int(wanted.entered.sum()), int(wanted.left.sum())) == (8, 10)
     assert wanted.table.to_numpy().sum() == 160
     assert "160 rows, 8 new, 10 gone" in str(wanted)
@@ -96,33 +97,32 @@ def test_rows_are_matched(wine):
     named = [x.assign(id=x.index.map("wine {}".format)) for x in (before.iloc[:170], mixed)]
     keys = [x["id"].to_list() for x in named]
     plain = [x.drop(columns="id").reset_index(drop=True) for x in named]
-    arrays = neonxc.neuralize(net.head.detection.references.numpy()), [x.to_numpy() for x in plain]
+    arrays = neuralize(net.head.detection.references.numpy()), [x.to_numpy() for x in plain]
     for found in (
-        neonxc.moves(net, before.iloc[:170], mixed),
-        neonxc.moves(net, *[x.reset_index(drop=True) for x in named], ids="id"),
-        neonxc.moves(net, *plain, ids=keys),
+        moves(net, before.iloc[:170], mixed),
+        moves(net, *[x.reset_index(drop=True) for x in named], ids="id"),
+        moves(net, *plain, ids=keys),
     ):
         assert found.table.equals(wanted.table)
         assert found.entered.equals(wanted.entered)
-        np.testing.assert_allclose(found.moves[0].relevance, wanted.moves[0].relevance)
-    assert neonxc.moves(arrays[0], *arrays[1], ids=keys).table.to_numpy().sum() == 160
-    with pytest.raises(ValueError, match="168 rows, and no index"):
-        neonxc.moves(net, plain[0], plain[1].iloc[:168])
-    with pytest.raises(ValueError, match="several rows with the identifier 'wine 0'"):
-        neonxc.moves(net, *plain, ids=(["wine 0", *keys[0][:-1]], keys[1]))
+        assert_allclose(found.moves[0].relevance, wanted.moves[0].relevance)
+    assert moves(arrays[0], *arrays[1], ids=keys).table.to_numpy().sum() == 160
+    refused("168 rows, and no index", moves, net, plain[0], plain[1].iloc[:168])
+    refused(
+        "several rows with the identifier 'wine 0'",
+        moves,
+        net,
+        *plain,
+        ids=(["wine 0", *keys[0][:-1]], keys[1]),
+    )
     for wrong in (([1], [2]), 7):
-        with pytest.raises(ValueError, match="a pair of 170 and 168 identifiers, got"):
-            neonxc.moves(net, *plain, ids=wrong)
-    with pytest.raises(ValueError, match="no row of after"):
-        neonxc.moves(net, *plain, ids=(keys[0], [f"{key}!" for key in keys[1]]))
+        refused("a pair of 170 and 168 identifiers, got", moves, net, *plain, ids=wrong)
+    refused("no row of after", moves, net, *plain, ids=(keys[0], [f"{key}!" for key in keys[1]]))
     gap = before.copy()
     gap.loc[102, "proline"] = np.nan
-    with pytest.raises(ValueError, match="after has a value that is not finite: nan in row 102, column 'proline'"):
-        neonxc.moves(net, before, gap)
-    with pytest.raises(ValueError, match="before has no column 'customer'"):
-        neonxc.moves(net, *plain, ids="customer")
-    with pytest.raises(TypeError, match="pass neonxc"):
-        neonxc.moves(KMeans(2), *plain)
+    refused("after has a value that is not finite: nan in row 102, column 'proline'", moves, net, before, gap)
+    refused("before has no column 'customer'", moves, net, *plain, ids="customer")
+    refused("pass neonxc", moves, KMeans(2), *plain, error=TypeError)
 
 
 @pytest.mark.parametrize("container", ["array", "tensor", "rows", "polars", "lazy", "arrow"])
@@ -139,16 +139,13 @@ def test_rows_without_an_index_go_by_their_order(wine, container):
         "lazy": lambda: importlib.import_module("polars").DataFrame(back).lazy(),
         "arrow": lambda: pa.Table.from_pandas(back, preserve_index=False),
     }[container]()
-    assert neonxc.moves(net, back, other).headline == "178 rows: 0 (0%) moved"
-    with pytest.raises(ValueError, match="have 3 and 178 rows, and no index"):
-        neonxc.moves(net, back.iloc[:3], other)
+    assert moves(net, back, other).headline == "178 rows: 0 (0%) moved"
+    refused("have 3 and 178 rows, and no index", moves, net, back.iloc[:3], other)
     if container in ("array", "polars"):
-        report = neonxc.explain(net, other, before=back, fast=True)
+        report = explain(net, other, before=back, fast=True)
         assert report.contents.moved == "178 rows: 0 (0%) moved"
     stored = pa.Table.from_pandas(before.rename(index=str))  # has an index
-    assert (
-        neonxc.moves(net, stored, before.rename(index=str).iloc[9:]).headline == "169 rows, 9 gone: 0 (0%) moved"
-    )
+    assert moves(net, stored, before.rename(index=str).iloc[9:]).headline == "169 rows, 9 gone: 0 (0%) moved"
 
 
 LETTERS = [f"{number:03}" for number in range(178)]
@@ -171,7 +168,7 @@ def test_a_missing_identifier_is_that_of_no_row(wine, way, missing):
             pair = [[*zip(LETTERS, own, strict=True)] for own in ids]
         case _:
             pair = [pd.Series(own) if way == "series" else own for own in ids]
-    found = neonxc.moves(net, *tables, ids=pair)
+    found = moves(net, *tables, ids=pair)
     assert found.headline == (
         "176 rows, 2 new (2 without an identifier), 2 gone (1 without an identifier): 0 (0%) moved"
     )
@@ -183,9 +180,15 @@ def test_whole_numbers_with_a_gap_stay_exact(wine):
     ids = pd.Series([None, *range(2**60, 2**60 + 177)], dtype="Int64")
     tables = [before.assign(id=own) for own in (ids, ids[::-1].reset_index(drop=True))]
     tables[1].iloc[:, :-1] = before.to_numpy()[::-1]
-    assert neonxc.moves(net, *tables, ids="id").headline.endswith("without an identifier): 0 (0%) moved")
-    with pytest.raises(ValueError, match="ids has the float 1152921504606846976, which is not exact"):
-        neonxc.moves(net, before, before, ids=(ids.astype(float), ids))
+    assert moves(net, *tables, ids="id").headline.endswith("without an identifier): 0 (0%) moved")
+    refused(
+        "ids has the float 1152921504606846976, which is not exact",
+        moves,
+        net,
+        before,
+        before,
+        ids=(ids.astype(float), ids),
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,30 +208,29 @@ def test_whole_numbers_with_a_gap_stay_exact(wine):
 )
 def test_identifiers_that_match_nothing(wine, ids, message):
     net, before, *_ = wine
-    with pytest.raises(ValueError, match=message):
-        neonxc.moves(net, before.iloc[:2], before.iloc[:2], ids=ids)
+    refused(message, moves, net, before.iloc[:2], before.iloc[:2], ids=ids)
 
 
 def test_rows_unlike_those_of_their_cluster_are_counted(wine):
     net, before, *_ = wine
     after = before.copy()
     after.iloc[:40] *= 3
-    found = neonxc.moves(net, before, after)
+    found = moves(net, before, after)
     assert found.outside.sum() == 40
     assert found.outside.reindex([*net.classes_]).tolist() == found.outside.tolist()
     assert "outside the range of their cluster" in found.headline
     assert found.outside_columns.index[0] in found.unlike
-    assert not neonxc.moves(net, before, before).outside.any()
+    assert not moves(net, before, before).outside.any()
     one = before.copy()
     one.loc[7, "ash"] = 60
-    single = neonxc.moves(net, before, one)
+    single = moves(net, before, one)
     assert single.outside.sum() == 1
     assert single.outside_columns.to_dict() == {"ash": 1}
-    report = neonxc.explain(net, after, before=before, fast=True)
+    report = explain(net, after, before=before, fast=True)
     assert escape(found.unlike) in report.html()
     order = np.random.default_rng(0).permutation(len(before))
     halves = before.iloc[order[::2]], before.iloc[order[1::2]]
-    resampled = neonxc.moves(net, *[half.reset_index(drop=True) for half in halves])
+    resampled = moves(net, *[half.reset_index(drop=True) for half in halves])
     assert resampled.outside.sum() <= 4
 
 
@@ -244,9 +246,9 @@ def test_mixed_tables_with_gaps():
     before.loc[DRAW.choice(n, 30, replace=False), "visits"] = np.nan
     prepared = prepare(before)
     model = make_pipeline(prepared.pipeline, KMeans(2, n_init=3, random_state=0)).fit(prepared.frame)
-    net, after = neonxc.neuralize(model, prepared.frame), before.copy()
+    net, after = neuralize(model, prepared.frame), before.copy()
     after.loc[:39, ["plan", "spend"]] = ["pro", 50]
-    move = neonxc.moves(net, before, after).moves[0]
+    move = moves(net, before, after).moves[0]
     assert len(move.ids) == 40
     assert set(move.top(2).index) == {"spend", "plan"}
     assert move.step("plan") == "is pro 0% → 100%"
@@ -260,60 +262,59 @@ def test_texts_sparse_points_and_trees():
     vectorizer = TfidfVectorizer()
     model = make_pipeline(vectorizer, KMeans(2, n_init=3, random_state=0)).fit(before)
     after = [" ".join(DRAW.choice(topics[1], 6)) if i < 10 else text for i, text in enumerate(before)]
-    move = neonxc.moves(neonxc.neuralize(model, before), before, after).moves[0]
+    move = moves(neuralize(model, before), before, after).moves[0]
     assert len(move.ids) == 5
     assert set(move.top(2).index) <= {*topics[0], *topics[1]}
     assert move.step(move.top(1).index[0]).startswith("in ")
     assert move.typical["text", "after"].tolist() == [after[i] for i in move.typical.index]
     counts = [vectorizer.transform(texts) for texts in (before, after)]
-    sparse = neonxc.moves(neonxc.neuralize(model[-1], counts[0]), *map(csr_matrix, counts)).moves[0]
-    np.testing.assert_allclose(sparse.relevance.sum(), sparse.change)
+    sparse = moves(neuralize(model[-1], counts[0]), *map(csr_matrix, counts)).moves[0]
+    assert_allclose(sparse.relevance.sum(), sparse.change)
     dense = [x.toarray() for x in counts]
     tree = ExShallow(2).fit(dense[0], labels=model.predict(before))
-    assert len(neonxc.moves(neonxc.neuralize(tree), *dense).moves) == 1
+    assert len(moves(neuralize(tree), *dense).moves) == 1
 
 
 def test_images_and_noise():
     images = torch.randn(40, 3, 8, 8)
     backbone = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
-    net = neonxc.neuralize(backbone(images)[:2] * 3, features=backbone)
-    found = neonxc.moves(net, images, images.flip(0))
+    net = neuralize(backbone(images)[:2] * 3, features=backbone)
+    found = moves(net, images, images.flip(0))
     move = found.moves[0]
     assert move.typical.shape == (min(len(move.ids), 5), 0)
     assert move.relevance.sum() == pytest.approx(move.change, rel=1e-4)
-    maps = neonxc.neuralize(torch.randn(2, 3), features=torch.nn.Identity())
-    with pytest.raises(ValueError, match="one cluster per row"):
-        neonxc.moves(maps, images, images)
+    maps = neuralize(torch.randn(2, 3), features=torch.nn.Identity())
+    refused("one cluster per row", moves, maps, images, images)
     X, _ = make_blobs(200, 2, centers=2, random_state=0)
-    noisy = neonxc.neuralize(HDBSCAN(min_cluster_size=20).fit(X), X)
+    noisy = neuralize(HDBSCAN(min_cluster_size=20).fit(X), X)
     far = X.copy()
     far[:12] += 100
-    found = neonxc.moves(noisy, X, far)
+    found = moves(noisy, X, far)
     assert {move.new for move in found.moves} == {-1}
     assert found.table.loc[:, -1].sum() >= 12
     assert "0 → -1: 6 rows" in str(found)
     assert "why: the contrast rises by" in str(found)
-    report = neonxc.explain(noisy, far, before=X, fast=True)
+    report = explain(noisy, far, before=X, fast=True)
     assert {moved.new for moved in report.contents.moves} == {-1}
     assert '<span class=chip data-k="-1" title=noise>' in report.html()
 
 
 def test_frame_picture_and_page(wine, tmp_path):
     net, before, after, _ = wine
-    found = neonxc.moves(net, before.iloc[3:], after.iloc[:-2])
+    found = moves(net, before.iloc[3:], after.iloc[:-2])
     frame = found.to_frame()
     shares = frame["of change"].abs().groupby(["old", "new"]).sum()
-    np.testing.assert_allclose(shares, 1)
-    np.testing.assert_allclose(found.shares.sum(axis=1), 1)
+    assert_allclose(shares, 1)
+    assert_allclose(found.shares.sum(axis=1), 1)
     assert "<pre>" in found._repr_html_()
     titles = [axes.get_title() for axes in found.plot().axes]
     assert f"1 → 2: {len(found.moves[0].ids)} rows" in titles
-    report = neonxc.explain(net, after, before=before, fast=True)
+    report = explain(net, after, before=before, fast=True)
     contents = report.to_dict()
     assert contents["moves"][0]["columns"][0][0] == "proline"
     assert escape(contents["moves"][0]["rule"]) in report.html()
     assert 'href="#moves"' in report.html()
-    assert 'href="#moves"' not in neonxc.explain(net, after, fast=True).html()
+    assert 'href="#moves"' not in explain(net, after, fast=True).html()
 
 
 def test_command(wine, tmp_path, neonxc_command):

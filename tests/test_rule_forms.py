@@ -19,6 +19,8 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from refusals import refused
 from scipy.sparse import csr_matrix
 from tree_witnesses import data
 
@@ -167,19 +169,18 @@ def test_predict_takes_arrays_tensors_and_sparse_matrices():
         frame.astype("Float64"),
         frame.astype(object),
     ):
-        np.testing.assert_array_equal(rules.predict(same), expected)
+        assert_array_equal(rules.predict(same), expected)
     for same in (torch.from_numpy(X), torch.from_numpy(X).requires_grad_()):
         assert isinstance(rules.predict(same), torch.Tensor)
         assert rules.predict(same).tolist() == expected.tolist()
     single = X.astype(np.float32)
     for same in (single, torch.from_numpy(single), torch.from_numpy(single).bfloat16()):
-        np.testing.assert_array_equal(rules.predict(same), tree.predict(same))
+        assert_array_equal(rules.predict(same), tree.predict(same))
     missing = X.copy()
     missing[3] = nan
     assert rules.predict(missing)[3] is None
     assert rules.predict(X[:0]).tolist() == rules.predict(frame[:0]).tolist() == []
-    with pytest.raises(ValueError, match="X has 3 features"):
-        rules.predict(X[:, :3])
+    refused("X has 3 features", rules.predict, X[:, :3])
 
 
 def test_trees_without_names_read_frames_by_position():
@@ -291,8 +292,7 @@ def test_dialects():
         assert isinstance(written[dialect], SQL)
         assert written[dialect].selects["x\\y'z"].startswith(f"SELECT *\nFROM {source}\nWHERE ")
         assert "\n-- -- x y\nSELECT" in written[dialect]  # no line of a name leaves its comment
-    with pytest.raises(ValueError, match=r"dialect must be one of \['ansi', 'duckdb', .*'tsql'\], got 'ms'"):
-        rules.to_sql("t", "ms")
+    refused(r"dialect must be one of \['ansi', 'duckdb', .*'tsql'\], got 'ms'", rules.to_sql, "t", "ms")
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -383,10 +383,8 @@ def test_queries_of_any_names_and_categories_find_the_rows_or_name_a_column(name
 @pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t", "inf", "Inf"])
 def test_names_that_pandas_cannot_quote(name):
     rules = CART(2).fit(pd.DataFrame({name: [0.0, 1.0]}), labels=[0, 1]).tree_.rules()
-    with pytest.raises(ValueError, match=r"DataFrame.query cannot quote the name of column .*; rename it"):
-        rules.to_query()
-    with pytest.raises(ValueError, match="cannot quote the name of column 0"):
-        CART(2).fit([[0.0], [1.0]], labels=[0, 1]).tree_.rules().to_query()
+    refused(r"DataFrame.query cannot quote the name of column .*; rename it", rules.to_query)
+    refused("cannot quote the name of column 0", CART(2).fit([[0.0], [1.0]], labels=[0, 1]).tree_.rules().to_query)
 
 
 @pytest.mark.parametrize("model", [CART, KernelExKMC])
@@ -466,8 +464,7 @@ def test_functions_for_rows_without_names_and_their_own_names():
     for rows in ([row for _, row in frame.iterrows()], frame.to_dict("records"), [{"3": x} for x in X[:, 0]]):
         assert [namespace["cluster"](row) for row in rows] == tree.predict(frame).tolist()
     for wrong in ("a b", "class", "", "1x"):
-        with pytest.raises(ValueError, match="name must be a valid name of a Python function, got"):
-            rules.to_python(wrong)
+        refused("name must be a valid name of a Python function, got", rules.to_python, wrong)
 
 
 # --- JSON and files ----------------------------------------------------------------------------------------
@@ -501,16 +498,14 @@ def test_json_of_categories_and_of_what_is_not_known():
 def test_what_describes_no_rules():
     whole = fitted(1)[0].to_dict()
     for wrong in ({}, {"format": "other"}, [], None, "neonxc.rules"):
-        with pytest.raises(ValueError, match="the dictionary does not describe rules: its format is"):
-            Rules.from_dict(wrong)
-    with pytest.raises(ValueError, match="the rules have format version 2; this version of neonxc reads 1"):
-        Rules.from_dict(whole | {"version": 2})
+        refused("the dictionary does not describe rules: its format is", Rules.from_dict, wrong)
+    refused(
+        "the rules have format version 2; this version of neonxc reads 1", Rules.from_dict, whole | {"version": 2}
+    )
     for damaged in ({"columns": []}, {"rules": [{}]}, {"rules": None}):
-        with pytest.raises(ValueError, match="the description of rules is damaged"):
-            Rules.from_dict(whole | damaged)
+        refused("the description of rules is damaged", Rules.from_dict, whole | damaged)
     del whole["totals"]
-    with pytest.raises(ValueError, match="damaged: KeyError"):
-        Rules.from_dict(whole)
+    refused("damaged: KeyError", Rules.from_dict, whole)
 
 
 def test_files(tmp_path):
@@ -635,13 +630,16 @@ def test_labels_of_other_points(missing):
 def test_wrong_labels_and_weights():
     rules, tree, frame = fitted(1)
     labels = tree.predict(frame)
-    with pytest.raises(ValueError, match=r"labels needs shape \(60,\), one value per point, got \(59,\)"):
-        rules.measure(frame, labels[1:])
-    with pytest.raises(ValueError, match=r"sample_weight needs one weight per point, shape \(60,\), got \(2,\)"):
-        rules.measure(frame, labels, [1, 2])
+    refused(r"labels needs shape \(60,\), one value per point, got \(59,\)", rules.measure, frame, labels[1:])
+    refused(
+        r"sample_weight needs one weight per point, shape \(60,\), got \(2,\)",
+        rules.measure,
+        frame,
+        labels,
+        [1, 2],
+    )
     for wrong in (-1.0, nan, inf):
-        with pytest.raises(ValueError, match=r"sample_weight (needs weights >= 0|contains)"):
-            rules.measure(frame, labels, [wrong] * 60)
+        refused(r"sample_weight (needs weights >= 0|contains)", rules.measure, frame, labels, [wrong] * 60)
 
 
 class Rows(HTMLParser):

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
@@ -159,8 +160,7 @@ def test_units():
     assert tree.rules(feature_names=["a", "b"], units={"a": "y"})[0].text() == "a ≤ 35 y"
     assert "36, 45] &lt;b&gt;" in tree.rules(units={"age": "<b>"}).to_html()
     assert "36, 45] \\_" in tree.rules(units={"age": "_"}).to_markdown()
-    with pytest.raises(ValueError, match=r"units names columns that the tree does not have: \['weight'\]"):
-        tree.rules(units={"weight": "kg"})
+    refused(r"units names columns that the tree does not have: \['weight'\]", tree.rules, units={"weight": "kg"})
 
 
 def test_trees_of_whole_and_other_columns():
@@ -310,13 +310,13 @@ def test_brackets_and_long_lists():
 def test_categories_that_the_tree_does_not_know():
     frame, labels = mixed(0)
     tree = CART(4).fit(pd.get_dummies(frame), labels=labels).tree_
-    with pytest.raises(
-        ValueError, match="categories: the tree has no column 'shape' of codes, and no column 'shape_round'"
-    ):
-        tree.rules(categories={"shape": ["round"]})
+    refused(
+        "categories: the tree has no column 'shape' of codes, and no column 'shape_round'",
+        tree.rules,
+        categories={"shape": ["round"]},
+    )
     rules = tree.rules(categories={"work": WORK})
-    with pytest.raises(ValueError, match="the rules use column 'work', which only a data frame can have"):
-        rules.predict(frame.to_numpy())
+    refused("the rules use column 'work', which only a data frame can have", rules.predict, frame.to_numpy())
 
 
 def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
@@ -330,10 +330,8 @@ def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
 @pytest.mark.parametrize("categories", [{"c": "red"}, {"c": ["red", "red"]}])
 def test_categories_differ(categories):
     tree = CART(2).fit(pd.DataFrame({"c": [0.0, 1]}), labels=[0, 1]).tree_
-    with pytest.raises(ValueError, match="needs a sequence of distinct categories"):
-        tree.rules(categories=categories)
-    with pytest.raises(TypeError, match=r"categories needs a mapping .*, got list"):
-        tree.rules(categories=["c"])
+    refused("needs a sequence of distinct categories", tree.rules, categories=categories)
+    refused(r"categories needs a mapping .*, got list", tree.rules, categories=["c"], error=TypeError)
 
 
 def test_units_of_columns_without_names():
@@ -344,11 +342,14 @@ def test_units_of_columns_without_names():
 
 def test_labels_of_other_clusters_and_tables_without_names():
     tree = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
-    with pytest.raises(ValueError, match=r"labels contains none of the labels of the rules, \[0, 1\], got '0'"):
-        tree.rules().measure(np.array([[0.0]]), ["0"])
+    refused(
+        r"labels contains none of the labels of the rules, \[0, 1\], got '0'",
+        tree.rules().measure,
+        np.array([[0.0]]),
+        ["0"],
+    )
     for table in ("", None, ("schema", "")):
-        with pytest.raises(ValueError, match="table must be the name of a table"):
-            tree.rules().to_sql(table)
+        refused("table must be the name of a table", tree.rules().to_sql, table)
 
 
 def test_terms_are_there_or_not():

@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from scipy.linalg import logm
 from scipy.stats import multivariate_normal
-from sklearn.cluster import BisectingKMeans, KMeans
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 from witnesses import blobs, contrast_relevance, near
 
 import neonxc
+from neonxc import NEON, neuralize
 from neonxc.head.answer import Answer
 from neonxc.models import KernelKMeans, WordVectors
 
@@ -39,7 +41,7 @@ def points(n=60, d=6, seed=1):
 def test_prop_6():
     """The logit is the log-likelihood ratio to the best other cluster."""
     layer, x = linear(), points()
-    net = neonxc.neuralize(layer)
+    net = neuralize(layer)
     p = layer(x).softmax(1)
     for c in range(4):
         others = p[:, [k for k in range(4) if k != c]].amax(1)
@@ -52,11 +54,11 @@ def test_prop_6():
 def test_linear_relevance_pair_by_pair(bias):
     """Each contrast is counted from its zero nearest to the origin, and conserves."""
     layer, x = linear(bias=bias), points()
-    net = neonxc.neuralize(layer, x)
+    net = neuralize(layer, x)
     W = layer.weight.detach().numpy()
     b = layer.bias.detach().numpy() if bias else np.zeros(4)
     for c in range(4):
-        R = neonxc.NEON(net).attribute(x, target=c).numpy()
+        R = NEON(net).attribute(x, target=c).numpy()
         for n in range(0, 60, 7):
             xn = x[n].numpy()
             others = [k for k in range(4) if k != c]
@@ -75,7 +77,7 @@ def test_linear_relevance_pair_by_pair(bias):
 def test_prop_7(theta):
     """Log odds of the cluster over those of the threshold; shares are the soft minimum's own."""
     layer, x = linear(), points()
-    net = neonxc.neuralize(layer, threshold=theta)
+    net = neuralize(layer, threshold=theta)
     p = layer(x).softmax(1)
     expected = (p / (1 - p)).log() + np.log((1 - theta) / theta)
     assert torch.allclose(net(x), expected, rtol=1e-7, atol=1e-7)
@@ -89,7 +91,7 @@ def test_prop_7(theta):
         f = -np.log(np.exp(-h).mean(1))
         assert np.allclose(f, net(x)[:, c].detach().numpy())
         share = np.exp(-h) / np.exp(-h).sum(1, keepdims=True)
-        R = neonxc.NEON(net).attribute(x, target=c).numpy()
+        R = NEON(net).attribute(x, target=c).numpy()
         expected = np.zeros_like(R)
         for at, k in enumerate(others):
             w = W[c] - W[k]
@@ -97,12 +99,12 @@ def test_prop_7(theta):
             expected += share[:, [at]] * (x.numpy() - zero) * w
         assert np.allclose(R, expected)
         divergence = (share * np.log(3 * share)).sum(1)
-        assert np.allclose(neonxc.NEON(net).residual(x, target=c).numpy(), shift + divergence)
+        assert np.allclose(NEON(net).residual(x, target=c).numpy(), shift + divergence)
 
 
 def test_threshold_where_a_probability_is_nearly_one():
     x = torch.tensor([[60.0, 0.0, 1.0], [800.0, 0.0, 1.0]], dtype=torch.float64)
-    net = neonxc.neuralize(_identity(3), threshold=0.5)
+    net = neuralize(_identity(3), threshold=0.5)
     assert net(x)[0, 0].item() == pytest.approx(60 - np.log(1 + np.e), rel=1e-12)
     assert bool(net(x).isfinite().all())
 
@@ -120,14 +122,14 @@ def test_a_network_that_ends_in_a_linear_head():
     x = torch.randn(40, 6)
     logits = head(encoder(x)).detach()
     for net in (
-        neonxc.neuralize(nn.Sequential(encoder, head, nn.Softmax(dim=1)), x),
-        neonxc.neuralize(nn.Sequential(*encoder, head, nn.LogSoftmax(dim=1)), x),
-        neonxc.neuralize(head, x, features=encoder),
+        neuralize(nn.Sequential(encoder, head, nn.Softmax(dim=1)), x),
+        neuralize(nn.Sequential(*encoder, head, nn.LogSoftmax(dim=1)), x),
+        neuralize(head, x, features=encoder),
     ):
         assert (net.predict(x) == logits.argmax(1)).all()
         top = logits.topk(2).values
         assert torch.allclose(net(x).amax(1), top[:, 0] - top[:, 1], atol=1e-5)
-        relevance = neonxc.NEON(net, neonxc.lrp.presets.epsilon()).attribute(x)
+        relevance = NEON(net, neonxc.lrp.presets.epsilon()).attribute(x)
         assert relevance.shape == x.shape
         assert bool((relevance != 0).any())
 
@@ -144,7 +146,7 @@ def test_a_model_is_copied(kind):
     else:
         model, x = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS), torch.tensor(IRIS)
         parts = [model.means_, model.precisions_cholesky_]
-    net = neonxc.neuralize(model)
+    net = neuralize(model)
     before = net(x).detach().clone()
     for part in parts:
         part += 1.0
@@ -161,16 +163,16 @@ def test_a_softmax_in_the_middle_stays(layer):
     model = nn.Sequential(nn.Linear(6, 5), layer, nn.Identity(), nn.Linear(5, 3), nn.Softmax(dim=1)).double()
     with torch.no_grad():
         model[3].weight.mul_(20)
-    net = neonxc.neuralize(model)
+    net = neuralize(model)
     assert (net.predict(points(200)) == model(points(200)).argmax(1)).all()
 
 
 def test_a_single_module_before_the_head_is_used_as_it_is(tmp_path):
     words = WordVectors(["cat", "dog", "sun"], np.random.default_rng(0).normal(size=(3, 6)))
     ids = words.encode(["cat dog", "sun", "dog dog sun"])
-    net = neonxc.neuralize(nn.Sequential(words, linear(), nn.Softmax(dim=1)), ids)
+    net = neuralize(nn.Sequential(words, linear(), nn.Softmax(dim=1)), ids)
     assert net.features is words
-    assert neonxc.NEON(net).attribute(ids).shape == ids.shape
+    assert NEON(net).attribute(ids).shape == ids.shape
     neonxc.save(net, tmp_path / "net")
     assert torch.equal(neonxc.load(tmp_path / "net")(ids), net(ids))
 
@@ -191,12 +193,12 @@ class StudentT(nn.Module):
 def test_dec(dtype):
     encoder, layer = nn.Linear(6, 3).to(dtype), StudentT(torch.randn(4, 3, dtype=dtype))
     x = points().to(dtype)
-    net = neonxc.neuralize(nn.Sequential(encoder, layer), x)
+    net = neuralize(nn.Sequential(encoder, layer), x)
     assert (net.predict(x) == layer(encoder(x)).argmax(1)).all()
-    alone = neonxc.neuralize(layer, features=encoder)
+    alone = neuralize(layer, features=encoder)
     assert torch.allclose(alone(x), net(x))
     for K, d, far in ((2, 1, 0), (10, 10, 1e3), (300, 20, 1e3)):
-        assert len(neonxc.neuralize(StudentT(torch.randn(K, d, dtype=dtype) + far)).classes_) == K
+        assert len(neuralize(StudentT(torch.randn(K, d, dtype=dtype) + far)).classes_) == K
 
 
 class Prototypes(StudentT):
@@ -231,8 +233,7 @@ class NoForward(nn.Module):
     ],
 )
 def test_modules_that_are_no_heads(module, message):
-    with pytest.raises(TypeError, match=message):
-        neonxc.neuralize(module)
+    refused(message, neuralize, module, error=TypeError)
 
 
 def test_soft_kmeans():
@@ -240,13 +241,13 @@ def test_soft_kmeans():
     model = KMeans(4, n_init=1, random_state=0).fit(X)
     x = torch.tensor(near(X))
     p = (-0.01 * torch.cdist(x, torch.tensor(model.cluster_centers_)).square()).softmax(1)
-    net, hard = neonxc.neuralize(model, stiffness=0.01), neonxc.neuralize(model)
-    beyond = neonxc.neuralize(model, stiffness=0.01, threshold=0.8)
+    net, hard = neuralize(model, stiffness=0.01), neuralize(model)
+    beyond = neuralize(model, stiffness=0.01, threshold=0.8)
     assert beyond.beta == pytest.approx(net.beta) == pytest.approx(100 * hard.beta)
     assert torch.allclose(net(x), 0.01 * hard(x))
     net.beta, hard.beta = 3.0, 0.03
-    slower = 0.01 * neonxc.NEON(hard).attribute(x)
-    assert torch.allclose(neonxc.NEON(net).attribute(x), slower, rtol=1e-8, atol=1e-10)
+    slower = 0.01 * NEON(hard).attribute(x)
+    assert torch.allclose(NEON(net).attribute(x), slower, rtol=1e-8, atol=1e-10)
     sure = p < 1 - 1e-6
     assert bool(sure.any())
     expected = (p / (1 - p)).log() + np.log(0.25)
@@ -259,7 +260,7 @@ def test_kernel_threshold_is_a_mixture_of_kernels():
     supports = [model.support_vectors_[model.support_labels_ == k] for k in range(4)]
     kernels = [np.exp(-model.gamma_ * ((X[:, None] - u) ** 2).sum(-1)).mean(1) for u in supports]
     p = np.stack(kernels, axis=1) / np.sum(kernels, axis=0)[:, None]
-    net = neonxc.neuralize(model, threshold=0.7)
+    net = neuralize(model, threshold=0.7)
     assert ((net(torch.tensor(X)) > 0).numpy() == (p > 0.7)).all()
 
 
@@ -282,12 +283,12 @@ def test_mixtures(kind):
     mid-point rule of a linear contrast.
     """
     model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS)
-    net = neonxc.neuralize(model, IRIS)
+    net = neuralize(model, IRIS)
     X = near(IRIS, 300)
     density = [multivariate_normal(model.means_[k], covariance(model, k)).logpdf(X) for k in range(3)]
     log_p, logits = np.log(model.weights_) + np.transpose(density), net(torch.tensor(X)).numpy()
     assert (net.predict(X) == model.predict(X)).all()
-    neon, inverse = neonxc.NEON(net), [np.linalg.inv(covariance(model, k)) for k in range(3)]
+    neon, inverse = NEON(net), [np.linalg.inv(covariance(model, k)) for k in range(3)]
     for c in range(3):
         assert np.allclose(logits[:, c], log_p[:, c] - np.delete(log_p, c, 1).max(1), rtol=1e-7, atol=1e-7)
         R, rest = neon.attribute(X, target=c), neon.residual(X, target=c)
@@ -315,7 +316,7 @@ def _part(x, mean, P):
 @pytest.mark.parametrize("kind", TYPES)
 def test_bayesian_mixture(kind):
     model = BayesianGaussianMixture(n_components=4, covariance_type=kind, random_state=0, max_iter=500).fit(IRIS)
-    net = neonxc.neuralize(model, IRIS)
+    net = neuralize(model, IRIS)
     X = near(IRIS, 300)
     assert (net.predict(X) == model.predict(X)).all()
     top = np.sort(model.predict_proba(X), 1)[:, :-3:-1]
@@ -329,23 +330,23 @@ def test_bayesian_mixture(kind):
 def test_mixture_behind_a_pipeline(kind, mix):
     steps = [StandardScaler(), PCA(3)] if mix else [StandardScaler()]
     model = make_pipeline(*steps, GaussianMixture(3, covariance_type=kind, random_state=0)).fit(IRIS)
-    net = neonxc.neuralize(model, IRIS)
+    net = neuralize(model, IRIS)
     X = near(IRIS, 100)
     assert (net.predict(X) == model.predict(X)).all()
-    inner = neonxc.neuralize(model[-1], model[:-1].transform(IRIS))
+    inner = neuralize(model[-1], model[:-1].transform(IRIS))
     assert torch.allclose(net(torch.tensor(X)), inner(torch.tensor(model[:-1].transform(X))), rtol=1e-6, atol=1e-6)
     if not mix:
-        relevance = neonxc.NEON(inner).attribute(model[:-1].transform(X))
-        assert np.allclose(neonxc.NEON(net).attribute(X), relevance, rtol=1e-6, atol=1e-6)
+        relevance = NEON(inner).attribute(model[:-1].transform(X))
+        assert np.allclose(NEON(net).attribute(X), relevance, rtol=1e-6, atol=1e-6)
 
 
 def test_mixture_with_threshold_and_competitor():
     model = GaussianMixture(3, random_state=0).fit(IRIS)
     X = near(IRIS, 100)
     p = model.predict_proba(X)
-    net = neonxc.neuralize(model, threshold=0.9)
+    net = neuralize(model, threshold=0.9)
     assert ((net(torch.tensor(X)) > 0).numpy() == (p > 0.9)).all()
-    relevance = neonxc.NEON(neonxc.neuralize(model, IRIS)).attribute(X, target=1, competitor=2)
+    relevance = NEON(neuralize(model, IRIS)).attribute(X, target=1, competitor=2)
     log_p, prior = model._estimate_weighted_log_prob(X), np.log(model.weights_[1] / model.weights_[2])
     assert np.allclose(relevance.sum(1), log_p[:, 1] - log_p[:, 2] - prior, rtol=1e-8)
 
@@ -353,7 +354,7 @@ def test_mixture_with_threshold_and_competitor():
 @pytest.mark.parametrize("make", [linear, lambda: GaussianMixture(4, random_state=0).fit(points(300).numpy())])
 def test_a_single_competitor_counts_alone_beyond_a_threshold_too(make):
     model, x = make(), points()
-    plain, sure = neonxc.NEON(neonxc.neuralize(model)), neonxc.NEON(neonxc.neuralize(model, threshold=0.9))
+    plain, sure = NEON(neuralize(model)), NEON(neuralize(model, threshold=0.9))
     for c, k in ((0, 1), (2, 0)):
         contrast = sure.attribute(x, target=c, competitor=k)
         assert torch.allclose(contrast, plain.attribute(x, target=c, competitor=k), rtol=1e-10, atol=1e-12)
@@ -375,7 +376,7 @@ def _collinear(scale):
 def test_mixtures_with_hardly_invertible_covariances(data, stored):
     X, model = data()
     model.fit(X.astype(np.float64))
-    net = neonxc.neuralize(model).to(stored)
+    net = neuralize(model).to(stored)
     labels = model.predict(X.astype(np.float64))
     for dtype in (np.float64, np.float32):
         x = X.astype(dtype)
@@ -383,7 +384,7 @@ def test_mixtures_with_hardly_invertible_covariances(data, stored):
         assert bool(net(torch.tensor(x)).isfinite().all())
     log_p = model._estimate_weighted_log_prob(X.astype(np.float64))
     expected = np.sort(log_p, 1)[:, -1] - np.sort(log_p, 1)[:, -2]
-    found = neonxc.neuralize(model)(torch.tensor(X, dtype=torch.float64)).amax(1).numpy()
+    found = neuralize(model)(torch.tensor(X, dtype=torch.float64)).amax(1).numpy()
     assert np.allclose(found, expected, rtol=1e-6, atol=1e-4)
 
 
@@ -392,7 +393,7 @@ def test_mixture_on_features():
     encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU()).double()
     a = encoder(torch.tensor(IRIS)).detach().numpy()
     model = GaussianMixture(3, covariance_type="diag", random_state=0, reg_covar=1e-3).fit(a)
-    net = neonxc.neuralize(model, IRIS, features=encoder)
+    net = neuralize(model, IRIS, features=encoder)
     assert (net.predict(IRIS) == model.predict(a)).all()
     # the linear rule: relevance at the features is the slope of the weighted contrasts times the feature
     x = torch.tensor(a, requires_grad=True)
@@ -400,30 +401,10 @@ def test_mixture_on_features():
     multiplier = Answer(net.head, x, own, beta=torch.inf).multiplier()
     (slope,) = torch.autograd.grad(net.head(x).gather(1, own[:, None]).sum(), x)
     assert torch.allclose(multiplier, slope, rtol=1e-8, atol=1e-8)
-    assert neonxc.NEON(net).attribute(IRIS).shape == IRIS.shape
+    assert NEON(net).attribute(IRIS).shape == IRIS.shape
 
 
 # --- bad input ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "message"),
-    [
-        (KMeans(3, n_init=1), {"threshold": 0.9}, "give k-means a stiffness="),
-        (KMeans(3, n_init=1), {"stiffness": 1, "threshold": 1.0}, "between 0 and 1"),
-        (KMeans(3, n_init=1), {"stiffness": -1.0}, "stiffness needs a number between 0 and inf"),
-        (KMeans(3, n_init=1), {"stiffness": "much"}, "stiffness needs a number between 0 and inf"),
-        (linear(), {"threshold": "high"}, "threshold needs a number between 0 and 1"),
-        (linear(), {"stiffness": 2.0}, "stiffness= is for k-means"),
-        (BisectingKMeans(3), {"threshold": 0.5}, "this model has none"),
-        (GaussianMixture(1), {}, "at least 2 clusters"),
-        (make_pipeline(Normalizer(), GaussianMixture(3)), {}, "a Normalizer before a Gaussian mixture"),
-        (linear(seed=1).requires_grad_(False).apply(lambda one: one.weight.fill_(torch.nan)), {}, "not finite"),
-    ],
-)
-def test_refused(model, options, message):
-    with pytest.raises(ValueError, match=message):
-        neonxc.neuralize(model.fit(IRIS) if hasattr(model, "fit") else model, **options)
 
 
 # --- feature networks: which rule carries relevance to the features ------------------------------------------
@@ -439,9 +420,9 @@ def test_refused(model, options, message):
 )
 def test_head_rules_of_contrasts_that_are_not_linear(make):
     """Their slopes attribute many times the logit; the mid-point rule keeps to it."""
-    net = neonxc.neuralize(make(IRIS), IRIS, features=nn.Identity())
+    net = neuralize(make(IRIS), IRIS, features=nn.Identity())
     logit = net(torch.tensor(IRIS)).amax(1).numpy()
-    by_slope, midpoint = (neonxc.NEON(net, head_rule=rule).attribute(IRIS) for rule in ("linear", "midpoint"))
+    by_slope, midpoint = (NEON(net, head_rule=rule).attribute(IRIS) for rule in ("linear", "midpoint"))
     assert np.median(midpoint.sum(1) / logit) == pytest.approx(1, abs=0.05)
     assert np.median(np.abs(by_slope).sum(1) / logit) > 4
-    assert (neonxc.NEON(net).attribute(IRIS) == by_slope).all()
+    assert (NEON(net).attribute(IRIS) == by_slope).all()

@@ -10,15 +10,16 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 import torch
+from refusals import refused
 from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, AgglomerativeClustering, SpectralClustering
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import neonxc
+from neonxc import NEON, neuralize
 from neonxc.clusterings.fidelity import warn_of_labels
 from neonxc.clusterings.supports import MOST, labelled
 from neonxc.clusterings.surrogate import radii
@@ -42,7 +43,7 @@ def test_clusters_of_any_shape(name):
     X, _ = SHAPES["circles" if name in ("optics", "spectral") else "moons"]
     model = MODELS[name]().fit(X)
     clustered = model.labels_ != -1
-    net = neonxc.neuralize(model, X)
+    net = neuralize(model, X)
     assert net.classes_.tolist() == [0, 1] + [-1] * (not clustered.all())
     assert net.fidelity_ >= 0.99
     assert net.fidelity_held_out_ >= 0.98
@@ -60,7 +61,7 @@ def test_noise_is_left_out_and_told_apart(steps, tmp_path):
     model = make_pipeline(*steps, DBSCAN(eps=0.25, metric="cityblock")).fit(X)
     noise = model[-1].labels_ == -1
     assert noise.sum() > 10
-    net = neonxc.neuralize(model, X)
+    net = neuralize(model, X)
     assert net.classes_.tolist() == [0, 1, -1]
     labels = net.predict(X)
     assert (labels == model[-1].labels_).mean() >= 0.98
@@ -71,19 +72,19 @@ def test_noise_is_left_out_and_told_apart(steps, tmp_path):
     for name in ("fidelity_", "fidelity_held_out_", "stability_", "noise_held_out_"):
         assert getattr(back, name) == getattr(net, name) > 0.9
     assert (back.predict(X) == labels).all()
-    assert (neonxc.NEON(back).attribute(X) == neonxc.NEON(net).attribute(X)).all()  # of noise, too
+    assert (NEON(back).attribute(X) == NEON(net).attribute(X)).all()  # of noise, too
 
 
 def test_given_labels():
     X, moon = SHAPES["moons"]
     names = np.where(moon == 1, "upper", "lower")
     frame = pd.DataFrame(X, columns=["left", "right"])
-    net, again = (neonxc.neuralize(labels=names, X=frame) for _ in range(2))
+    net, again = (neuralize(labels=names, X=frame) for _ in range(2))
     assert torch.equal(net(torch.tensor(X)), again(torch.tensor(X)))
     assert net.fidelity_ >= 0.99
     assert (net.predict(frame) == names).mean() == net.fidelity_
-    assert list(neonxc.NEON(net).attribute(frame).columns) == ["left", "right"]
-    tensors = neonxc.neuralize(labels=torch.tensor(moon), X=torch.tensor(X, dtype=torch.float32))
+    assert list(NEON(net).attribute(frame).columns) == ["left", "right"]
+    tensors = neuralize(labels=torch.tensor(moon), X=torch.tensor(X, dtype=torch.float32))
     assert tensors.fidelity_ >= 0.99
 
 
@@ -95,7 +96,7 @@ def test_ten_thousand_points_take_seconds():
     y = np.arange(10_000) % 2
     X = (turn * [np.cos(turn + np.pi * y), np.sin(turn + np.pi * y)]).T + rng.normal(scale=0.15, size=(10_000, 2))
     start = time.process_time()
-    net = neonxc.neuralize(labels=y, X=X)
+    net = neuralize(labels=y, X=X)
     assert time.process_time() - start < 20
     assert min(net.fidelity_, net.fidelity_held_out_) > 0.98
 
@@ -106,7 +107,7 @@ def test_labels_without_structure_warn(columns):
     rng = np.random.default_rng(0)
     told = r"the surrogate gives \d\d% of the points (held out from a fit to the others )?their label"
     with pytest.warns(UserWarning, match=told) as caught:
-        net = neonxc.neuralize(labels=rng.integers(0, 3, 300), X=rng.normal(size=(300, columns)))
+        net = neuralize(labels=rng.integers(0, 3, 300), X=rng.normal(size=(300, columns)))
     assert caught[0].filename == __file__
     assert max(net.fidelity_, net.fidelity_held_out_) < 0.6
 
@@ -149,8 +150,8 @@ def test_many_points_are_condensed():
 def test_the_order_of_rows_does_not_matter():
     X, y = make_moons(200, noise=0.15, random_state=0)
     order = np.random.default_rng(0).permutation(len(X))
-    nets = [neonxc.neuralize(labels=y, X=X), neonxc.neuralize(labels=y[order], X=X[order])]
-    one, other = (neonxc.NEON(net).attribute(X) for net in nets)
+    nets = [neuralize(labels=y, X=X), neuralize(labels=y[order], X=X[order])]
+    one, other = (NEON(net).attribute(X) for net in nets)
     assert np.linalg.norm(one - other) <= 1e-9 * np.linalg.norm(one)
     assert nets[0].stability_ == nets[1].stability_
 
@@ -158,13 +159,13 @@ def test_the_order_of_rows_does_not_matter():
 def test_explanations_hardly_change_when_some_rows_are_left_out():
     X = StandardScaler().fit_transform(sklearn.datasets.load_iris().data)
     y = AgglomerativeClustering(3).fit(X).labels_
-    net = neonxc.neuralize(labels=y, X=X)
-    before = neonxc.NEON(net).attribute(X)
+    net = neuralize(labels=y, X=X)
+    before = NEON(net).attribute(X)
     own = net(torch.tensor(X)).argmax(1).numpy()
     changes = []
     for seed in range(3):
         kept = np.random.default_rng(seed).random(len(X)) > 0.05
-        after = neonxc.NEON(neonxc.neuralize(labels=y[kept], X=X[kept])).attribute(X, target=own)
+        after = NEON(neuralize(labels=y[kept], X=X[kept])).attribute(X, target=own)
         changes.append(np.linalg.norm(after - before) / np.linalg.norm(before))
     assert np.mean(changes) < 0.1
     assert net.stability_ == pytest.approx(1 - np.mean(changes), abs=0.1)
@@ -175,7 +176,7 @@ def test_a_lost_cluster_warns():
     rng = np.random.default_rng(0)
     X, y = np.concatenate([rng.normal(size=(970, 4)), rng.normal(0.5, size=(30, 4))]), np.repeat([0, 1], [970, 30])
     with pytest.warns(UserWarning, match=r"their label, \d+% in cluster small: it"):
-        neonxc.neuralize(labels=np.where(y, "small", "large"), X=X)
+        neuralize(labels=np.where(y, "small", "large"), X=X)
     right, labels = torch.arange(200) > 3, (torch.arange(200) < 6).long()
     with pytest.warns(UserWarning, match=r"gives 98% of the points their label, 33% in cluster b: it"):
         warn_of_labels(right, labels, np.array(["a", "b"]), "the points")
@@ -184,7 +185,7 @@ def test_a_lost_cluster_warns():
 def test_clusters_of_their_own_do_not_warn(recwarn):
     X, y = make_blobs(300, 3, centers=5, cluster_std=0.5, random_state=0)
     away = np.arange(300) % 50 == 0
-    neonxc.neuralize(labels=np.where(away, -1, y), X=X + 30 * away[:, None])
+    neuralize(labels=np.where(away, -1, y), X=X + 30 * away[:, None])
     assert not recwarn.list
 
 
@@ -196,7 +197,7 @@ def test_noise_just_outside():
     center = np.where(np.arange(400)[:, None] % 2 == 0, [0.0, 0.0], [10.0, 0.0])
     X = center + (size * np.array([np.cos(angle), np.sin(angle)])).T
     labels = np.where(np.arange(400) < 120, -1, np.arange(400) % 2)
-    net = neonxc.neuralize(labels=labels, X=X)
+    net = neuralize(labels=labels, X=X)
     assert (net.predict(X) == labels).mean() > 0.97
 
 
@@ -244,7 +245,7 @@ def test_radii_where_no_noise_lies_beyond_any_cluster():
 
 def test_noise_around_clusters_of_different_density(densities):
     X, y = densities
-    net = neonxc.neuralize(labels=y, X=X)
+    net = neuralize(labels=y, X=X)
     assert ((net.predict(X) == -1) == (y == -1)).mean() > 0.97
     radius = net.head.detection.radius.sqrt()
     assert radius[0] < radius[1] < radius[2]
@@ -255,10 +256,10 @@ def test_outside_is_beyond_the_nearest_clusters_radius(densities):
     rng = np.random.default_rng(1)
     model = make_pipeline(StandardScaler(), DBSCAN(eps=0.12, min_samples=4, metric="cityblock"))
     X, _ = densities
-    net = neonxc.neuralize(model.fit(X), X)
+    net = neuralize(model.fit(X), X)
     z = model[0].transform(X)
     back = z[rng.integers(0, len(z), 60)] + rng.normal(scale=0.1, size=(60, 2))
-    plain = neonxc.neuralize(labels=model[-1].labels_, X=z)  # the same supports, where the chain ends
+    plain = neuralize(labels=model[-1].labels_, X=z)  # the same supports, where the chain ends
     detection, members = plain.head.detection.clusters, plain.head.grouping.clusters
     anchors = (2 * detection.anchors + detection.origin + detection.root).numpy()
     weights = members.log_weights.exp().numpy()
@@ -276,7 +277,7 @@ def test_outside_is_beyond_the_nearest_clusters_radius(densities):
 def test_noise_that_distances_do_not_tell_warns(recwarn):
     X, y = SHAPES["moons"]
     labels = np.where(np.arange(300) % 7 == 0, -1, y)
-    net = neonxc.neuralize(labels=labels, X=X)
+    net = neuralize(labels=labels, X=X)
     told = [str(warning.message) for warning in recwarn if warning.filename == __file__]
     assert len(told) == 1
     assert "tells noise (label -1) apart as the labels do for " in told[0]
@@ -311,18 +312,18 @@ def test_noise_of_new_points(seed):
     X = np.concatenate([X, rng.uniform(X.min(0) - 0.5, X.max(0) + 0.5, (300, 2))])
     order = rng.permutation(1500)
     X, y = X[order], np.append(y, np.full(300, -1))[order]
-    net = neonxc.neuralize(labels=y[::2], X=X[::2])
+    net = neuralize(labels=y[::2], X=X[::2])
     agree = ((net.predict(X[1::2]) == -1) == (y[1::2] == -1)).mean()
     assert agree > 0.9
     assert net.noise_held_out_ == pytest.approx(agree, abs=0.05)
-    assert neonxc.neuralize(labels=y[y >= 0], X=X[y >= 0]).noise_held_out_ is None
+    assert neuralize(labels=y[y >= 0], X=X[y >= 0]).noise_held_out_ is None
 
 
 def test_noise_that_new_points_would_differ_in_warns():
     X = sklearn.datasets.load_digits().data[:600]
     model = HDBSCAN(min_cluster_size=10, copy=True).fit(X)
     with pytest.warns(UserWarning, match=r"noise \(label -1\) .* for 8[89]% of points held out from a fit"):
-        net = neonxc.neuralize(labels=model.labels_, X=X)
+        net = neuralize(labels=model.labels_, X=X)
     assert ((net.predict(X) == -1) == (model.labels_ == -1)).mean() > 0.95 > net.noise_held_out_
 
 
@@ -332,7 +333,7 @@ def test_a_few_points_amid_noise():
     X, y = rng.uniform(-1, 1, (300, 2)), np.full(300, -1)
     y[:12] = np.arange(12) % 2
     with pytest.warns(UserWarning, match="of the clustered points for noise"), pytest.warns(match="their label"):
-        net = neonxc.neuralize(labels=y, X=X)
+        net = neuralize(labels=y, X=X)
     assert (net.predict(X) == -1).mean() > 0.95
     assert net.fidelity_ == (net.predict(X) == y)[:12].mean() < 0.5
     assert 0 < net.beta < np.inf
@@ -345,9 +346,9 @@ def test_frames_through_a_pipeline(output):
     model = make_pipeline(step, DBSCAN(eps=0.4, metric="cityblock")).set_output(transform=output).fit(frame)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        net = neonxc.neuralize(model, frame)
+        net = neuralize(model, frame)
     assert net.fidelity_ == 1.0
-    assert list(neonxc.NEON(net).attribute(frame).columns) == ["left", "right"]
+    assert list(NEON(net).attribute(frame).columns) == ["left", "right"]
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
@@ -358,16 +359,16 @@ def test_columns_that_are_repeated():
     twice = ColumnTransformer([("scaled", StandardScaler(), [0, 1]), ("range", MinMaxScaler(), [0, 1])])
     model = make_pipeline(twice, AgglomerativeClustering(2)).fit(X)
     model[-1].labels_ = y
-    net = neonxc.neuralize(model, X)
+    net = neuralize(model, X)
     assert (net.predict(X) == y).mean() == pytest.approx(net.fidelity_)
     assert net.fidelity_ > 0.97
-    behind = neonxc.neuralize(labels=y, X=twice.transform(X))
+    behind = neuralize(labels=y, X=twice.transform(X))
     assert torch.allclose(net(torch.tensor(X)), behind(torch.tensor(twice.transform(X))))
 
 
 def test_gamma_follows_the_scale():
     X, y = make_blobs(120, 3, centers=12, cluster_std=0.3, random_state=1)
-    gammas = [neonxc.neuralize(labels=y, X=X * s).head.grouping.gamma * s**2 for s in (2**-10, 1, 2**10)]
+    gammas = [neuralize(labels=y, X=X * s).head.grouping.gamma * s**2 for s in (2**-10, 1, 2**10)]
     assert np.allclose(gammas, gammas[1])
     assert gammas[1] < 100
 
@@ -376,39 +377,16 @@ def test_on_features():
     torch.manual_seed(0)
     X, y = SHAPES["moons"]
     encoder = torch.nn.Linear(2, 2).double()
-    net = neonxc.neuralize(labels=y, X=X, features=encoder)
+    net = neuralize(labels=y, X=X, features=encoder)
     assert net.fidelity_ >= 0.99
     assert (net.predict(X) == y).mean() >= 0.99
-    assert neonxc.NEON(net).attribute(X).shape == X.shape
+    assert NEON(net).attribute(X).shape == X.shape
     noisy = torch.nn.Sequential(encoder, torch.nn.Dropout())
-    with pytest.raises(ValueError, match="is in training mode: its Dropout"):
-        neonxc.neuralize(labels=y, X=X, features=noisy)
+    refused("is in training mode: its Dropout", neuralize, labels=y, X=X, features=noisy)
 
 
 def test_clusters_too_small_to_hold_any_out():
     X = np.array([[0.0, 0], [5, 5], [9, 0]])
-    net = neonxc.neuralize(labels=[0, 1, 2], X=X)
+    net = neuralize(labels=[0, 1, 2], X=X)
     assert net.fidelity_ == 1.0
     assert net.fidelity_held_out_ is None
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (
-            lambda X: neonxc.neuralize(AgglomerativeClustering().fit(X)),
-            ValueError,
-            "a clustering by its labels alone needs the X",
-        ),
-        (lambda X: neonxc.neuralize(DBSCAN(), X), NotFittedError, "DBSCAN"),
-        (lambda X: neonxc.neuralize(labels=[0, 1]), ValueError, "needs the X it was fitted on"),
-        (lambda X: neonxc.neuralize(labels=[0, 1], X=X), ValueError, r"one label per point, shape \(300,\)"),
-        (lambda X: neonxc.neuralize(labels=np.zeros(300), X=X), ValueError, "at least 2 clusters"),
-        (lambda X: neonxc.neuralize(labels=np.full(300, -1), X=X), ValueError, "noise"),
-        (lambda X: neonxc.neuralize(), TypeError, "takes a model, or labels= and X="),
-        (lambda X: neonxc.neuralize(DBSCAN().fit(X), X, labels=np.zeros(300)), TypeError, "takes a model, or"),
-    ],
-)
-def test_refused(make, error, message):
-    with pytest.raises(error, match=message):
-        make(SHAPES["moons"][0])
