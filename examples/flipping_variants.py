@@ -17,6 +17,7 @@ from scipy import stats
 from torch import Tensor
 
 from neonxc.evaluation import KDEImputer, ZeroImputer, methods
+from neonxc.head.answer import Answer
 from neonxc.head.competition import take_most
 from neonxc.lrp import Composite, Gamma
 
@@ -31,7 +32,7 @@ def with_beta(beta: Callable[[Any, Tensor, Tensor], Any]) -> methods.Method:
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
         with torch.no_grad():
-            return net.head.decision(x, target, beta(net, x, target)).relevance(x)
+            return Answer(net.head, x, target, beta=beta(net, x, target)).relevance()
 
     return method
 
