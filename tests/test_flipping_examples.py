@@ -91,7 +91,8 @@ def test_figures(example, found, out):
     assert (out / "figure9.png").exists()
     assert len(json.loads((out / "docs.json").read_text(encoding="utf-8"))["tables"]) == 6
     run(example("flipping").main, "--experiment", "figure9", "--out", out)  # the same seeds; the others stay
-    assert json.loads((out / "flipping.json").read_text(encoding="utf-8")) == found
+    again = json.loads((out / "flipping.json").read_text(encoding="utf-8"))
+    assert again | {"machine": found["machine"]} == found  # whose load may be another
 
 
 def test_the_networks_of_all_pairs_give_the_same_relevance(example):
