@@ -87,9 +87,9 @@ ENGINES = "docs/engines.md"  # whose recipes tests/engines runs
 LONG = {f"docs/{name}.md" for name in ("commands", "concepts", "heatmaps", "index", "kernel_trees", "maps")}
 
 
-def quick(pages):
-    """Pages as parameters; those that take long, or say what the README says, are for slow runs."""
-    return [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in pages]
+def quick(pages, long=LONG):
+    """Pages as parameters; those that take long, or say what others say, are for slow runs."""
+    return [pytest.param(page, marks=[pytest.mark.slow] * (page in long)) for page in pages]
 
 
 @pytest.mark.parametrize("page", quick([page for page in TEXTS if blocks(page, "python") and page != ENGINES]))
@@ -208,7 +208,9 @@ def small_file(name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("page", quick([page for page in TEXTS if [*printed_commands(page)]]))
+@pytest.mark.parametrize(
+    "page", quick([page for page in TEXTS if [*printed_commands(page)]], LONG | {"README.md"})
+)
 def test_printed_commands_run(page, neonxc_command, monkeypatch):
     pytest.importorskip("skimage")
     from neonxc.cli import photos
