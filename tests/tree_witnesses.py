@@ -1,13 +1,35 @@
 """Slow, literal re-implementations of what the papers on trees define: loops over cuts, points and nodes.
 
-Nothing here comes from the package; NumPy in float64 throughout. A cut is (feature, low, high): points and centers
-with a value of at most `low` go left, the others, of at least `high`, go right.
+But for the explainers at the end nothing here comes from the package; NumPy in float64 throughout. A cut is
+(feature, low, high): points and centers with a value of at most `low` go left, the others, of at least `high`, go
+right.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from neonxc.trees import (
+    CART,
+    EMN,
+    IMM,
+    CLTree,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    KernelExKMC,
+    KernelExpand,
+    KernelIMM,
+    RandomThresholds,
+    SpExClique,
+    SpExGraph,
+    SpExKNN,
+)
 
 # --- data --------------------------------------------------------------------------------------------------
 
@@ -332,3 +354,65 @@ def passed(tree, X):
         found[rows[inside], node[inside]] = True
         node = np.where(inside, parents[node], -1)
     return found
+
+
+# --- the package's explainers, and what they have found -----------------------------------------------------
+
+STREAMED = [
+    IMM(5),
+    IMM(5, max_leaves=9),
+    EMN(5),
+    ExGreedy(5),
+    ExShallow(5),
+    ExKMC(5),
+    CART(5, max_leaves=12),
+    CART(5, leaf_labels="surrogate"),
+    SpExClique(5),
+]
+GROUPED = [
+    *STREAMED,
+    ExShallow(5, max_leaves=9),
+    IMM(5, refine=True),
+    KDTree(5, max_leaves=6),
+    RandomThresholds(5, n_trials=10, random_state=0),
+]
+WEIGHTED = [
+    *GROUPED,
+    IMM(5, metric="l1"),
+    RandomThresholds(5, metric="l1", random_state=0),
+    SpExClique(5, max_leaves=7, clique_weights="size"),
+    CLTree(5),
+    KernelIMM(5),
+    KernelIMM(5, features="taylor", gamma=0.5),
+    KernelExKMC(5, kernel="laplace"),
+    KernelExpand(5),
+]
+EXPLAINERS = [*WEIGHTED, SpExKNN(5), SpExGraph(5)]
+FIELDS = ("feature", "threshold", "left", "right", "label", "samples", "mistakes", "class_samples", "bounds")
+
+
+def assert_same(one, other, rounding=0.0, costs=1e-9, fields=FIELDS):
+    """Two fitted explainers have the same tree, and the same centers and costs."""
+    for name in fields:
+        ours, theirs = (getattr(model.tree_, name).nan_to_num(-9) for model in (one, other))
+        assert ours.shape == theirs.shape, name
+        np.testing.assert_allclose(ours, theirs, rtol=rounding, atol=rounding, err_msg=name)
+    assert rounding or one.tree_.tests == other.tree_.tests
+    gammas = [getattr(model, "gamma_", 1.0) for model in (one, other)]
+    assert gammas[0] == pytest.approx(gammas[1])
+    for name in ("cluster_centers_", "inertia_", "tree_.spread"):
+        ours, theirs = (np.asarray(attrgetter(name)(model)) for model in (one, other))
+        np.testing.assert_allclose(ours, theirs, rtol=costs, atol=costs and 1e-12, err_msg=name)
+
+
+def entries(seed, n=100, d=30, density=0.06, kind="eighths"):
+    """A sparse matrix with an empty column, entries given twice, and zeros among the entries; and labels."""
+    rng = np.random.default_rng(seed)
+    row, column = (rng.integers(0, size, int(density * n * d)) for size in (n, d - 1))
+    if kind == "normal":
+        values = rng.normal(size=len(row))
+    else:  # sums of eighths have no rounding
+        values = rng.integers(-8, 9, len(row)) / {"eighths": 8, "tenths": 10}[kind]
+    labels = rng.integers(0, 5, n)
+    column[:5], row[:5], values[:5] = 3, np.arange(5), values[5]
+    return sp.coo_matrix((values, (row, column)), shape=(n, d)), labels
