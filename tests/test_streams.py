@@ -10,7 +10,6 @@ import torch
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.compose import make_column_transformer
-from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,7 +21,6 @@ from neonxc.trees import (
     CUBT,
     IMM,
     ExGreedy,
-    ExKMC,
     ExShallow,
     KDTree,
 )
@@ -154,42 +152,6 @@ def changed(X, how):
 
 
 X = points(np.float64)
-BAD = {
-    "exhausted": (lambda: (i := iter([X]), lambda: i)[1], "gave 700 points when it was first read, and 0"),
-    "fewer": (lambda: changed(X, lambda X: X[:-1]), "gave 700 points when it was first read, and 699"),
-    "more": (
-        lambda: changed(X, lambda X: np.concatenate([X, X])),
-        "gave 700 points when it was first read, and 1400",
-    ),
-    "others": (lambda: changed(X, lambda X: X * 2), "and 700 or others when it was read again"),
-    "another order": (lambda: changed(X, lambda X: X[::-1]), "and 700 or others when it was"),
-    "not finite": (
-        lambda: lambda: [X, np.where(X[5, 2] == X, np.nan, X)],
-        "batch 1 of X .*nan in row 5, column 2",
-    ),
-    "infinite": (
-        lambda: lambda: [pd.DataFrame(X, columns=list("abcd")).replace(X[3, 1], np.inf)],
-        "batch 0 of X .*inf in row .*'b'",
-    ),
-    "width": (lambda: lambda: [X, X[:, :3]], "batch 1 of X has 3 columns .*, the previous ones have 4"),
-    "type": (lambda: lambda: [X, X.astype(np.float32)], "batch 1 of X has .* torch.float32, the previous"),
-    "names": (
-        lambda: lambda: [pd.DataFrame(X, columns=list(names)) for names in ("abcd", "abdc")],
-        "columns of batch 1 of X are in another order",
-    ),
-    "text": (lambda: lambda: [pd.DataFrame({"a": ["x"], "b": [1]})], "batch 0 of X has columns that are not num"),
-    "shape": (lambda: lambda: [X[0]], r"batch 0 of X needs shape \[points, features\]"),
-    "no points": (lambda: lambda: iter([]), "X has no points"),
-    "no iterator": (lambda: lambda: None, "needs to return an iterator of batches"),
-    "no file": (lambda: "nowhere.parquet", "nowhere.parquet can't be read: No such file"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_streams(kind):
-    make, message = BAD[kind]
-    with pytest.raises(ValueError, match=message):
-        IMM(2).fit(make(), centers=X[:2])
 
 
 def test_bad_files(tmp_path):
@@ -251,24 +213,3 @@ def test_small_files_are_tables_in_memory(tmp_path):
         found = clone(model).fit(tmp_path / "X.parquet", labels=labels, sample_weight=np.ones(N))
         assert_same(found, model.fit(frame, labels=labels))
         assert np.array_equal(found.predict(tmp_path / "X.parquet"), model.labels_)
-
-
-def test_bad_arguments():
-    stream = in_batches(X)
-    with pytest.raises(ValueError, match=r"labels needs one label per point, shape \(700,\), got \(3,\)"):
-        IMM(2).fit(stream, labels=[0, 1, 1])
-    with pytest.raises(ValueError, match="noise"):
-        IMM(2).fit(stream, labels=np.full(N, -1))
-    with pytest.raises(ValueError, match=r"centers needs shape \[clusters, 4\], got \[2, 3\]"):
-        IMM(2).fit(stream, centers=X[:2, :3])
-    with pytest.raises(ValueError, match="sample_weight needs X in memory"):
-        IMM(2).fit(stream, centers=X[:2], sample_weight=np.ones(N))
-    with pytest.raises(ValueError, match='reference needs "kmeans"'):
-        IMM(2, reference="spectral").fit(stream)
-    with pytest.raises(ValueError, match='need metric="l2"'):
-        IMM(2, metric="l1").fit(stream, labels=np.arange(N) % 2)
-    for model in (KDTree(2), CUBT(2), IMM(2, refine=True), ExKMC(2, base=IMM(2).fit(X))):
-        with pytest.raises(ValueError, match="X needs to be in memory"):
-            model.fit(stream)
-    with pytest.raises(NotFittedError):
-        IMM(2).predict(stream)

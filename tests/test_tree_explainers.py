@@ -271,32 +271,6 @@ def test_a_side_without_points_is_not_overlooked(path):
     assert_optimal(tree, case, Scorer("ExShallow", case, centers, 0.03))
 
 
-@pytest.mark.parametrize("name", SEPARATING)
-@given(case=separable())
-def test_weights_are_repeated_rows(name, case):
-    assume(case.weight is not None)
-    model = SEPARATING[name]
-    weighted = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
-    rows = np.repeat(np.arange(len(case.X)), case.weight)
-    repeated = model(case.k).fit(case.X[rows], labels=case.labels[rows]).tree_
-    assert torch.equal(weighted.feature, repeated.feature)
-    torch.testing.assert_close(weighted.threshold, repeated.threshold, rtol=1e-12, atol=1e-12, equal_nan=True)
-    assert torch.equal(weighted.samples, repeated.samples)
-    assert torch.equal(weighted.mistakes, repeated.mistakes)
-
-
-@pytest.mark.parametrize("model", ALL)
-@given(case=separable(), lost=seeds)
-def test_points_of_no_weight_are_as_if_they_were_not_there(model, case, lost):
-    rng = np.random.default_rng(lost)
-    far = rng.integers(-100, 100, (5, case.X.shape[1])).astype(case.X.dtype)
-    X, labels = np.concatenate([case.X, far]), np.concatenate([case.labels, rng.integers(0, case.k, 5)])
-    weight = np.concatenate([case.mass, np.zeros(5)])
-    with_them = model(case.k).fit(X, labels=labels, sample_weight=weight).tree_
-    without = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.mass).tree_
-    assert nested(with_them) == nested(without)
-
-
 @pytest.mark.parametrize("model", [model for model in ALL if model is not ExShallow])  # which counts points
 def test_only_the_proportions_of_weights_count(model):
     case = data(5, 60, 3, 4, kind="fine", weighted=True, random_labels=True)
@@ -583,17 +557,6 @@ def test_more_leaves_grow_from_the_explainer_s_own_tree(case, extra, model):
     if extra:
         assert nested(more.tree_) == nested(based.tree_)
     assert len(shared_nodes(more.tree_, own.tree_)) == case.k
-
-
-def test_a_base_of_other_columns_or_too_many_leaves():
-    case = data(0, 40, 3, 4, kind="fine")
-    base = IMM(4).fit(case.X, labels=case.labels)
-    with pytest.raises(ValueError, match="base was fitted on 3 columns, X has 2"):
-        ExKMC(4, base=base).fit(case.X[:, :2], labels=case.labels)
-    with pytest.raises(ValueError, match="max_leaves must be at least the number of leaves of base, 4, got 3"):
-        ExKMC(4, base=base, max_leaves=3).fit(case.X, labels=case.labels)
-    with pytest.raises(ValueError, match="base needs"):
-        ExKMC(4, base=IMM(4)).fit(case.X, labels=case.labels)
 
 
 @pytest.mark.parametrize("leaf_labels", ["surrogate", "majority", "own"])

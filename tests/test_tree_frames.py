@@ -386,26 +386,6 @@ def test_reference_that_reads_frames_itself():
     assert [rule.text() for rule in fitted.tree_.rules()] == ["work is not Private", "work is Private"]
 
 
-ERRORS = {
-    "dates": (lambda frame: frame.assign(when=pd.Timestamp("2020")), {}, r"neither numbers nor .* \['when'\]"),
-    "objects": (
-        lambda frame: frame.assign(work=[[1]] * len(frame)),
-        {},
-        r"neither numbers nor categories: \['work'\]",
-    ),
-    "infinite": (lambda frame: frame.assign(income=np.inf), {}, "not finite in column 'income'"),
-    "centers": (lambda frame: frame, {"centers": np.zeros((2, 6))}, "centers needs an X without categories"),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_frames_that_cannot_be_read(name):
-    frame, y = messy()
-    change, options, message = ERRORS[name]
-    with pytest.raises(ValueError, match=message):
-        IMM(3).fit(change(frame), **(options or {"labels": y}))
-
-
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_other_columns_are_refused():
     frame, y = messy()
