@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import Data, Scorer, data, passed
+from tree_witnesses import Data, Scorer, above, data, labels_below, passed
 
 import neonxc
 from neonxc.models import KernelKMeans
@@ -57,13 +57,6 @@ def sides_of(tree, X):
     return rows
 
 
-def below(tree, node):
-    """Labels of the leaves below a node."""
-    if int(tree.feature[node]) < 0:
-        return {int(tree.label[node])}
-    return below(tree, int(tree.left[node])) | below(tree, int(tree.right[node]))
-
-
 def said_by(tree):
     """What a tree asks, and how it answers."""
     return tree.feature.tolist(), tree.tests, tree.label.tolist(), tree.samples.tolist()
@@ -98,7 +91,7 @@ def assert_imm(tree, case, columns, scorer):
     open_ = [0]
     while open_:
         node = open_.pop()
-        own = np.array(sorted(below(tree, node)))
+        own = np.array(sorted(labels_below(tree, node)))
         if len(own) == 1:
             assert int(tree.feature[node]) < 0
             continue
@@ -108,7 +101,7 @@ def assert_imm(tree, case, columns, scorer):
             continue
         found = scorer.all(rows, own, frozenset())
         best = min(found)[0]
-        sides = {frozenset(raw[child]): frozenset(below(tree, child)) for child in children}
+        sides = {frozenset(raw[child]): frozenset(labels_below(tree, child)) for child in children}
         equal = [cut for score, cut in found if score <= best + 1e-9 * scorer.size(rows, own)]
         given_ = []
         for feature, low, _ in equal:
@@ -224,16 +217,6 @@ def assert_best_intervals(tree, X, costs, start, most):
     for leaf in tree.leaves.tolist():
         of_label = costs[rows[leaf]].sum(0)
         assert of_label[int(tree.label[leaf])] <= of_label.min() + 1e-9 * size
-
-
-def above(tree, nodes):
-    """All nodes on the paths to some nodes, these left out."""
-    found = set()
-    for node in nodes:
-        while int(tree.parents[node]) >= 0:
-            node = int(tree.parents[node])
-            found.add(node)
-    return found
 
 
 def shared(tree, base, node=0, other=0):
@@ -394,16 +377,6 @@ def test_fewer_different_points_than_clusters(model):
     with pytest.warns(ConvergenceWarning, match=r"\(3\) found smaller than n_clusters \(5\)"):
         estimator = model(5, random_state=0).fit(X)
     assert len(np.unique(estimator.labels_)) == 3
-
-
-@every
-@pytest.mark.parametrize("extra", [{}, {"labels": np.full(20, 7)}, {"centers": np.zeros((1, 3))}])
-def test_one_cluster_is_one_leaf(model, extra):
-    X = data(0, 20, 3, 2, kind="fine").X
-    estimator = model(1, random_state=0).fit(X, **extra)
-    assert (estimator.tree_.n_leaves, estimator.tree_.n_nodes) == (1, 1)
-    assert (estimator.labels_ == (7 if "labels" in extra else 0)).all()
-    assert model(1).fit(np.ones((1, 2))).predict([[3.0, 4]]).tolist() == [0]
 
 
 @every

@@ -304,18 +304,6 @@ EVERY = pytest.mark.parametrize("model", [SpExClique, SpExKNN, SpExGraph])
 
 
 @EVERY
-def test_one_cluster_is_one_leaf(model):
-    X = data(0, 20, 3, 2, kind="fine").X
-    one = model(1).fit(X)
-    assert (one.tree_.n_nodes, one.tree_.n_leaves) == (1, 1)
-    assert (one.labels_ == 0).all()
-    assert one.inertia_ == pytest.approx(((X - X.mean(0)) ** 2).sum())
-    assert (model(1).fit(X, labels=np.full(20, 7)).labels_ == 7).all()
-    point = model(1).fit(np.ones((1, 2)))
-    assert point.predict([[3.0, 4]]).tolist() == [0]
-
-
-@EVERY
 def test_equal_points_and_constant_columns(model):
     X = np.full((8, 3), 0.1)
     labels = np.arange(8) % 2
@@ -346,18 +334,6 @@ def test_spex_explains_what_has_no_centers(kind):
     assert model.tree_.mistakes[model.tree_.leaves].sum() <= 24
     assert isinstance(model.labels_, torch.Tensor)
     assert torch.equal(model.predict(rings), model.labels_)
-
-
-@pytest.mark.parametrize("model", [SpExClique, SpExKNN, SpExGraph])
-@given(seed=seeds, bins=st.integers(2, 9))
-def test_fewer_bins_have_fewer_cuts(model, seed, bins):
-    case = data(seed, 60, 1, 2, kind="fine")
-    extra = {"labels": case.labels} if model is SpExClique else {}
-    exact, many = (model(2, max_leaves=4, max_bins=most).fit(case.X, **extra).tree_ for most in (None, 70))
-    assert nested(many) == nested(exact)
-    tree = model(2, max_leaves=20, max_bins=bins).fit(case.X, **extra).tree_
-    assert tree.n_leaves <= max(bins, 3)
-    assert [len(rows) for rows in rows_of(tree, case.values)] == tree.samples.tolist()
 
 
 def test_the_reference_of_cliques_is_k_means_unless_told_otherwise():

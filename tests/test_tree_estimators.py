@@ -233,27 +233,23 @@ def test_what_fitting_leaves_behind(model, seed, n, d, k, weighted):
 # --- one cluster -------------------------------------------------------------------------------------------
 
 
-@every
+@all_of_them
 @pytest.mark.parametrize("extra", [{}, {"labels": np.full(20, 7)}, {"centers": np.zeros((1, 3))}])
 def test_one_cluster_is_one_leaf(model, extra):
     X = blobs(20)
-    fitted = model(n_clusters=1, max_leaves=1, random_state=0).fit(X, **extra)
+    most = {} if model in (SpExKNN, SpExGraph, KernelIMM) else {"max_leaves": 1}
+    fitted = model(n_clusters=1, **most).fit(X, **extra)
     tree = fitted.tree_
     assert (tree.n_leaves, tree.depth, tree.n_nodes) == (1, 0, 1)
     assert (fitted.labels_ == (7 if "labels" in extra else 0)).all()
     assert fitted.inertia_ == pytest.approx(((X - X.mean(0)) ** 2).sum())
     assert (tree.apply(X) == 0).all()
-    assert len(fitted.predict(X[:1])) == 1
+    assert model(1).fit(np.ones((1, 2))).predict([[3.0, 4]]).tolist() == [0]
 
 
 @pytest.mark.parametrize("model", CENTER_TREES)
 def test_one_cluster_refined(model):
     assert model(1, refine=True).fit(blobs(20)).tree_.n_leaves == 1
-
-
-@all_of_them
-def test_one_point(model):
-    assert model(1).fit(np.ones((1, 2))).predict([[3.0, 4]]).tolist() == [0]
 
 
 # --- thresholds in the data's own type ---------------------------------------------------------------------

@@ -15,6 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 from tree_witnesses import (
     Data,
     Scorer,
+    above,
     cuts,
     data,
     distances,
@@ -31,7 +32,18 @@ from tree_witnesses import (
     surrogate_gain,
 )
 
-from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
+from neonxc.trees import (
+    CART,
+    EMN,
+    IMM,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    SpExClique,
+    SpExGraph,
+    SpExKNN,
+)
 from neonxc.trees.cuts import codes as codes_module
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.fit.sparse_points import as_points
@@ -309,7 +321,7 @@ def test_all_ways_through_the_code_find_the_same_trees(case, path):
         assert nested(plain.tree_) == nested(other.tree_)
 
 
-@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize("model", [*ALL, SpExClique, SpExKNN, SpExGraph])
 @given(seed=seeds, n=st.integers(8, 60), bins=st.integers(2, 9))
 def test_fewer_bins_have_fewer_cuts(model, seed, n, bins):
     case = data(seed, n, 1, 2, kind="fine")
@@ -317,6 +329,8 @@ def test_fewer_bins_have_fewer_cuts(model, seed, n, bins):
     assert nested(model(2, max_bins=n).fit(case.X, labels=case.labels).tree_) == nested(exact.tree_)
     tree = model(2, max_bins=bins, max_leaves=20).fit(case.X, labels=case.labels).tree_
     assert tree.n_leaves <= max(bins, 3)  # both centers are ends of bins
+    if model in (SpExClique, SpExKNN, SpExGraph):
+        assert [len(rows) for rows in rows_of(tree, case.values)] == tree.samples.tolist()
 
 
 @pytest.mark.parametrize("model", [IMM, ExGreedy, *GROWING])
@@ -392,16 +406,6 @@ def assert_best_first(tree, case, gain, start, candidates, tolerance):
     assert in_some_order(frozenset(start)), "another leaf gains more"
     left_over = [best_of(node)[0] for node in tree.leaves.tolist()]
     return max((gain for gain in left_over if gain is not None), default=None)
-
-
-def above(tree, nodes):
-    """All nodes on the paths to some nodes, these left out."""
-    found = set()
-    for node in nodes:
-        while int(tree.parents[node]) >= 0:
-            node = int(tree.parents[node])
-            found.add(node)
-    return found
 
 
 class SurrogateGain:

@@ -326,6 +326,16 @@ def labels_below(tree, node):
     return labels_below(tree, int(tree.left[node])) + labels_below(tree, int(tree.right[node]))
 
 
+def above(tree, nodes):
+    """All nodes on the paths to some nodes, these left out."""
+    found = set()
+    for node in nodes:
+        while int(tree.parents[node]) >= 0:
+            node = int(tree.parents[node])
+            found.add(node)
+    return found
+
+
 def nested(tree, node=0):
     """The tree as nested (feature, threshold, left, right) and labels at its leaves."""
     feature = int(tree.feature[node])
