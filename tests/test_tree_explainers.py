@@ -146,20 +146,13 @@ def assert_same_tree(tree, expected, X):
 
 @pytest.mark.parametrize("path", PATHS)
 @given(case=separable(), name=st.sampled_from(list(SEPARATING)), depth_factor=st.sampled_from([0.0, 0.03, 0.5]))
-def test_every_cut_is_the_best(path, name, case, depth_factor):
+@settings(max_examples=2 * settings().max_examples)
+def test_the_whole_tree_is_that_of_the_paper(path, name, case, depth_factor):
     extra = {"depth_factor": depth_factor} if name == "ExShallow" else {}
     with limits(path):
         model = SEPARATING[name](case.k, **extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
     assert model.tree_.n_leaves == case.k
-    assert_optimal(model.tree_, case, Scorer(name, case, case.centers, depth_factor))
-
-
-@pytest.mark.parametrize("name", SEPARATING)
-@given(case=separable())
-def test_the_whole_tree_is_that_of_the_paper(name, case):
-    extra = {"depth_factor": 0.03} if name == "ExShallow" else {}
-    model = SEPARATING[name](case.k, **extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
-    expected = Scorer(name, case, case.centers, 0.03).grow()
+    expected = Scorer(name, case, case.centers, depth_factor).grow()
     assert_same_tree(nested(model.tree_), expected, case.values)
 
 

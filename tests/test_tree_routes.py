@@ -150,7 +150,9 @@ def explainers(route):
 
 
 @pytest.mark.filterwarnings("ignore:labels has 9 points of noise", "ignore:the tree has no points in clusters")
-@pytest.mark.parametrize(("route", "model"), [(route, model) for route in ROUTES for model in explainers(route)])
+@pytest.mark.parametrize(
+    ("route", "model"), [(route, model) for route in ROUTES for model in explainers(route)], ids=str
+)
 def test_the_tree_is_the_same(route, model):
     number = list(ROUTES).index(route) + EXPLAINERS.index(model)
     first = 3 if "l1" in str(model) else 0  # medians of few entries are all zero
