@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import Data, Scorer, above, data, labels_below, passed
+from tree_witnesses import KERNEL_TREES, Data, Scorer, above, data, labels_below, passed, shared_nodes
 
 import neonxc
 from neonxc.models import KernelKMeans
@@ -24,9 +24,8 @@ from neonxc.trees.cuts import intervals as kernel_intervals
 from neonxc.trees.fit import kernel_features as kernel_features
 from neonxc.trees.fit.kernel_features import KernelFeatures
 
-EVERY = [KernelIMM, KernelExKMC, KernelExpand]
 EXPANDED = [KernelExKMC, KernelExpand]
-every = pytest.mark.parametrize("model", EVERY, ids=lambda model: model.__name__)
+every = pytest.mark.parametrize("model", KERNEL_TREES, ids=lambda model: model.__name__)
 seeds = st.integers(0, 2**32 - 1)
 FEATURES = [("anchors", "gaussian"), ("anchors", "laplace"), ("taylor", "gaussian")]
 
@@ -219,16 +218,6 @@ def assert_best_intervals(tree, X, costs, start, most):
         assert of_label[int(tree.label[leaf])] <= of_label.min() + 1e-9 * size
 
 
-def shared(tree, base, node=0, other=0):
-    """Nodes of a tree at which another tree, that it begins with, has leaves."""
-    if int(base.feature[other]) < 0:
-        return [node]
-    assert int(tree.feature[node]) == int(base.feature[other])
-    assert tree.tests[node] == base.tests[other]
-    sides = ((tree.left, base.left), (tree.right, base.right))
-    return [leaf for ours, theirs in sides for leaf in shared(tree, base, int(ours[node]), int(theirs[other]))]
-
-
 @pytest.mark.parametrize("model", EXPANDED, ids=lambda model: model.__name__)
 @pytest.mark.parametrize("base", ["none", "imm"])
 @given(
@@ -244,7 +233,7 @@ def test_every_interval_is_the_best_of_all(model, base, case, extra, kernel, pat
     options = {"kernel": kernel, "gamma": 0.5}
     with limits(path), mock.patch.object(kernel_intervals, "CACHED", cached):
         tree = fitted(model(case.k, base=base, max_leaves=case.k + extra, **options), case).tree_
-    start = [0] if base == "none" else shared(tree, fitted(KernelIMM(case.k, **options), case).tree_)
+    start = [0] if base == "none" else shared_nodes(tree, fitted(KernelIMM(case.k, **options), case).tree_)
     costs = costs_of(model, case, 0.5, kernel)
     assert_best_intervals(tree, case.values, costs, start, case.k + extra)
 
@@ -265,7 +254,7 @@ def test_defaults_of_expanded_trees(model):
     case = data(5, 80, 3, 3, kind="fine", random_labels=True)
     tree = fitted(model(3), case).tree_
     assert tree.n_leaves == 6
-    assert shared(tree, fitted(KernelIMM(3), case).tree_)
+    assert shared_nodes(tree, fitted(KernelIMM(3), case).tree_)
 
 
 @pytest.mark.parametrize("model", EXPANDED, ids=lambda model: model.__name__)

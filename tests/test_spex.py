@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from spex_witnesses import clique_adjacency, conductance, grow
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import data, nested, rows_of
+from tree_witnesses import data, nested, rows_of, same_cuts
 from turns import in_turns
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
@@ -75,19 +75,11 @@ def parts_of(tree, X):
     return part(0)
 
 
-def same(ours, expected):
-    """Whether a fitted tree is the witness: the same cuts, whatever the threshold within a gap."""
-    if isinstance(expected, np.ndarray) or isinstance(ours, np.ndarray):
-        return isinstance(expected, np.ndarray) and isinstance(ours, np.ndarray) and np.array_equal(ours, expected)
-    feature, low, high, *children = expected
-    return ours[0] == feature and low <= ours[1] < high and all(map(same, ours[2:], children))
-
-
 def assert_grown(tree, X, A, most):
     """The tree is the witness: the same cuts of the same leaves, ties included."""
     X = np.asarray(X, dtype=np.float64)
     ours, expected = parts_of(tree, X), grow(X, A, most)
-    assert same(ours, expected), (ours, expected)
+    assert same_cuts(ours, expected), (ours, expected)
 
 
 # --- every tree is that of the paper -----------------------------------------------------------------------

@@ -17,29 +17,32 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from tree_witnesses import data, inner_nodes, kmeans_cost, nested, passed, rows_of
+from tree_witnesses import (
+    CENTER_TREES,
+    GUIDED,
+    KERNEL_TREES,
+    UNGUIDED,
+    WEIGHTLESS,
+    data,
+    inner_nodes,
+    kmeans_cost,
+    nested,
+    passed,
+    rows_of,
+)
 
 from neonxc.trees import (
     CART,
-    EMN,
     IMM,
     ExGreedy,
     ExKMC,
     ExShallow,
     KDTree,
-    KernelExKMC,
-    KernelExpand,
     KernelIMM,
-    SpExClique,
-    SpExGraph,
-    SpExKNN,
 )
 
-EXPLAINERS = [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, SpExClique]
-CENTER_TREES = [IMM, EMN, ExGreedy, ExShallow]
-WEIGHTED = [*EXPLAINERS, KernelIMM, KernelExKMC, KernelExpand]
-ALL = [*WEIGHTED, SpExKNN, SpExGraph]
-every = pytest.mark.parametrize("model", EXPLAINERS, ids=lambda model: model.__name__)
+ALL = [*GUIDED, *KERNEL_TREES, *WEIGHTLESS]
+every = pytest.mark.parametrize("model", GUIDED, ids=lambda model: model.__name__)
 all_of_them = pytest.mark.parametrize("model", ALL, ids=lambda model: model.__name__)
 seeds = st.integers(0, 2**32 - 1)
 
@@ -65,7 +68,7 @@ def test_parameters_and_clones(model):
 # --- what goes in comes out --------------------------------------------------------------------------------
 
 
-@every
+@pytest.mark.parametrize("model", [*GUIDED, *UNGUIDED])
 def test_tensors_for_tensors_and_arrays_for_arrays(model):
     X, labels = blobs(), np.arange(60) % 4
     frame = pd.DataFrame(X, columns=list("abc"))
@@ -105,7 +108,7 @@ def test_centers_in_place_of_a_reference(model):
     assert np.array_equal(by_labels.labels_, plain.labels_)
 
 
-@pytest.mark.parametrize(("model", "refine"), [*product(EXPLAINERS, [False]), (IMM, True)])
+@pytest.mark.parametrize(("model", "refine"), [*product(GUIDED, [False]), (IMM, True)])
 def test_what_is_fitted_can_take_part_in_training(model, refine):
     X = torch.from_numpy(data(0, 40, 3, 3).X)
     fitted = model(3, random_state=0, **({"refine": True} if refine else {})).fit(X)
@@ -237,7 +240,7 @@ def test_what_fitting_leaves_behind(model, seed, n, d, k, weighted):
 @pytest.mark.parametrize("extra", [{}, {"labels": np.full(20, 7)}, {"centers": np.zeros((1, 3))}])
 def test_one_cluster_is_one_leaf(model, extra):
     X = blobs(20)
-    most = {} if model in (SpExKNN, SpExGraph, KernelIMM) else {"max_leaves": 1}
+    most = {} if model in (*WEIGHTLESS, KernelIMM) else {"max_leaves": 1}
     fitted = model(n_clusters=1, **most).fit(X, **extra)
     tree = fitted.tree_
     assert (tree.n_leaves, tree.depth, tree.n_nodes) == (1, 0, 1)
@@ -256,7 +259,7 @@ def test_one_cluster_refined(model):
 
 
 @given(
-    model=st.sampled_from(EXPLAINERS),
+    model=st.sampled_from(GUIDED),
     seed=seeds,
     n=st.integers(6, 40),
     k=st.integers(2, 4),

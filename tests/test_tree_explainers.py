@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.tree import DecisionTreeClassifier
 from tree_witnesses import (
+    CENTER_TREES,
     Data,
     Scorer,
     above,
@@ -28,6 +29,7 @@ from tree_witnesses import (
     parted,
     routed,
     rows_of,
+    shared_nodes,
     surrogate_cost,
     surrogate_gain,
 )
@@ -48,9 +50,9 @@ from neonxc.trees.cuts import codes as codes_module
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.fit.sparse_points import as_points
 
-SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
+SEPARATING = {model.__name__: model for model in CENTER_TREES}
 GROWING = [ExKMC, CART, KDTree]
-ALL = [*SEPARATING.values(), *GROWING]
+ALL = [*CENTER_TREES, *GROWING]
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 # Constants of the code, by their modules, and values of them
 SORTED = {"cuts.ranks.INTEGERS": 0}
@@ -424,16 +426,6 @@ def point_cuts(case):
     return lambda rows: cuts(X[rows], X[rows][:0])
 
 
-def shared_nodes(tree, base, node=0, other=0):
-    """Nodes of a tree at which another tree, that it begins with, has leaves."""
-    if int(base.feature[other]) < 0:
-        return [node]
-    assert int(tree.feature[node]) == int(base.feature[other])
-    assert float(tree.threshold[node]) == float(base.threshold[other])
-    left = shared_nodes(tree, base, int(tree.left[node]), int(base.left[other]))
-    return left + shared_nodes(tree, base, int(tree.right[node]), int(base.right[other]))
-
-
 @pytest.mark.parametrize("path", PATHS)
 @given(case=separable(), extra=st.integers(0, 6), base=st.sampled_from(["imm", "none", "fitted"]))
 def test_exkmc_splits_the_leaf_that_gains_most(path, case, extra, base):
@@ -545,7 +537,7 @@ def test_leaves_within_reference_clusters_give_them_back(seed, n, d, k, base):
     assert model.inertia_ == pytest.approx(kmeans_cost(case.values, case.labels, case.mass))
 
 
-@given(separable(), st.integers(0, 5), st.sampled_from([IMM, EMN, ExGreedy, ExShallow]))
+@given(separable(), st.integers(0, 5), st.sampled_from(CENTER_TREES))
 def test_more_leaves_grow_from_the_explainer_s_own_tree(case, extra, model):
     own = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
     more = model(case.k, max_leaves=case.k + extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
@@ -646,7 +638,7 @@ def test_refined_trees_are_locally_optimal(model, case):
         assert_no_test_can_be_improved(tree, case, tree.leaves.tolist())
 
 
-@given(case=separable(), model=st.sampled_from([IMM, EMN, ExGreedy, ExShallow]))
+@given(case=separable(), model=st.sampled_from(CENTER_TREES))
 def test_refining_never_costs_more(model, case):
     plain = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
     fine = model(case.k, refine=True).fit(case.X, labels=case.labels, sample_weight=case.weight)

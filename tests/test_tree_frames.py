@@ -16,34 +16,24 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from tree_witnesses import CLASSES
 
 import neonxc
 from neonxc.evaluation import wad, waes
 from neonxc.rules import Column, Condition, Rules
 from neonxc.trees import (
     CART,
-    CUBT,
     EMN,
     IMM,
-    CLTree,
-    ExGreedy,
     ExKMC,
     ExShallow,
     KDTree,
     KernelExKMC,
-    KernelExpand,
-    KernelIMM,
-    RandomThresholds,
     SpExClique,
-    SpExGraph,
-    SpExKNN,
     export_text,
     plot_tree,
 )
 
-GUIDED = (IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, RandomThresholds, KDTree, SpExClique)
-KERNEL = (KernelIMM, KernelExKMC, KernelExpand)
-EVERY = (*GUIDED, *KERNEL, SpExKNN, SpExGraph, CUBT, CLTree)
 SAME = "same in every column"  # of centers that no test tells apart
 MESSY = ["age", "work", "member", "size", "income", "children"]
 
@@ -173,7 +163,7 @@ def forms(rules, frame):
     yield "json", Rules.from_dict(json.loads(json.dumps(rules.to_dict()))).predict(frame).tolist()
 
 
-@pytest.mark.parametrize("model", EVERY)
+@pytest.mark.parametrize("model", CLASSES)
 @pytest.mark.parametrize("labelled", [True, False])
 def test_every_explainer_reads_a_messy_frame(model, labelled, tmp_path):
     frame, y = messy()

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from neonxc import trees
 from neonxc.trees import (
     CART,
+    CUBT,
     EMN,
     IMM,
     CLTree,
@@ -345,6 +347,24 @@ def nested(tree, node=0):
     return (feature, float(tree.threshold[node]), *children)
 
 
+def same_cuts(ours, expected):
+    """The same cuts, whatever the threshold within a gap, and the same points in every leaf."""
+    if isinstance(ours, np.ndarray) or isinstance(expected, np.ndarray):
+        return isinstance(ours, np.ndarray) and isinstance(expected, np.ndarray) and np.array_equal(ours, expected)
+    feature, low, high, *children = expected
+    return ours[0] == feature and low <= ours[1] < high and all(map(same_cuts, ours[2:], children))
+
+
+def shared_nodes(tree, base, node=0, other=0):
+    """Nodes of a tree at which another tree, that it begins with, has leaves."""
+    if int(base.feature[other]) < 0:
+        return [node]
+    assert int(tree.feature[node]) == int(base.feature[other])
+    assert tree.tests[node] == base.tests[other]
+    sides = ((tree.left, base.left), (tree.right, base.right))
+    return [leaf for one, two in sides for leaf in shared_nodes(tree, base, int(one[node]), int(two[other]))]
+
+
 def routed(tree, x, changed=None):
     """The leaf of a point; `changed`: (node, feature, low), another test at one node."""
     node = 0
@@ -367,6 +387,17 @@ def passed(tree, X):
 
 
 # --- the package's explainers, and what they have found -----------------------------------------------------
+
+CLASSES = [
+    found
+    for found in map(vars(trees).get, trees.__all__)
+    if isinstance(found, type) and issubclass(found, trees.TreeExplainer)
+]
+UNGUIDED = [CUBT, CLTree]
+WEIGHTLESS = [SpExKNN, SpExGraph]
+CENTER_TREES = [IMM, EMN, ExGreedy, ExShallow]
+KERNEL_TREES = [KernelIMM, KernelExKMC, KernelExpand]
+GUIDED = [*CENTER_TREES, ExKMC, CART, KDTree, SpExClique]
 
 STREAMED = [
     IMM(5),
@@ -392,12 +423,13 @@ WEIGHTED = [
     RandomThresholds(5, metric="l1", random_state=0),
     SpExClique(5, max_leaves=7, clique_weights="size"),
     CLTree(5),
+    CUBT(5, max_leaves=9),
     KernelIMM(5),
     KernelIMM(5, features="taylor", gamma=0.5),
     KernelExKMC(5, kernel="laplace"),
     KernelExpand(5),
 ]
-EXPLAINERS = [*WEIGHTED, SpExKNN(5), SpExGraph(5)]
+EXPLAINERS = [*WEIGHTED, *(model(5) for model in WEIGHTLESS)]
 FIELDS = ("feature", "threshold", "left", "right", "label", "samples", "mistakes", "class_samples", "bounds")
 
 
