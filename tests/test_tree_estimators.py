@@ -94,6 +94,7 @@ def test_noise_gets_a_cluster(model):
         fitted = model(3).fit(X, labels=labels)
     assert caught[0].filename == __file__
     assert fitted.tree_.n_noise == 9
+    assert float(fitted.tree_.noise[fitted.tree_.leaves].sum()) == 9
     assert "not counted: 9 points of noise (label -1), which" in str(fitted.tree_.rules())
     assert float(fitted.tree_.samples[0]) == 51
 
