@@ -14,10 +14,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from test_tree_explainers import PATHS, limits
+from tree_witnesses import CLASSES, data, same_cuts, separating
 from tree_witnesses import cuts as all_cuts
-from tree_witnesses import data, separating
 
-import neonxc.trees
 from neonxc.common.processes import Ranks
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
@@ -31,7 +30,6 @@ from neonxc.trees.cuts.exact_sums import rounded
 from neonxc.trees.cuts.growth import Grown, best_first, label_leaves, separate_centers
 from neonxc.trees.cuts.nodes import root
 from neonxc.trees.cuts.search import Search
-from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.expanding import BestFirst
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import Reference
@@ -140,16 +138,8 @@ def grow(problem, criterion, with_centers, most=EVERY_LEAF):
     return nested(0)
 
 
-def same(ours, expected):
-    """The same cuts, whatever the threshold within a gap, and the same points in every leaf."""
-    if isinstance(ours, np.ndarray) or isinstance(expected, np.ndarray):
-        return isinstance(ours, np.ndarray) and isinstance(expected, np.ndarray) and np.array_equal(ours, expected)
-    feature, low, high, *children = expected
-    return ours[0] == feature and low <= ours[1] < high and all(map(same, ours[2:], children))
-
-
 def assert_same(ours, expected):
-    assert same(ours, expected), (ours, expected)
+    assert same_cuts(ours, expected), (ours, expected)
 
 
 def distinct_centers(case):
@@ -618,14 +608,8 @@ def test_labels_of_leaves_that_a_shard_has_no_points_of():
 
 # --- what all explainers have in common --------------------------------------------------------------------
 
-EXPLAINERS = [
-    explainer
-    for explainer in map(neonxc.trees.__dict__.get, neonxc.trees.__all__)
-    if isinstance(explainer, type) and issubclass(explainer, TreeExplainer)
-]
 
-
-@pytest.mark.parametrize("model", EXPLAINERS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", CLASSES, ids=lambda model: model.__name__)
 def test_every_parameter_is_described_once(model):
     names = list(inspect.signature(model).parameters)
     assert sorted(model().get_params()) == sorted(names)

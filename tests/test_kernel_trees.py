@@ -6,7 +6,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import Data, Scorer, data, passed
+from tree_witnesses import KERNEL_TREES, Data, Scorer, above, data, labels_below, passed, shared_nodes
 
 import neonxc
 from neonxc.models import KernelKMeans
@@ -25,9 +24,8 @@ from neonxc.trees.cuts import intervals as kernel_intervals
 from neonxc.trees.fit import kernel_features as kernel_features
 from neonxc.trees.fit.kernel_features import KernelFeatures
 
-EVERY = [KernelIMM, KernelExKMC, KernelExpand]
 EXPANDED = [KernelExKMC, KernelExpand]
-every = pytest.mark.parametrize("model", EVERY, ids=lambda model: model.__name__)
+every = pytest.mark.parametrize("model", KERNEL_TREES, ids=lambda model: model.__name__)
 seeds = st.integers(0, 2**32 - 1)
 FEATURES = [("anchors", "gaussian"), ("anchors", "laplace"), ("taylor", "gaussian")]
 
@@ -56,13 +54,6 @@ def sides_of(tree, X):
             left = contains(test, values).numpy()
             rows[int(tree.left[node])], rows[int(tree.right[node])] = rows[node][left], rows[node][~left]
     return rows
-
-
-def below(tree, node):
-    """Labels of the leaves below a node."""
-    if int(tree.feature[node]) < 0:
-        return {int(tree.label[node])}
-    return below(tree, int(tree.left[node])) | below(tree, int(tree.right[node]))
 
 
 def said_by(tree):
@@ -99,7 +90,7 @@ def assert_imm(tree, case, columns, scorer):
     open_ = [0]
     while open_:
         node = open_.pop()
-        own = np.array(sorted(below(tree, node)))
+        own = np.array(sorted(labels_below(tree, node)))
         if len(own) == 1:
             assert int(tree.feature[node]) < 0
             continue
@@ -109,7 +100,7 @@ def assert_imm(tree, case, columns, scorer):
             continue
         found = scorer.all(rows, own, frozenset())
         best = min(found)[0]
-        sides = {frozenset(raw[child]): frozenset(below(tree, child)) for child in children}
+        sides = {frozenset(raw[child]): frozenset(labels_below(tree, child)) for child in children}
         equal = [cut for score, cut in found if score <= best + 1e-9 * scorer.size(rows, own)]
         given_ = []
         for feature, low, _ in equal:
@@ -227,26 +218,6 @@ def assert_best_intervals(tree, X, costs, start, most):
         assert of_label[int(tree.label[leaf])] <= of_label.min() + 1e-9 * size
 
 
-def above(tree, nodes):
-    """All nodes on the paths to some nodes, these left out."""
-    found = set()
-    for node in nodes:
-        while int(tree.parents[node]) >= 0:
-            node = int(tree.parents[node])
-            found.add(node)
-    return found
-
-
-def shared(tree, base, node=0, other=0):
-    """Nodes of a tree at which another tree, that it begins with, has leaves."""
-    if int(base.feature[other]) < 0:
-        return [node]
-    assert int(tree.feature[node]) == int(base.feature[other])
-    assert tree.tests[node] == base.tests[other]
-    sides = ((tree.left, base.left), (tree.right, base.right))
-    return [leaf for ours, theirs in sides for leaf in shared(tree, base, int(ours[node]), int(theirs[other]))]
-
-
 @pytest.mark.parametrize("model", EXPANDED, ids=lambda model: model.__name__)
 @pytest.mark.parametrize("base", ["none", "imm"])
 @given(
@@ -262,7 +233,7 @@ def test_every_interval_is_the_best_of_all(model, base, case, extra, kernel, pat
     options = {"kernel": kernel, "gamma": 0.5}
     with limits(path), mock.patch.object(kernel_intervals, "CACHED", cached):
         tree = fitted(model(case.k, base=base, max_leaves=case.k + extra, **options), case).tree_
-    start = [0] if base == "none" else shared(tree, fitted(KernelIMM(case.k, **options), case).tree_)
+    start = [0] if base == "none" else shared_nodes(tree, fitted(KernelIMM(case.k, **options), case).tree_)
     costs = costs_of(model, case, 0.5, kernel)
     assert_best_intervals(tree, case.values, costs, start, case.k + extra)
 
@@ -283,11 +254,7 @@ def test_defaults_of_expanded_trees(model):
     case = data(5, 80, 3, 3, kind="fine", random_labels=True)
     tree = fitted(model(3), case).tree_
     assert tree.n_leaves == 6
-    assert shared(tree, fitted(KernelIMM(3), case).tree_)
-    with pytest.raises(ValueError, match="max_leaves must be at least the number of leaves of base, 3, got 2"):
-        fitted(model(3, max_leaves=2), case)
-    with pytest.raises(ValueError, match='base needs "imm" or "none", got \'emn\''):
-        fitted(model(3, base="emn"), case)
+    assert shared_nodes(tree, fitted(KernelIMM(3), case).tree_)
 
 
 @pytest.mark.parametrize("model", EXPANDED, ids=lambda model: model.__name__)
@@ -333,70 +300,7 @@ def test_gamma_of_other_points():
     assert sampled == pytest.approx(slow_gamma(many[:400], "gaussian"), rel=0.2)
 
 
-@every
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"gamma": 0}, "gamma needs a number > 0, got 0"),
-        ({"gamma": -1.0}, "gamma needs"),
-        ({"gamma": np.nan}, "gamma needs"),
-        ({"gamma": np.inf}, "gamma needs"),
-        ({"gamma": "median"}, "gamma needs"),
-        ({"kernel": "cosine"}, 'kernel needs "gaussian" or "laplace", got .cosine'),
-        ({"features": "fourier"}, 'features needs "anchors" or "taylor", got \'fourier\''),
-        ({"features": "taylor", "kernel": "laplace"}, 'features="taylor" needs kernel="gaussian"'),
-        ({"n_features": 0}, "n_features needs a whole number >= 1, got 0"),
-        ({"n_features": 2.5}, "n_features needs a whole number >= 1, got 2.5"),
-        ({"max_bins": 1}, "max_bins needs"),
-        ({"n_clusters": 0}, "n_clusters needs a whole number >= 1, got 0"),
-        ({"reference": "kmedoids"}, r'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer'),
-        ({"n_clusters": 99}, r"n_clusters=99"),
-    ],
-)
-def test_parameters(model, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        model(**{"n_clusters": 3, **parameters}).fit(data(0, 30, 2, 3).X)
-
-
 # --- weights, kinds of data, references --------------------------------------------------------------------
-
-
-@every
-@pytest.mark.parametrize("features", FEATURES, ids="-".join)
-@given(seed=seeds, zero=st.booleans(), gamma=st.sampled_from([None, 0.5]))
-def test_a_weight_is_so_many_points(model, features, seed, zero, gamma):
-    case = data(seed, 30, 2, 3, kind="fine", weighted=True)
-    weight = case.weight.copy()
-    if zero:
-        weight[np.random.default_rng(seed).permutation(len(weight))[:5]] = 0
-    assume(len(np.unique(case.labels[weight > 0])) == 3)
-    rows = np.repeat(np.arange(len(case.X)), weight)
-    estimator = model(3, features=features[0], kernel=features[1], gamma=gamma)
-    try:
-        weighted = estimator.fit(case.X, labels=case.labels, sample_weight=weight)
-        one, gamma_, labels = weighted.tree_, weighted.gamma_, weighted.labels_
-    except ValueError as error:
-        assert "the same in every column" in str(error)  # noqa: PT017 - means may well coincide
-        return
-    repeated = estimator.fit(case.X[rows], labels=case.labels[rows])
-    assert said_by(one) == said_by(repeated.tree_)
-    assert gamma_ == pytest.approx(repeated.gamma_)
-    assert np.array_equal(labels[rows], repeated.labels_)
-
-
-@every
-def test_all_kinds_of_data_give_one_tree(model):
-    case = data(3, 50, 3, 3, kind="fine")
-    X, labels = case.X, case.labels
-    plain = model(3).fit(X, labels=labels)
-    for kind in (sp.csr_matrix, sp.csc_matrix, torch.from_numpy, np.ndarray.tolist):
-        other = model(3).fit(kind(X), labels=labels)
-        assert said_by(other.tree_) == said_by(plain.tree_)
-        assert np.array_equal(np.asarray(other.labels_), plain.labels_)
-        assert np.array_equal(np.asarray(other.predict(kind(X))), plain.labels_)
-        assert other.score(kind(X)) == pytest.approx(plain.score(X))
-    sparse = model(3, random_state=0).fit(sp.csr_matrix(X))  # with its own reference
-    assert np.array_equal(sparse.labels_, model(3, random_state=0).fit(X).labels_)
 
 
 @every
@@ -457,18 +361,6 @@ def test_other_references(model):
 
 
 @every
-def test_noise_is_left_out(model):
-    case = data(4, 60, 2, 3, kind="fine")
-    labels = case.labels.copy()
-    labels[::7] = -1
-    noisy = model(3).fit(case.X, labels=labels)
-    without = model(3).fit(case.X[labels >= 0], labels=labels[labels >= 0])
-    assert said_by(noisy.tree_) == said_by(without.tree_)
-    assert len(noisy.labels_) == 60
-    assert -1 not in noisy.labels_
-
-
-@every
 def test_fewer_different_points_than_clusters(model):
     X = np.repeat(np.arange(3.0), 4)[:, None]
     with pytest.warns(ConvergenceWarning, match=r"\(3\) found smaller than n_clusters \(5\)"):
@@ -477,20 +369,8 @@ def test_fewer_different_points_than_clusters(model):
 
 
 @every
-@pytest.mark.parametrize("extra", [{}, {"labels": np.full(20, 7)}, {"centers": np.zeros((1, 3))}])
-def test_one_cluster_is_one_leaf(model, extra):
-    X = data(0, 20, 3, 2, kind="fine").X
-    estimator = model(1, random_state=0).fit(X, **extra)
-    assert (estimator.tree_.n_leaves, estimator.tree_.n_nodes) == (1, 1)
-    assert (estimator.labels_ == (7 if "labels" in extra else 0)).all()
-    assert model(1).fit(np.ones((1, 2))).predict([[3.0, 4]]).tolist() == [0]
-
-
-@every
 def test_clusters_of_one_mean_in_every_column(model):
     corners, labels = np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]), [0, 0, 1, 1]
-    with pytest.raises(ValueError, match="are the same in every column"):
-        model(2).fit(corners, labels=labels)
     if model is KernelExpand:  # no interval makes fewer mistakes, either
         assert model(2, base="none").fit(corners, labels=labels).tree_.n_leaves == 1
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from spex_witnesses import clique_adjacency, conductance, grow
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import data, nested, rows_of
+from tree_witnesses import data, nested, rows_of, same_cuts
 from turns import in_turns
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
@@ -75,19 +75,11 @@ def parts_of(tree, X):
     return part(0)
 
 
-def same(ours, expected):
-    """Whether a fitted tree is the witness: the same cuts, whatever the threshold within a gap."""
-    if isinstance(expected, np.ndarray) or isinstance(ours, np.ndarray):
-        return isinstance(expected, np.ndarray) and isinstance(ours, np.ndarray) and np.array_equal(ours, expected)
-    feature, low, high, *children = expected
-    return ours[0] == feature and low <= ours[1] < high and all(map(same, ours[2:], children))
-
-
 def assert_grown(tree, X, A, most):
     """The tree is the witness: the same cuts of the same leaves, ties included."""
     X = np.asarray(X, dtype=np.float64)
     ours, expected = parts_of(tree, X), grow(X, A, most)
-    assert same(ours, expected), (ours, expected)
+    assert same_cuts(ours, expected), (ours, expected)
 
 
 # --- every tree is that of the paper -----------------------------------------------------------------------
@@ -154,21 +146,6 @@ def test_splitting_goes_on_where_conductance_rises(case, edges):
 
 
 # --- weights -----------------------------------------------------------------------------------------------
-
-
-@given(case=tables(weighted=True), edges=st.sampled_from(["unit", "size"]), zero=st.booleans())
-def test_a_weight_is_so_many_points(case, edges, zero):
-    weight = case.weight.copy()
-    if zero:
-        weight[np.random.default_rng(len(weight)).random(len(weight)) < 0.2] = 0
-    assume(weight.any())
-    rows = np.repeat(np.arange(len(case.X)), weight)
-    model = SpExClique(case.k, max_leaves=7, clique_weights=edges)
-    weighted = model.fit(case.X, labels=case.labels, sample_weight=weight).tree_
-    repeated = model.fit(case.X[rows], labels=case.labels[rows]).tree_
-    assert nested(weighted) == nested(repeated)
-    assert torch.equal(weighted.samples, repeated.samples)
-    assert torch.equal(weighted.mistakes, repeated.mistakes)
 
 
 def test_weights_below_1_are_in_units_of_the_lightest_point():
@@ -306,33 +283,6 @@ def test_the_default_graph_is_that_of_20_neighbours():
     assert SpExKNN(3).fit(few.X).tree_.n_leaves == 3
 
 
-@pytest.mark.parametrize(
-    ("graph", "error", "message"),
-    [
-        (sp.identity(5, format="csr"), ValueError, "graph has 5 points, but X has 6; both need the same points"),
-        (np.ones((5, 6)), ValueError, r"graph needs a square matrix \[6, 6\], an edge list"),
-        (np.ones((2, 6)), ValueError, "has to be transposed"),
-        (np.triu(np.ones((6, 6))), ValueError, r"graph needs a symmetric matrix, but entry \[0, 1\] is 1"),
-        (-np.ones((6, 6)), ValueError, "graph needs finite weights >= 0, got -1"),
-        ([[0, 1, -2]], ValueError, "graph needs finite weights >= 0, got -2"),
-        ([[0, 1, np.nan]], ValueError, "graph needs finite weights >= 0, got nan"),
-        ([[0, 6]], ValueError, "point indices from 0 to 5, got 6"),
-        ([[-1, 2]], ValueError, "point indices from 0 to 5, got -1"),
-        ([[0.5, 2]], ValueError, "graph needs integer point indices"),
-        (sp.identity(6, format="csr"), ValueError, "graph has no edges"),
-        (np.zeros((0, 2)), ValueError, "graph has no edges"),
-        (([[0, 1]], [1.0, 2.0]), ValueError, "a tuple of edges"),
-        (([0, 1], [1, 2], [2, 3]), ValueError, "a tuple of edges"),
-        ("neighbours", TypeError, "graph needs a sparse matrix, an edge list"),
-        (5.0, (TypeError, ValueError), "graph needs"),
-    ],
-)
-def test_graphs_that_are_none(graph, error, message):
-    X = data(0, 6, 2, 2, kind="fine").X
-    with pytest.raises(error, match=message):
-        SpExGraph(2).fit(X, graph=graph)
-
-
 def test_a_graph_without_edges_where_noise_is_left_out():
     X, labels = np.arange(6.0)[:, None], np.array([0, 0, 0, 1, 1, -1])
     tree = SpExGraph(2).fit(X, graph=[[0, 5], [3, 5]], labels=labels).tree_
@@ -340,45 +290,9 @@ def test_a_graph_without_edges_where_noise_is_left_out():
     assert float(tree.threshold[0]) == 0.5  # all conductances are 1: the first cut
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_neighbors": 0}, "n_neighbors needs a whole number >= 1, got 0"),
-        ({"n_neighbors": 2.5}, "n_neighbors needs a whole number >= 1, got 2.5"),
-        ({"n_clusters": None}, "n_clusters needs a whole number >= 1"),
-        ({"n_clusters": 7}, r"X has n_samples=6, fewer than n_clusters=7"),
-        ({"max_leaves": 0}, "max_leaves needs"),
-        ({"max_bins": 1}, "max_bins needs"),
-    ],
-)
-def test_parameters_of_neighbours(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        SpExKNN(**{"n_clusters": 2, **parameters}).fit(np.arange(6.0)[:, None])
-
-
-def test_parameters_of_cliques():
-    X, labels = np.arange(6.0)[:, None], np.arange(6) % 2
-    with pytest.raises(ValueError, match='clique_weights needs "unit" or "size", got \'one\''):
-        SpExClique(2, clique_weights="one").fit(X, labels=labels)
-    with pytest.raises(ValueError, match='leaf_labels needs "surrogate", "majority" or "own"'):
-        SpExClique(2, leaf_labels="best").fit(X, labels=labels)
-
-
 # --- hardly anything to cut --------------------------------------------------------------------------------
 
 EVERY = pytest.mark.parametrize("model", [SpExClique, SpExKNN, SpExGraph])
-
-
-@EVERY
-def test_one_cluster_is_one_leaf(model):
-    X = data(0, 20, 3, 2, kind="fine").X
-    one = model(1).fit(X)
-    assert (one.tree_.n_nodes, one.tree_.n_leaves) == (1, 1)
-    assert (one.labels_ == 0).all()
-    assert one.inertia_ == pytest.approx(((X - X.mean(0)) ** 2).sum())
-    assert (model(1).fit(X, labels=np.full(20, 7)).labels_ == 7).all()
-    point = model(1).fit(np.ones((1, 2)))
-    assert point.predict([[3.0, 4]]).tolist() == [0]
 
 
 @EVERY
@@ -412,18 +326,6 @@ def test_spex_explains_what_has_no_centers(kind):
     assert model.tree_.mistakes[model.tree_.leaves].sum() <= 24
     assert isinstance(model.labels_, torch.Tensor)
     assert torch.equal(model.predict(rings), model.labels_)
-
-
-@pytest.mark.parametrize("model", [SpExClique, SpExKNN, SpExGraph])
-@given(seed=seeds, bins=st.integers(2, 9))
-def test_fewer_bins_have_fewer_cuts(model, seed, bins):
-    case = data(seed, 60, 1, 2, kind="fine")
-    extra = {"labels": case.labels} if model is SpExClique else {}
-    exact, many = (model(2, max_leaves=4, max_bins=most).fit(case.X, **extra).tree_ for most in (None, 70))
-    assert nested(many) == nested(exact)
-    tree = model(2, max_leaves=20, max_bins=bins).fit(case.X, **extra).tree_
-    assert tree.n_leaves <= max(bins, 3)
-    assert [len(rows) for rows in rows_of(tree, case.values)] == tree.samples.tolist()
 
 
 def test_the_reference_of_cliques_is_k_means_unless_told_otherwise():

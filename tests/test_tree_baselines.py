@@ -3,12 +3,10 @@
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
@@ -291,30 +289,6 @@ def test_a_weight_is_so_many_points(Explainer, seed, values):
     weighted = Explainer(3).fit(X, sample_weight=weight)
     repeated = Explainer(3).fit(X.repeat(weight.astype(int), axis=0))
     same(weighted, repeated, X)
-
-
-@pytest.mark.parametrize(
-    ("Explainer", "kind"), in_turns(EXPLAINERS, ["frame", "tensor", "float32", "sparse", "shuffled"])
-)
-def test_every_kind_of_input_gives_the_same_tree(Explainer, kind):
-    X = load_iris().data
-    expected = Explainer(3).fit(X)
-    make = {
-        "frame": pd.DataFrame(X, columns=list("abcd")),
-        "tensor": torch.from_numpy(X),
-        "float32": X.astype(np.float32),
-        "sparse": sparse.csr_matrix(X),
-        "shuffled": X[np.random.default_rng(0).permutation(150)],
-    }
-    model = Explainer(3).fit(make[kind])
-    assert torch.equal(model.tree_.feature, expected.tree_.feature)
-    torch.testing.assert_close(
-        model.tree_.threshold, expected.tree_.threshold, equal_nan=True, rtol=1e-6, atol=1e-6
-    )
-    assert isinstance(model.labels_, torch.Tensor) == (kind == "tensor")
-    np.testing.assert_array_equal(np.asarray(model.predict(make[kind])), np.asarray(model.labels_))
-    if kind != "shuffled":
-        np.testing.assert_array_equal(np.asarray(model.labels_), expected.labels_)
 
 
 @pytest.mark.parametrize("Explainer", EXPLAINERS)

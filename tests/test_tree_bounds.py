@@ -1,4 +1,7 @@
-"""What a fitted tree keeps of the training values around its bounds, against a loop over points and bounds."""
+"""What a fitted tree keeps of the training values around its bounds, against a loop over points and bounds.
+
+That it is the same for sparse tables, tensors, weights and noise is tested in `test_tree_routes.py`.
+"""
 
 import math
 import pickle
@@ -8,21 +11,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_matrix
-from tree_witnesses import data
+from tree_witnesses import CLASSES, data
 from turns import in_turns
 
 import neonxc
 from neonxc import trees
-from neonxc.trees import CART, IMM, TreeExplainer
+from neonxc.trees import CART, IMM
 
-EXPLAINERS = sorted(
-    name
-    for name in trees.__all__
-    if isinstance(getattr(trees, name), type) and issubclass(getattr(trees, name), TreeExplainer)
-)
-KERNEL = [name for name in EXPLAINERS if name.startswith("Kernel")]
-WEIGHTLESS = ("SpExGraph", "SpExKNN")
+EXPLAINERS = sorted(model.__name__ for model in CLASSES)
 
 
 def fitted(name, X, labels, weight=None, **parameters):
@@ -65,23 +61,6 @@ def test_every_explainer(name, dtype, kind):
     assert tree.n_leaves > 1
     assert len(tree.bounds)
     assert_table(tree, case.values)
-
-
-@pytest.mark.parametrize("name", [name for name in EXPLAINERS if name not in WEIGHTLESS])
-def test_points_without_weight_and_noise_are_left_out(name):
-    case = data(5, 80, 3, 4, kind="fine")
-    weight, labels = np.arange(80) % 3 * 0.5, case.labels.copy()
-    labels[:5] = -1
-    tree = fitted(name, case.X, labels, weight).tree_
-    assert_table(tree, case.X[(weight > 0) & (labels != -1)])
-
-
-@pytest.mark.parametrize("name", [name for name in EXPLAINERS if name not in KERNEL])
-def test_sparse_matrices_and_tensors(name):
-    case = data(7, 80, 4, 4)
-    X = case.X * (case.X > 0.5)
-    for given_ in (csr_matrix(X), torch.from_numpy(X), torch.from_numpy(X).float()):
-        assert_table(fitted(name, given_, case.labels).tree_, X)
 
 
 @pytest.mark.parametrize("parameters", [{"refine": True}, {"max_leaves": 9}, {"max_bins": 4}])

@@ -13,8 +13,10 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.tree import DecisionTreeClassifier
 from tree_witnesses import (
+    CENTER_TREES,
     Data,
     Scorer,
+    above,
     cuts,
     data,
     distances,
@@ -27,18 +29,30 @@ from tree_witnesses import (
     parted,
     routed,
     rows_of,
+    shared_nodes,
     surrogate_cost,
     surrogate_gain,
 )
 
-from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
+from neonxc.trees import (
+    CART,
+    EMN,
+    IMM,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    SpExClique,
+    SpExGraph,
+    SpExKNN,
+)
 from neonxc.trees.cuts import codes as codes_module
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.fit.sparse_points import as_points
 
-SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
+SEPARATING = {model.__name__: model for model in CENTER_TREES}
 GROWING = [ExKMC, CART, KDTree]
-ALL = [*SEPARATING.values(), *GROWING]
+ALL = [*CENTER_TREES, *GROWING]
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 # Constants of the code, by their modules, and values of them
 SORTED = {"cuts.ranks.INTEGERS": 0}
@@ -134,20 +148,13 @@ def assert_same_tree(tree, expected, X):
 
 @pytest.mark.parametrize("path", PATHS)
 @given(case=separable(), name=st.sampled_from(list(SEPARATING)), depth_factor=st.sampled_from([0.0, 0.03, 0.5]))
-def test_every_cut_is_the_best(path, name, case, depth_factor):
+@settings(max_examples=2 * settings().max_examples)
+def test_the_whole_tree_is_that_of_the_paper(path, name, case, depth_factor):
     extra = {"depth_factor": depth_factor} if name == "ExShallow" else {}
     with limits(path):
         model = SEPARATING[name](case.k, **extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
     assert model.tree_.n_leaves == case.k
-    assert_optimal(model.tree_, case, Scorer(name, case, case.centers, depth_factor))
-
-
-@pytest.mark.parametrize("name", SEPARATING)
-@given(case=separable())
-def test_the_whole_tree_is_that_of_the_paper(name, case):
-    extra = {"depth_factor": 0.03} if name == "ExShallow" else {}
-    model = SEPARATING[name](case.k, **extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
-    expected = Scorer(name, case, case.centers, 0.03).grow()
+    expected = Scorer(name, case, case.centers, depth_factor).grow()
     assert_same_tree(nested(model.tree_), expected, case.values)
 
 
@@ -271,32 +278,6 @@ def test_a_side_without_points_is_not_overlooked(path):
     assert_optimal(tree, case, Scorer("ExShallow", case, centers, 0.03))
 
 
-@pytest.mark.parametrize("name", SEPARATING)
-@given(case=separable())
-def test_weights_are_repeated_rows(name, case):
-    assume(case.weight is not None)
-    model = SEPARATING[name]
-    weighted = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
-    rows = np.repeat(np.arange(len(case.X)), case.weight)
-    repeated = model(case.k).fit(case.X[rows], labels=case.labels[rows]).tree_
-    assert torch.equal(weighted.feature, repeated.feature)
-    torch.testing.assert_close(weighted.threshold, repeated.threshold, rtol=1e-12, atol=1e-12, equal_nan=True)
-    assert torch.equal(weighted.samples, repeated.samples)
-    assert torch.equal(weighted.mistakes, repeated.mistakes)
-
-
-@pytest.mark.parametrize("model", ALL)
-@given(case=separable(), lost=seeds)
-def test_points_of_no_weight_are_as_if_they_were_not_there(model, case, lost):
-    rng = np.random.default_rng(lost)
-    far = rng.integers(-100, 100, (5, case.X.shape[1])).astype(case.X.dtype)
-    X, labels = np.concatenate([case.X, far]), np.concatenate([case.labels, rng.integers(0, case.k, 5)])
-    weight = np.concatenate([case.mass, np.zeros(5)])
-    with_them = model(case.k).fit(X, labels=labels, sample_weight=weight).tree_
-    without = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.mass).tree_
-    assert nested(with_them) == nested(without)
-
-
 @pytest.mark.parametrize("model", [model for model in ALL if model is not ExShallow])  # which counts points
 def test_only_the_proportions_of_weights_count(model):
     case = data(5, 60, 3, 4, kind="fine", weighted=True, random_labels=True)
@@ -335,7 +316,7 @@ def test_all_ways_through_the_code_find_the_same_trees(case, path):
         assert nested(plain.tree_) == nested(other.tree_)
 
 
-@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize("model", [*ALL, SpExClique, SpExKNN, SpExGraph])
 @given(seed=seeds, n=st.integers(8, 60), bins=st.integers(2, 9))
 def test_fewer_bins_have_fewer_cuts(model, seed, n, bins):
     case = data(seed, n, 1, 2, kind="fine")
@@ -343,6 +324,8 @@ def test_fewer_bins_have_fewer_cuts(model, seed, n, bins):
     assert nested(model(2, max_bins=n).fit(case.X, labels=case.labels).tree_) == nested(exact.tree_)
     tree = model(2, max_bins=bins, max_leaves=20).fit(case.X, labels=case.labels).tree_
     assert tree.n_leaves <= max(bins, 3)  # both centers are ends of bins
+    if model in (SpExClique, SpExKNN, SpExGraph):
+        assert [len(rows) for rows in rows_of(tree, case.values)] == tree.samples.tolist()
 
 
 @pytest.mark.parametrize("model", [IMM, ExGreedy, *GROWING])
@@ -420,16 +403,6 @@ def assert_best_first(tree, case, gain, start, candidates, tolerance):
     return max((gain for gain in left_over if gain is not None), default=None)
 
 
-def above(tree, nodes):
-    """All nodes on the paths to some nodes, these left out."""
-    found = set()
-    for node in nodes:
-        while int(tree.parents[node]) >= 0:
-            node = int(tree.parents[node])
-            found.add(node)
-    return found
-
-
 class SurrogateGain:
     def __init__(self, case):
         self.far, self.mass = distances(case.values, case.centers), case.mass
@@ -451,16 +424,6 @@ def point_cuts(case):
     """The cuts between a node's points, centers aside."""
     X = case.values
     return lambda rows: cuts(X[rows], X[rows][:0])
-
-
-def shared_nodes(tree, base, node=0, other=0):
-    """Nodes of a tree at which another tree, that it begins with, has leaves."""
-    if int(base.feature[other]) < 0:
-        return [node]
-    assert int(tree.feature[node]) == int(base.feature[other])
-    assert float(tree.threshold[node]) == float(base.threshold[other])
-    left = shared_nodes(tree, base, int(tree.left[node]), int(base.left[other]))
-    return left + shared_nodes(tree, base, int(tree.right[node]), int(base.right[other]))
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -574,7 +537,7 @@ def test_leaves_within_reference_clusters_give_them_back(seed, n, d, k, base):
     assert model.inertia_ == pytest.approx(kmeans_cost(case.values, case.labels, case.mass))
 
 
-@given(separable(), st.integers(0, 5), st.sampled_from([IMM, EMN, ExGreedy, ExShallow]))
+@given(separable(), st.integers(0, 5), st.sampled_from(CENTER_TREES))
 def test_more_leaves_grow_from_the_explainer_s_own_tree(case, extra, model):
     own = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
     more = model(case.k, max_leaves=case.k + extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
@@ -583,17 +546,6 @@ def test_more_leaves_grow_from_the_explainer_s_own_tree(case, extra, model):
     if extra:
         assert nested(more.tree_) == nested(based.tree_)
     assert len(shared_nodes(more.tree_, own.tree_)) == case.k
-
-
-def test_a_base_of_other_columns_or_too_many_leaves():
-    case = data(0, 40, 3, 4, kind="fine")
-    base = IMM(4).fit(case.X, labels=case.labels)
-    with pytest.raises(ValueError, match="base was fitted on 3 columns, X has 2"):
-        ExKMC(4, base=base).fit(case.X[:, :2], labels=case.labels)
-    with pytest.raises(ValueError, match="max_leaves must be at least the number of leaves of base, 4, got 3"):
-        ExKMC(4, base=base, max_leaves=3).fit(case.X, labels=case.labels)
-    with pytest.raises(ValueError, match="base needs"):
-        ExKMC(4, base=IMM(4)).fit(case.X, labels=case.labels)
 
 
 @pytest.mark.parametrize("leaf_labels", ["surrogate", "majority", "own"])
@@ -686,7 +638,7 @@ def test_refined_trees_are_locally_optimal(model, case):
         assert_no_test_can_be_improved(tree, case, tree.leaves.tolist())
 
 
-@given(case=separable(), model=st.sampled_from([IMM, EMN, ExGreedy, ExShallow]))
+@given(case=separable(), model=st.sampled_from(CENTER_TREES))
 def test_refining_never_costs_more(model, case):
     plain = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
     fine = model(case.k, refine=True).fit(case.X, labels=case.labels, sample_weight=case.weight)

@@ -16,34 +16,24 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from tree_witnesses import CLASSES
 
 import neonxc
 from neonxc.evaluation import wad, waes
 from neonxc.rules import Column, Condition, Rules
 from neonxc.trees import (
     CART,
-    CUBT,
     EMN,
     IMM,
-    CLTree,
-    ExGreedy,
     ExKMC,
     ExShallow,
     KDTree,
     KernelExKMC,
-    KernelExpand,
-    KernelIMM,
-    RandomThresholds,
     SpExClique,
-    SpExGraph,
-    SpExKNN,
     export_text,
     plot_tree,
 )
 
-GUIDED = (IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, RandomThresholds, KDTree, SpExClique)
-KERNEL = (KernelIMM, KernelExKMC, KernelExpand)
-EVERY = (*GUIDED, *KERNEL, SpExKNN, SpExGraph, CUBT, CLTree)
 SAME = "same in every column"  # of centers that no test tells apart
 MESSY = ["age", "work", "member", "size", "income", "children"]
 
@@ -173,7 +163,7 @@ def forms(rules, frame):
     yield "json", Rules.from_dict(json.loads(json.dumps(rules.to_dict()))).predict(frame).tolist()
 
 
-@pytest.mark.parametrize("model", EVERY)
+@pytest.mark.parametrize("model", CLASSES)
 @pytest.mark.parametrize("labelled", [True, False])
 def test_every_explainer_reads_a_messy_frame(model, labelled, tmp_path):
     frame, y = messy()
@@ -384,26 +374,6 @@ def test_reference_that_reads_frames_itself():
     frame, _ = messy()
     fitted = IMM(2, reference=Halves(2)).fit(frame)
     assert [rule.text() for rule in fitted.tree_.rules()] == ["work is not Private", "work is Private"]
-
-
-ERRORS = {
-    "dates": (lambda frame: frame.assign(when=pd.Timestamp("2020")), {}, r"neither numbers nor .* \['when'\]"),
-    "objects": (
-        lambda frame: frame.assign(work=[[1]] * len(frame)),
-        {},
-        r"neither numbers nor categories: \['work'\]",
-    ),
-    "infinite": (lambda frame: frame.assign(income=np.inf), {}, "not finite in column 'income'"),
-    "centers": (lambda frame: frame, {"centers": np.zeros((2, 6))}, "centers needs an X without categories"),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_frames_that_cannot_be_read(name):
-    frame, y = messy()
-    change, options, message = ERRORS[name]
-    with pytest.raises(ValueError, match=message):
-        IMM(3).fit(change(frame), **(options or {"labels": y}))
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")

@@ -619,33 +619,25 @@ def test_example_draws(example, tmp_path):
 
 def test_errors(fitted, on_images):
     explainer, X = fitted["ExKMC"]
-    with pytest.raises(ValueError, match="at least 2 clusters"):
-        neonxc.neuralize(IMM(1).fit(X))
-    with pytest.raises(ValueError, match="at least 2 clusters"):
-        neonxc.neuralize(grown([(0, 0, 0.0)], [1, 1, 1], [[1.0], [-1.0]])[0])
+    tree, features, images, _ = on_images
+    neon = neonxc.NEON(neonxc.neuralize(explainer, X))
+    maps = neonxc.NEON(neonxc.neuralize(tree, images, features))
+    kmeans = neonxc.NEON(neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(X), X))
+    for message, call in (
+        ("at least 2 clusters", lambda: neonxc.neuralize(IMM(1).fit(X))),
+        ("at least 2 clusters", lambda: neonxc.neuralize(grown([(0, 0, 0.0)], [1, 1, 1], [[1.0], [-1.0]])[0])),
+        ("feature network", lambda: neon.threshold_heatmaps(X)),
+        ("feature network", lambda: neon.heatmaps(X)),
+        ("target", lambda: neon.thresholds(X, target=4)),
+        ("competitor are both 1", lambda: neon.thresholds(X, target=1, competitor=1)),
+        ("features", lambda: neon.thresholds(X[:, :3])),
+        ("probabilities", lambda: neonxc.neuralize(explainer, X, threshold=0.5)),
+        ("features", lambda: neonxc.neuralize(explainer, X[:, :2])),
+        ("target", lambda: maps.threshold_heatmaps(images, target=3)),
+        ("only trees have thresholds", lambda: kmeans.thresholds(X)),
+        ("only trees have thresholds", lambda: kmeans.threshold_heatmaps(X)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
     with pytest.raises(NotFittedError, match="fit"):
         neonxc.neuralize(IMM(3))
-    neon = neonxc.NEON(neonxc.neuralize(explainer, X))
-    with pytest.raises(ValueError, match="feature network"):
-        neon.threshold_heatmaps(X)
-    with pytest.raises(ValueError, match="feature network"):
-        neon.heatmaps(X)
-    with pytest.raises(ValueError, match="target"):
-        neon.thresholds(X, target=4)
-    with pytest.raises(ValueError, match="competitor are both 1"):
-        neon.thresholds(X, target=1, competitor=1)
-    with pytest.raises(ValueError, match="features"):
-        neon.thresholds(X[:, :3])
-    with pytest.raises(ValueError, match="probabilities"):
-        neonxc.neuralize(explainer, X, threshold=0.5)
-    with pytest.raises(ValueError, match="features"):
-        neonxc.neuralize(explainer, X[:, :2])
-    tree, features, images, _ = on_images
-    maps = neonxc.NEON(neonxc.neuralize(tree, images, features))
-    with pytest.raises(ValueError, match="target"):
-        maps.threshold_heatmaps(images, target=3)
-    kmeans = neonxc.NEON(neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(X), X))
-    with pytest.raises(ValueError, match="only trees have thresholds"):
-        kmeans.thresholds(X)
-    with pytest.raises(ValueError, match="only trees have thresholds"):
-        kmeans.threshold_heatmaps(X)

@@ -1,6 +1,5 @@
 """Trees on sparse matrices are those of the same matrices made dense, and nothing is made dense on the way."""
 
-from itertools import cycle
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,125 +9,30 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
+from tree_witnesses import WEIGHTED, assert_same, entries
 
-from neonxc.trees import (
-    CART,
-    EMN,
-    IMM,
-    CLTree,
-    ExGreedy,
-    ExKMC,
-    ExShallow,
-    KDTree,
-    RandomThresholds,
-    SpExClique,
-    SpExGraph,
-)
+from neonxc.trees import CART, IMM
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.columns import Columns
 from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.sparse_columns import columns_of, split_by_cost
 from neonxc.trees.fit.sparse_points import as_points
-from neonxc.trees.graph import knn_graph
-
-EXPLAINERS = [
-    IMM(5),
-    IMM(5, refine=True),
-    IMM(5, max_leaves=12),
-    EMN(5),
-    CART(5, max_leaves=9),
-    ExGreedy(5),
-    ExShallow(5),
-    ExKMC(5),
-    SpExClique(5),
-    RandomThresholds(5, n_trials=4, random_state=0),
-    KDTree(5),
-    CLTree(5),
-]
 
 
-def points(seed, n=100, d=30, density=0.06, kind="eighths"):
-    """A sparse matrix with an empty column, entries given twice, and zeros among the entries; and labels."""
-    rng = np.random.default_rng(seed)
-    row, column = (rng.integers(0, size, int(density * n * d)) for size in (n, d - 1))
-    if kind == "eighths":  # sums of which have no rounding
-        values = rng.integers(-8, 9, len(row)) / 8
-    elif kind == "tenths":
-        values = rng.integers(-8, 9, len(row)) / 10
-    else:
-        values = rng.normal(size=len(row))
-    labels = rng.integers(0, 5, n)
-    column[:5], row[:5], values[:5] = 3, np.arange(5), values[5]
-    return sp.coo_matrix((values, (row, column)), shape=(n, d)), labels
-
-
-def assert_same(sparse, dense, rounding=0.0):
-    for name in ("feature", "left", "right", "label", "samples", "mistakes"):
-        assert torch.equal(getattr(sparse.tree_, name), getattr(dense.tree_, name)), name
-    for name in ("threshold", "bounds"):
-        one, other = (getattr(model.tree_, name).nan_to_num() for model in (sparse, dense))
-        torch.testing.assert_close(one, other, rtol=rounding, atol=rounding)
-    torch.testing.assert_close(sparse.tree_.spread, dense.tree_.spread, rtol=1e-9, atol=0)
-    np.testing.assert_allclose(sparse.cluster_centers_, dense.cluster_centers_, rtol=1e-9, atol=1e-12)
-    assert sparse.inertia_ == pytest.approx(dense.inertia_, rel=1e-9)
-
-
-@pytest.mark.parametrize(("model", "shift"), [*zip(EXPLAINERS, cycle(range(4)), strict=False)], ids=str)
-def test_trees_are_those_of_dense_matrices(model, shift):
-    for seed, given_ in enumerate(("labels", "centers", "weights")):
-        kind = ("eighths", "tenths", "float32", "normal")[(seed + shift) % 4]
-        X, labels = points(seed, kind=kind)
-        X = X.astype(np.float32) if kind == "float32" else X
-        rng = np.random.default_rng(seed)
-        extra = {"labels": labels}
-        if given_ == "centers":
-            extra = {"centers": rng.normal(size=(5, 30)) * (rng.random((5, 30)) < 0.6)}
-        elif given_ == "weights":
-            extra["sample_weight"] = rng.integers(0, 4, 100) / 2
-        assert as_points(X).few_entries
-        dense = clone(model).fit(X.toarray(), **extra)
-        sparse = clone(model).fit(X.asformat(("csr", "csc", "coo")[seed]), **extra)
-        assert_same(sparse, dense, 1e-12 if kind in ("normal", "tenths") and given_ != "centers" else 0.0)
-        assert np.array_equal(sparse.predict(X.tocsr()), sparse.predict(X.toarray()))
-
-
-@pytest.mark.parametrize("model", [IMM(5, metric="l1"), RandomThresholds(5, metric="l1", random_state=0)], ids=str)
-def test_manhattan_distances(model):
-    X, _ = points(1)
-    centers = np.random.default_rng(0).normal(size=(5, 30))
-    dense, sparse = (clone(model).fit(x, centers=centers) for x in (X.toarray(), X.tocsr()))
-    assert_same(sparse, dense)
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int16, np.int8, np.uint8, np.uint16, bool])
-@pytest.mark.parametrize("density", [0.06, 0.3])
-def test_whole_numbers(dtype, density):
-    """Of any form, with indices in any order and entries given twice."""
-    X, labels = points(4, density=density)
-    X.data = np.arange(X.nnz) % 7
-    X = sp.coo_array((X.data.astype(dtype), (X.row.astype(np.int64), X.col.astype(np.int64))), shape=X.shape)
-    order = np.argsort(X.row, kind="stable")
-    starts = np.r_[0, np.bincount(X.row, minlength=X.shape[0]).cumsum()]
-    twice = sp.csr_array((X.data[order], X.col[order], starts), shape=X.shape)
-    assert not twice.has_sorted_indices
-    for model in (IMM(5), CART(5), KDTree(5)):
-        dense = clone(model).fit(X.toarray(), labels=labels)
-        for given_ in (X, twice, X.tocsc(), sp.csr_matrix(twice)):
-            sparse = clone(model).fit(given_, labels=labels)
-            assert_same(sparse, dense)
-            assert np.array_equal(sparse.predict(given_), dense.labels_)
-    IMM(2, random_state=0).fit(twice)  # k-means takes indices of 32 bits alone
-
-
-def test_graphs():
-    X, _ = points(2)
-    graph = knn_graph(X.toarray(), 4)
-    dense, sparse = (SpExGraph(6).fit(x, graph=graph) for x in (X.toarray(), X.tocsr()))
-    assert_same(sparse, dense)
+@pytest.mark.parametrize("model", WEIGHTED, ids=str)
+@pytest.mark.parametrize("kind", ["tenths", "normal"])
+def test_sums_that_are_rounded(model, kind):
+    X, labels = entries(1, kind=kind)
+    given_ = (
+        {"centers": np.random.default_rng(0).normal(size=(5, 30))} if "l1" in str(model) else {"labels": labels}
+    )
+    assert as_points(X).few_entries
+    sparse, dense = (clone(model).fit(table, **given_) for table in (X, X.toarray()))
+    assert_same(sparse, dense, 1e-12)
 
 
 def test_matrices_of_users_stay_as_they_are():
-    X, labels = points(0)
+    X, labels = entries(0)
     for given_ in (sp.csr_matrix((X.data, (X.row, X.col)), shape=X.shape), X.tocsc(copy=True), X.copy()):
         before = given_.nnz, given_.data.copy()
         IMM(5).fit(given_, labels=labels)
@@ -151,24 +55,24 @@ def test_the_default_reference():
 @given(seed=st.integers(0, 10**6), weighted=st.booleans(), data=st.data())
 def test_histograms_of_entries(seed, weighted, data):
     """Every sum of a sparse view is that of the same codes, all there."""
-    X, labels = points(seed, n=40, d=12, density=0.15)
+    X, labels = entries(seed, n=40, d=12, density=0.15)
     rng = np.random.default_rng(seed)
     centers = torch.from_numpy(rng.integers(-8, 9, (5, 12)) / 8 * (rng.random((5, 12)) < 0.5))
     columns, _ = code_sparse(as_points(X), centers)
     rows = torch.from_numpy(np.flatnonzero(rng.random(40) < 0.6))
     which = torch.from_numpy(np.flatnonzero(rng.random(5) < 0.6))
-    entries = columns.entries_of(rows, which)
+    here = columns.entries_of(rows, which)
     values = torch.from_numpy(X.toarray()[rows])
-    own, middle = values[:, entries.features], centers[which][:, entries.features]
+    own, middle = values[:, here.features], centers[which][:, here.features]
     for feature in range(12):  # the columns that may be cut
         ends = centers[which, feature] if len(which) else values[:, feature]
-        assert (feature in entries.features.tolist()) == (len(ends.unique()) > 1)
-    if not len(entries.features):
+        assert (feature in here.features.tolist()) == (len(ends.unique()) > 1)
+    if not len(here.features):
         return
-    some = torch.from_numpy(np.sort(rng.permutation(len(entries.features))[:5]))
+    some = torch.from_numpy(np.sort(rng.permutation(len(here.features))[:5]))
     part = rows[torch.from_numpy(rng.random(len(rows)) < 0.5)] if data.draw(st.booleans()) else rows
     problem, node = SimpleNamespace(n=40, k=5, sharded=False, reduce=lambda x: x), SimpleNamespace(rows=part)
-    view = columns_of(problem, node, entries, some)
+    view = columns_of(problem, node, here, some)
     codes = view.at(rows)
     order = own[:, some].T
     assert torch.equal(codes[:, :, None] < codes[:, None], order[:, :, None] < order[:, None])
@@ -208,7 +112,7 @@ def test_at_most_max_bins():
 
 
 def test_sums_of_a_sparse_table_are_those_of_a_dense_one():
-    X, labels = points(3, n=200, d=40, density=0.03, kind="normal")
+    X, labels = entries(3, n=200, d=40, density=0.03, kind="normal")
     X = X.toarray()
     X[:, 4] = 1e6 + np.random.default_rng(0).normal(size=200)  # no zeros, and far from zero
     dense, sparse = as_points(torch.from_numpy(X)), as_points(sp.csr_matrix(X))
@@ -232,8 +136,8 @@ def test_nothing_is_made_dense(monkeypatch):
     """1.6 GB in float64, of which no more than a column, or the columns of a tree, are ever there at once."""
     n, d = 2_000, 100_000
     rng = np.random.default_rng(0)
-    entries = rng.random(30_000), (rng.integers(0, n, 30_000), rng.integers(0, d, 30_000))
-    X, labels = sp.csr_matrix(entries, shape=(n, d)), rng.integers(0, 3, n)
+    triples = rng.random(30_000), (rng.integers(0, n, 30_000), rng.integers(0, d, 30_000))
+    X, labels = sp.csr_matrix(triples, shape=(n, d)), rng.integers(0, 3, n)
     made = []
     for kind in (sp.csr_matrix, sp.csc_matrix):
         toarray = kind.toarray
@@ -250,7 +154,7 @@ def test_nothing_is_made_dense(monkeypatch):
 
 
 def test_predictions_some_rows_at_a_time(monkeypatch):
-    X, labels = points(0)
+    X, labels = entries(0)
     model = IMM(5).fit(X.tocsr(), labels=labels)
     wanted = model.predict(X.toarray())
     monkeypatch.setattr("neonxc.common.memory.CPU", 32 * 5 * 7)  # seven rows

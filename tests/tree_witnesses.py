@@ -1,13 +1,37 @@
 """Slow, literal re-implementations of what the papers on trees define: loops over cuts, points and nodes.
 
-Nothing here comes from the package; NumPy in float64 throughout. A cut is (feature, low, high): points and centers
-with a value of at most `low` go left, the others, of at least `high`, go right.
+But for the explainers at the end nothing here comes from the package; NumPy in float64 throughout. A cut is
+(feature, low, high): points and centers with a value of at most `low` go left, the others, of at least `high`, go
+right.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from neonxc import trees
+from neonxc.trees import (
+    CART,
+    CUBT,
+    EMN,
+    IMM,
+    CLTree,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    KernelExKMC,
+    KernelExpand,
+    KernelIMM,
+    RandomThresholds,
+    SpExClique,
+    SpExGraph,
+    SpExKNN,
+)
 
 # --- data --------------------------------------------------------------------------------------------------
 
@@ -304,6 +328,16 @@ def labels_below(tree, node):
     return labels_below(tree, int(tree.left[node])) + labels_below(tree, int(tree.right[node]))
 
 
+def above(tree, nodes):
+    """All nodes on the paths to some nodes, these left out."""
+    found = set()
+    for node in nodes:
+        while int(tree.parents[node]) >= 0:
+            node = int(tree.parents[node])
+            found.add(node)
+    return found
+
+
 def nested(tree, node=0):
     """The tree as nested (feature, threshold, left, right) and labels at its leaves."""
     feature = int(tree.feature[node])
@@ -311,6 +345,24 @@ def nested(tree, node=0):
         return int(tree.label[node])
     children = (nested(tree, int(side[node])) for side in (tree.left, tree.right))
     return (feature, float(tree.threshold[node]), *children)
+
+
+def same_cuts(ours, expected):
+    """The same cuts, whatever the threshold within a gap, and the same points in every leaf."""
+    if isinstance(ours, np.ndarray) or isinstance(expected, np.ndarray):
+        return isinstance(ours, np.ndarray) and isinstance(expected, np.ndarray) and np.array_equal(ours, expected)
+    feature, low, high, *children = expected
+    return ours[0] == feature and low <= ours[1] < high and all(map(same_cuts, ours[2:], children))
+
+
+def shared_nodes(tree, base, node=0, other=0):
+    """Nodes of a tree at which another tree, that it begins with, has leaves."""
+    if int(base.feature[other]) < 0:
+        return [node]
+    assert int(tree.feature[node]) == int(base.feature[other])
+    assert tree.tests[node] == base.tests[other]
+    sides = ((tree.left, base.left), (tree.right, base.right))
+    return [leaf for one, two in sides for leaf in shared_nodes(tree, base, int(one[node]), int(two[other]))]
 
 
 def routed(tree, x, changed=None):
@@ -332,3 +384,77 @@ def passed(tree, X):
         found[rows[inside], node[inside]] = True
         node = np.where(inside, parents[node], -1)
     return found
+
+
+# --- the package's explainers, and what they have found -----------------------------------------------------
+
+CLASSES = [
+    found
+    for found in map(vars(trees).get, trees.__all__)
+    if isinstance(found, type) and issubclass(found, trees.TreeExplainer)
+]
+UNGUIDED = [CUBT, CLTree]
+WEIGHTLESS = [SpExKNN, SpExGraph]
+CENTER_TREES = [IMM, EMN, ExGreedy, ExShallow]
+KERNEL_TREES = [KernelIMM, KernelExKMC, KernelExpand]
+GUIDED = [*CENTER_TREES, ExKMC, CART, KDTree, SpExClique]
+
+STREAMED = [
+    IMM(5),
+    IMM(5, max_leaves=9),
+    EMN(5),
+    ExGreedy(5),
+    ExShallow(5),
+    ExKMC(5),
+    CART(5, max_leaves=12),
+    CART(5, leaf_labels="surrogate"),
+    SpExClique(5),
+]
+GROUPED = [
+    *STREAMED,
+    ExShallow(5, max_leaves=9),
+    IMM(5, refine=True),
+    KDTree(5, max_leaves=6),
+    RandomThresholds(5, n_trials=10, random_state=0),
+]
+WEIGHTED = [
+    *GROUPED,
+    IMM(5, metric="l1"),
+    RandomThresholds(5, metric="l1", random_state=0),
+    SpExClique(5, max_leaves=7, clique_weights="size"),
+    CLTree(5),
+    CUBT(5, max_leaves=9),
+    KernelIMM(5),
+    KernelIMM(5, features="taylor", gamma=0.5),
+    KernelExKMC(5, kernel="laplace"),
+    KernelExpand(5),
+]
+EXPLAINERS = [*WEIGHTED, *(model(5) for model in WEIGHTLESS)]
+FIELDS = ("feature", "threshold", "left", "right", "label", "samples", "mistakes", "class_samples", "bounds")
+
+
+def assert_same(one, other, rounding=0.0, costs=1e-9, fields=FIELDS):
+    """Two fitted explainers have the same tree, and the same centers and costs."""
+    for name in fields:
+        ours, theirs = (getattr(model.tree_, name).nan_to_num(-9) for model in (one, other))
+        assert ours.shape == theirs.shape, name
+        np.testing.assert_allclose(ours, theirs, rtol=rounding, atol=rounding, err_msg=name)
+    assert rounding or one.tree_.tests == other.tree_.tests
+    gammas = [getattr(model, "gamma_", 1.0) for model in (one, other)]
+    assert gammas[0] == pytest.approx(gammas[1])
+    for name in ("cluster_centers_", "inertia_", "tree_.spread"):
+        ours, theirs = (np.asarray(attrgetter(name)(model)) for model in (one, other))
+        np.testing.assert_allclose(ours, theirs, rtol=costs, atol=costs and 1e-12, err_msg=name)
+
+
+def entries(seed, n=100, d=30, density=0.06, kind="eighths"):
+    """A sparse matrix with an empty column, entries given twice, and zeros among the entries; and labels."""
+    rng = np.random.default_rng(seed)
+    row, column = (rng.integers(0, size, int(density * n * d)) for size in (n, d - 1))
+    if kind == "normal":
+        values = rng.normal(size=len(row))
+    else:  # sums of eighths have no rounding
+        values = rng.integers(-8, 9, len(row)) / {"eighths": 8, "tenths": 10}[kind]
+    labels = rng.integers(0, 5, n)
+    column[:5], row[:5], values[:5] = 3, np.arange(5), values[5]
+    return sp.coo_matrix((values, (row, column)), shape=(n, d)), labels
