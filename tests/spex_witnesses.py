@@ -53,14 +53,6 @@ def single_edge(vertices, s, t):
     return A
 
 
-def degree_clique(A):
-    """All vertices are adjacent, with the product of their degrees in A as weight."""
-    degrees = A.sum(1)
-    product = np.outer(degrees, degrees)
-    np.fill_diagonal(product, 0)
-    return product
-
-
 # --- what a cut costs --------------------------------------------------------------------------------------
 
 
@@ -82,23 +74,6 @@ def inside(A, S):
 def conductance(A, S):
     """ψ(S) of Eq. 1, on the whole graph; 1 where S has no volume."""
     return crossing(A, S) / volume(A, S) if volume(A, S) > 0 else 1.0
-
-
-def cheeger(A, S):
-    """e(S, X∖S) over the lesser volume of the two sides; 1 where a side has none."""
-    least = min(volume(A, S), volume(A, ~S))
-    return crossing(A, S) / least if least > 0 else 1.0
-
-
-def ratio_cut(A, S):
-    """Φ(S) of Eq. 2."""
-    return crossing(A, S) * len(S) / (S.sum() * (~S).sum())
-
-
-def normalized_cut(A, S):
-    """Ψ(S) of Eq. 2; the sum of two conductances where a side has no volume, as then it is no number."""
-    product = volume(A, S) * volume(A, ~S)
-    return crossing(A, S) * A.sum() / product if product > 0 else conductance(A, S) + conductance(A, ~S)
 
 
 def sparsity(G, H, S):
@@ -189,17 +164,3 @@ def grow(X, A, max_leaves):
 def leaf_rows(tree):
     """The rows of every leaf of such a tree, from left to right."""
     return [tree] if isinstance(tree, np.ndarray) else leaf_rows(tree[3]) + leaf_rows(tree[4])
-
-
-def leaf_numbers(tree):
-    """The leaf of every row, [n], numbered from left to right."""
-    leaves = leaf_rows(tree)
-    numbers = np.zeros(sum(map(len, leaves)), dtype=int)
-    for number, rows in enumerate(leaves):
-        numbers[rows] = number
-    return numbers
-
-
-def objective(A, tree):
-    """Eq. 3: the sum of the leaves' conductances."""
-    return sum(conductance(A, members(len(A), rows)) for rows in leaf_rows(tree))
