@@ -64,7 +64,12 @@ SLOW = {
         "page.html",
         "transformers",
     ),
-    "pairs": ("--encoder {data}/encoder --texts {data}/texts --compare --out {out}/pair.png", "BiLRP", "pair.png"),
+    "pairs": (
+        "--encoder {data}/encoder --texts {data}/texts --compare --out {out}/pair.png",
+        "BiLRP",
+        "pair.png",
+        "transformers",
+    ),
     "topics": (
         "--texts {data}/texts --quick --seconds 2 --out {out}/page.html",
         "of the held-out texts their topic",
@@ -105,6 +110,8 @@ def ran(run_example, example, data, tmp_path_factory):
         options, _, _, *packages = (RUNS | SLOW)[name]
         for package in " ".join(packages).split():
             pytest.importorskip(package)
+        if name == "pairs":
+            ran("sentences")  # which saves the encoder
         module, out = example(name), tmp_path_factory.mktemp(name)
         options = [*options.format(data=data, out=out).split(), *([] if "--out" in options else ["--out", out])]
         with pytest.MonkeyPatch.context() as patch:
