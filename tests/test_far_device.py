@@ -100,7 +100,7 @@ def assert_same(got, want, device, exactly=True, where="result"):
         assert got.shape == want.shape, where
         assert got.dtype == want.dtype, where
         assert_same(got.detach().cpu().numpy(), want.detach().numpy(), device, exactly, where)
-    elif isinstance(want, pd.DataFrame):
+    elif isinstance(want, pd.DataFrame | pd.Series):
         assert_same(got.to_numpy(), want.to_numpy(), device, exactly, where)
     elif isinstance(want, np.ndarray) and want.dtype == object:
         assert_same(got.tolist(), want.tolist(), device, exactly, where)

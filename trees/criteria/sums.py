@@ -122,7 +122,6 @@ class Separated:
     def sum(self, node: Node, lost: Tensor) -> Sum:
         """The points of a node, given the points outside of it whose centers are in the node."""
         problem = self.problem
-
         here, gone = cache(lambda: parted(problem, node)), cache(lambda: parted(problem, node, lost))
 
         def of(columns: Columns) -> Tensor:

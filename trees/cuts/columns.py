@@ -67,7 +67,7 @@ class Columns:
         return self.centers.index_select(1, which)
 
     def at(self, rows: Tensor) -> Tensor:
-        """Codes of the points `rows`, which are in ascending order, [f, points]; the last result is kept."""
+        """Codes of points, [f, points], in any order unless codes are renumbered; the last result is kept."""
         if self.step is not None:
             return histograms.transposed(self.codes.T.index_select(0, rows))
         if not self._kept or self._kept[0] is not rows:

@@ -189,5 +189,5 @@ def transposed(codes: Tensor) -> Tensor:
 
 
 def gathered(values: Tensor, rows: Tensor) -> Tensor:
-    """Values [m, points] of some points in ascending order; several times faster than `index_select`."""
+    """Values [m, points] of some points, or of all in their order; several times faster than `index_select`."""
     return values if len(rows) == values.shape[1] else values.gather(1, rows.expand(len(values), -1))
