@@ -1,11 +1,11 @@
-"""The contract of a criterion: own ones against all cuts tried one by one, in every way through the code."""
+"""The contract of a criterion: explainers of one's own against all cuts, tried one by one."""
 
 import inspect
 import pydoc
 import re
-import threading
-from dataclasses import KW_ONLY, replace
-from typing import Any, Literal
+from dataclasses import KW_ONLY
+from functools import partial
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -14,59 +14,47 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import CLASSES, data, same_cuts, separating
+from tree_witnesses import CLASSES, data, grow, parts_of, same_cuts, separating, tables
 from tree_witnesses import cuts as all_cuts
 
-from neonxc.common.processes import Ranks
-from neonxc.trees.criteria import surrogate as surrogate_module
-from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
+from neonxc.trees import CUBT, IMM, ExKMC
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.labels import CliqueConductance, Gini
 from neonxc.trees.criteria.sums import Sum, channels, clusters, parted, points
-from neonxc.trees.criteria.unsupervised import Median
 from neonxc.trees.cuts import histograms
-from neonxc.trees.cuts.codes import code_columns
-from neonxc.trees.cuts.exact_sums import rounded
-from neonxc.trees.cuts.growth import Grown, best_first, label_leaves, separate_centers
-from neonxc.trees.cuts.nodes import root
-from neonxc.trees.cuts.search import Search
+from neonxc.trees.explainers.center_based import CenterTree
 from neonxc.trees.explainers.expanding import BestFirst
-from neonxc.trees.fit.problem import Problem
-from neonxc.trees.fit.reference import Reference
-from neonxc.trees.fit.sparse_points import as_points
-from neonxc.trees.parameters import Fraction, explainer
+from neonxc.trees.parameters import explainer
 
-seeds = st.integers(0, 2**32 - 1)
-DTYPES = [np.float64, np.float32, np.float16, np.uint8, np.int64]
 EVERY_LEAF = 10**6
 
 
-@st.composite
-def tables(draw, most=18):
-    case = data(
-        draw(seeds),
-        draw(st.integers(2, most)),
-        draw(st.integers(1, 3)),
-        draw(st.integers(2, 5)),
-        kind=draw(st.sampled_from(["grid", "fine"])),
-        dtype=draw(st.sampled_from(DTYPES)),
-        weighted=draw(st.booleans()),
-        random_labels=draw(st.booleans()),
-    )
-    return case
+@explainer(criterion="callable\nOf a problem.", n_clusters="object\nOf no account.")
+class Growing(BestFirst):
+    """The leaf of least score is cut first, by a criterion of one's own."""
+
+    n_clusters: Any = "some"
+    _: KW_ONLY
+    leaf_labels: str = "own"
+    criterion: Any = None
+
+    def _criterion(self, problem):
+        return self.criterion(problem)
 
 
-def problem_of(case, weight=None):
-    table, centers = as_points(torch.from_numpy(case.X)), torch.from_numpy(case.centers)
-    weight = case.weight if weight is None else weight
-    weight = None if weight is None else torch.from_numpy(weight).double()
-    labels = torch.from_numpy(case.labels)
-    columns, centers = code_columns(table, centers)
-    found = Reference(labels, centers, np.arange(len(centers)), table, centers)
-    return Problem(table, columns, found, weight)
+@explainer(criterion="callable\nOf a problem.")
+class Separating(CenterTree):
+    """A leaf for every center, by a criterion of one's own."""
+
+    _: KW_ONLY
+    criterion: Any = None
+
+    def _criterion(self, problem):
+        return self.criterion(problem)
 
 
-# --- every cut tried ---------------------------------------------------------------------------------------
+def grown(model, case):
+    """The tree by the package: nested (feature, threshold, left, right), with the rows of a leaf."""
+    return parts_of(model.fit(case.X, labels=case.labels, sample_weight=case.weight).tree_, case.values)
 
 
 class Witness:
@@ -81,6 +69,8 @@ class Witness:
     def best(self, rows, centers, path):
         """The first of the best cuts, or None."""
         X, own = self.X[rows], self.centers[centers]
+        # a node of several centers and no points has no sums by cluster
+        assume(len(rows) or len(centers) < 2 or self.of not in (errors, alternating, nothing))
         found = []
         for cut in separating(X, own) if len(centers) else all_cuts(X, own):
             if cut[0] in self.features(path):
@@ -91,62 +81,11 @@ class Witness:
             return None
         return next((score, cut) for score, cut in found if score <= least + 1e-12 * self.size(rows))
 
-    def grow(self, with_centers, most=EVERY_LEAF):
-        """Nested (feature, low, high, left, right), with the rows of a leaf; best first by minus the score."""
-        every = np.arange(len(self.X)), np.arange(len(self.centers) if with_centers else 0), ()
-        nodes, children, open_ = [every], {}, [0]
-        best = [self.best(*every)]
-        while True:
-            if with_centers:
-                ready = [node for node in open_ if len(nodes[node][1]) > 1]
-            else:
-                ready = [node for node in open_ if best[node] is not None] if len(open_) < most else []
-                ready.sort(key=lambda node: (best[node][0], node))
-            if not ready:
-                break
-            node = ready[0]
-            rows, centers, path = nodes[node]
-            feature, low, _ = best[node][1]
-            left, centers_left = self.X[rows, feature] <= low, self.centers[centers, feature] <= low
-            children[node] = len(nodes), len(nodes) + 1
-            open_.remove(node)
-            open_ += children[node]
-            for side, centers_side, is_left in ((left, centers_left, True), (~left, ~centers_left, False)):
-                nodes.append((rows[side], centers[centers_side], (*path, (feature, is_left))))
-                best.append(self.best(*nodes[-1]))
-
-        def nested(node):
-            if node not in children:
-                return nodes[node][0]
-            return (*best[node][1], *map(nested, children[node]))
-
-        return nested(0)
+    def grow(self, with_centers, most):
+        return grow(self.X, self.best, most, self.centers if with_centers else None)
 
 
-def grow(problem, criterion, with_centers, most=EVERY_LEAF):
-    """The tree by the package: nested (feature, threshold, left, right), with the rows of a leaf."""
-    search = Search(problem, criterion)
-    builder = separate_centers(search) if with_centers else best_first(search, Grown([root(problem)]), most)
-    rows = {leaf.id: leaf.rows.numpy() for leaf in builder.leaves}
-
-    def nested(node):
-        if builder.feature[node] < 0:
-            return rows[node]
-        children = nested(builder.left[node]), nested(builder.right[node])
-        return (builder.feature[node], builder.threshold[node], *children)
-
-    return nested(0)
-
-
-def assert_same(ours, expected):
-    assert same_cuts(ours, expected), (ours, expected)
-
-
-def distinct_centers(case):
-    return len(np.unique(case.centers, axis=0)) == case.k
-
-
-# --- criteria of one's own ---------------------------------------------------------------------------------
+# --- criteria, and what they are by definition -------------------------------------------------------------
 
 
 def fewer(points):
@@ -167,30 +106,16 @@ def errors(witness, rows, left, *_):
     return sum(counts.sum() - counts.max() for counts in sides)
 
 
-class BoundedErrors(Errors):
-    """The same, with a bound of what is gained; leaves without errors stay leaves."""
-
-    def open(self, node):
-        mass = self.problem.clusters(node)[1]
-        return float(mass.sum() - mass.max()) if len(mass) else 0.0
-
-    def bound(self, node):
-        return node.state if node.state > 0 else -np.inf
-
-    def gain(self, node, score):
-        return node.state - score
-
-
 class Spread(Criterion):
     """Squared differences from the mean of a value, summed over both sides: a regression tree, by channels."""
 
     def __init__(self, problem, values):
         super().__init__(problem)
         weight = torch.ones_like(values) if problem.weight is None else problem.weight
-        self.parts = torch.stack([weight, weight * values, weight * values**2])
+        self.parts = torch.stack([weight, weight * values, weight * values**2])  # sums of which are exact
 
     def open(self, node):
-        return rounded(self.parts[:, node.rows])
+        return self.parts[:, node.rows]
 
     def sums(self, node):
         return (channels(node, node.state),)
@@ -349,63 +274,66 @@ class Staged(Criterion):
 
 
 def staged(witness, rows, left, centers, centers_left, cut, path):
-    place = {int(c): i for i, c in enumerate(centers)}
+    labels, mass, still = witness.labels[rows], witness.mass[rows], np.isin(witness.labels[rows], centers)
+    own_left = centers_left[np.searchsorted(centers, labels[still])]
     score = abs(2 * centers_left.sum() - len(centers)) + centers[centers_left].sum()
-    for i, on_left in zip(rows, left, strict=True):
-        c = int(witness.labels[i])
-        score += witness.mass[i] * (c in place and centers_left[place[c]] != on_left)
+    score += mass[still][own_left != left[still]].sum()
     values = np.abs(values_of(witness.case))[rows][left].sum()
     return score + values / (1 + (cut[0] + centers_left.sum()) % 2)
 
 
-def made(name, case, problem):
-    """A criterion, and its witness."""
-    values = torch.from_numpy(values_of(case))
-    total = float(np.abs(values_of(case)).sum())
+WITH_CENTERS = ["Errors", "Spread", "Staged", "Fair", "Alternating", "Nothing"]
+WITHOUT = ["Errors", "Spread", "InTurns", "Margins", "Fair", "Alternating", "Nothing"]
+
+
+def made(name, case, **ways):
+    """A criterion of a problem, and its witness."""
+    values, mass = torch.from_numpy(values_of(case)), case.mass
+    squares, total = values_of(case) ** 2 * mass, float(values.abs().sum())
+    columns = set(range(case.X.shape[1]))
     match name:
         case "Spread":
-            squares = values_of(case) ** 2 * case.mass
-            return Spread(problem, values), Witness(case, spread, size=lambda rows: squares[rows].sum())
+            return partial(Spread, values=values), Witness(case, spread, size=lambda rows: squares[rows].sum())
         case "InTurns":
-            free = lambda path: set(range(case.X.shape[1])) - {feature for feature, _ in path}  # noqa: E731
-            return InTurns(problem), Witness(case, halves, features=free)
+            return InTurns, Witness(case, halves, lambda path: columns - {feature for feature, _ in path})
         case "Fair":
-            size = lambda rows: 4 * case.mass[rows].sum() + 3 * len(rows)  # noqa: E731
-            return Fair(problem, torch.from_numpy(groups_of(case))), Witness(case, fair, size=size)
+            groups = torch.from_numpy(groups_of(case))
+            size = lambda rows: 4 * mass[rows].sum() + 3 * len(rows)  # noqa: E731
+            return partial(Fair, groups=groups), Witness(case, fair, size=size)
         case "Staged":
-            size = lambda rows: case.mass[rows].sum() + total + case.k**2  # noqa: E731
-            return Staged(problem, values), Witness(case, staged, size=size)
+            size = lambda rows: mass[rows].sum() + total + case.k**2  # noqa: E731
+            return partial(Staged, values=values, **ways), Witness(case, staged, size=size)
         case "Margins":
-            return Margins(problem), Witness(case, margin, size=lambda rows: 1.0)
+            return Margins, Witness(case, margin, size=lambda rows: 1.0)
     kinds = {"Errors": (Errors, errors), "Alternating": (Alternating, alternating), "Nothing": (Nothing, nothing)}
-    return kinds[name][0](problem), Witness(case, kinds[name][1])
+    return kinds[name][0], Witness(case, kinds[name][1])
 
 
-@pytest.mark.parametrize("name", ["Errors", "Spread", "Staged", "Fair", "Alternating", "Nothing"])
-@given(case=tables(), path=st.sampled_from(list(PATHS)))
-def test_own_criteria_with_centers(name, case, path):
-    assume(distinct_centers(case))
+def assert_grown(case, name, path, with_centers, most=EVERY_LEAF, **ways):
+    criterion, witness = made(name, case, **ways)
+    model = Separating(criterion=criterion) if with_centers else Growing(criterion=criterion, max_leaves=most)
+    expected = witness.grow(with_centers, most)
     with limits(path):
-        problem = problem_of(case)
-        criterion, witness = made(name, case, problem)
-        ours = grow(problem, criterion, True)
-    assert_same(ours, witness.grow(True))
+        ours = grown(model, case)
+    assert same_cuts(ours, expected), (ours, expected)
 
 
-@pytest.mark.parametrize("name", ["Errors", "Spread", "InTurns", "Margins", "Fair", "Alternating", "Nothing"])
-@given(case=tables(), path=st.sampled_from(list(PATHS)))
-def test_own_criteria_without_centers(name, case, path):
-    with limits(path):
-        problem = problem_of(case)
-        criterion, witness = made(name, case, problem)
-        ours = grow(problem, criterion, False)
-    assert_same(ours, witness.grow(False))
+@pytest.mark.parametrize("name", WITH_CENTERS)
+@given(case=tables(18, 3, separable=True), path=st.sampled_from(list(PATHS)), ways=st.booleans())
+def test_own_criteria_with_centers(name, case, path, ways):
+    """Of `Staged` also without its stages and bounds, which change no tree."""
+    assert_grown(case, name, path, True)
+    if name == "Staged":
+        assert_grown(case, name, path, True, coarse=ways, staged=not ways)
 
 
-@given(case=tables(), most=st.integers(1, 8))
-def test_the_leaf_of_least_score_is_cut_first(case, most):
-    problem = problem_of(case)
-    assert_same(grow(problem, Errors(problem), False, most), Witness(case, errors).grow(False, most))
+@pytest.mark.parametrize("name", WITHOUT)
+@given(case=tables(18, 3), path=st.sampled_from(list(PATHS)), most=st.integers(1, 8))
+def test_own_criteria_without_centers(name, case, path, most):
+    """The leaf of least score is cut first; scores that are no whole numbers may be equal but for rounding."""
+    assert_grown(case, name, path, False)
+    if name == "Errors":
+        assert_grown(case, name, path, False, most)
 
 
 @pytest.mark.parametrize("name", ["Errors", "Spread", "Staged", "Fair", "Alternating"])
@@ -413,203 +341,61 @@ def test_own_criteria_on_columns_of_many_values(name):
     """Codes are renumbered in nodes that have few of them."""
     path = "bins" if name in ("Errors", "Staged") else "more_bins"
     case = data(1, 300, 2, 8, kind="fine", weighted=True)
-    with (
-        limits(path),
-        mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as renumbered,
-    ):
-        problem = problem_of(case)
-        criterion, witness = made(name, case, problem)
-        ours = grow(problem, criterion, name == "Staged", 12)
+    with mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as renumbered:
+        assert_grown(case, name, path, name == "Staged", 12)
     assert renumbered.called
-    assert_same(ours, witness.grow(name == "Staged", 12))
 
 
-@given(case=tables(), path=st.sampled_from(list(PATHS)))
-def test_stages_and_bounds_within_bins_change_no_tree(case, path):
-    assume(distinct_centers(case))
-    values = torch.from_numpy(values_of(case))
-    trees = []
-    for coarse, in_stages in ((False, False), (True, False), (False, True), (True, True)):
-        with limits(path):
-            problem = problem_of(case)
-            trees.append(grow(problem, Staged(problem, values, coarse, in_stages), True))
-    for tree in trees[1:]:
-        assert repr(tree) == repr(trees[0])
+class Bounded(Errors):
+    """Errors, with a bound of what is gained; leaves without errors stay leaves."""
+
+    scored = 0
+
+    def open(self, node):
+        mass = self.problem.clusters(node)[1]
+        return float(mass.sum() - mass.max()) if len(mass) else 0.0
+
+    def score(self, node, cuts):
+        type(self).scored += 1
+        return super().score(node, cuts)
+
+    def bound(self, node):
+        return node.state if node.state > 0 else -np.inf
+
+    def gain(self, node, score):
+        return node.state - score
 
 
-@given(case=tables(), most=st.integers(1, 9))
+@given(case=tables(18, 3), most=st.integers(1, 9))
 def test_a_bound_spares_searches_and_changes_no_tree(case, most):
-    problem = problem_of(case)
-    bounded = BoundedErrors(problem)
-    with mock.patch.object(BoundedErrors, "score", autospec=True, side_effect=BoundedErrors.score) as scored:
-        ours = grow(problem, bounded, False, most)
-    unbounded = BoundedErrors(problem)
-    with (
-        mock.patch.object(BoundedErrors, "bound", lambda self, node: np.inf if node.state > 0 else -np.inf),
-        mock.patch.object(BoundedErrors, "score", autospec=True, side_effect=BoundedErrors.score) as scored_all,
-    ):
-        assert repr(grow(problem, unbounded, False, most)) == repr(ours)
-    assert scored.call_count <= scored_all.call_count
+    class Spared(Bounded):
+        pass
+
+    class Unbounded(Bounded):
+        def bound(self, node):
+            return np.inf if node.state > 0 else -np.inf
+
+    trees = [grown(Growing(criterion=kind, max_leaves=most), case) for kind in (Spared, Unbounded)]
+    assert repr(trees[0]) == repr(trees[1])
+    assert Spared.scored <= Unbounded.scored
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_of_equal_cuts_the_first(path):
     """The lowest column that has a cut, and there the lowest threshold."""
-    X = np.array([[3.0, 1, 5], [3, 2, 4], [3, 4, 1], [3, 8, 0]])
     case = data(0, 4, 3, 2)
-    case.X, case.labels, case.weight = X, np.array([0, 0, 1, 1]), None
+    case.X, case.labels = np.array([[3.0, 1, 5], [3, 2, 4], [3, 4, 1], [3, 8, 0]]), np.array([0, 0, 1, 1])
     with limits(path):
-        problem = problem_of(case)
-        chain_ = grow(problem, Nothing(problem), False)
-        with_centers = grow(problem, Nothing(problem), True)
-    assert [chain_[:2], chain_[3][:2], chain_[3][3][:2]] == [(1, 1.5), (1, 3.0), (1, 6.0)]
+        chain = grown(Growing(criterion=Nothing, max_leaves=9), case)
+        with_centers = grown(Separating(criterion=Nothing), case)
+    assert [chain[:2], chain[3][:2], chain[3][3][:2]] == [(1, 1.5), (1, 3.0), (1, 6.0)]
     assert with_centers[:2] == (1, 1.75)  # between the center at 1.5 and the point at 2
-
-
-# --- fractional weights ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("criterion", [Gini, CliqueConductance, Errors])
-@given(seed=seeds, n=st.integers(4, 30), tenths=st.booleans())
-def test_fractional_weights_leave_no_side_empty(criterion, seed, n, tenths):
-    """Sums that are subtracted may leave 1e-17 where there is nothing: no cut may take that for a point."""
-    case = data(seed, n, 2, 3, random_labels=True)
-    rng = np.random.default_rng(seed)
-    weight = rng.integers(1, 10, len(case.X)) / 10 if tenths else rng.random(len(case.X)) + 1e-3
-    problem = problem_of(case, weight)
-
-    def sizes(tree):
-        return [len(tree)] if isinstance(tree, np.ndarray) else sizes(tree[2]) + sizes(tree[3])
-
-    assert min(sizes(grow(problem, criterion(problem), False, 12))) > 0
-
-
-# --- shards ------------------------------------------------------------------------------------------------
-
-
-def in_shards(problem, parts, work):
-    """What `work` of a shard's problem gives, for shards (masks of rows) that reduce their sums together."""
-    barrier, given_, results = threading.Barrier(len(parts), timeout=20), [None] * len(parts), [None] * len(parts)
-
-    def run(number, rows):
-        rows = torch.from_numpy(np.flatnonzero(rows))
-
-        class Threads(Ranks):
-            """Shards in threads."""
-
-            alone = False
-
-            def _reduced(self, values, operation):
-                given_[number] = operation, values
-                barrier.wait()
-                asked = [(operation, tuple(values.shape), values.dtype) for operation, values in given_]
-                every = [values for _, values in given_]
-                barrier.wait()
-                assert len(set(asked)) == 1, f"shards reduce different sums: {asked}"
-                stacked = torch.stack(every)
-                return stacked.amax(0) if operation == "MAX" else stacked.sum(0, dtype=values.dtype)
-
-        columns = problem.columns
-        blocks = [replace(block, coarse=block.coarse[:, rows].contiguous()) for block in columns.blocks]
-        columns = replace(columns, codes=[codes[:, rows].contiguous() for codes in columns.codes], blocks=blocks)
-        table = problem.table.take(rows)
-        weight = None if problem.weight is None else problem.weight[rows]
-        found = replace(problem.reference, labels=problem.labels[rows], space=table)
-        shard = Problem(table, columns, found, weight, ranks=Threads())
-        try:
-            results[number] = work(shard)
-        except Exception as error:
-            results[number] = error
-            barrier.abort()
-
-    threads = [threading.Thread(target=run, args=shard) for shard in enumerate(parts)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    broken = [result for result in results if isinstance(result, Exception)]
-    for error in sorted(broken, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
-        raise error
-    return results
-
-
-def work_of(with_centers, criterion, most):
-    """Work for a shard: the tests of the tree, and its leaves."""
-
-    def work(problem):
-        search = Search(problem, criterion(problem))
-        builder = separate_centers(search) if with_centers else best_first(search, Grown([root(problem)]), most)
-        sizes = [(leaf.id, leaf.n, leaf.mass, leaf.centers.tolist()) for leaf in builder.leaves]
-        return builder.feature, np.nan_to_num(builder.threshold).tolist(), builder.left, sizes
-
-    return work
-
-
-SHARDED = {
-    "IMM": (True, Mistakes),
-    "EMN": (True, lambda problem: Mistakes(problem, shared=True)),
-    "ExGreedy": (True, InducedCost),
-    "ExShallow": (True, lambda problem: CostAndDepth(problem, 0.03)),
-    "CART": (False, Gini),
-    "ExKMC": (False, surrogate_module.Surrogate),
-    "KDTree": (False, Median),
-    "SpExClique": (False, CliqueConductance),
-    "SpExClique by size": (False, lambda problem: CliqueConductance(problem, by_size=True)),
-}
-
-
-def divided(seed, kind, weights, share):
-    """A table of some points, and which of them are in the first of two shards."""
-    case = data(seed, 50, 3, 4, kind=kind, random_labels=seed % 2 == 0)
-    rng = np.random.default_rng(seed)
-    first = rng.random(len(case.X)) < share
-    first[0], first[-1] = True, False
-    return case, rng.random(len(case.X)) if weights else None, first
-
-
-@pytest.mark.parametrize("name", SHARDED)
-@given(
-    path=st.sampled_from(list(PATHS)),
-    seed=seeds,
-    kind=st.sampled_from(["grid", "fine"]),
-    weights=st.booleans(),
-    share=st.floats(0.02, 0.5),
-)
-def test_shards_grow_the_tree_of_all_points(name, path, seed, kind, weights, share):
-    case, weight, first = divided(seed, kind, weights, share)
-    assume(distinct_centers(case))
-    with limits(path):
-        problem = problem_of(case, weight)
-        work = work_of(*SHARDED[name], most=7)
-        shards = in_shards(problem, (first, ~first), work)
-    assert shards[0] == shards[1] == work(problem)
-
-
-@pytest.mark.parametrize("name", ["IMM", "CART"])
-def test_shards_of_few_points_grow_the_tree_of_all_points(name):
-    case, _, first = divided(0, "grid", False, 0.05)
-    problem = problem_of(case)
-    work = work_of(*SHARDED[name], most=7)
-    shards = in_shards(problem, (first, ~first), work)
-    assert shards[0] == shards[1] == work(problem)
-
-
-def test_labels_of_leaves_that_a_shard_has_no_points_of():
-    case, weight, first = divided(0, "fine", True, 0.05)
-
-    def work(problem):
-        grown = best_first(Search(problem, Gini(problem)), Grown([root(problem)]), 8)
-        return label_leaves(problem, grown, "majority").clusters
-
-    problem = problem_of(case, weight)
-    shards = in_shards(problem, (first, ~first), work)
-    assert shards[0] == shards[1] == work(problem)
 
 
 # --- what all explainers have in common --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", CLASSES, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [*CLASSES, Growing, Separating], ids=lambda model: model.__name__)
 def test_every_parameter_is_described_once(model):
     names = list(inspect.signature(model).parameters)
     assert sorted(model().get_params()) == sorted(names)
@@ -622,40 +408,18 @@ def test_every_parameter_is_described_once(model):
     assert all(name in pydoc.render_doc(model, renderer=pydoc.plaintext) for name in names)
 
 
-@explainer(share="A share.", prices="float or array-like\nPrices.", kinds="How.", max_leaves="list\nLeaves.")
-class OwnTree(BestFirst):
-    """Growth by rules of its own."""
-
-    _: KW_ONLY
-    leaf_labels: str = "own"
-    share: Fraction | None = 0.5
-    prices: Any = 0.0
-    kinds: Literal["one", "two", "three"] = "one"
-    max_leaves: Any = ()
-
-    def _criterion(self, problem):
-        raise NotImplementedError
-
-
-def test_types_of_own_parameters_are_those_of_the_annotations():
-    text = inspect.cleandoc(OwnTree.__doc__)
-    for head in (
-        "n_clusters : int\n",
-        "share : float in [0, 1] or None\n    A share.",
-        'kinds : {"one", "two", "three"}\n    How.',
-        "prices : float or array-like\n    Prices.",
-        'leaf_labels : {"surrogate", "majority", "own"}\n    How',  # as in the base class
-        "max_leaves : list\n    Leaves.",
-        "max_bins : int >= 2, optional\n",
-    ):
-        assert head in text
-    OwnTree(share=None, prices="free", kinds="two", max_leaves=[], max_bins=None)._check_parameters()
-    for wrong, message in (
-        ({"share": 2}, r"share needs a number in \[0, 1\], got 2"),
-        ({"kinds": "four"}, 'kinds needs "one", "two" or "three", got .four'),
-        ({"leaf_labels": "best"}, 'leaf_labels needs "surrogate", "majority" or "own", got .best'),
-        ({"max_bins": 1}, "max_bins needs a whole number >= 2 or None, got 1"),
-        ({"n_clusters": None}, "n_clusters needs a whole number >= 1, got None"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            OwnTree(**wrong)._check_parameters()
+@pytest.mark.parametrize(
+    ("model", "head"),
+    [
+        (Growing, "n_clusters : object\n    Of no account."),
+        (Growing, "max_leaves : int, optional\n    Default"),  # as in the base class
+        (Growing, 'leaf_labels : {"surrogate", "majority", "own"}\n    How'),
+        (CUBT, "n_clusters : int or None\n    Leaves"),
+        (CUBT, "min_dev : float in [0, 1]\n    Minimum"),
+        (IMM, 'metric : {"l2", "l1"}\n'),
+        (IMM, "max_bins : int >= 2, optional\n"),
+        (ExKMC, 'base : {"imm", "none"}, ThresholdTree or fitted tree explainer\n    The tree'),
+    ],
+)
+def test_types_of_parameters_are_those_of_the_annotations(model, head):
+    assert head in inspect.cleandoc(model.__doc__)

@@ -12,6 +12,8 @@ from operator import attrgetter
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import assume
+from hypothesis import strategies as st
 
 from neonxc import trees
 from neonxc.trees import (
@@ -32,6 +34,9 @@ from neonxc.trees import (
     SpExGraph,
     SpExKNN,
 )
+
+seeds = st.integers(0, 2**32 - 1)
+DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 
 # --- data --------------------------------------------------------------------------------------------------
 
@@ -92,6 +97,24 @@ def data(seed, n, d, k, *, kind="grid", dtype=np.float64, weighted=False, random
     labels[rng.permutation(n)[:k]] = np.arange(k)
     weight = rng.integers(1, 4, n) if weighted else None
     return Data(X, labels, weight)
+
+
+@st.composite
+def tables(draw, most=60, columns=5, clusters=2, weighted=None, separable=False):
+    """Tables of every kind; `separable`: their clusters have different means."""
+    case = data(
+        draw(seeds),
+        draw(st.integers(2, most)),
+        draw(st.integers(1, columns)),
+        draw(st.integers(clusters, 6)),
+        kind=draw(st.sampled_from(["grid", "fine"])),
+        dtype=draw(st.sampled_from(DTYPES)),
+        weighted=draw(st.booleans()) if weighted is None else weighted,
+        random_labels=draw(st.booleans()),
+    )
+    if separable:
+        assume(len(np.unique(case.centers, axis=0)) == case.k)
+    return case
 
 
 def distances(X, centers):
@@ -291,6 +314,77 @@ class Scorer:
         return node(np.arange(len(self.X)), np.arange(len(self.centers)), frozenset())
 
 
+# --- growth by any score -----------------------------------------------------------------------------------
+
+TIE = 1e-12
+
+
+def grow(X, best, most=10**6, centers=None):
+    """The tree as nested (feature, low, high, left, right), with the rows of a leaf.
+
+    `best` of (rows, centers, path): the score of a node's best cut, and the cut, or None. The leaf of least score
+    is cut first, of equal ones that which was made first; with centers, every leaf that has several of them.
+    """
+    nodes = [(np.arange(len(X)), np.arange(0 if centers is None else len(centers)), ())]
+    found, children, open_ = [best(*nodes[0])], {}, [0]
+    while True:
+        if centers is None:
+            ready = [node for node in open_ if found[node] is not None] if len(open_) < most else []
+        else:
+            ready = [node for node in open_ if len(nodes[node][1]) > 1]
+        if not ready:
+            break
+        least = min(found[node][0] for node in ready)
+        node = min(node for node in ready if found[node][0] <= least + TIE)
+        (rows, own, path), (feature, low, _) = nodes[node], found[node][1]
+        left, centers_left = X[rows, feature] <= low, own == own
+        if centers is not None:
+            centers_left = centers[own, feature] <= low
+        children[node] = len(nodes), len(nodes) + 1
+        open_.remove(node)
+        open_ += children[node]
+        for sides, is_left in (((left, centers_left), True), ((~left, ~centers_left), False)):
+            nodes.append((rows[sides[0]], own[sides[1]], (*path, (feature, is_left))))
+            found.append(best(*nodes[-1]))
+
+    def nested(node):
+        return (*found[node][1], *map(nested, children[node])) if node in children else nodes[node][0]
+
+    return nested(0)
+
+
+# --- SpEx, on dense adjacency matrices [n, n] --------------------------------------------------------------
+
+
+def clique_adjacency(labels, weights="unit"):
+    """Points of a cluster are adjacent; "size": with weight 1 / (|C| - 1), so that degrees are 1 (Cor. A.5)."""
+    A = (labels[:, None] == labels).astype(np.float64)
+    np.fill_diagonal(A, 0)
+    return A / np.maximum(A.sum(1), 1)[:, None] if weights == "size" else A
+
+
+def conductance(A, rows):
+    """ψ of Eq. 1 of some points, on the whole graph: edges to others over degrees; 1 where there are no edges."""
+    degrees = A[rows].sum()
+    return 1 - A[np.ix_(rows, rows)].sum() / degrees if degrees > 0 else 1.0
+
+
+def spex(X, A, max_leaves):
+    """Algorithm 1: the leaf is split whose split lowers the sum of conductances most (Eq. 4)."""
+
+    def best(rows, *_):
+        found = []
+        for cut in cuts(X[rows], X[:0]):
+            left = X[rows, cut[0]] <= cut[1]
+            found.append((conductance(A, rows[left]) + conductance(A, rows[~left]), cut))
+        if not found:
+            return None
+        least = min(found)[0]
+        return least - conductance(A, rows), next(cut for score, cut in found if score <= least + TIE)
+
+    return grow(X, best, max_leaves)
+
+
 # --- fitted trees, read from outside -----------------------------------------------------------------------
 
 
@@ -345,6 +439,19 @@ def nested(tree, node=0):
         return int(tree.label[node])
     children = (nested(tree, int(side[node])) for side in (tree.left, tree.right))
     return (feature, float(tree.threshold[node]), *children)
+
+
+def parts_of(tree, X):
+    """The tree as nested (feature, threshold, left, right) and rows at its leaves."""
+    rows = rows_of(tree, X)
+
+    def part(node):
+        feature = int(tree.feature[node])
+        if feature < 0:
+            return rows[node]
+        return (feature, float(tree.threshold[node]), *(part(int(side[node])) for side in (tree.left, tree.right)))
+
+    return part(0)
 
 
 def same_cuts(ours, expected):
