@@ -295,7 +295,7 @@ def made(name, case, **ways):
         case "Spread":
             return partial(Spread, values=values), Witness(case, spread, size=lambda rows: squares[rows].sum())
         case "InTurns":
-            return InTurns, Witness(case, halves, lambda path: columns - {feature for feature, _ in path})
+            return InTurns, Witness(case, halves, lambda path: columns - {step[0] for step in path})
         case "Fair":
             groups = torch.from_numpy(groups_of(case))
             size = lambda rows: 4 * mass[rows].sum() + 3 * len(rows)  # noqa: E731

@@ -1,11 +1,12 @@
-"""Sums over processes, and errors that all of them raise."""
+"""Sums over processes, errors that all of them raise, and trees of shards that are those of all points."""
 
-import time
-
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from processes import Processes
+from sklearn.base import clone
+from test_tree_explainers import PATHS, limits
+from tree_witnesses import GROUPED, assert_same, data
 
 from neonxc.common.processes import Ranks
 
@@ -47,13 +48,13 @@ def differing(group):
     ranks.same(columns=3, dtype="float64" if ranks.rank < 2 else "float32")
 
 
-def dying(group):
-    ranks = Ranks(group)
-    if ranks.rank == 1:
-        import os
-
-        os._exit(1)
-    ranks.sum(torch.ones(2))
+def fitted(group, models, path, arguments):
+    """Trees of this process's rows, few or many, by some way through the code."""
+    own = [slice(0, 2), slice(2, 20), slice(20, None)][dist.get_rank(group)]
+    with limits(path):
+        return [
+            model.fit(group=group, **{name: value[own] for name, value in arguments.items()}) for model in models
+        ]
 
 
 def test_reductions(ranks):
@@ -89,17 +90,18 @@ def test_what_differs_is_named(ranks):
     }
 
 
-def test_a_process_that_dies_ends_the_others_with_one_error():
-    processes, start = Processes(3, timeout=20), time.perf_counter()
-    try:
-        answers = processes(dying)
-    finally:
-        processes.close()
-    assert time.perf_counter() - start < 60
-    assert isinstance(answers[1], EOFError)
-    for error in answers[::2]:
-        assert isinstance(error, RuntimeError)
-        assert "another process of the group has ended" in str(error)
+@pytest.mark.filterwarnings("ignore:the tree has no points in clusters")
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("kind", "weighted"), [("grid", True), ("fine", False)])
+def test_trees_of_all_ways_through_the_code(ranks, path, kind, weighted):
+    case = data(3, 50, 3, 4, kind=kind, random_labels=True)
+    arguments = {"X": case.X, "labels": case.labels}
+    if weighted:
+        arguments["sample_weight"] = np.random.default_rng(0).random(50)
+    one = [clone(model).fit(**arguments) for model in GROUPED]
+    for many in ranks(fitted, GROUPED, path, arguments):
+        for alone, shared in zip(one, many, strict=True):
+            assert_same(alone, shared, costs=0)
 
 
 def test_a_process_alone_needs_no_group():

@@ -5,25 +5,15 @@ That it is the same for sparse tables, tensors, weights and noise is tested in `
 
 import math
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from tree_witnesses import CLASSES, data
-from turns import in_turns
+from hypothesis import given, settings
+from tree_witnesses import CLASSES, WEIGHTLESS, data, tables
 
-import neonxc
-from neonxc import trees
-from neonxc.trees import CART, IMM
-
-EXPLAINERS = sorted(model.__name__ for model in CLASSES)
-
-
-def fitted(name, X, labels, weight=None, **parameters):
-    weighted = {} if weight is None else {"sample_weight": weight}
-    return getattr(trees, name)(**parameters).fit(X, labels=labels, **weighted)
+from neonxc.trees import CART, IMM, ExGreedy
 
 
 def witness(tree, X):
@@ -45,41 +35,14 @@ def witness(tree, X):
     return np.array(rows, dtype=np.float64).reshape(-1, 5)
 
 
-def assert_table(tree, X):
+@pytest.mark.parametrize("model", [*CLASSES, partial(ExGreedy, refine=True), partial(ExGreedy, max_bins=4)])
+@given(case=tables(40, 3, clusters=3, separable=True))
+@settings(max_examples=3)
+def test_every_explainer(model, case):
+    weight = {} if model in WEIGHTLESS else {"sample_weight": case.weight}
+    tree = model().fit(case.X, labels=case.labels, **weight).tree_
     assert tree.bounds.dtype == torch.float64
-    assert tree.bounds.device.type == "cpu"
-    np.testing.assert_array_equal(tree.bounds.numpy(), witness(tree, X))
-
-
-@pytest.mark.parametrize(
-    ("kind", "dtype", "name"),
-    in_turns(["grid", "fine"], [np.float64, np.float32, np.float16, np.uint8, np.int64], EXPLAINERS),
-)
-def test_every_explainer(name, dtype, kind):
-    case = data(3, 70, 3, 4, kind=kind, dtype=dtype)
-    tree = fitted(name, case.X, case.labels).tree_
-    assert tree.n_leaves > 1
-    assert len(tree.bounds)
-    assert_table(tree, case.values)
-
-
-@pytest.mark.parametrize("parameters", [{"refine": True}, {"max_leaves": 9}, {"max_bins": 4}])
-def test_refined_expanded_and_binned_trees(parameters):
-    case = data(11, 90, 3, 4, kind="fine")
-    assert_table(fitted("ExGreedy", case.X, case.labels, **parameters).tree_, case.X)
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(2, 40),
-    kind=st.sampled_from(["grid", "fine"]),
-    dtype=st.sampled_from([np.float64, np.float32]),
-    weighted=st.booleans(),
-    name=st.sampled_from(["CART", "KDTree", "CLTree"]),
-)
-def test_random_tables(seed, n, kind, dtype, weighted, name):
-    case = data(seed, n, 3, 3, kind=kind, dtype=dtype, weighted=weighted)
-    assert_table(fitted(name, case.X, case.labels, case.weight).tree_, case.values)
+    np.testing.assert_array_equal(tree.bounds.numpy(), witness(tree, case.values))
 
 
 def test_a_bound_where_no_training_point_is_beyond():
@@ -91,18 +54,6 @@ def test_a_bound_where_no_training_point_is_beyond():
 def test_one_leaf():
     tree = IMM(1, random_state=0).fit(np.arange(6.0)[:, None]).tree_
     assert tree.bounds.shape == (0, 5)
-
-
-def test_copies_and_files_keep_it(tmp_path):
-    case = data(1, 60, 3, 3, kind="fine")
-    tree = CART(3).fit(case.X, labels=case.labels).tree_
-    neonxc.save(tree, tmp_path / "tree")
-    for copy in (
-        tree.relabel(tree.label, np.array(list("abc"))),
-        pickle.loads(pickle.dumps(tree)),
-        neonxc.load(tmp_path / "tree"),
-    ):
-        torch.testing.assert_close(copy.bounds, tree.bounds, rtol=0, atol=0)
 
 
 def test_trees_from_before_have_none():

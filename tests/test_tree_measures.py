@@ -8,9 +8,10 @@ from matplotlib import pyplot
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine
-from sklearn.metrics import adjusted_rand_score
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tree_witnesses import kmeans_cost as slow_cost
 
 import neonxc
 from neonxc.evaluation import cost_ratio, kmeans_cost, label_agreement, surrogate_cost, wad, waes
@@ -37,28 +38,20 @@ def iris():
 
 
 def by_hand(X, labels, weight=None):
-    weight = np.ones(len(X)) if weight is None else weight
-    cost = 0.0
-    for label in np.unique(labels):
-        own = labels == label
-        mean = np.average(X[own], axis=0, weights=weight[own])
-        cost += (weight[own] * ((X[own] - mean) ** 2).sum(1)).sum()
-    return cost
+    return slow_cost(X, labels, np.ones(len(X)) if weight is None else weight)
 
 
 # --- measures --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, pd.DataFrame])
-def test_costs(iris, kind):
+def test_costs(iris):
     X, model = iris
     weight = np.random.default_rng(0).random(len(X)) + 0.1
     labels = IMM(3).fit(X, centers=model.cluster_centers_).labels_
-    assert kmeans_cost(kind(X), labels, weight) == pytest.approx(by_hand(X, labels, weight))
-    assert kmeans_cost(kind(X), model.labels_) == pytest.approx(model.inertia_)
-    ratio = by_hand(X, labels) / model.inertia_
-    assert cost_ratio(kind(X), labels, model.labels_) == pytest.approx(ratio)
-    assert cost_ratio(kind(X), labels, kind(model.cluster_centers_)) == pytest.approx(ratio)
+    assert kmeans_cost(X, labels, weight) == pytest.approx(by_hand(X, labels, weight))
+    assert kmeans_cost(pd.DataFrame(X), torch.as_tensor(model.labels_)) == pytest.approx(model.inertia_)
+    for reference in (model.labels_, model.cluster_centers_, torch.as_tensor(model.cluster_centers_)):
+        assert cost_ratio(X, labels, reference) == pytest.approx(by_hand(X, labels) / model.inertia_)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -132,7 +125,7 @@ def test_bad_input(iris, call, message):
 
 @pytest.fixture(scope="module")
 def digits():
-    X = load_digits().data
+    X = load_digits().data[:400]
     return X, KMeans(10, n_init=1, random_state=0).fit(X).cluster_centers_
 
 
@@ -155,20 +148,22 @@ def test_the_search_reaches_its_goals(digits):
 
 def test_goals_out_of_reach(digits):
     X, centers = digits
-    with pytest.warns(UserWarning, match="out of reach together: the tree has cost ratio 1.169") as caught:
+    plain = ExShallow(10).fit(X, centers=centers)
+    cost = cost_ratio(X, plain.labels_, centers)
+    with pytest.warns(UserWarning, match="out of reach together: the tree .* lowest values") as caught:
         cheap = ExShallow(10).tune_depth_factor(X, goal_cost=1.0, goal_waes=9, centers=centers)
     assert caught[0].filename == __file__
     assert not cheap.goals_met_
-    plain = ExShallow(10).fit(X, centers=centers)
     assert cheap.inertia_ <= plain.inertia_  # the least cost that was found
-    with pytest.warns(UserWarning, match=r"explanation size [\d.]+\. The lowest values found, .*, are 1.169 and"):
-        short = ExShallow(10).tune_depth_factor(X, goal_cost=1.3, goal_waes=1, centers=centers)
+    assert f"cost ratio {cost_ratio(X, cheap.labels_, centers):.4g} and" in str(caught[0].message)
+    with pytest.warns(UserWarning, match="out of reach"):
+        short = ExShallow(10).tune_depth_factor(X, goal_cost=cost + 0.1, goal_waes=1, centers=centers)
     assert not short.goals_met_
-    assert cost_ratio(X, short.labels_, centers) <= 1.3
+    assert cost_ratio(X, short.labels_, centers) <= cost + 0.1
     assert waes(short.tree_) <= waes(plain.tree_)
 
 
-# --- random thresholds, k-medians ------------------------------------------------------------------------------
+# --- random thresholds -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", ["l1", "l2"])
@@ -205,31 +200,12 @@ def test_more_trials_cost_no_more_and_seeds_repeat(digits):
     assert np.array_equal(many.predict(X), many.labels_)
 
 
-def test_the_same_centers_twice_are_an_error(iris):
-    with pytest.raises(ValueError, match="the same in every column"):
-        RandomThresholds(2).fit(iris[0], centers=np.ones((2, 4)))
-
-
-def test_random_thresholds_take_no_max_bins(iris, tmp_path):
-    with pytest.raises(TypeError, match="max_bins"):
-        RandomThresholds(3, max_bins=8)
+def test_files_of_random_thresholds_of_version_0_2_have_max_bins(iris, tmp_path):
     fitted = RandomThresholds(3, random_state=0).fit(iris[0])
-    with pytest.MonkeyPatch.context() as patch:  # files of version 0.2 have the parameter
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitted, "get_params", lambda deep: {"n_clusters": 3, "max_bins": None})
         neonxc.save(fitted, tmp_path / "old.safetensors")
     assert np.array_equal(neonxc.load(tmp_path / "old.safetensors").predict(iris[0]), fitted.labels_)
-
-
-def test_k_medians():
-    rng = np.random.default_rng(0)
-    X = np.r_[rng.normal(0, 1, (60, 2)), rng.normal(6, 1, (60, 2)), [[200.0, 200.0]]]
-    centers = np.array([[0.0, 0], [6, 6]])
-    model = IMM(2, metric="l1").fit(X, centers=centers)
-    assert model.tree_.n_leaves == 2
-    free = IMM(2, metric="l1", random_state=0).fit(X)
-    assert np.array_equal(free.labels_, free.predict(X))
-    labels = np.abs(X[:, None] - centers).sum(2).argmin(1)
-    assert adjusted_rand_score(model.labels_, labels) == 1
 
 
 # --- trade-offs ------------------------------------------------------------------------------------------------
@@ -308,27 +284,12 @@ def test_saved_and_loaded(model, iris, tmp_path):
     loaded = neonxc.load(tmp_path / "explainer.safetensors")
     assert type(loaded) is model
     assert loaded.get_params() == fitted.get_params()
+    for name in ("labels_", "cluster_centers_"):
+        assert np.array_equal(getattr(loaded, name), getattr(fitted, name))
     assert np.array_equal(loaded.predict(X), fitted.predict(X))
-    assert np.array_equal(loaded.labels_, fitted.labels_)
-    assert np.array_equal(loaded.cluster_centers_, fitted.cluster_centers_)
     assert loaded.score(X) == fitted.score(X)
-    assert [str(rule) for rule in loaded.tree_.rules()] == [str(rule) for rule in fitted.tree_.rules()]
-    with pytest.raises(ValueError, match=r"order|missing"):
-        loaded.predict(X[["b", "c", "d", "sepal length"]])
-
-
-def test_saved_tree_and_tensors(iris, tmp_path):
-    X = torch.as_tensor(iris[0], dtype=torch.float32)
-    fitted = IMM(3, random_state=0).fit(X)
-    neonxc.save(fitted.tree_, tmp_path / "tree.safetensors")
-    tree = neonxc.load(tmp_path / "tree.safetensors")
-    assert torch.equal(tree.predict(X), fitted.labels_)
-    assert tree.threshold.dtype == torch.float64
-    assert torch.equal(tree.samples, fitted.tree_.samples)
-    neonxc.save(fitted, tmp_path / "explainer.safetensors")
-    loaded = neonxc.load(tmp_path / "explainer.safetensors")
-    assert isinstance(loaded.labels_, torch.Tensor)
-    assert torch.equal(loaded.labels_, fitted.labels_)
+    assert torch.equal(loaded.tree_.bounds, fitted.tree_.bounds)
+    assert str(loaded.tree_.rules()) == str(fitted.tree_.rules())
 
 
 def test_a_reference_pipeline_is_not_saved(iris, tmp_path):
@@ -342,26 +303,6 @@ def test_a_reference_pipeline_is_not_saved(iris, tmp_path):
 
 
 def test_an_unfitted_explainer_is_not_saved(tmp_path):
-    from sklearn.exceptions import NotFittedError
-
     with pytest.raises(NotFittedError):
         neonxc.save(IMM(), tmp_path / "explainer.safetensors")
     assert not list(tmp_path.iterdir())
-
-
-# --- the tree itself -------------------------------------------------------------------------------------------
-
-
-def test_a_tree_of_one_leaf(iris):
-    one = IMM(1).fit(iris[0]).tree_
-    assert (one.n_leaves, one.depth) == (1, 0)
-    assert [str(rule) for rule in one.rules()] == ["cluster 0: always (150 samples, 0 mistakes)"]
-
-
-def test_trees_travel_between_processes(iris):
-    import pickle
-
-    X, model = iris
-    fitted = IMM(3).fit(X, centers=model.cluster_centers_)
-    assert fitted.tree_.depth == 2  # fills a cache
-    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), fitted.labels_)

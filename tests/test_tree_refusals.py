@@ -106,6 +106,16 @@ PARAMETERS = [
             make_pipeline(PCA(2), make_pipeline(PCA(2), DBSCAN(eps=9))).fit(LONE),
         )
     ),
+    ("CUBT CLTree", "n_clusters needs a whole number >= 1 or None, got 0", {"n_clusters": 0}),
+    ("CUBT CLTree", "max_leaves needs a whole number >= 1", {"max_leaves": 0}),
+    ("CUBT", "n_samples=60, fewer than n_clusters=61", {"n_clusters": 61}),
+    ("CUBT", "min_size needs a finite number >= 0", {"min_size": np.nan}),
+    ("CUBT", r"min_dev needs a number in \[0, 1\]", {"min_dev": 1.5}),
+    ("CUBT", "min_dist needs a finite number >= 0", {"min_dist": -1}),
+    ("CUBT", "delta needs a number > 0", {"delta": 0}),
+    ("RandomThresholds", "n_trials needs a whole number >= 1", {"n_trials": 0}),
+    ("CLTree", r"min_y needs a number in \[0, 1\]", {"min_y": "0.05"}),
+    ("CLTree", "min_rd needs a finite number >= 0", {"min_rd": np.inf}),
 ]
 GIVEN = [
     (SOME, "labels or centers, not both", {"labels": Y, "centers": np.zeros((1, 3))}),
@@ -138,7 +148,11 @@ GIVEN = [
             CENTERS.split(), ({}, {"refine": True}, {"max_leaves": 7}, {"max_leaves": 6}), strict=True
         )
     ),
-    (f"{CENTERS} {KERNEL}", "are the same in every column", {"X": CORNERS, "labels": [0, 0, 1, 1]}),
+    (
+        f"{CENTERS} {KERNEL} RandomThresholds",
+        "are the same in every column",
+        {"X": CORNERS, "labels": [0, 0, 1, 1]},
+    ),
     # One point, over and over: sums of different length are not to make a cut of it
     (CENTERS, "are the same in every column", {"X": np.full((12, 2), 0.1), "labels": [0] * 3 + [1] * 4 + [0] * 5}),
     *(

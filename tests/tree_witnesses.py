@@ -322,8 +322,9 @@ TIE = 1e-12
 def grow(X, best, most=10**6, centers=None):
     """The tree as nested (feature, low, high, left, right), with the rows of a leaf.
 
-    `best` of (rows, centers, path): the score of a node's best cut, and the cut, or None. The leaf of least score
-    is cut first, of equal ones that which was made first; with centers, every leaf that has several of them.
+    `best` of (rows, centers, path): score and cut of a node's best cut, or None; a path has the cuts above it, as
+    (feature, whether to the left, low, high). The leaf of least score is cut first, of equal ones that which was
+    made first; with centers, every leaf that has several of them.
     """
     nodes = [(np.arange(len(X)), np.arange(0 if centers is None else len(centers)), ())]
     found, children, open_ = [best(*nodes[0])], {}, [0]
@@ -336,7 +337,7 @@ def grow(X, best, most=10**6, centers=None):
             break
         least = min(found[node][0] for node in ready)
         node = min(node for node in ready if found[node][0] <= least + TIE)
-        (rows, own, path), (feature, low, _) = nodes[node], found[node][1]
+        (rows, own, path), (feature, low, high) = nodes[node], found[node][1]
         left, centers_left = X[rows, feature] <= low, own == own
         if centers is not None:
             centers_left = centers[own, feature] <= low
@@ -344,7 +345,7 @@ def grow(X, best, most=10**6, centers=None):
         open_.remove(node)
         open_ += children[node]
         for sides, is_left in (((left, centers_left), True), ((~left, ~centers_left), False)):
-            nodes.append((rows[sides[0]], own[sides[1]], (*path, (feature, is_left))))
+            nodes.append((rows[sides[0]], own[sides[1]], (*path, (feature, is_left, low, high))))
             found.append(best(*nodes[-1]))
 
     def nested(node):
