@@ -9,30 +9,15 @@ from unittest import SkipTest
 
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
+from tree_witnesses import CLASSES
 
 import neonxc
 from neonxc.models import BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable
-from neonxc.trees import (
-    CART,
-    CUBT,
-    EMN,
-    IMM,
-    CLTree,
-    ExGreedy,
-    ExKMC,
-    ExShallow,
-    KDTree,
-    KernelExKMC,
-    KernelExpand,
-    KernelIMM,
-    SpExClique,
-    SpExGraph,
-    SpExKNN,
-)
+from neonxc.trees import CART, CUBT, IMM, KernelExpand, RandomThresholds, SpExClique
 
 KINDS = [IMM, SpExClique, KernelExpand, CUBT, KernelKMeans, KCenter, StronglyInterpretable, BetaInterpretable]
 IN_BINS = CART(2, max_leaves=4, max_bins=8)
-OTHERS = [EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, KernelIMM, KernelExKMC, SpExKNN, SpExGraph, CLTree]
+OTHERS = [*{*CLASSES}.difference(KINDS, [RandomThresholds])]
 WITH_OPTIONS = [
     KernelKMeans(3, max_iter=20, objective="feature"),
     KernelKMeans(3, max_iter=20, objective="spherical"),

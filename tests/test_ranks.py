@@ -5,10 +5,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from sklearn.base import clone
-from test_tree_explainers import PATHS, limits
-from tree_witnesses import GROUPED, assert_same, data
+from test_tree_explainers import limits
+from tree_witnesses import assert_same, data
+from turns import in_turns
 
 from neonxc.common.processes import Ranks
+from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, SpExClique
 
 
 def reductions(group):
@@ -48,13 +50,15 @@ def differing(group):
     ranks.same(columns=3, dtype="float64" if ranks.rank < 2 else "float32")
 
 
-def fitted(group, models, path, arguments):
+MODELS = [IMM(), EMN(), ExGreedy(), ExShallow(), CART(), ExKMC(max_leaves=6), KDTree(), SpExClique()]
+
+
+def fitted(group, path, arguments):
     """Trees of this process's rows, few or many, by some way through the code."""
     own = [slice(0, 2), slice(2, 20), slice(20, None)][dist.get_rank(group)]
+    arguments = {name: value[own] for name, value in arguments.items()}
     with limits(path):
-        return [
-            model.fit(group=group, **{name: value[own] for name, value in arguments.items()}) for model in models
-        ]
+        return [clone(model).fit(group=group, **arguments) for model in MODELS]
 
 
 def test_reductions(ranks):
@@ -91,17 +95,16 @@ def test_what_differs_is_named(ranks):
 
 
 @pytest.mark.filterwarnings("ignore:the tree has no points in clusters")
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(("kind", "weighted"), [("grid", True), ("fine", False)])
-def test_trees_of_all_ways_through_the_code(ranks, path, kind, weighted):
+@pytest.mark.parametrize(
+    ("kind", "path"), in_turns(["grid", "fine"], ["bins", "chunks", "small_cache", "few_centers_in_chunks"])
+)
+def test_trees_of_all_ways_through_the_code(ranks, path, kind):
     case = data(3, 50, 3, 4, kind=kind, random_labels=True)
-    arguments = {"X": case.X, "labels": case.labels}
-    if weighted:
-        arguments["sample_weight"] = np.random.default_rng(0).random(50)
-    one = [clone(model).fit(**arguments) for model in GROUPED]
-    for many in ranks(fitted, GROUPED, path, arguments):
+    arguments = {"X": case.X, "labels": case.labels, "sample_weight": np.random.default_rng(0).random(50)}
+    one = [clone(model).fit(**arguments) for model in MODELS]
+    for many in ranks(fitted, path, arguments):
         for alone, shared in zip(one, many, strict=True):
-            assert_same(alone, shared, costs=0)
+            assert_same(alone, shared, costs=1e-12)
 
 
 def test_a_process_alone_needs_no_group():
