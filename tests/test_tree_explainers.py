@@ -20,13 +20,16 @@ from tree_witnesses import (
     distances,
     gini,
     gini_gain,
+    grow,
     inner_nodes,
     kmeans_cost,
     labels_below,
     nested,
     parted,
+    parts_of,
     routed,
     rows_of,
+    same_cuts,
     seeds,
     shared_nodes,
     surrogate_gain,
@@ -398,21 +401,20 @@ def test_cart_splits_the_leaf_that_gains_most(path, case, leaves):
 def test_kd_tree_halves_the_largest_leaf(path, case, leaves):
     with limits(path):
         tree = KDTree(case.k, max_leaves=leaves).fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
-    X, mass, rows = case.values, case.mass, rows_of(tree, case.values)
-    distinct = [len(np.unique(X[own], axis=0)) for own in rows]
-    for node, own, _ in inner_nodes(tree, X):
-        middle = (X[own] * mass[own, None]).sum(0) / mass[own].sum()
-        variance = ((X[own] - middle) ** 2 * mass[own, None]).sum(0)
-        feature = int(tree.feature[node])
-        assert variance[feature] >= variance.max() * (1 - 1e-9)
-        assert feature == np.flatnonzero(variance >= variance.max() * (1 - 1e-12))[0]
-        steps = np.unique(X[own, feature])
-        off = [abs(2 * mass[own][X[own, feature] <= low].sum() - mass[own].sum()) for low in steps[:-1]]
-        best = int(np.argmin(off))
-        assert steps[best] <= float(tree.threshold[node]) < steps[best + 1]
-        bigger = [leaf for leaf in tree.leaves.tolist() if distinct[leaf] > 1]
-        assert all(mass[rows[leaf]].sum() <= mass[own].sum() for leaf in bigger)
-    assert tree.n_leaves == min(leaves, len(np.unique(X, axis=0)))
+    X, mass = case.values, case.mass
+
+    def best(rows, *_):
+        own, weight = X[rows], mass[rows]
+        if (own == own[0]).all():
+            return None
+        variance = ((own - np.average(own, axis=0, weights=weight)) ** 2 * weight[:, None]).sum(0)
+        feature = int(np.argmax(variance >= variance.max() * (1 - 1e-12)))
+        steps = np.unique(own[:, feature])
+        off = [abs(2 * weight[own[:, feature] <= low].sum() - weight.sum()) for low in steps[:-1]]
+        low = int(np.argmin(off))
+        return -weight.sum(), (feature, steps[low], steps[low + 1])
+
+    assert same_cuts(parts_of(tree, X), grow(X, best, leaves))
 
 
 # --- more leaves -------------------------------------------------------------------------------------------

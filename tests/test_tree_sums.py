@@ -42,26 +42,23 @@ def test_estimated_depth_of_the_paper_s_figure():
     assert [float(depth) for depth in found] == [2, (128 + 96 + 72) / 128]
 
 
-FLOATS = [(torch.float32, np.float32), (torch.float64, np.float64)]
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@pytest.mark.parametrize(("dtype", "kind"), FLOATS)
-@given(
-    low=st.floats(width=32, allow_nan=False, allow_infinity=False), steps=st.integers(1, 99), share=st.floats(0, 1)
-)
-def test_the_number_between_two_floats_is_one_of_their_type(dtype, kind, low, steps, share):
-    """Or between a center, which lies between neighbouring ones, and the upper one of them."""
-    low = kind(low)
-    high = next_ = np.nextafter(low, kind(np.inf))
-    assume(np.isfinite(high))
-    for _ in range(steps):
-        high = np.nextafter(high, kind(np.inf))
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.float32, np.float32), (torch.float64, np.float64)])
+@given(low=finite, high=st.none() | finite, share=st.floats(0, 1, exclude_max=True))
+def test_the_number_between_two_floats_is_one_of_their_type(dtype, kind, low, high, share):
+    """Neighbouring ones or others, or a center that lies between neighbouring ones, and the upper of these."""
+    low, above = kind(low), np.nextafter(kind(low), kind(np.inf))
+    high = above if high is None else kind(high)
+    assume(low != high and np.isfinite(above))
+    low, high = sorted((low, high))
     middle = between(float(low), float(high), dtype)
     assert low <= kind(middle) < high
     assert float(kind(middle)) == middle
-    center = float(low) + share * (float(next_) - float(low))
-    if center < float(next_):
-        assert low <= kind(between(center, float(next_), dtype)) < next_
+    if high == above:
+        center = float(low) + share * (float(high) - float(low))
+        assert center >= high or low <= kind(between(center, float(high), dtype)) < high
 
 
 @given(st.integers(-(2**40), 2**40), st.integers(1, 2**40))
