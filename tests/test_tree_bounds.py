@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from tree_witnesses import CLASSES, WEIGHTLESS, data, tables
 
 from neonxc.trees import CART, IMM, ExGreedy
@@ -37,6 +37,7 @@ def witness(tree, X):
 
 @pytest.mark.parametrize("model", [*CLASSES, partial(ExGreedy, refine=True), partial(ExGreedy, max_bins=4)])
 @given(case=tables(40, 3, clusters=3, separable=True))
+@example(case=data(3, 70, 3, 4, kind="fine"))
 @settings(max_examples=3)
 def test_every_explainer(model, case):
     weight = {} if model in WEIGHTLESS else {"sample_weight": case.weight}

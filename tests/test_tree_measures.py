@@ -1,4 +1,4 @@
-"""Measures of trees, the search for a depth factor, random thresholds, k-medians, trade-offs, files."""
+"""Measures of trees, the search for a depth factor, random thresholds, trade-offs, files."""
 
 import numpy as np
 import pandas as pd
@@ -183,9 +183,8 @@ def test_thresholds_separate_adjacent_centers_whatever_the_scale():
     low = 2.0**54 - 2 * np.arange(1, 40)[:, None]
     for centers in np.stack([low - 2, low], axis=1):
         for scale in (1.9999999, 0.3, 7.0):
-            ((feature, threshold),) = draw(centers, 1, "l2", np.random.default_rng(0), np.array([scale]))[
-                0
-            ].values()
+            (tests,) = draw(centers, 1, "l2", np.random.default_rng(0), np.array([scale]))
+            feature, threshold = tests[1]
             assert feature == 0
             assert centers[0] <= threshold < centers[1]
 
@@ -193,9 +192,8 @@ def test_thresholds_separate_adjacent_centers_whatever_the_scale():
 def test_more_trials_cost_no_more_and_seeds_repeat(digits):
     X, centers = digits
     one, many = (RandomThresholds(10, n_trials=n, random_state=0).fit(X, centers=centers) for n in (1, 60))
-    assert np.array_equal(
-        many.labels_, RandomThresholds(10, n_trials=60, random_state=0).fit(X, centers=centers).labels_
-    )
+    again = RandomThresholds(10, n_trials=60, random_state=0).fit(X, centers=centers)
+    assert np.array_equal(many.labels_, again.labels_)
     assert surrogate_cost(X, many.tree_.apply(X), centers) < surrogate_cost(X, one.tree_.apply(X), centers)
     assert np.array_equal(many.predict(X), many.labels_)
 
