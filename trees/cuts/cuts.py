@@ -133,7 +133,8 @@ def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None, only_new:
             low, high = columns.ends()
             impossible = (place < low[:, None]) | (place >= high[:, None])
     row = torch.arange(len(columns.features), device=left.device)[:, None]
-    return Cuts(columns, row, place, left, left[:, 0, -1], centers_left, mass_left, left[0]), impossible
+    bound = left[0] if len(left) else left.new_zeros(left.shape[1:])  # a node without points may have no sums
+    return Cuts(columns, row, place, left, left[:, 0, -1], centers_left, mass_left, bound), impossible
 
 
 def concatenated(numbers: Sequence[Tensor]) -> Tensor:
