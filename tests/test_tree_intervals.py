@@ -95,8 +95,11 @@ def meet(text, X):
 @given(**TREES, merge=st.booleans())
 def test_every_point_meets_one_rule_and_its_label_is_the_prediction(seed, leaves, merge):
     splits, label, X = random_splits(seed, leaves)
-    tree, _ = grown(splits, label, X)
+    tree, _ = grown(
+        splits, label, X, classes=range(3), reference=np.random.default_rng(seed).integers(0, 3, len(X))
+    )
     found = tree.rules(merge=merge)
+    assert sum(rule.mistakes for rule in found) == tree.mistakes[tree.leaves].sum()
     matches = np.array([rule.matches(X) for rule in found])
     np.testing.assert_array_equal(matches.sum(0), 1)
     which = matches.argmax(0)
