@@ -55,42 +55,26 @@ def lists(draw):
 # --- one graph, in many ways -------------------------------------------------------------------------------
 
 
-def given_as():
-    """Every way of giving the same graph."""
-    twice = np.concatenate([EDGES, EDGES[:, ::-1]])
-    ways = {f"scipy {name}": sparse.coo_matrix(MATRIX).asformat(name) for name in FORMATS}
-    ways |= {f"scipy array {name}": sparse.coo_array(MATRIX).asformat(name) for name in ("csr", "coo")}
-    ways |= {
-        "scipy float32": sparse.csr_array(MATRIX.astype(np.float32)),
-        "torch COO": torch.from_numpy(MATRIX).to_sparse_coo(),
-        "torch CSR": torch.from_numpy(MATRIX).to_sparse_csr(),
-        "torch CSC, half": torch.from_numpy(MATRIX).half().to_sparse_csc(),
-        "torch COO, bfloat16": torch.from_numpy(MATRIX).bfloat16().to_sparse_coo(),
-        "torch COO, needs a gradient": torch.from_numpy(MATRIX).to_sparse_coo().requires_grad_(),
-        "torch COO, entries in two halves": torch.sparse_coo_tensor(
-            torch.from_numpy(np.concatenate([twice, twice]).T.copy()),
-            torch.from_numpy(np.tile(WEIGHTS / 2, 4)),
-            (N, N),
-        ),
-        "dense array": MATRIX,
-        "dense tensor": torch.from_numpy(MATRIX),
-        "dense list": MATRIX.tolist(),
-        "list with weights": LIST,
-        "list with weights, in the other direction": LIST[::-1, [1, 0, 2]],
-        "list with weights, as a tensor": torch.from_numpy(LIST),
-        "list of lists": LIST.tolist(),
-        "data frame": pd.DataFrame({"from": EDGES[:, 0], "to": EDGES[:, 1], "weight": WEIGHTS}),
-        "tuple": (EDGES, WEIGHTS),
-        "tuple of tensors": (torch.from_numpy(EDGES), torch.from_numpy(WEIGHTS)),
-        "tuple of lists": (EDGES.tolist(), WEIGHTS.tolist()),
-        "tuple, small integers": (EDGES.astype(np.uint8), WEIGHTS.astype(np.float32)),
-        "tuple, both directions, half each": (twice, np.tile(WEIGHTS / 2, 2)),
-        "graph": as_graph(LIST, N),
-    }
-    return ways
+TWICE = np.concatenate([EDGES, EDGES[:, ::-1]])
+TENSOR = torch.from_numpy(MATRIX)
+HALVES = torch.sparse_coo_tensor(np.tile(TWICE.T, 2), torch.from_numpy(np.tile(WEIGHTS / 2, 4)), (N, N))
+WAYS = [
+    *(sparse.coo_matrix(MATRIX).asformat(name) for name in FORMATS),
+    *(sparse.coo_array(MATRIX).asformat(name) for name in ("csr", "coo")),
+    sparse.csr_array(MATRIX.astype(np.float32)),
+    *(TENSOR.to_sparse_coo(), TENSOR.to_sparse_csr(), TENSOR.half().to_sparse_csc()),
+    *(TENSOR.bfloat16().to_sparse_coo(), TENSOR.to_sparse_coo().requires_grad_(), HALVES),
+    *(MATRIX, TENSOR, MATRIX.tolist()),
+    *(LIST, LIST[::-1, [1, 0, 2]], torch.from_numpy(LIST), LIST.tolist()),
+    pd.DataFrame({"from": EDGES[:, 0], "to": EDGES[:, 1], "weight": WEIGHTS}),
+    *((EDGES, WEIGHTS), (torch.from_numpy(EDGES), torch.from_numpy(WEIGHTS)), (EDGES.tolist(), WEIGHTS.tolist())),
+    (EDGES.astype(np.uint8), WEIGHTS.astype(np.float32)),
+    (TWICE, np.tile(WEIGHTS / 2, 2)),
+    as_graph(LIST, N),
+]
 
 
-@pytest.mark.parametrize("way", given_as().values(), ids=given_as().keys())
+@pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_giving_a_graph_gives_the_same(way):
     graph = as_graph(way, N)
     assert np.array_equal(dense(graph), MATRIX)
@@ -143,11 +127,6 @@ def test_small_matrices_are_taken_where_they_are_no_edge_list(n):
         as_graph(matrix, n)
 
 
-def test_an_array_of_three_columns_is_an_edge_list_of_any_length():
-    assert np.array_equal(dense(as_graph(LIST, N)), MATRIX)  # three edges: the array is square
-    assert np.array_equal(dense(as_graph(LIST[:2, :2], N)) > 0, matrix_of(N, EDGES[:2], [1, 1]) > 0)
-
-
 # --- what is refused ---------------------------------------------------------------------------------------
 
 
@@ -157,43 +136,38 @@ def spoilt(row, column, value):
     return matrix
 
 
-REFUSED = {
-    "another size": (sparse.eye(4), "graph has 4 points, but X has 5"),
-    "another size, dense": (np.ones((7, 7)), "graph has 7 points, but X has 5"),
-    "another size, torch": (torch.eye(6).to_sparse(), "graph has 6 points, but X has 5"),
-    "another size, Graph": (as_graph(LIST, 6), "graph has 6 points, but X has 5"),
-    "not square": (sparse.csr_array(MATRIX[:4]), r"needs a square matrix \[5, 5\].*got \[4, 5\]"),
-    "not square, dense": (MATRIX[:4], r"needs a square matrix \[5, 5\], an edge list.*got \[4, 5\]"),
-    "transposed": (LIST.T[:, [0, 1, 2, 0]], r"got \[3, 4\].*has to be transposed"),
-    "one dimension": (np.arange(5), r"got \[5\]"),
-    "nothing": ([], r"got \[0\]"),
-    "negative, matrix": (sparse.csr_array(spoilt(0, 1, -1)), "finite weights >= 0, got -1"),
-    "negative, diagonal": (spoilt(2, 2, -0.5), "finite weights >= 0, got -0.5"),
-    "negative, list": (np.vstack([LIST, [[0, 2, -3]]]), "finite weights >= 0, got -3"),
-    "NaN": (sparse.csr_array(spoilt(0, 1, np.nan)), "finite weights >= 0, got nan"),
-    "infinite": ((EDGES, [1, 2, np.inf]), "finite weights >= 0, got inf"),
-    "sum not finite": ((EDGES, [1e308, 1e308, 1]), "sum is not finite"),
-    "sum of repeated ones not finite": (sparse.csr_array(spoilt(0, 1, 1.7e308)), "sum is not finite"),
-    "directed": (sparse.triu(MATRIX), r"\[0, 1\] is 0.5 and \[1, 0\] is 0; pass graph \+ graph.T or graph.max"),
-    "two weights": (np.triu(MATRIX) + np.tril(MATRIX) * 1.001, r"entry \[0, 1\] is 0.5 and \[1, 0\] is 0.5005"),
-    "directed, torch": (torch.from_numpy(MATRIX).triu().to_sparse(), "needs a symmetric matrix"),
-    "no such point": ([[0, 1], [2, 5]], "point indices from 0 to 4, got 5"),
-    "negative point": ([[0, 1], [-1, 2]], "point indices from 0 to 4, got -1"),
-    "half a point": ([[0, 1], [0.5, 2]], "integer point indices.*got 0.5"),
-    "point NaN": ([[0, 1], [np.nan, 2]], "integer point indices.*got nan"),
-    "booleans": (np.ones((4, 2), dtype=bool), "got booleans"),
-    "empty matrix": (sparse.csr_array((5, 5)), "graph has no edges"),
-    "empty list": (np.zeros((0, 2)), "graph has no edges"),
-    "loops only": (np.eye(5), "graph has no edges"),
-    "weights of 0 only": ((EDGES, np.zeros(3)), "graph has no edges"),
-    "tuple of edges": (((0, 1), (1, 2)), "an edge list alone is a list or an array"),
-    "tuple of three": ((EDGES, WEIGHTS, WEIGHTS), r"a tuple of edges.*got \[3, 2\] and \[3\] and \[3\]"),
-    "too few weights": ((EDGES, WEIGHTS[:2]), r"got \[3, 2\] and \[2\]"),
-    "ragged": ([[0, 1], [1, 2, 3]], "graph can't be read as an array of numbers"),
-}
+REFUSED = [
+    (sparse.eye(4), "graph has 4 points, but X has 5"),
+    (as_graph(LIST, 6), "graph has 6 points, but X has 5"),
+    (sparse.csr_array(MATRIX[:4]), r"needs a square matrix \[5, 5\].*got \[4, 5\]"),
+    (MATRIX[:4], r"needs a square matrix \[5, 5\], an edge list.*got \[4, 5\]"),
+    (LIST.T[:, [0, 1, 2, 0]], r"got \[3, 4\].*has to be transposed"),
+    ([], r"got \[0\]"),
+    (sparse.csr_array(spoilt(0, 1, -1)), "finite weights >= 0, got -1"),
+    (spoilt(2, 2, -0.5), "finite weights >= 0, got -0.5"),
+    (np.vstack([LIST, [[0, 2, -3]]]), "finite weights >= 0, got -3"),
+    (sparse.csr_array(spoilt(0, 1, np.nan)), "finite weights >= 0, got nan"),
+    ((EDGES, [1, 2, np.inf]), "finite weights >= 0, got inf"),
+    ((EDGES, [1e308, 1e308, 1]), "sum is not finite"),
+    (sparse.csr_array(spoilt(0, 1, 1.7e308)), "sum is not finite"),
+    (sparse.triu(MATRIX), r"\[0, 1\] is 0.5 and \[1, 0\] is 0; pass graph \+ graph.T or graph.max"),
+    (np.triu(MATRIX) + np.tril(MATRIX) * 1.001, r"entry \[0, 1\] is 0.5 and \[1, 0\] is 0.5005"),
+    ([[0, 1], [2, 5]], "point indices from 0 to 4, got 5"),
+    ([[0, 1], [-1, 2]], "point indices from 0 to 4, got -1"),
+    ([[0, 1], [0.5, 2]], "integer point indices.*got 0.5"),
+    ([[0, 1], [np.nan, 2]], "integer point indices.*got nan"),
+    (np.ones((4, 2), dtype=bool), "got booleans"),
+    (sparse.csr_array((5, 5)), "graph has no edges"),
+    (np.eye(5), "graph has no edges"),
+    ((EDGES, np.zeros(3)), "graph has no edges"),
+    (((0, 1), (1, 2)), "an edge list alone is a list or an array"),
+    ((EDGES, WEIGHTS, WEIGHTS), r"a tuple of edges.*got \[3, 2\] and \[3\] and \[3\]"),
+    ((EDGES, WEIGHTS[:2]), r"got \[3, 2\] and \[2\]"),
+    ([[0, 1], [1, 2, 3]], "graph can't be read as an array of numbers"),
+]
 
 
-@pytest.mark.parametrize(("graph", "message"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("graph", "message"), REFUSED)
 def test_what_is_no_graph_on_the_points_is_refused(graph, message):
     with pytest.raises(ValueError, match=message):
         as_graph(graph, N)
@@ -219,17 +193,12 @@ def test_point_numbers_that_a_type_cannot_hold_are_refused():
 def test_induced_graph(case, random):
     n, edges, weights = case
     graph = as_graph((edges, weights), n)
-    rows = random.sample(range(n), random.randint(1, n))
-    part = graph.take(torch.tensor(rows))
+    rows = random.sample(range(n), random.randint(0, n))
+    part = graph.take(torch.tensor(rows, dtype=torch.int64))
     assert np.array_equal(dense(part), dense(graph)[np.ix_(rows, rows)])
     pairs = list(zip(part.lower.tolist(), part.upper.tolist(), strict=True))
     assert pairs == sorted(pairs)
     assert np.array_equal(part.degree.numpy(), dense(part).sum(1))
-
-
-def test_induced_graph_of_no_points():
-    part = as_graph(LIST, N).take(torch.tensor([], dtype=torch.int64))
-    assert (part.n, len(part.weight), len(part.degree)) == (0, 0, 0)
 
 
 def test_device():
@@ -237,17 +206,6 @@ def test_device():
     assert as_graph(torch.from_numpy(LIST), N).weight.device.type == "cpu"
     assert as_graph(LIST, N).to("meta").lower.device.type == "meta"
     assert repr(as_graph(LIST, N)) == "Graph(5 points, 3 edges)"
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda():
-    for way in (torch.from_numpy(LIST), torch.from_numpy(MATRIX), torch.from_numpy(MATRIX).to_sparse()):
-        graph = as_graph(way.cuda(), N)
-        assert graph.degree.is_cuda
-        assert np.array_equal(dense(graph.to("cpu")), MATRIX)
-        assert np.array_equal(dense(graph.take(torch.tensor([3, 1]).cuda()).to("cpu")), [[0, 2], [2, 0]])
-    assert knn_graph(torch.rand(9, 2).cuda(), 2).weight.is_cuda
 
 
 # --- nearest neighbours ------------------------------------------------------------------------------------
@@ -263,15 +221,13 @@ def neighbours(X, k):
     return directed + directed.T
 
 
-@pytest.mark.parametrize("d", [1, 3, 20])
-@pytest.mark.parametrize("k", [1, 4, 29, 30, 100])
+@pytest.mark.parametrize("d", [1, 20])
+@pytest.mark.parametrize("k", [1, 4, 29, 100])
 def test_nearest_neighbours(d, k):
     X = np.random.default_rng(d).normal(size=(30, d))
     expected = neighbours(X, min(k, 29))
     for points in (X, torch.from_numpy(X), pd.DataFrame(X), sparse.csc_matrix(X), sparse.csr_array(X)):
         assert np.array_equal(dense(knn_graph(points, k)), expected)
-    if k >= 29:
-        assert (expected == 2 * (1 - np.eye(30))).all()
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, bool])
@@ -297,12 +253,9 @@ def test_a_single_point_has_no_edges(X):
     assert (graph.n, len(graph.weight), graph.degree.tolist()) == (1, 0, [0.0])
 
 
-@pytest.mark.parametrize("k", [0, -1, 2.5, None, True])
-def test_number_of_neighbours_is_checked(k):
-    with pytest.raises(ValueError, match="n_neighbors needs a whole number >= 1"):
-        knn_graph(np.ones((3, 1)), k)
-
-
-def test_points_are_checked():
+def test_what_has_no_neighbours():
+    for k in (0, -1, 2.5, None, True):
+        with pytest.raises(ValueError, match="n_neighbors needs a whole number >= 1"):
+            knn_graph(np.ones((3, 1)), k)
     with pytest.raises(ValueError, match="not finite"):
         knn_graph([[0.0], [np.nan]])

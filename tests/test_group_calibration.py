@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 import torch.distributed as dist
 from sklearn.cluster import DBSCAN, KMeans
 from sklearn.datasets import load_iris, load_wine
 from sklearn.preprocessing import scale
 
 import neonxc
-from neonxc.common.processes import Ranks
-from neonxc.data.distributed import common_classes, greatest
 
 WINE = scale(load_wine().data)
 IRIS = load_iris(as_frame=True).data
@@ -41,13 +38,6 @@ def every(found):
     return found[0]
 
 
-def raised(found, message):
-    assert len({str(error) for error in found}) == 1
-    for error in found:
-        with pytest.raises(ValueError, match=message):
-            raise error
-
-
 def calibrate(group, net, X, starts, contrast):
     return net.calibrate(own_rows(X, starts), contrast, group=group).beta
 
@@ -65,58 +55,31 @@ def test_calibrate(ranks, net, contrast, rows):
         )
 
 
-BAD = {
-    "NaN": (
-        lambda X: np.where(np.arange(X.size).reshape(X.shape) == 7, np.nan, X),
-        "not finite.* .on rank 1 of 3",
-    ),
-    "columns": (lambda X: X[:, :3], "X has 3 features"),
-    "dtype": (lambda X: X.astype(np.float32), "dtype of X differs between processes: torch.float64 .*on rank 0"),
-    "empty": (None, "X is empty: no rank of the group has rows"),
-}
-
-
-def bad(group, net, kind):
-    X = WINE[:20] if kind != "empty" else WINE[:0]
-    if dist.get_rank() == 1 and kind != "empty":
-        X = BAD[kind][0](X)
-    return net.calibrate(X, group=group)
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_one_error_on_all_ranks(ranks, net, kind):
-    raised(ranks(bad, net, kind), BAD[kind][1])
-
-
-def differing(group, net, kind):
-    contrast = ["least", "median", "median"][dist.get_rank()] if kind == "contrast" else "least"
-    return net.calibrate(WINE[:20], contrast, group="world" if kind == "group" else group)
+def spoiled(group, net, kind):
+    rank, X, contrast = dist.get_rank(), WINE[:20], "least"
+    if kind == "contrast":
+        contrast = ["least", "median", "median"][rank]
+    elif kind == "empty":
+        X = X[:0]
+    elif rank == 1 and kind != "group":
+        X = {"NaN": np.where(X[3, 4] == X, np.nan, X), "columns": X[:, :3], "dtype": X.astype(np.float32)}[kind]
+    return net.calibrate(X, contrast, group="world" if kind == "group" else group)
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
+        ("NaN", "not finite.* .on rank 1 of 3"),
+        ("columns", "X has 3 features"),
+        ("dtype", "dtype of X differs between processes: torch.float64 .*on rank 0"),
+        ("empty", "X is empty: no rank of the group has rows"),
         ("contrast", "contrast differs between processes: least on rank 0, median on rank 1"),
         ("group", "group needs a process group"),
     ],
 )
-def test_what_differs_between_ranks(ranks, net, kind, message):
-    raised(ranks(differing, net, kind), message)
-
-
-def chosen(group, x, scores):
-    ranks = Ranks(group)
-    own = [slice(0, 4), slice(4, 4), slice(4, None)][ranks.rank]
-    return greatest(x[own], scores[own], 5, ranks)
-
-
-def test_rows_of_all_ranks(ranks):
-    x, scores = torch.arange(20.0)[:, None], torch.randperm(20, generator=torch.Generator().manual_seed(0)) / 20
-    assert torch.equal(every(ranks(chosen, x, scores)), x[scores.argsort(descending=True)[:5]])
-    for kinds, expected in (([[3, 1], [], [2, 3]], [1, 2, 3]), ([["b"], ["long"], ["a"]], ["a", "b", "long"])):
-        assert every(ranks(classes, kinds)).tolist() == expected
-    raised(ranks(classes, [[1], ["a"], []]), "labels needs whole numbers or names, got both")
-
-
-def classes(group, kinds):
-    return common_classes(np.array(kinds[dist.get_rank()]), Ranks(group))
+def test_one_error_on_all_ranks(ranks, net, kind, message):
+    found = ranks(spoiled, net, kind)
+    assert len({str(error) for error in found}) == 1
+    for error in found:
+        with pytest.raises(ValueError, match=message):
+            raise error

@@ -1,6 +1,5 @@
 """Trees of tables that are read batch by batch are those of the same table in memory."""
 
-import itertools
 from copy import deepcopy
 
 import numpy as np
@@ -13,19 +12,10 @@ from sklearn.compose import make_column_transformer
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from tree_witnesses import FIELDS, STREAMED, assert_same
+from tree_witnesses import FIELDS, STREAMED, assert_same, rows_of
 from turns import in_turns
 
-from neonxc.trees import (
-    CART,
-    CUBT,
-    IMM,
-    ExGreedy,
-    ExShallow,
-    KDTree,
-)
-from neonxc.trees.cuts import codes as codes_module
-from neonxc.trees.fit import batches as streams
+from neonxc.trees import CART, CUBT, IMM, ExGreedy, ExShallow, KDTree
 
 N, D, K = 700, 4, 5
 
@@ -40,27 +30,38 @@ def points(dtype=np.float32, seed=0):
     return X.astype(dtype)
 
 
+X = points(np.float64)
+CENTERS = points()[:K] + np.float32(0.01)
+
+
 def in_batches(X, parts=7):
     return lambda: iter(np.array_split(X, parts))
 
 
-@pytest.mark.parametrize(("model", "max_bins"), in_turns([*STREAMED, IMM(K, metric="l1")], [8, 64]), ids=str)
-def test_the_same_tree_as_in_memory(model, max_bins, monkeypatch):
+@pytest.mark.parametrize(
+    ("model", "max_bins", "most", "dtype"),
+    in_turns([*STREAMED, IMM(K, metric="l1")], [8, 64], [150, 1 << 16, 60], [np.float32, np.float64, np.int16]),
+    ids=str,
+)
+def test_the_same_tree_as_in_memory(model, max_bins, most, dtype, monkeypatch):
+    """In any order and any batches, also of rows that are not in the sample of `most` rows."""
+    monkeypatch.setattr("neonxc.trees.cuts.codes.ROWS", 128)
+    monkeypatch.setattr("neonxc.trees.cuts.bins.ROWS", most)
+    monkeypatch.setattr("neonxc.trees.cuts.bins.PIECE", 200)
     model = clone(model).set_params(max_bins=max_bins)
-    monkeypatch.setattr(codes_module, "ROWS", 128)
-    X = points()
-    centers = X[:K] + np.float32(0.01)
+    scale = 10 if dtype is np.int16 else 1
+    X, centers = (points(np.float64) * scale).astype(dtype), CENTERS * scale
+    X[:-1:9] = X[1::9]  # some rows several times
     inside = clone(model).fit(X, centers=centers)
-    for order in (np.arange(N), np.random.default_rng(1).permutation(N)):
-        stream = clone(model).fit(in_batches(X[order]), centers=centers)
-        assert_same(inside, stream)
-        assert np.array_equal(stream.labels_, inside.labels_[order])
-        assert stream.n_features_in_ == D
+    assert [len(rows) for rows in rows_of(inside.tree_, X)] == inside.tree_.samples.tolist()
+    order = np.random.default_rng(1).permutation(N)
+    stream = clone(model).fit(in_batches(X[order]), centers=centers)
+    assert_same(inside, stream)
+    assert np.array_equal(stream.labels_, inside.labels_[order])
 
 
 def test_every_kind_of_stream(tmp_path, monkeypatch):
     X = points()
-    centers = X[:K] + np.float32(0.01)
     np.save(tmp_path / "X.npy", X)
     frame = pd.DataFrame(X, columns=list("abcd"))
     frame.to_parquet(tmp_path / "X.parquet", row_group_size=100)
@@ -68,9 +69,9 @@ def test_every_kind_of_stream(tmp_path, monkeypatch):
     (tmp_path / "parts" / "_metadata.parquet").write_bytes(b"not a table")
     frame[:300].to_parquet(tmp_path / "parts" / "a.parquet")
     frame[300:].to_parquet(tmp_path / "parts" / "year=1" / "a.parquet")
-    monkeypatch.setattr(streams, "LARGE", 0)
+    monkeypatch.setattr("neonxc.trees.fit.batches.LARGE", 0)
     memmap = np.load(tmp_path / "X.npy", mmap_mode="r")
-    expected = CART(K, max_bins=32).fit(X, centers=centers)
+    expected = CART(K, max_bins=32).fit(X, centers=CENTERS)
     kinds = {
         "memmap": memmap,
         "file": tmp_path / "X.parquet",
@@ -80,7 +81,7 @@ def test_every_kind_of_stream(tmp_path, monkeypatch):
         "frames": lambda: [frame[:10], frame[10:10], frame[10:]],
     }
     for kind, given in kinds.items():
-        model = CART(K, max_bins=32).fit(given, centers=centers)
+        model = CART(K, max_bins=32).fit(given, centers=CENTERS)
         assert_same(expected, model)
         assert np.array_equal(model.labels_, expected.labels_), kind
         assert np.array_equal(model.predict(given), expected.labels_), kind
@@ -129,29 +130,16 @@ def test_k_means_of_the_sample():
 
 def test_arrays_too_large_for_memory_go_to_files(monkeypatch):
     X = points()
-    centers = X[:K] + np.float32(0.01)
-    expected = ExGreedy(K).fit(in_batches(X), centers=centers)
-    monkeypatch.setattr(streams, "LARGEST", 0)
-    found = ExGreedy(K).fit(in_batches(X), centers=centers)
+    expected = ExGreedy(K).fit(in_batches(X), centers=CENTERS)
+    monkeypatch.setattr("neonxc.trees.fit.batches.LARGEST", 0)
+    found = ExGreedy(K).fit(in_batches(X), centers=CENTERS)
     assert_same(expected, found)
 
 
-def test_columns_of_many_and_of_few_bins():
-    rng = np.random.default_rng(0)
-    X = np.stack([rng.normal(size=N), rng.integers(0, 5, N), rng.normal(size=N)], 1)
-    centers = X[:3]
-    for bins in (256, 300, 600):  # in one and in two bytes
-        inside, stream = (CART(3, max_bins=bins, max_leaves=8).fit(x, centers=centers) for x in (X, in_batches(X)))
-        assert_same(inside, stream)
-
-
-def changed(X, how):
-    """A function that gives something else when it is called again."""
-    calls = itertools.count()
-    return lambda: iter([X if next(calls) == 0 else how(X)])
-
-
-X = points(np.float64)
+@pytest.mark.parametrize("bins", [256, 300, 600])  # in one and in two bytes
+def test_columns_of_many_and_of_few_bins(bins):
+    model = CART(3, max_bins=bins, max_leaves=8)
+    assert_same(*(clone(model).fit(x, centers=X[:3]) for x in (X, in_batches(X))))
 
 
 def test_bad_files(tmp_path):
@@ -174,10 +162,9 @@ SELECTED = make_pipeline(
 REFERENCES = {"scaled": SCALED, "plain": SCALED[-1], "selected": SELECTED, "labels": AgglomerativeClustering(K)}
 
 
-@pytest.mark.parametrize("name", REFERENCES)
-@pytest.mark.parametrize("model", STREAMED, ids=str)
+@pytest.mark.parametrize(("model", "name"), in_turns([*STREAMED, IMM(5), CART(5)], REFERENCES), ids=str)
 def test_references_label_and_measure_batches(model, name):
-    frame = pd.DataFrame(points(np.float64), columns=list("abcd"))
+    frame = pd.DataFrame(X, columns=list("abcd"))
     reference = clone(REFERENCES[name]).fit(frame)
     batches = [frame[first : first + 100] for first in range(0, N, 100)]
     inside, stream = (
@@ -190,7 +177,7 @@ def test_references_label_and_measure_batches(model, name):
 
 
 def test_references_that_are_not_fitted_are_fitted_to_a_sample():
-    frame = pd.DataFrame(points(np.float64), columns=list("abcd"))
+    frame = pd.DataFrame(X, columns=list("abcd"))
     inside = ExShallow(K, reference=SCALED, max_bins=64).fit(frame)
     stream = ExShallow(K, reference=SCALED, max_bins=64).fit(lambda: [frame, frame])  # the sample has all rows
     assert stream.inertia_ == pytest.approx(2 * inside.inertia_, rel=0.05)

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.base import clone
-from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans, SpectralClustering
+from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
@@ -17,19 +17,7 @@ from turns import in_turns
 
 import neonxc
 from neonxc.evaluation import kmeans_cost
-from neonxc.trees import (
-    CART,
-    CUBT,
-    EMN,
-    IMM,
-    CLTree,
-    ExGreedy,
-    ExKMC,
-    ExShallow,
-    KDTree,
-    RandomThresholds,
-    trade_off,
-)
+from neonxc.trees import CART, CUBT, IMM, CLTree, ExKMC, ExShallow, KDTree, RandomThresholds, trade_off
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +25,16 @@ def wine():
     return load_wine(as_frame=True).data
 
 
-@pytest.mark.parametrize("weight", [1 / 60, 1e-6, 3.0, 1000.0])
-def test_the_scale_of_weights_does_not_matter_to_depths(weight):
-    for seed in range(2):
-        X, y = make_blobs(60, 3, centers=8, cluster_std=4, random_state=seed)
-        plain = ExShallow(8, depth_factor=0.1).fit(X, labels=y)
-        if weight < 1:  # one point is the unit, however light
-            scaled = ExShallow(8, depth_factor=0.1).fit(X, labels=y, sample_weight=np.full(60, weight))
-            assert np.array_equal(plain.labels_, scaled.labels_)
-        else:  # a weight of 3 is a point three times
-            many = ExShallow(8, depth_factor=0.1).fit(
-                X, labels=y, sample_weight=np.full(60, weight if weight == 3 else 3.0)
-            )
-            repeated = ExShallow(8, depth_factor=0.1).fit(np.repeat(X, 3, 0), labels=np.repeat(y, 3))
-            assert np.array_equal(many.labels_, repeated.labels_[::3])
+def test_the_scale_of_weights_does_not_matter_to_depths():
+    X, y = make_blobs(60, 3, centers=8, cluster_std=4, random_state=0)
+
+    def labels(X, y, **given):
+        return ExShallow(8, depth_factor=0.1).fit(X, labels=y, **given).labels_
+
+    for weight in (1 / 60, 1e-6):  # one point is the unit, however light
+        assert np.array_equal(labels(X, y), labels(X, y, sample_weight=np.full(60, weight)))
+    many = labels(X, y, sample_weight=np.full(60, 3.0))  # a point three times
+    assert np.array_equal(many, labels(np.repeat(X, 3, 0), np.repeat(y, 3))[::3])
 
 
 def test_weights_reach_the_reference():
@@ -74,7 +58,7 @@ def test_columns_count_by_their_spread_behind_a_scaler(wine):
     assert set(tests.tolist()) != {-1, wine.to_numpy().var(0).argmax()}
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32, "gradient"])
+@pytest.mark.parametrize("kind", [torch.bfloat16, "gradient"])
 def test_tensors_with_an_estimator_as_reference(kind, wine):
     X = torch.as_tensor(StandardScaler().fit_transform(wine))
     X = X.requires_grad_() if kind == "gradient" else X.to(kind)
@@ -106,18 +90,9 @@ def test_whole_numbers_of_any_size(dtype):
     assert np.array_equal(IMM(2).fit(X, labels=[0, 1, 0, 1]).labels_, [0, 1, 0, 1])
 
 
-def test_centers_in_every_form(wine):
-    X = wine.to_numpy()
-    centers = KMeans(3, n_init=1, random_state=0).fit(X).cluster_centers_
-    wanted = IMM().fit(X, centers=centers).inertia_
-    assert IMM().fit(X, centers=centers[::-1]).inertia_ == pytest.approx(wanted)
-    frame = pd.DataFrame(centers, columns=wine.columns)
-    assert IMM().fit(wine, centers=frame).inertia_ == pytest.approx(wanted)
-
-
 @pytest.mark.parametrize("seed", [0, 6, 10])
 def test_refinement_lowers_the_cost_of_k_medians_too(seed):
-    X = np.random.default_rng(seed).standard_t(1.5, (400, 3))
+    X = np.random.default_rng(seed).standard_t(1.5, (200, 3))
     costs = []
     for refine in (False, True):
         model = IMM(6, metric="l1", refine=refine, random_state=0).fit(X)
@@ -126,7 +101,7 @@ def test_refinement_lowers_the_cost_of_k_medians_too(seed):
     assert costs[1] <= costs[0] + 1e-9
 
 
-@pytest.mark.parametrize("distance", [1.0, 1e4, 1e7, 1e8])
+@pytest.mark.parametrize("distance", [1.0, 1e8])
 def test_costs_of_clusters_far_apart(distance):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(i * distance, 1, (70, 3)) for i in range(3)])
@@ -150,31 +125,21 @@ def chained(*steps):
 
 
 @pytest.mark.parametrize("fitted", [True, False])
-@pytest.mark.parametrize(
-    "final",
-    [
-        AgglomerativeClustering(3),
-        DBSCAN(eps=9),
-        SpectralClustering(3, affinity="nearest_neighbors", random_state=0),
-    ],
-    ids=lambda final: type(final).__name__,
-)
-def test_pipelines_that_end_in_a_clusterer_without_predict(final, fitted, wine):
+@pytest.mark.parametrize("build", [make_pipeline, chained])
+@pytest.mark.parametrize("final", [AgglomerativeClustering(3), DBSCAN(eps=9)], ids=str)
+def test_pipelines_that_end_in_a_clusterer_without_predict(final, build, fitted, wine):
     scaled = StandardScaler().fit_transform(wine)
-    wanted = clone(final).fit_predict(scaled)
-    for steps in ((final,), (StandardScaler(), final), (StandardScaler(), PCA(13), final)):
-        for build in (make_pipeline, chained):
-            reference = clone(build(*steps))
-            X = scaled if len(steps) == 1 else wine
-            model = CART(reference=reference.fit(X) if fitted else reference).fit(X)
-            plain = CART().fit(X, labels=wanted)
-            assert torch.equal(model.tree_.feature, plain.tree_.feature)
-            assert np.array_equal(model.labels_, plain.labels_)
-            assert model.inertia_ == pytest.approx(kmeans_cost(scaled, plain.labels_))  # behind the scaler
-            assert model.score(X) == pytest.approx(-model.inertia_)
-            if fitted:
-                with pytest.raises(ValueError, match="can't predict; pass labels="):
-                    CART(reference=reference).fit(X[:100])
+    plain = CART().fit(wine, labels=clone(final).fit_predict(scaled))
+    for steps in ((StandardScaler(), final), (StandardScaler(), PCA(13), final)):
+        reference = clone(build(*steps))
+        model = CART(reference=reference.fit(wine) if fitted else reference).fit(wine)
+        assert torch.equal(model.tree_.feature, plain.tree_.feature)
+        assert np.array_equal(model.labels_, plain.labels_)
+        assert model.inertia_ == pytest.approx(kmeans_cost(scaled, plain.labels_))  # behind the scaler
+        assert model.score(wine) == pytest.approx(-model.inertia_)
+        if fitted:
+            with pytest.raises(ValueError, match="can't predict; pass labels="):
+                CART(reference=reference).fit(wine[:100])
 
 
 def test_centers_of_pipelines_in_pipelines_are_in_the_space_of_the_last_step(wine):
@@ -186,7 +151,7 @@ def test_centers_of_pipelines_in_pipelines_are_in_the_space_of_the_last_step(win
     assert weighted.inertia_ == pytest.approx(flat.inertia_)
 
 
-@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, RandomThresholds])
+@pytest.mark.parametrize("model", [IMM, CART])
 def test_n_clusters_of_an_estimator_are_its_own(model, wine):
     reference = KMeans(3, n_init=1, random_state=0)
     with warnings.catch_warnings():
@@ -202,7 +167,7 @@ def test_n_clusters_of_an_estimator_are_its_own(model, wine):
 @pytest.mark.parametrize(
     ("model", "kind"),
     in_turns(
-        [IMM, ExShallow, ExKMC, CART, RandomThresholds, CUBT, CLTree],
+        [IMM, CART, RandomThresholds, CUBT, CLTree],
         [np.asarray, torch.as_tensor, sp.csr_matrix, pd.DataFrame],
     ),
 )
