@@ -1,0 +1,89 @@
+"""What rules say, by a loop over rows and conditions, and the same said by all their forms."""
+
+import ast
+import builtins
+import json
+import sqlite3
+from collections import Counter
+
+import duckdb
+import pandas as pd
+
+from neonxc.rules import Rules
+
+
+def witness(rules, frame):
+    """Labels by a loop over rows, rules and conditions."""
+
+    def met(condition, value):
+        missing = value is None or value is pd.NA or value != value
+        if condition.values is None:
+            return not missing and any(low < float(value) <= high for low, high in condition.intervals)
+        return ((None if missing else value) in condition.values) != condition.negated
+
+    found = []
+    for row in frame.to_dict("records"):
+        labels = (r.label for r in rules if all(met(c, row[c.column.key]) for c in r.conditions))
+        found.append(next(labels, None))
+    return found
+
+
+def quoted(name):
+    return '"' + name.replace('"', '""') + '"'
+
+
+def sqlite(frame, table="t"):
+    """A database with a table of a frame."""
+    connection = sqlite3.connect(":memory:")
+    frame.to_sql(table, connection, index=False)
+    return connection
+
+
+def in_duckdb(frame, table="t"):
+    connection = duckdb.connect()
+    connection.register("given", frame)
+    connection.execute(f"CREATE TABLE {quoted(table)} AS SELECT * FROM given")
+    return connection
+
+
+def assert_sql(rules, frame, expected, table="t"):
+    """CASE gives the labels, SELECT the rows of each; the script has both."""
+    sql = rules.to_sql(table)
+    first, *others = sql.split(";\n\n-- ")
+    assert len(others) == len(sql.selects)
+    assert sql.case in first
+    for database in (sqlite, in_duckdb):
+        ask = database(frame.assign(**{"row id": range(len(frame))}), table).execute
+        rows = ask(f'SELECT {sql.case} FROM {quoted(table)} ORDER BY "row id"').fetchall()
+        assert [label for (label,) in rows] == expected
+        for label, select in sql.selects.items():
+            assert sorted(row[-1] for row in ask(select).fetchall()) == at(label, expected)
+            assert select in sql
+        assert Counter(row[-1] for row in ask(first).fetchall()) == Counter(expected)
+
+
+def at(label, labels):
+    return [i for i, own in enumerate(labels) if own == label]
+
+
+def run(rules, rows):
+    """What the function says of rows; it imports nothing and uses few of Python's own functions."""
+    source = rules.to_python("find")
+    tree = ast.parse(source)
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert used & set(dir(builtins)) <= {"float", "TypeError", "int", "KeyError"}
+    namespace = {}
+    exec(source, namespace)
+    return [namespace["find"](row) for row in rows]
+
+
+def assert_said(rules, frame, expected, table="t", queries=True):
+    """Rules, SQL, queries of pandas, the function, and rules of a file say the same of a table."""
+    assert rules.predict(frame).tolist() == expected
+    assert_sql(rules, frame, expected, table)
+    assert run(rules, frame.to_dict("records")) == expected
+    if queries:
+        for label, query in rules.to_query().items():
+            assert frame.query(query).index.tolist() == at(label, expected)
+    assert Rules.from_dict(json.loads(json.dumps(rules.to_dict(), allow_nan=False))) == rules
