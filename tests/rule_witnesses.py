@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 
 import duckdb
+import numpy as np
 import pandas as pd
 
 from neonxc.rules import Rules
@@ -46,6 +47,14 @@ def in_duckdb(frame, table="t"):
     return connection
 
 
+def rows_of(rules, frame):
+    """The rows that meet a rule of each cluster."""
+    return {
+        label: np.flatnonzero(np.any([rule.matches(frame) for rule in own], axis=0)).tolist()
+        for label, own in rules.clusters.items()
+    }
+
+
 def assert_sql(rules, frame, expected, table="t"):
     """CASE gives the labels, SELECT the rows of each; the script has both."""
     sql = rules.to_sql(table)
@@ -56,14 +65,10 @@ def assert_sql(rules, frame, expected, table="t"):
         ask = database(frame.assign(**{"row id": range(len(frame))}), table).execute
         rows = ask(f'SELECT {sql.case} FROM {quoted(table)} ORDER BY "row id"').fetchall()
         assert [label for (label,) in rows] == expected
-        for label, select in sql.selects.items():
-            assert sorted(row[-1] for row in ask(select).fetchall()) == at(label, expected)
-            assert select in sql
+        selected = {label: sorted(row[-1] for row in ask(sql.selects[label]).fetchall()) for label in sql.selects}
+        assert selected == rows_of(rules, frame)
+        assert all(select in sql for select in sql.selects.values())
         assert Counter(row[-1] for row in ask(first).fetchall()) == Counter(expected)
-
-
-def at(label, labels):
-    return [i for i, own in enumerate(labels) if own == label]
 
 
 def run(rules, rows):
@@ -84,6 +89,6 @@ def assert_said(rules, frame, expected, table="t", queries=True):
     assert_sql(rules, frame, expected, table)
     assert run(rules, frame.to_dict("records")) == expected
     if queries:
-        for label, query in rules.to_query().items():
-            assert frame.query(query).index.tolist() == at(label, expected)
+        found = {label: frame.query(query).index.tolist() for label, query in rules.to_query().items()}
+        assert found == rows_of(rules, frame)
     assert Rules.from_dict(json.loads(json.dumps(rules.to_dict(), allow_nan=False))) == rules
