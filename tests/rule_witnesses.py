@@ -55,13 +55,13 @@ def rows_of(rules, frame):
     }
 
 
-def assert_sql(rules, frame, expected, table="t"):
+def assert_sql(rules, frame, expected, table="t", databases=(sqlite, in_duckdb)):
     """CASE gives the labels, SELECT the rows of each; the script has both."""
     sql = rules.to_sql(table)
     first, *others = sql.split(";\n\n-- ")
     assert len(others) == len(sql.selects)
     assert sql.case in first
-    for database in (sqlite, in_duckdb):
+    for database in databases:
         ask = database(frame.assign(**{"row id": range(len(frame))}), table).execute
         rows = ask(f'SELECT {sql.case} FROM {quoted(table)} ORDER BY "row id"').fetchall()
         assert [label for (label,) in rows] == expected
@@ -83,12 +83,17 @@ def run(rules, rows):
     return [namespace["find"](row) for row in rows]
 
 
-def assert_said(rules, frame, expected, table="t", queries=True):
-    """Rules, SQL, queries of pandas, the function, and rules of a file say the same of a table."""
+def assert_meets(rules, frame, expected, queries=True):
+    """The first rule that a row meets gives its label, and queries of pandas find the rows that meet any."""
     assert rules.predict(frame).tolist() == expected
-    assert_sql(rules, frame, expected, table)
-    assert run(rules, frame.to_dict("records")) == expected
     if queries:
         found = {label: frame.query(query).index.tolist() for label, query in rules.to_query().items()}
         assert found == rows_of(rules, frame)
+
+
+def assert_said(rules, frame, expected, queries=True, **options):
+    """Rules, SQL, queries of pandas, the function, and rules of a file say the same of a table."""
+    assert_meets(rules, frame, expected, queries)
+    assert_sql(rules, frame, expected, **options)
+    assert run(rules, frame.to_dict("records")) == expected
     assert Rules.from_dict(json.loads(json.dumps(rules.to_dict(), allow_nan=False))) == rules

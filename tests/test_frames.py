@@ -373,13 +373,6 @@ def test_columns_of_a_file_that_are_missing_or_no_numbers_are_named():
     refused(text, predict, write(pd.concat([NUMBERS, NUMBERS[:1].assign(z="q")])))
 
 
-def test_imputers_of_files_read_the_columns_of_the_network():
-    net, wider = fitted("numbers").net, FILES["path of a CSV file"](NUMBERS.assign(code=["7"] * 44 + ["x"]))
-    for kind in (ev.KDEImputer, ev.MeanImputer):
-        found, expected = (ev.pixel_flipping(net, NUMBERS, NUMBERS, kind(X)).curve for X in (wider, NUMBERS))
-        assert np.array_equal(found, expected)
-
-
 def test_moves_between_files():
     net, earlier = fitted("numbers").net, NUMBERS.iloc[::-1].assign(id=range(45))
     expected = moves(net, earlier, NUMBERS.assign(id=range(45)), ids="id")
@@ -443,18 +436,16 @@ class Cells:
         self.obs = pd.DataFrame({"leiden": pd.Categorical(Y.map({0: "T", 1: "B", 2: "NK"}))}, self.obs_names)
 
 
-def test_matrix_of_an_anndata():
-    cells, counts = Cells(NUMBERS.to_numpy()), Cells(sparse.csr_matrix(NUMBERS.clip(0)))
-    relevance = NEON(neuralize(CENTERS.to_numpy(), cells)).attribute(cells)
+@pytest.mark.parametrize("X", [NUMBERS.to_numpy(), sparse.csr_matrix(NUMBERS.clip(0))], ids=["array", "sparse"])
+def test_matrix_of_an_anndata(X):
+    cells, dense = Cells(X), Cells(NUMBERS.to_numpy())
+    relevance = NEON(neuralize(CENTERS.to_numpy(), dense)).attribute(dense)
     assert [list(axis) for axis in relevance.axes] == [list(cells.obs_names), list(cells.var_names)]
-    tree = CART(3).fit(counts, labels=Y)
-    assert tree.predict(counts).tolist() == tree.tree_.predict(counts.X).tolist()
-    assert "CD" in explain(KMeans(3, n_init=1).fit(counts.X), counts).to_frame()["rule"].iloc[0]
-    for given in (cells, counts):
-        found = explain(given, "leiden", fast=True)
-        assert {*found.to_frame().index} == {"T", "B", "NK"}
-        assert found.to_frame()["rule"].str.contains("CD").all()
-        assert found.contents.title == f"{len(Y)} cells by leiden"
+    tree, found = CART(3).fit(cells, labels=Y), explain(cells, "leiden", fast=True)
+    assert tree.predict(cells).tolist() == tree.tree_.predict(X).tolist()
+    assert {*found.to_frame().index} == {"T", "B", "NK"}
+    assert found.to_frame()["rule"].str.contains("CD").all()
+    assert found.contents.title == f"{len(Y)} cells by leiden"
     refused(r"adata.obs has no column \['leidn'\] \(did you mean 'leiden'\?\)", explain, cells, "leidn")
 
 

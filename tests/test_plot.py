@@ -21,25 +21,24 @@ def drawn(axes):
     return np.asarray(axes.images[-1].get_array(), dtype=float)
 
 
-def test_overlay_is_zero_centred_and_robust():
-    heatmap = rng.normal(size=(12, 16))
-    heatmap[0, 0] = 1e6
+def titles(figure):
+    return [axes.get_title() for axes in figure.axes if axes.get_title()]
+
+
+def labels(figure):
+    return [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
+
+
+def test_overlay_is_zero_centred_and_robust_and_sums_channels():
+    heatmap = rng.normal(size=(3, 12, 16))
+    heatmap[0, 0, 0] = 1e6
     figure = plot.overlay(PHOTO, torch.as_tensor(heatmap), title="cat", smooth=0)
     image = figure.axes[0].images[-1]
     low, high = image.get_clim()
-    assert -low == high == pytest.approx(plot.heatmap_limit(heatmap))
-    assert high < 1e6
-    assert_array_equal(drawn(figure.axes[0]), heatmap)
+    assert 1e6 > -low == high == pytest.approx(plot.heatmap_limit(heatmap.sum(0)))
+    assert_allclose(drawn(figure.axes[0]), heatmap.sum(0))
     assert image.get_cmap()(0.5)[:3] == pytest.approx((1, 1, 1), abs=0.04)
-    assert figure.axes[0].get_title() == "cat"
-
-
-def test_overlay_sums_channels_and_takes_tensors_and_bytes():
-    relevance = torch.randn(3, 12, 16)
-    as_float = plot.overlay(torch.as_tensor(PHOTO).permute(2, 0, 1), relevance, smooth=0)
-    as_bytes = plot.overlay((PHOTO * 255).astype(np.uint8), relevance, smooth=0)
-    for figure in (as_float, as_bytes):
-        assert_allclose(drawn(figure.axes[0]), relevance.sum(0), rtol=1e-5)
+    assert titles(figure) == ["cat"]
 
 
 def assert_alike(found, expected):
@@ -61,20 +60,16 @@ def test_grey_images(shape):
     assert_alike(*sheets)
 
 
-TYPES = [torch.bfloat16, torch.int64, torch.bool]
-
-
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool], ids=str)
 def test_tensors_of_any_type_are_drawn_alike(dtype):
-    whole = torch.randint(2, (5, 12, 16)).double()
-    values = whole.to(dtype).requires_grad_(dtype.is_floating_point)
-    photo = torch.as_tensor(PHOTO)
+    whole = torch.randint(2, (4, 12, 16)).double()
+    values, photo = whole.to(dtype).requires_grad_(dtype.is_floating_point), torch.as_tensor(PHOTO)
 
     def figures(x):
         yield plot.overlay(photo, x[:3], region=x[3, :3, :4])
-        yield plot.contact_sheet([photo, photo], [x[:2], x[2:4]], x[:2, :3, :4])
-        yield plot.contact_sheet([photo, photo], x[:2], x[4, 0, :2], smooth=0)
+        yield plot.contact_sheet([photo, photo], x[:2], x[3, 0, :2], smooth=0)
         yield plot.contact_sheet(photo.to(x.dtype if dtype.is_floating_point else None)[None], x[None, :2])
+        yield plot.overlay((photo * 255).byte().movedim(2, 0), x[0])
         yield plot.bars(dict(zip("abc", x[0, 0], strict=False)))
         yield plot.bars(x[1, 0])
 
@@ -98,8 +93,8 @@ def test_contact_sheet_puts_every_map_in_its_place():
     clusters = [rng.integers(0, 3, (3, 4)), rng.integers(0, 3, (2, 5))]
     figure = plot.contact_sheet(photos, maps, clusters, row_titles=["a", "b"], smooth=0)
     grid = np.array(figure.axes[:-1]).reshape(2, 5)
-    assert [axes.get_title() for axes in grid[0]] == ["photo", "clusters", "cluster 0", "cluster 1", "cluster 2"]
-    assert [axes.get_ylabel() for axes in grid[:, 0]] == ["a", "b"]
+    assert titles(figure) == ["photo", "clusters", "cluster 0", "cluster 1", "cluster 2"]
+    assert labels(figure) == ["a", "b"]
     for row in range(2):
         assert_array_equal(drawn(grid[row, 1]), clusters[row])
         for k in range(3):
@@ -136,20 +131,12 @@ def test_typical_patches_stand_above_their_cluster():
     clusters = [np.zeros((3, 4), dtype=int)]
     figure = plot.contact_sheet([PHOTO], [rng.normal(size=(3, 12, 16))], clusters, patches=patches)
     grid = np.array(figure.axes[:-1]).reshape(2, 5)
-    assert [axes.get_title() for axes in grid[0]] == ["", "", "cluster 0", "cluster 1", "cluster 2"]
+    assert [axes.get_title() for axes in grid[0, 2:]] == ["cluster 0", "cluster 1", "cluster 2"]
     for k, axes in enumerate(grid[0, 2:]):
         mosaic = drawn(axes)
         assert (mosaic == k / 4).all(axis=2).sum() == 16 * (k + 3)
         assert axes.spines["top"].get_edgecolor() == grid[1, 2 + k].spines["top"].get_edgecolor()
     assert [axes.get_xlabel() for axes in grid[1, 2:]] == ["", "not in this photo", "not in this photo"]
-
-
-def titles(figure):
-    return [axes.get_title() for axes in figure.axes if axes.get_title()]
-
-
-def labels(figure):
-    return [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
 
 
 def test_whole_photos_are_grouped_by_cluster():

@@ -8,11 +8,11 @@ from math import inf, nan, nextafter
 
 import numpy as np
 import pandas as pd
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from refusals import refused
-from rule_witnesses import assert_said
+from rule_witnesses import assert_meets, assert_said
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from tree_witnesses import data
@@ -169,50 +169,48 @@ def mixed(seed, missing=True, n=80):
     return frame, (labels + (rng.random(n) < 0.1)).to_numpy()
 
 
-def assert_same(rules, frame, expected):
-    """All forms say of the table as it was what the tree says of it encoded."""
-    plain = frame.astype(object).where(frame.notna(), None)
-    assert {column.key for column in rules.columns} <= set(frame)
-    for kept in (frame, plain.astype({"age": int, "work": "category"}), frame.astype({"work": "str"})):
-        assert_said(rules, kept, expected.tolist())
-
-
-@given(seed=SEED, dummy_na=st.booleans(), drop=st.booleans(), merge=st.booleans())
-def test_dummies(seed, dummy_na, drop, merge):
-    frame, labels = mixed(seed)
-    encoded = pd.get_dummies(frame, columns=["work", "size"], dummy_na=dummy_na, drop_first=drop)
-    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
+def dummies(frame, dummy_na, drop, **_):
     names = {"work": [*WORK, None], "size": ["s", "m", "l", nan]}
-    assert_same(tree.rules(categories=names, merge=merge), frame, tree.predict(encoded))
+    return pd.get_dummies(frame, columns=["work", "size"], dummy_na=dummy_na, drop_first=drop), names
 
 
-@given(seed=SEED, drop=st.sampled_from([None, "first"]))
-def test_one_hot_encoder(seed, drop):
-    frame, labels = mixed(seed)
-    encoder = OneHotEncoder(sparse_output=False, drop=drop).fit(frame[["work", "size"]])
+def one_hot(frame, drop, **_):
+    encoder = OneHotEncoder(sparse_output=False, drop="first" if drop else None).fit(frame[["work", "size"]])
     encoded = pd.DataFrame(encoder.transform(frame[["work", "size"]]), columns=encoder.get_feature_names_out())
-    encoded["age"] = frame["age"]
-    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
-    rules = tree.rules(categories=dict(zip(["work", "size"], encoder.categories_, strict=True)))
-    assert_same(rules, frame, tree.predict(encoded))
+    return encoded.assign(age=frame["age"]), dict(zip(["work", "size"], encoder.categories_, strict=True))
 
 
-@given(seed=SEED, missing=st.booleans(), merge=st.booleans())
-def test_codes(seed, missing, merge):
-    frame, labels = mixed(seed, missing)
+def codes(frame, **_):
     encoder = OrdinalEncoder(encoded_missing_value=-1).fit(frame[["work", "size"]])
-    encoded = frame.assign(
-        **dict(zip(["work", "size"], encoder.transform(frame[["work", "size"]]).T, strict=True))
-    )
-    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
-    rules = tree.rules(categories=dict(zip(["work", "size"], encoder.categories_, strict=True)), merge=merge)
-    assert_same(rules, frame, tree.predict(encoded))
+    encoded = frame.assign(work=0.0, size=0.0)
+    encoded[["work", "size"]] = encoder.transform(frame[["work", "size"]])
+    return encoded, dict(zip(["work", "size"], encoder.categories_, strict=True))
 
-    kinds = frame["work"].astype("category")
-    encoded = encoded.assign(work=kinds.cat.codes)
-    tree = KernelExKMC(3, max_leaves=9).fit(encoded, labels=labels).tree_
-    given_ = {"work": [*kinds.cat.categories, *[None] * missing], "size": encoder.categories_[1]}
-    assert_same(tree.rules(categories=given_), frame, tree.predict(encoded))
+
+def codes_of_pandas(frame, **_):
+    kinds = frame[["work", "size"]].astype("category")
+    names = {name: [*kinds[name].cat.categories, None] for name in kinds}
+    return frame.assign(**{name: kinds[name].cat.codes for name in kinds}), names
+
+
+@settings(max_examples=20)
+@given(
+    seed=SEED,
+    encode=st.sampled_from([dummies, one_hot, codes, codes_of_pandas]),
+    model=st.sampled_from([CART, KernelExKMC]),
+    options=st.fixed_dictionaries(dict.fromkeys(["missing", "dummy_na", "drop", "merge"], st.booleans())),
+)
+def test_encoded_categories(seed, encode, model, options):
+    """All forms say of the table as it was what the tree says of it encoded."""
+    frame, labels = mixed(seed, options["missing"])
+    encoded, names = encode(frame, **options)
+    tree = model(4, max_leaves=10).fit(encoded, labels=labels).tree_
+    rules, expected = tree.rules(categories=names, merge=options["merge"]), tree.predict(encoded).tolist()
+    assert {column.key for column in rules.columns} <= set(frame)
+    assert_said(rules, frame, expected)
+    plain = frame.astype(object).where(frame.notna(), None)
+    for kept in (plain.astype({"age": int, "work": "category"}), frame.astype({"work": "str"})):
+        assert_meets(rules, kept, expected)
 
 
 def test_what_categories_are_called():

@@ -180,7 +180,7 @@ def test_relevance_of_terms_is_marked_where_the_analyzer_finds_them(text, number
     analyze = vectorizer.build_analyzer()
     worth = dict(zip(net.feature_names_, 1.5 ** np.arange(len(net.feature_names_)), strict=True))
     (marks,) = neonxc.highlights(net, [text], [list(worth.values())])
-    assert sum(value for *_, value in marks) == pytest.approx(sum(worth[term] for term in {*analyze(text)}))
+    assert sum(value for *_, value in marks) == pytest.approx(sum(worth.get(term, 0) for term in {*analyze(text)}))
     assert_in_order(text, marks)
     if "ngram_range" not in ANALYZERS[number]:
         often = Counter(analyze(text))
@@ -330,10 +330,11 @@ def test_functions_are_not_saved(option, tmp_path):
 
 def test_what_a_file_holds(tmp_path):
     words = {"stop_words": ["the", "a"], "vocabulary": {"soup": 1, "salt": 0, "chord": 2}}
-    neonxc.save(neonxc.neuralize(behind(CountVectorizer(**words))), tmp_path / "net")
-    vectorizer = neonxc.load(tmp_path / "net").inputs.encoding.vectorizer
-    assert vectorizer.get_feature_names_out().tolist() == ["salt", "soup", "chord"]
-    assert sorted(vectorizer.stop_words) == ["a", "the"]
+    net = neonxc.neuralize(behind(CountVectorizer(**words)))
+    neonxc.save(net, tmp_path / "net")
+    loaded = neonxc.load(tmp_path / "net")
+    assert loaded.feature_names_ == ["salt", "soup", "chord"]
+    assert set(loaded.inputs.encoding.vectorizer.stop_words) == {"a", "the"}
     message = r"can't save a Stemmed, a class of its own"
     refused(message, neonxc.save, neonxc.neuralize(behind(Stemmed())), tmp_path / "other", error=TypeError)
     content = (tmp_path / "net").read_bytes().replace(b"chord", b"salt ")
