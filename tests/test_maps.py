@@ -199,6 +199,7 @@ def test_noise_is_the_last_output(tmp_path):
     np.testing.assert_array_equal(net.predict(WINE.to_numpy(np.float32)), own)
 
 
+@pytest.mark.parametrize("noise", [False, True])
 def test_labels_of_other_types(noise):
     of = KMeans(3, n_init=3, random_state=0).fit_predict(StandardScaler().fit_transform(WINE))
     labels = NAMES[of].astype(object)
@@ -261,6 +262,7 @@ def test_features_texts_and_mixed_tables():
     assert net.fidelity_ > 0.9
 
 
+@pytest.mark.slow  # numba compiles; maps of scikit-learn are tested above
 def test_umap():
     umap, hdbscan = pytest.importorskip("umap"), pytest.importorskip("hdbscan")
     reducer = umap.UMAP(n_components=3, min_dist=0.0, random_state=0, n_jobs=1)

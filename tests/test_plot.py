@@ -21,6 +21,10 @@ def drawn(axes):
     return np.asarray(axes.images[-1].get_array(), dtype=float)
 
 
+def frame(axes):
+    return axes.spines["top"].get_edgecolor()
+
+
 def titles(figure):
     return [axes.get_title() for axes in figure.axes if axes.get_title()]
 
@@ -99,9 +103,9 @@ def test_contact_sheet_puts_every_map_in_its_place():
         assert_array_equal(drawn(grid[row, 1]), clusters[row])
         for k in range(3):
             assert_array_equal(drawn(grid[row, 2 + k]), maps[row][k])
-    frame = [axes.spines["top"].get_edgecolor() for axes in grid[0, 2:]]
+    frames = [frame(axes) for axes in grid[0, 2:]]
     key = grid[0, 1].images[-1]
-    assert frame == [key.cmap(key.norm(k)) for k in range(3)]
+    assert frames == [key.cmap(key.norm(k)) for k in range(3)]
 
 
 def test_a_blur_keeps_the_sum_and_follows_the_size_of_the_photo():
@@ -135,7 +139,7 @@ def test_typical_patches_stand_above_their_cluster():
     for k, axes in enumerate(grid[0, 2:]):
         mosaic = drawn(axes)
         assert (mosaic == k / 4).all(axis=2).sum() == 16 * (k + 3)
-        assert axes.spines["top"].get_edgecolor() == grid[1, 2 + k].spines["top"].get_edgecolor()
+        assert frame(axes) == frame(grid[1, 2 + k])
     assert [axes.get_xlabel() for axes in grid[1, 2:]] == ["", "not in this photo", "not in this photo"]
 
 
@@ -149,7 +153,7 @@ def test_whole_photos_are_grouped_by_cluster():
     refused(message, plot.contact_sheet, [PHOTO], maps[:1], [1], column_titles=["few"])
     framed = [axes for axes in figure.axes if axes.images and axes.spines["top"].get_visible()]
     assert [drawn(axes)[0, 0] for axes in framed[1::2]] == [1, 4, 0, 2, 3]
-    frames = [axes.spines["top"].get_edgecolor() for axes in framed]
+    frames = [frame(axes) for axes in framed]
     assert len({*frames[:4]}) == len({*frames[4:]}) == 1
     assert frames[0] != frames[-1]
 
@@ -170,7 +174,7 @@ def test_every_cluster_has_a_map():
 @pytest.mark.parametrize("K", [2, 10, 15, 40])
 def test_colors_of_clusters_are_distinct(K):
     figure = plot.contact_sheet([PHOTO], rng.normal(size=(1, K, 12, 16)), [np.arange(K)[None]])
-    assert len({axes.spines["top"].get_edgecolor() for axes in figure.axes[2 : 2 + K]}) == K
+    assert len({frame(axes) for axes in figure.axes[2 : 2 + K]}) == K
 
 
 def names(figure):
