@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from tree_witnesses import data
 
-from neonxc.rules import Column, Condition, Rules, render_rules
+from neonxc.rules import Column, Condition, Rules
 from neonxc.trees import CART, KernelExKMC
 
 
@@ -138,16 +138,15 @@ def test_large_numbers_have_thousands_separators_and_years_do_not():
 
 def test_units():
     X = pd.DataFrame({"age": [17, 35, 36, 45, 46, 70], "size": [1.0, 1, 1, 1, 1, 1]})
-    tree = CART(3).fit(X, labels=[0, 0, 1, 1, 2, 2]).tree_
-    texts = [rule.text() for rule in tree.rules(units={"age": "full\nyears", "size": "m"})]
+    rules = CART(3).fit(X, labels=[0, 0, 1, 1, 2, 2]).tree_.rules
+    texts = [rule.text() for rule in rules(units={"age": "full\nyears", "size": "m"})]
     assert texts == ["age ≤ 35 full years", "age in [36, 45] full years", "age > 45 full years"]
-    assert tree.rules(feature_names=["a", "b"], units={"a": "y"})[0].text() == "a ≤ 35 y"
-    assert "36, 45] &lt;b&gt;" in tree.rules(units={"age": "<b>"}).to_html()
-    assert "36, 45] \\_" in tree.rules(units={"age": "_"}).to_markdown()
+    assert rules(feature_names=["a", "b"], units={"a": "y"})[0].text() == "a ≤ 35 y"
+    assert "36, 45] &lt;b&gt;" in rules(units={"age": "<b>"}).to_html()
+    assert "36, 45] \\_" in rules(units={"age": "_"}).to_markdown()
+    refused(r"units names columns that the tree does not have: \['weight'\]", rules, units={"weight": "kg"})
     plain = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
-    for key in (0, "0", "x[0]"):
-        assert plain.rules(units={key: "cm"})[0].text() == "x[0] ≤ 0 cm"
-    refused(r"units names columns that the tree does not have: \['weight'\]", tree.rules, units={"weight": "kg"})
+    assert {plain.rules(units={key: "cm"})[0].text() for key in (0, "0", "x[0]")} == {"x[0] ≤ 0 cm"}
 
 
 # --- categories --------------------------------------------------------------------------------------------
@@ -252,14 +251,12 @@ def test_brackets_and_long_lists():
     lines = rules.to_text().splitlines()
     assert all(len(line) <= 76 for line in lines if not line.startswith("cluster") and "sample" not in line)
     assert rules.predict(frame).tolist() == tree.predict(encoded).tolist()
-    short = tree.rules(categories={"c": list("abcdefghijkl")})
-    assert [rule.text() for rule in short] == [
+    assert [rule.text() for rule in tree.rules(categories={"c": list("abcdefghijkl")})] == [
         "c is a, b, c, d, e or f",
         "(c is none of a, b, c, d, e, f) and age ≤ 30",
         "(c is none of a, b, c, d, e, f) and age > 30",
     ]
-    named = [f"<i>{i}" for i in range(12)]
-    assert "\\<i\\>" in render_rules(tree.rules(categories={"c": named}), "markdown")
+    assert "\\<i\\>" in tree.rules(categories={"c": [f"<i>{i}" for i in range(12)]}).to_markdown()
 
 
 def test_categories_that_are_refused():
