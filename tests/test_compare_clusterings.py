@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.datasets import load_wine, make_blobs
@@ -14,15 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 import neonxc
 from neonxc import compare_clusterings
-from neonxc.evaluation.transitions import matched
 from neonxc.trees import IMM
 
 X, Y = make_blobs(300, 3, centers=5, cluster_std=0.5, random_state=0)
-
-
-def kinds(a, b):
-    found = compare_clusterings(np.array(a), np.array(b), np.zeros((len(a), 1)))
-    return {key: (row["kind"], row["partners"]) for key, row in found.clusters.iterrows()}
 
 
 def test_equal_clusterings_are_kept():
@@ -33,22 +28,27 @@ def test_equal_clusterings_are_kept():
     assert "no refits of a for comparison: pass a clusterer" in str(found)
 
 
-def test_kinds():
-    big = ["x"] * 40
-    assert kinds(big * 2 + ["y"] * 20, big + ["z"] * 40 + ["y"] * 20) == {
-        ("a", "x"): ("split", ["x", "z"]),
-        ("a", "y"): ("kept", ["y"]),
-    }
-    assert kinds(big + ["z"] * 30 + ["y"] * 20, big + ["x"] * 30 + ["y"] * 20) == {
-        ("a", "x"): ("merged", ["x"]),
-        ("a", "y"): ("kept", ["y"]),
-        ("a", "z"): ("merged", ["x"]),
-    }
-    assert kinds(big + ["t"] * 2, big + ["x"] * 2)["a", "t"] == ("merged", ["x"])  # a small cluster is absorbed
-    assert kinds(big + ["t"] * 2, big + ["x"] * 2)["a", "x"] == ("kept", ["x"])
-    assert kinds(big * 5, big * 4 + ["n"] * 40)["b", "n"] == ("born", ["x"])
-    scattered = kinds(["s"] * 30 + ["x"] * 90, ["x", "y", "z"] * 10 + ["x"] * 30 + ["y"] * 30 + ["z"] * 30)
-    assert scattered["a", "s"][0] == "died"
+X40, Y20, Z40 = ["x"] * 40, ["y"] * 20, ["z"] * 40
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (X40 + X40 + Y20, X40 + Z40 + Y20, {("a", "x"): ("split", ["x", "z"]), ("a", "y"): ("kept", ["y"])}),
+        (X40 + Z40 + Y20, X40 + X40 + Y20, {("a", "x"): ("merged", ["x"]), ("a", "z"): ("merged", ["x"])}),
+        (
+            X40 + ["t"] * 2,
+            X40 + ["x"] * 2,
+            {("a", "t"): ("merged", ["x"]), ("a", "x"): ("kept", ["x"])},
+        ),  # absorbed
+        (X40 * 5, X40 * 4 + Z40, {("b", "z"): ("born", ["x"])}),
+        (["s"] * 30 + X40 * 3, ["x", "y", "z"] * 10 + X40 + Y20 * 2 + Z40, {("a", "s"): ("died", [])}),
+    ],
+)
+def test_kinds(a, b, expected):
+    found = compare_clusterings(np.array(a), np.array(b), np.zeros((len(a), 1))).clusters
+    for key, (kind, partners) in expected.items():
+        assert (found.loc[key, "kind"], *(found.loc[key, "partners"] if partners else [])) == (kind, *partners)
 
 
 def test_noise_is_matched_with_nothing():
@@ -60,11 +60,12 @@ def test_noise_is_matched_with_nothing():
 
 
 def test_matching_is_the_best_of_all():
-    table = pd.DataFrame(np.random.default_rng(0).integers(0, 30, (5, 5)))
-    sizes, others = table.sum(axis=1).to_numpy(), table.sum().to_numpy()
-    jaccard = table.to_numpy() / (sizes[:, None] + others - table.to_numpy())
+    table = np.random.default_rng(0).integers(1, 30, (5, 5))
+    a, b = (np.repeat(index.ravel(), table.ravel()) for index in np.indices((5, 5)))
+    jaccard = table / (table.sum(1)[:, None] + table.sum(0) - table)
     best = max(sum(jaccard[i, j] for i, j in enumerate(order)) for order in permutations(range(5)))
-    assert matched(table)[1].sum() == pytest.approx(best)
+    found = compare_clusterings(a, b, np.zeros((len(a), 1)))
+    assert found.clusters.loc["a", "jaccard"].sum() == pytest.approx(best)
 
 
 def test_refits_tell_a_change_from_another_seed():
@@ -85,11 +86,8 @@ def test_refits_tell_a_change_from_another_seed():
 
 def test_few_mere_refits_are_called_larger():
     wine = StandardScaler().fit_transform(load_wine().data)
-    models = [KMeans(6, n_init=1, random_state=seed).fit(wine) for seed in range(25)]
-    texts = [
-        str(compare_clusterings(models[0], other, wine, random_state=seed))
-        for seed, other in enumerate(models[1:])
-    ]
+    first, *others = (KMeans(6, n_init=1, random_state=seed).fit(wine) for seed in range(25))
+    texts = [str(compare_clusterings(first, other, wine, random_state=n)) for n, other in enumerate(others)]
     assert sum("larger than that between refits" in one for one in texts) <= 2
     assert any("as it is for one in 6 refits by chance" in one for one in texts)
 
@@ -97,20 +95,15 @@ def test_few_mere_refits_are_called_larger():
 def test_all_kinds_of_models():
     wine = load_wine(as_frame=True).data
     pipeline = make_pipeline(StandardScaler(), KMeans(3, n_init=2, random_state=0)).fit(wine)
-    tree = IMM(3, reference=pipeline, random_state=0).fit(wine)
-    net = neonxc.neuralize(pipeline, wine)
+    tree, net = IMM(3, reference=pipeline, random_state=0).fit(wine), neonxc.neuralize(pipeline, wine)
     assert compare_clusterings(pipeline, tree, wine, refits=1).refits.shape == (1, 2)
     assert compare_clusterings(tree, net, wine, refits=1).refits is not None
-    given = IMM(3).fit(wine, labels=net.predict(wine))
-    assert "pass a clusterer" in compare_clusterings(given, net, wine).reason
-    tensor = torch.tensor(wine.to_numpy())
-    assert (
-        compare_clusterings(KMeans(2, random_state=0).fit(tensor), [0] * 178, tensor, refits=1).refits is not None
-    )
+    for X in (torch.tensor(wine.to_numpy()), csr_matrix(wine)):
+        model = KMeans(2, random_state=0).fit(X)
+        assert compare_clusterings(model, model, X, refits=1).refits.iloc[0].tolist() == [1, 1]
     assert compare_clusterings(net, pipeline, wine).ari == 1
-    assert "pass a clusterer" in compare_clusterings(net, pipeline, wine).reason
-    sparse = csr_matrix(wine)
-    assert compare_clusterings(*[KMeans(2, random_state=0).fit(sparse)] * 2, sparse, refits=1).ari == 1
+    for model in (net, IMM(3).fit(wine, labels=net.predict(wine))):
+        assert "pass a clusterer" in compare_clusterings(model, pipeline, wine).reason
     for model in (DBSCAN(2.2), AgglomerativeClustering(3)):
         found = compare_clusterings(make_pipeline(StandardScaler(), model).fit(wine), pipeline, wine)
         assert found.reason.endswith("has no seed")
@@ -118,14 +111,10 @@ def test_all_kinds_of_models():
 
 
 def test_refused():
-    with pytest.raises(ValueError, match="b needs one label per row of X, 300, got shape"):
-        compare_clusterings(Y, Y[:5], X)
-    with pytest.raises(ValueError, match="a needs one label per row of X"):
-        compare_clusterings(DBSCAN().fit(X[:9]), Y, X)
-    with pytest.raises(ValueError, match="refits needs a whole number >= 0"):
-        compare_clusterings(Y, Y, X, refits=-1)
-    for model in (KMeans(2), DBSCAN()):
-        with pytest.raises(ValueError, match="not fitted yet"):
-            compare_clusterings(model, Y, X)
-    with pytest.raises(ValueError, match="b has no clusters: all rows are noise"):
-        compare_clusterings(Y, np.full(300, -1), X)
+    few = DBSCAN().fit(X[:9])
+    refused("b needs one label per row of X, 300, got shape", compare_clusterings, Y, Y[:5], X)
+    refused("a needs one label per row of X", compare_clusterings, few, Y, X)
+    refused("refits needs a whole number >= 0", compare_clusterings, Y, Y, X, refits=-1)
+    refused("not fitted yet", compare_clusterings, KMeans(2), Y, X)
+    refused("not fitted yet", compare_clusterings, DBSCAN(), Y, X)
+    refused("b has no clusters: all rows are noise", compare_clusterings, Y, Y * 0 - 1, X)

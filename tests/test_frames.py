@@ -4,10 +4,12 @@
 """
 
 import re
+from collections import namedtuple
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,10 +31,7 @@ from sklearn.preprocessing import StandardScaler
 import neonxc
 from neonxc import NEON, explain, moves, neuralize
 from neonxc import evaluation as ev
-from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import as_array
 from neonxc.data.preparation import prepare
-from neonxc.data.table import Table
 from neonxc.models import BetaInterpretable, KernelKMeans, patterns
 from neonxc.trees import CART
 
@@ -97,72 +96,90 @@ CONTAINERS = (
 )
 
 
-def fitted(X, *steps):
+TABLES = {"numbers": NUMBERS, "mixed": MIXED}
+Fitted = namedtuple("Fitted", "X net tree model")
+
+
+@cache
+def fitted(kind):
     """A network, a tree, and a pipeline of a table."""
-    model = make_pipeline(*steps, KMeans(3, n_init=1, random_state=0)).fit(X)
-    return neuralize(model, X), CART(3).fit(X, labels=Y), model
+    X = TABLES[kind]
+    steps = StandardScaler() if kind == "numbers" else prepare(X).pipeline
+    model = make_pipeline(steps, KMeans(3, n_init=1, random_state=0)).fit(X)
+    return Fitted(X, neuralize(model, X), CART(3).fit(X, labels=Y), model)
 
 
-FITTED = {"numbers": fitted(NUMBERS, StandardScaler()), "mixed": fitted(MIXED, prepare(MIXED).pipeline)}
+def moved(own, X):
+    return moves(own.net, own.X.iloc[::-1].reset_index(drop=True), X).moves[0].relevance
 
 
-def entries(net, tree, model, table):
-    """What a user may do with any table, and what with numbers alone."""
-    earlier = table.iloc[::-1].reset_index(drop=True)
-    neon, rules = NEON(net), tree.tree_.rules()
-    clusters, kernel = BetaInterpretable(3, 0.6, metric="gower"), KernelKMeans(random_state=0)
-    return {
-        "neuralize(model, X)": lambda X, y: neuralize(model, X).beta,
-        "neuralize(labels=y, X=X)": lambda X, y: neuralize(labels=y, X=X).beta,
-        "net.predict(X)": lambda X, y: net.predict(X),
-        "NEON.attribute(X, y)": lambda X, y: neon.attribute(X, y),
-        "NEON.summary(X)": lambda X, y: neon.summary(X).relevance,
-        "contrast(net, X)": lambda X, y: neonxc.contrast(net, X, 0, 1).relevance,
-        "moves(net, before, X)": lambda X, y: moves(net, earlier, X).moves[0].relevance,
-        "compare_clusterings(net, tree, X)": lambda X, y: neonxc.compare_clusterings(net, tree, X).table,
-        "counterfactual(net, X)": lambda X, y: neonxc.counterfactual(net, X).distance,
-        "tree.fit(X, labels=y)": lambda X, y: CART(3).fit(X, labels=y, sample_weight=y).labels_,
-        "tree.predict(X)": lambda X, y: tree.predict(X),
-        "tree.score(X)": lambda X, y: tree.score(X),
-        "rules.verify(X)": lambda X, y: rules.verify(X)["found"],
-        "rules.measure(X, y)": lambda X, y: rules.measure(X, y, y).to_text(),
-        "patterns(X, y)": lambda X, y: patterns(X, y).to_frame().select_dtypes("number"),
-        "BetaInterpretable.fit(X, foi=y)": lambda X, y: clusters.fit(X, foi=y).labels_,
-        "compare(net, X)": lambda X, y: ev.compare(net, X, ["NEON"], ZERO, steps=2).results["NEON"].auc,
-        "agreement(net, tree, X)": lambda X, y: ev.agreement(net, tree, X).same,
-    }, {
-        "pixel_flipping(net, X, relevance)": lambda X, y: ev.pixel_flipping(net, NUMBERS, X, ZERO).curve,
-        "KernelKMeans.fit(X, labels=y)": lambda X, y: kernel.fit(X, labels=y, sample_weight=y).score(NUMBERS),
-        "choose_k(X)": lambda X, y: ev.choose_k(X, (2, 3)).frame,
-        "cost_ratio(X, y, reference)": lambda X, y: ev.cost_ratio(X, y, y),
-    }
+def kernel(X, y):
+    return KernelKMeans(random_state=0).fit(X, labels=y, sample_weight=y).score(NUMBERS)
 
 
+ANY = {  # what a user may do with any table
+    "neuralize(model, X)": lambda own, X, y: neuralize(own.model, X).beta,
+    "neuralize(labels=y, X=X)": lambda own, X, y: neuralize(labels=y, X=X).beta,
+    "net.predict(X)": lambda own, X, y: own.net.predict(X),
+    "NEON.attribute(X, y)": lambda own, X, y: NEON(own.net).attribute(X, y),
+    "NEON.summary(X)": lambda own, X, y: NEON(own.net).summary(X).relevance,
+    "contrast(net, X)": lambda own, X, y: neonxc.contrast(own.net, X, 0, 1).relevance,
+    "moves(net, before, X)": lambda own, X, y: moved(own, X),
+    "compare_clusterings(net, tree, X)": lambda own, X, y: neonxc.compare_clusterings(own.net, own.tree, X).table,
+    "counterfactual(net, X)": lambda own, X, y: neonxc.counterfactual(own.net, X).distance,
+    "tree.fit(X, labels=y)": lambda own, X, y: CART(3).fit(X, labels=y, sample_weight=y).labels_,
+    "tree.predict(X)": lambda own, X, y: own.tree.predict(X),
+    "tree.score(X)": lambda own, X, y: own.tree.score(X),
+    "rules.verify(X)": lambda own, X, y: own.tree.tree_.rules().verify(X)["found"],
+    "rules.measure(X, y)": lambda own, X, y: own.tree.tree_.rules().measure(X, y, y).to_text(),
+    "patterns(X, y)": lambda own, X, y: patterns(X, y).to_frame().select_dtypes("number"),
+    "BetaInterpretable.fit(X, foi=y)": lambda own, X, y: (
+        BetaInterpretable(3, 0.6, metric="gower").fit(X, foi=y).labels_
+    ),
+    "compare(net, X)": lambda own, X, y: ev.compare(own.net, X, ["NEON"], ZERO, steps=2).results["NEON"].auc,
+    "agreement(net, tree, X)": lambda own, X, y: ev.agreement(own.net, own.tree, X).same,
+}
+NUMERIC = {  # what with numbers alone
+    "pixel_flipping(net, X, relevance)": lambda own, X, y: ev.pixel_flipping(own.net, NUMBERS, X, ZERO).curve,
+    "KernelKMeans.fit(X, labels=y)": lambda own, X, y: kernel(X, y),
+    "choose_k(X)": lambda own, X, y: ev.choose_k(X, (2, 3)).frame,
+    "cost_ratio(X, y, reference)": lambda own, X, y: ev.cost_ratio(X, y, y),
+}
+ENTRIES = ANY | NUMERIC
 ORDERED = ("neuralize(model, X)", "net.predict(X)", "NEON.attribute(X, y)", "NEON.summary(X)", "tree.predict(X)")
-ANY, NUMERIC = entries(*FITTED["numbers"], NUMBERS)
-TABLES = [(NUMBERS, ANY | NUMERIC), (MIXED, entries(*FITTED["mixed"], MIXED)[0])]
+EVERY_ENTRY = pytest.mark.parametrize("entry", ENTRIES)
+
+
+def ask(entry, X, y=Y, kind="numbers"):
+    return ENTRIES[entry](fitted(kind), X, y)
+
+
+@cache
+def expected(entry, kind):
+    """What is said of tables of pandas."""
+    return ask(entry, TABLES[kind], kind=kind)
+
+
+def assert_same(found, expected, exact=False):
+    if exact or isinstance(found, str):
+        np.testing.assert_equal(*(getattr(one, "to_numpy", lambda one=one: one)() for one in (found, expected)))
+    else:  # sums may be in another order
+        assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def outcome(entry, container):
     """What a container may hold: "any" columns, or "numbers"; otherwise an error ("") tells what to pass."""
-    held = ""
-    for kind, (X, asked) in zip(("numbers", "any"), TABLES[: 1 if entry in NUMERIC else 2], strict=False):
-        if kind == "any" and container in ("tensor", "SciPy sparse"):
-            return held
+    held, make = "", CONTAINERS[container]
+    without_text = entry in NUMERIC or container in ("tensor", "SciPy sparse")
+    for kind, result in (("numbers", "numbers"), ("mixed", "any"))[: 1 if without_text else 2]:
         try:
-            found = asked[entry](CONTAINERS[container](X), CONTAINERS[container](Y))
+            found = ask(entry, make(TABLES[kind]), make(Y), kind)
         except (ValueError, TypeError) as error:
             if re.match("X |Sparse data was passed for X|relevance is sparse", str(error)):
                 return held
             raise
-        expected, found = (
-            one.to_numpy() if hasattr(one, "to_numpy") else one for one in (asked[entry](X, Y), found)
-        )
-        if container in FRAMES or isinstance(found, str):
-            np.testing.assert_equal(found, expected)
-        else:  # sums may be in another order
-            assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-        held = kind
+        assert_same(found, expected(entry, kind), exact=container in FRAMES)
+        held = result
     return held
 
 
@@ -171,25 +188,22 @@ def first_table():
     return next(part for part in PAGE.read_text(encoding="utf-8").split("\n\n") if part.startswith("|"))
 
 
+@cache
 def documented():
     """The cells of the page's table, by entry point and container."""
-    lines = first_table().splitlines()
-    names, _, *cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines]
+    names, _, *cells = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in first_table().splitlines()
+    ]
     return {(entry, name): cell for entry, *own in cells for name, cell in zip(names[1:], own, strict=True)}
 
 
-@pytest.fixture(scope="module")
-def held():
-    return documented()
-
-
 @pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("entry", [*ANY, *NUMERIC])
-def test_containers_are_read_as_documented(entry, container, held):
-    assert outcome(entry, container) == held[entry, container]
-    for X, asked in TABLES:
-        if container in FRAMES and entry in ORDERED:
-            refused("order", asked[entry], CONTAINERS[container](X[X.columns[::-1]]), Y)
+@EVERY_ENTRY
+def test_containers_are_read_as_documented(entry, container):
+    assert outcome(entry, container) == documented()[entry, container]
+    if container in FRAMES and entry in ORDERED:
+        for kind, X in TABLES.items():
+            refused("order", ask, entry, CONTAINERS[container](X[X.columns[::-1]]), kind=kind)
 
 
 GIVEN_BACK = {
@@ -201,31 +215,38 @@ GIVEN_BACK = {
 
 
 @pytest.mark.parametrize("container", FRAMES)
-@pytest.mark.parametrize("name", FITTED)
-def test_relevance_is_a_table_of_the_same_library(name, container):
-    X, (net, *_) = {"numbers": NUMBERS, "mixed": MIXED}[name], FITTED[name]
+@pytest.mark.parametrize("kind", TABLES)
+def test_relevance_is_a_table_of_the_same_library(kind, container):
+    X, net, *_ = fitted(kind)
     expected, found = NEON(net).attribute(X), NEON(net).attribute(CONTAINERS[container](X))
     assert type(found) is GIVEN_BACK.get(container, pd.DataFrame)
-    assert_frame_equal(as_pandas(found), expected)
+    assert_frame_equal(found if isinstance(found, pd.DataFrame) else found.to_pandas(), expected)
 
 
 @pytest.mark.parametrize("method", ["to_pandas", "_to_pandas"])  # of cuDF, of modin
 def test_frames_with_the_interface_of_pandas(method):
     frame = type("Frame", (), {"iloc": None, method: lambda self: NUMBERS})()
-    assert as_pandas(frame) is NUMBERS
+    assert_array_equal(fitted("numbers").net.predict(frame), fitted("numbers").net.predict(NUMBERS))
 
 
 def test_targets_are_matched_by_index():
-    net = FITTED["numbers"][0]
+    net = fitted("numbers").net
     X, labels = NUMBERS.set_axis([f"r{i}" for i in range(45)]), net.classes_[np.arange(45) % 3]
     mixed = pd.Series(labels, X.index).sample(frac=1, random_state=0)
     assert_frame_equal(NEON(net).attribute(X, mixed), NEON(net).attribute(X, labels))
     refused(r"needs labels among .* got 'z'", NEON(net).attribute, X, mixed.map(lambda label: "z"))
 
 
-def test_objects_of_python_in_polars():
-    frame = as_pandas(pl.DataFrame({"a": pl.Series([Decimal("1.5"), 2.5, 3], dtype=pl.Object)}))
-    assert frame["a"].tolist() == [1.5, 2.5, 3]
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pl.DataFrame({"a": pl.Series([*map(Decimal, range(19)), 19.0], dtype=pl.Object)}),
+        duckdb.sql("SELECT range / 1.0::DECIMAL(9, 2) AS a FROM range(20)"),
+    ],
+    ids=["objects of Python in polars", "decimal numbers of DuckDB"],
+)
+def test_numbers_of_other_libraries(frame):
+    assert ev.kmeans_cost(frame, [0] * 20) == pytest.approx(665)
 
 
 TENTHS = NUMBERS.round(1)
@@ -243,19 +264,23 @@ HELD = {
 }
 
 
+@pytest.mark.parametrize("hidden", [None, 7])
 @pytest.mark.parametrize("held", HELD)
-def test_numbers_are_numbers_whatever_holds_them(held):
-    given = TENTHS.assign(x=HELD[held])
-    for hidden in (None, 7):
-        X, other = (table.assign(x=table["x"].mask(table.index == hidden)) for table in (TENTHS, given))
-        assert_frame_equal(prepare(other).frame, prepare(X).frame)
-        nets = [neuralize(labels=Y, X=table) for table in (X, other)]
-        assert_frame_equal(*(NEON(net).attribute(other) for net in nets))
-        rules = [CART(3).fit(table, labels=Y).tree_.rules().to_text() for table in (X, other)]
-        assert rules[0] == rules[1]
-    model = KMeans(3, n_init=1, random_state=0).fit(TENTHS)
-    assert_array_equal(neuralize(model, given).predict(given), model.labels_)
-    assert ev.choose_k(given, (2, 3)).k == ev.choose_k(TENTHS, (2, 3)).k
+def test_numbers_are_numbers_whatever_holds_them(held, hidden):
+    X, other = (
+        table.assign(x=table["x"].mask(table.index == hidden)) for table in (TENTHS, TENTHS.assign(x=HELD[held]))
+    )
+    assert_frame_equal(prepare(other).frame, prepare(X).frame)
+    expected, found = (
+        (NEON(neuralize(labels=Y, X=table)).attribute(other), CART(3).fit(table, labels=Y).tree_.rules())
+        for table in (X, other)
+    )
+    assert_frame_equal(expected[0], found[0])
+    assert str(expected[1]) == str(found[1])
+    if hidden is None:
+        model = KMeans(3, n_init=1, random_state=0).fit(X)
+        assert_array_equal(neuralize(model, other).predict(other), model.labels_)
+        assert ev.choose_k(other, (2, 3)).k == ev.choose_k(X, (2, 3)).k
 
 
 ARRAYS = {
@@ -270,7 +295,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("held", ARRAYS)
 def test_arrays_of_numbers(held):
-    net, tree, _ = FITTED["numbers"]
+    _, net, tree, _ = fitted("numbers")
     assert_array_equal(neuralize(labels=Y, X=ARRAYS[held]).predict(NUMBERS), Y)
     assert_array_equal(net.predict(ARRAYS[held]), net.predict(NUMBERS))
     assert_array_equal(CART(3).fit(ARRAYS[held], labels=Y).labels_, tree.labels_)
@@ -302,17 +327,14 @@ CATEGORIES = {
 @pytest.mark.parametrize("held", CATEGORIES)
 def test_categories_of_any_type(held, tmp_path):
     X = NUMBERS.assign(x=CATEGORIES[held])
-    for fitted in (
-        neuralize(labels=Y, X=X),
-        CART(3).fit(X, labels=Y),
-        CART(3).fit(X, labels=Y).tree_.rules(),
-    ):
-        neonxc.save(fitted, tmp_path / "model.safetensors")
+    tree = CART(3).fit(X, labels=Y)
+    for made in (neuralize(labels=Y, X=X), tree, tree.tree_.rules()):
+        neonxc.save(made, tmp_path / "model.safetensors")
         loaded = neonxc.load(tmp_path / "model.safetensors")
         for rows in (X, X.iloc[:1], X.iloc[::-1].astype({"x": object})):
-            assert_array_equal(loaded.predict(rows), fitted.predict(X)[rows.index])
-    assert (np.asarray(fitted.predict(X)) == Y).mean() > 0.9
-    assert (fitted.verify(X)["found"] == fitted.verify(X)["fit"]).all()
+            assert_array_equal(loaded.predict(rows), made.predict(X)[rows.index])
+        assert (np.asarray(made.predict(X)) == Y).mean() > 0.9
+    assert (made.verify(X)["found"] == made.verify(X)["fit"]).all()
 
 
 @pytest.mark.parametrize(
@@ -332,59 +354,31 @@ APPLIED = [entry for entry in ANY if not re.search(r"labels=|foi=|patterns", ent
 
 @pytest.mark.parametrize("container", FILES)
 @pytest.mark.parametrize("entry", APPLIED)
-@pytest.mark.parametrize("name", FITTED)
-def test_columns_of_files_are_selected_by_name(name, entry, container):
-    X = {"numbers": NUMBERS, "mixed": MIXED}[name]
-    asked, wider = entries(*FITTED[name], X)[0][entry], X.iloc[:, ::-1].assign(code=["7"] * 44 + ["x"])
-    expected = asked(X, Y)
-    for path in (FILES[container](wider), str(FILES[container](wider))):
-        found = asked(path, Y)
-        assert type(found) is type(expected)
-        if isinstance(found, str):
-            assert found == expected
-        else:
-            assert_allclose(found, expected, rtol=1e-9)
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_of_files_are_selected_by_name(kind, entry, container):
+    path = FILES[container](TABLES[kind].iloc[:, ::-1].assign(code=["7"] * 44 + ["x"]))
+    found = ask(entry, str(path) if kind == "mixed" else path, kind=kind)
+    assert type(found) is type(expected(entry, kind))
+    assert_same(found, expected(entry, kind))
 
 
-@pytest.mark.parametrize("missing", ["nowhere.csv", Path("nowhere"), Path("nowhere.txt")])
-@pytest.mark.parametrize("entry", [*ANY, *NUMERIC])
-def test_files_that_are_missing_are_named(entry, missing):
-    refused(r"^nowhere.* can't be read: No such file", (ANY | NUMERIC)[entry], missing, Y)
-
-
-@pytest.mark.parametrize("entry", [*ANY, *NUMERIC])
-def test_a_text_is_no_table(entry):
-    refused(
-        r"^(X|after|relevance) can't be read: 'hello' is not the path of .*\[text\]",
-        (ANY | NUMERIC)[entry],
-        "hello",
-        Y,
-    )
+@EVERY_ENTRY
+def test_files_that_are_missing_and_texts_are_named(entry):
+    for missing in ("nowhere.csv", Path("nowhere"), Path("nowhere.txt")):
+        refused(r"^nowhere.* can't be read: No such file", ask, entry, missing)
+    refused(r"^(X|after|relevance) can't be read: 'hello' is not the path of .*\[text\]", ask, entry, "hello")
 
 
 def test_columns_of_a_file_that_are_missing_or_no_numbers_are_named():
-    net = FITTED["numbers"][0]
-    refused(
-        r"table.csv.gz has no column \['z'\]; its columns are \['x', 'y'\]",
-        net.predict,
-        FILES["path of a CSV file"](NUMBERS[["x", "y"]]),
-    )
-    refused(
-        r"table.csv.gz, line 47, column 'z': 'q' is not a number",
-        net.predict,
-        FILES["path of a CSV file"](pd.concat([NUMBERS, NUMBERS[:1].assign(z="q")])),
-    )
-
-
-def test_imputers_of_files_read_the_columns_of_the_network():
-    net, wider = FITTED["numbers"][0], FILES["path of a CSV file"](NUMBERS.assign(code=["7"] * 44 + ["x"]))
-    for kind in (ev.KDEImputer, ev.MeanImputer):
-        found, expected = (ev.pixel_flipping(net, NUMBERS, NUMBERS, kind(X)).curve for X in (wider, NUMBERS))
-        assert np.array_equal(found, expected)
+    predict, write = fitted("numbers").net.predict, FILES["path of a CSV file"]
+    missing = r"table.csv.gz has no column \['z'\]; its columns are \['x', 'y'\]"
+    refused(missing, predict, write(NUMBERS[["x", "y"]]))
+    text = r"table.csv.gz, line 47, column 'z': 'q' is not a number"
+    refused(text, predict, write(pd.concat([NUMBERS, NUMBERS[:1].assign(z="q")])))
 
 
 def test_moves_between_files():
-    net, earlier = FITTED["numbers"][0], NUMBERS.iloc[::-1].assign(id=range(45))
+    net, earlier = fitted("numbers").net, NUMBERS.iloc[::-1].assign(id=range(45))
     expected = moves(net, earlier, NUMBERS.assign(id=range(45)), ids="id")
     before, after = earlier.assign(other="?"), NUMBERS.assign(id=range(45), another=1)
     paths = [write(X) for write, X in zip(FILES.values(), (before, after), strict=True)]
@@ -393,7 +387,7 @@ def test_moves_between_files():
 
 
 def test_reports_of_files():
-    net, _, model = FITTED["mixed"]
+    _, net, _, model = fitted("mixed")
     path = FILES["path of a Parquet file"](MIXED.assign(other="?"))
     expected = explain(model, MIXED, fast=True).to_frame()
     for report in (explain(model, path, fast=True), explain(net, path, before=path, fast=True)):
@@ -404,47 +398,14 @@ def test_reports_of_files():
 def test_columns_of_a_file_that_number_its_rows_are_named():
     path = FILES["path of a CSV file"](NUMBERS.assign(customer_id=np.arange(45) * 7 + 100))
     for model in (CART(3), KernelKMeans(3)):
-        with pytest.warns(
-            UserWarning, match=r"X, the table in .*table.csv.gz: customer_id looks like an identifier"
-        ):
+        with pytest.warns(UserWarning, match=r"X, the table in .*csv.gz: customer_id looks like an identifier"):
             model.fit(path, labels=Y)
 
 
-POINTS = np.repeat(NUMBERS.to_numpy(np.float32), 2, axis=0)
-KINDS = {
-    "array": np.asarray,
-    "list": np.ndarray.tolist,
-    "tensor": torch.tensor,
-    "sparse": sparse.csr_matrix,
-    "frame": lambda points: pd.DataFrame(points, columns=NUMBERS.columns),
-    "polars": lambda points: pl.DataFrame(points, list(NUMBERS.columns)),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_table_for_all_kinds(kind):
-    table = Table.read(KINDS[kind](POINTS), 3)
-    assert table.shape == (90, 3)
-    assert table.distinct() == 45
-    values = torch.tensor(POINTS)
-    if kind == "sparse":
-        assert_array_equal(table.dense(), POINTS)
-    else:
-        assert_array_equal(table.tensor, values)
-        assert type(table.restore(values)) is type(KINDS[kind](POINTS) if kind == "polars" else table.data)
-    for rows in ([3, 1], slice(1, 4)):
-        assert_array_equal(as_array(table.take(rows).dense()), POINTS[rows])
-    assert_array_equal(as_array(table.select([2, 0]).dense()), POINTS[:, [2, 0]])
-    assert_array_equal(as_array(table.column(1)), POINTS[:, 1])
-    assert_array_equal(table.frame(), POINTS)
-    assert sum(map(len, table.blocks(1 << 25))) == 90
-    refused("X has 3 features, the clustering was fitted on 4", Table.read, table, 4)
-
-
-def test_batches():
-    _, tree, _ = FITTED["numbers"]
+def test_batches_of_other_libraries():
     found = CART(3).fit(lambda: pa.table(NUMBERS).to_reader(10), labels=Y)
-    assert found.predict(lambda: pl.from_pandas(NUMBERS).iter_slices(10)).tolist() == tree.labels_.tolist()
+    labels = found.predict(lambda: pl.from_pandas(NUMBERS).iter_slices(10))
+    assert_array_equal(labels, fitted("numbers").tree.labels_)
 
 
 def test_a_stream_is_read_once():
@@ -453,26 +414,14 @@ def test_a_stream_is_read_once():
     refused(r"X has no rows .* can be read once", CART(2).fit, stream)
 
 
-def test_decimal_numbers_are_numbers():
-    found = duckdb.sql("SELECT range / 1.0::DECIMAL(9, 2) AS a FROM range(20)")
-    assert ev.kmeans_cost(found, [0] * 20) == pytest.approx(665)
+READING = ["neuralize(labels=y, X=X)", "net.predict(X)", "tree.fit(X, labels=y)", "rules.measure(X, y)"]
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "neuralize(labels=y, X=X)",
-        "net.predict(X)",
-        "tree.fit(X, labels=y)",
-        "rules.measure(X, y)",
-        "KernelKMeans.fit(X, labels=y)",
-        "patterns(X, y)",
-    ],
-)
+@pytest.mark.parametrize("entry", [*READING, "KernelKMeans.fit(X, labels=y)", "patterns(X, y)"])
 def test_columns_of_the_same_name_are_refused(entry):
     twice = pa.table(NUMBERS).rename_columns(["x", "y", "x"])
     for table in (twice, twice.to_pandas()):
-        refused(r"X has several columns of the same name: \['x'\]", TABLES[0][1][entry], table, Y)
+        refused(r"X has several columns of the same name: \['x'\]", ask, entry, table)
 
 
 def test_levels_of_column_names_are_joined():
@@ -491,18 +440,16 @@ class Cells:
         self.obs = pd.DataFrame({"leiden": pd.Categorical(Y.map({0: "T", 1: "B", 2: "NK"}))}, self.obs_names)
 
 
-def test_matrix_of_an_anndata():
-    cells, counts = Cells(NUMBERS.to_numpy()), Cells(sparse.csr_matrix(NUMBERS.clip(0)))
-    relevance = NEON(neuralize(CENTERS.to_numpy(), cells)).attribute(cells)
+@pytest.mark.parametrize("X", [NUMBERS.to_numpy(), sparse.csr_matrix(NUMBERS.clip(0))], ids=["array", "sparse"])
+def test_matrix_of_an_anndata(X):
+    cells, dense = Cells(X), Cells(NUMBERS.to_numpy())
+    relevance = NEON(neuralize(CENTERS.to_numpy(), dense)).attribute(dense)
     assert [list(axis) for axis in relevance.axes] == [list(cells.obs_names), list(cells.var_names)]
-    tree = CART(3).fit(counts, labels=Y)
-    assert tree.predict(counts).tolist() == tree.tree_.predict(counts.X).tolist()
-    assert "CD" in explain(KMeans(3, n_init=1).fit(counts.X), counts).to_frame()["rule"].iloc[0]
-    for given in (cells, counts):
-        found = explain(given, "leiden", fast=True)
-        assert {*found.to_frame().index} == {"T", "B", "NK"}
-        assert found.to_frame()["rule"].str.contains("CD").all()
-        assert found.contents.title == f"{len(Y)} cells by leiden"
+    tree, found = CART(3).fit(cells, labels=Y), explain(cells, "leiden", fast=True)
+    assert tree.predict(cells).tolist() == tree.tree_.predict(X).tolist()
+    assert {*found.to_frame().index} == {"T", "B", "NK"}
+    assert found.to_frame()["rule"].str.contains("CD").all()
+    assert found.contents.title == f"{len(Y)} cells by leiden"
     refused(r"adata.obs has no column \['leidn'\] \(did you mean 'leiden'\?\)", explain, cells, "leidn")
 
 
@@ -515,7 +462,7 @@ def test_reports_of_text_with_gaps(read):
 def table():
     """The table of the page."""
     lines = [["", *CONTAINERS], ["---"] * (1 + len(CONTAINERS))]
-    lines += [[f"`{entry}`", *(outcome(entry, one) for one in CONTAINERS)] for entry in [*ANY, *NUMERIC]]
+    lines += [[f"`{entry}`", *(outcome(entry, one) for one in CONTAINERS)] for entry in ENTRIES]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

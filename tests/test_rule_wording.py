@@ -2,27 +2,31 @@
 
 import json
 import re
-import sqlite3
 from decimal import Decimal
+from itertools import product
 from math import inf, nan, nextafter
 
-import duckdb
 import numpy as np
 import pandas as pd
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from refusals import refused
-from sklearn.cluster import KMeans
+from rule_witnesses import assert_meets, assert_said
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from tree_witnesses import data
 
-from neonxc import explain
-from neonxc.rules import Column, Condition, Rules, render_rules
-from neonxc.rules.wording import interval_texts, shortest
-from neonxc.trees import CART, ExShallow, KernelExKMC
+from neonxc.rules import Column, Condition, Rules
+from neonxc.trees import CART, KernelExKMC
+
+
+def shortest(bound, low, high, whole=False):
+    """How a bound is printed between two training values."""
+    return Column(0, whole=whole, gaps=((bound, low, high),)).numbers([bound])[bound]
+
+
+SEED = st.integers(0, 10**6)
 
 
 def decimals(digits, low, high):
@@ -46,12 +50,11 @@ def significant(text):
 @given(
     near=st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6),
     apart=st.sampled_from([1e-3, 0.01, 0.1, 0.5, 1.0, 10.0]),
-    open_below=st.booleans(),
     open_above=st.booleans(),
 )
-def test_no_number_with_fewer_digits_would_do(near, apart, open_below, open_above):
+def test_no_number_with_fewer_digits_would_do(near, apart, open_above):
     size = max(abs(near), 1e-6) * apart
-    below, above = (-inf if open_below else near - size), (inf if open_above else nextafter(near + size, inf))
+    below, above = near - size, inf if open_above else nextafter(near + size, inf)
     text = shortest(near, below, above)
     assert below <= float(text) < above
     assert text != "-0"
@@ -75,15 +78,11 @@ def test_whole_numbers(low, gap, share):
     text = shortest(low + gap * share, low, low + gap, whole=True)
     assert "." not in text
     assert low <= int(text) < low + gap
-
-
-def test_whole_numbers_where_there_are_none():
-    assert shortest(0.5, 0.4, 0.6, whole=True) == "0.5"
-    assert shortest(-0.25, -0.4, 0.6, whole=True) == "0"
+    assert shortest(0.5, 0.4, 0.6, whole=True) == "0.5"  # there are none
 
 
 @given(
-    seed=st.integers(0, 10**6),
+    seed=SEED,
     kind=st.sampled_from(["grid", "fine", "whole"]),
     dtype=st.sampled_from([np.float64, np.float32]),
     model=st.sampled_from([CART, KernelExKMC]),
@@ -94,26 +93,15 @@ def test_printed_bounds_send_the_training_points_where_the_tree_does(seed, kind,
     rules = model(4, max_leaves=8).fit(X, labels=case.labels).tree_.rules()
     for column in rules.columns:
         values = X[:, column.position].astype(float)
-        bounds = {
-            bound
-            for rule in rules
-            for c in rule.conditions
-            if c.column == column
-            for p in c.intervals
-            for bound in p
-        }
+        own = [c for rule in rules for c in rule.conditions if c.column == column]
+        bounds = {bound for c in own for pair in c.intervals for bound in pair} - {inf, -inf}
         texts = column.numbers(bounds)
-        assert texts.keys() == bounds - {inf, -inf}
-        assert len(set(texts.values())) == len(texts)
+        assert texts.keys() == bounds
         in_order = [float(texts[bound]) for bound in sorted(texts)]
-        assert in_order == sorted(in_order)
+        assert in_order == sorted(set(in_order))
         for bound, text in texts.items():
             assert ((values <= float(text)) == (values <= bound)).all()
             assert kind != "whole" or "." not in text
-            gap = next((low, high) for b, low, high in column.gaps if b == bound)
-            alone = [b for b, low, high in column.gaps if (low, high) == gap and b in texts] == [bound]
-            if alone and 1 < significant(text) <= 4:
-                assert decimals(significant(text) - 1, *gap) == []
 
 
 def test_bounds_in_one_gap_keep_their_order():
@@ -130,14 +118,10 @@ def test_intervals_of_whole_numbers_are_closed(low, width, name):
     column = Column(
         0, name, whole=True, gaps=((low + 0.5, low, low + 1), (low + width + 0.5, low + width, low + width + 1))
     )
-    (text,) = [str(Condition(column, ((low + 0.5, low + width + 0.5),)))]
+    text = str(Condition(column, ((low + 0.5, low + width + 0.5),)))
     inside = range(low + 1, low + width + 1)
     assert text == (f"{name} is {inside[0]}" if width == 1 else f"{name} in [{inside[0]}, {inside[-1]}]")
-
-
-def test_intervals_that_hold_no_whole_number_are_half_open():
-    assert interval_texts(((0.2, 0.4),), "x", {0.2: "0.2", 0.4: "0.4"}, whole=True) == ["x in (0.2, 0.4]"]
-    assert interval_texts(((0.2, 1.4),), "x", {0.2: "0.2", 1.4: "1.4"}, whole=True) == ["x is 1"]
+    assert str(Condition(Column(0, "x", whole=True), ((0.2, 0.4),))) == "x in (0.2, 0.4]"  # there is none
 
 
 def test_large_numbers_have_thousands_separators_and_years_do_not():
@@ -148,29 +132,21 @@ def test_large_numbers_have_thousands_separators_and_years_do_not():
         "weight in (160,000, 200,000]",
         "weight > 200,000",
     ]
-    assert interval_texts(((1, 2),), "x", {1: "12345", 2: "20000"}, whole=True) == ["x in [12,346, 20,000]"]
+    assert str(Condition(Column(0, "x", whole=True), ((12345.0, 20000.0),))) == "x in [12,346, 20,000]"
     assert str(Condition(Column(0, "year", whole=True), ((-inf, 1985.5),))) == "year ≤ 1985.5"
 
 
 def test_units():
     X = pd.DataFrame({"age": [17, 35, 36, 45, 46, 70], "size": [1.0, 1, 1, 1, 1, 1]})
-    tree = CART(3).fit(X, labels=[0, 0, 1, 1, 2, 2]).tree_
-    texts = [rule.text() for rule in tree.rules(units={"age": "full\nyears", "size": "m"})]
+    rules = CART(3).fit(X, labels=[0, 0, 1, 1, 2, 2]).tree_.rules
+    texts = [rule.text() for rule in rules(units={"age": "full\nyears", "size": "m"})]
     assert texts == ["age ≤ 35 full years", "age in [36, 45] full years", "age > 45 full years"]
-    assert tree.rules(feature_names=["a", "b"], units={"a": "y"})[0].text() == "a ≤ 35 y"
-    assert "36, 45] &lt;b&gt;" in tree.rules(units={"age": "<b>"}).to_html()
-    assert "36, 45] \\_" in tree.rules(units={"age": "_"}).to_markdown()
-    refused(r"units names columns that the tree does not have: \['weight'\]", tree.rules, units={"weight": "kg"})
-
-
-def test_trees_of_whole_and_other_columns():
-    X = np.array([[1, 0.1], [2, 0.1], [3, 0.1], [3, 0.9]])
-    rules = CART(3).fit(X, labels=[0, 0, 1, 2]).tree_.rules()
-    assert sorted(rule.text() for rule in rules) == [
-        "x[0] > 2 and x[1] > 0.5",
-        "x[0] > 2 and x[1] ≤ 0.5",
-        "x[0] ≤ 2",
-    ]
+    assert rules(feature_names=["a", "b"], units={"a": "y"})[0].text() == "a ≤ 35 y"
+    assert "36, 45] &lt;b&gt;" in rules(units={"age": "<b>"}).to_html()
+    assert "36, 45] \\_" in rules(units={"age": "_"}).to_markdown()
+    refused(r"units names columns that the tree does not have: \['weight'\]", rules, units={"weight": "kg"})
+    plain = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
+    assert {plain.rules(units={key: "cm"})[0].text() for key in (0, "0", "x[0]")} == {"x[0] ≤ 0 cm"}
 
 
 # --- categories --------------------------------------------------------------------------------------------
@@ -192,68 +168,48 @@ def mixed(seed, missing=True, n=80):
     return frame, (labels + (rng.random(n) < 0.1)).to_numpy()
 
 
-def assert_same(rules, frame, expected):
-    """Rules, SQL, queries and the function say of the table as it was what the tree says of it encoded."""
-    assert rules.predict(frame).tolist() == expected.tolist()
-    plain = frame.astype(object).where(frame.notna(), None)
-    namespace = {}
-    exec(rules.to_python(), namespace)
-    assert [namespace["cluster"](row) for row in plain.to_dict("records")] == expected.tolist()
-    for kept in (frame, plain.astype({"age": int, "work": "category"}), frame.astype({"work": "str"})):
-        assert rules.predict(kept).tolist() == expected.tolist()
-        for label, query in rules.to_query().items():
-            assert kept.query(query).index.tolist() == np.flatnonzero(expected == label).tolist()
-    case = rules.to_sql("t").case
-    database = duckdb.connect()
-    database.register("t", frame)
-    assert [label for (label,) in database.execute(f"SELECT {case} FROM t").fetchall()] == expected.tolist()
-    other = sqlite3.connect(":memory:")
-    other.execute("CREATE TABLE t (age INTEGER, work TEXT, size TEXT)")
-    other.executemany("INSERT INTO t VALUES (?, ?, ?)", plain.to_numpy().tolist())
-    assert [
-        label for (label,) in other.execute(f"SELECT {case} FROM t ORDER BY rowid").fetchall()
-    ] == expected.tolist()
-    assert Rules.from_dict(rules.to_dict()) == rules
-
-
-@given(seed=st.integers(0, 10**6), dummy_na=st.booleans(), drop=st.booleans(), merge=st.booleans())
-def test_dummies(seed, dummy_na, drop, merge):
-    frame, labels = mixed(seed)
-    encoded = pd.get_dummies(frame, columns=["work", "size"], dummy_na=dummy_na, drop_first=drop)
-    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
+def dummies(frame, dummy_na, drop, **_):
     names = {"work": [*WORK, None], "size": ["s", "m", "l", nan]}
-    rules = tree.rules(categories=names, merge=merge)
-    assert {column.key for column in rules.columns} <= set(frame)
-    assert_same(rules, frame, tree.predict(encoded))
+    return pd.get_dummies(frame, columns=["work", "size"], dummy_na=dummy_na, drop_first=drop), names
 
 
-@given(seed=st.integers(0, 10**6), drop=st.sampled_from([None, "first"]))
-def test_one_hot_encoder(seed, drop):
-    frame, labels = mixed(seed)
-    encoder = OneHotEncoder(sparse_output=False, drop=drop).fit(frame[["work", "size"]])
+def one_hot(frame, drop, **_):
+    encoder = OneHotEncoder(sparse_output=False, drop="first" if drop else None).fit(frame[["work", "size"]])
     encoded = pd.DataFrame(encoder.transform(frame[["work", "size"]]), columns=encoder.get_feature_names_out())
-    encoded["age"] = frame["age"]
-    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
-    rules = tree.rules(categories=dict(zip(["work", "size"], encoder.categories_, strict=True)))
-    assert_same(rules, frame, tree.predict(encoded))
+    return encoded.assign(age=frame["age"]), dict(zip(["work", "size"], encoder.categories_, strict=True))
 
 
-@given(seed=st.integers(0, 10**6), missing=st.booleans(), merge=st.booleans())
-def test_codes(seed, missing, merge):
-    frame, labels = mixed(seed, missing)
+def codes(frame, **_):
     encoder = OrdinalEncoder(encoded_missing_value=-1).fit(frame[["work", "size"]])
-    encoded = frame.assign(
-        **dict(zip(["work", "size"], encoder.transform(frame[["work", "size"]]).T, strict=True))
-    )
-    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
-    rules = tree.rules(categories=dict(zip(["work", "size"], encoder.categories_, strict=True)), merge=merge)
-    assert_same(rules, frame, tree.predict(encoded))
+    encoded = frame.assign(work=0.0, size=0.0)
+    encoded[["work", "size"]] = encoder.transform(frame[["work", "size"]])
+    return encoded, dict(zip(["work", "size"], encoder.categories_, strict=True))
 
-    kinds = frame["work"].astype("category")
-    encoded = encoded.assign(work=kinds.cat.codes)
-    tree = KernelExKMC(3, max_leaves=9).fit(encoded, labels=labels).tree_
-    given_ = {"work": [*kinds.cat.categories, *[None] * missing], "size": encoder.categories_[1]}
-    assert_same(tree.rules(categories=given_), frame, tree.predict(encoded))
+
+def codes_of_pandas(frame, **_):
+    kinds = frame[["work", "size"]].astype("category")
+    names = {name: [*kinds[name].cat.categories, None] for name in kinds}
+    return frame.assign(**{name: kinds[name].cat.codes for name in kinds}), names
+
+
+@settings(max_examples=20)
+@given(
+    seed=SEED,
+    encode=st.sampled_from([dummies, one_hot, codes, codes_of_pandas]),
+    model=st.sampled_from([CART, KernelExKMC]),
+    options=st.fixed_dictionaries(dict.fromkeys(["missing", "dummy_na", "drop", "merge"], st.booleans())),
+)
+def test_encoded_categories(seed, encode, model, options):
+    """All forms say of the table as it was what the tree says of it encoded."""
+    frame, labels = mixed(seed, options["missing"])
+    encoded, names = encode(frame, **options)
+    tree = model(4, max_leaves=10).fit(encoded, labels=labels).tree_
+    rules, expected = tree.rules(categories=names, merge=options["merge"]), tree.predict(encoded).tolist()
+    assert {column.key for column in rules.columns} <= set(frame)
+    assert_said(rules, frame, expected)
+    plain = frame.astype(object).where(frame.notna(), None)
+    for kept in (plain.astype({"age": int, "work": "category"}), frame.astype({"work": "str"})):
+        assert_meets(rules, kept, expected)
 
 
 def test_what_categories_are_called():
@@ -274,18 +230,16 @@ def test_what_categories_are_called():
 
 
 def test_conditions_of_one_column_at_once():
-    column = Column(-1, "w")
-    values = ["a", "b", "c", None]
-    for one in (("a", "b"), (None, "a"), ()):
-        for two in (("b", "c"), (None,), ()):
-            for first in (False, True):
-                for second in (False, True):
-                    a, b = (
-                        Condition(column, values=one, negated=first),
-                        Condition(column, values=two, negated=second),
-                    )
-                    expected = a.matches(values) & b.matches(values)
-                    assert a.intersect(b).matches(values).tolist() == expected.tolist()
+    values, conditions = (
+        ["a", "b", "c", None],
+        [
+            Condition(Column(-1, "w"), values=listed, negated=negated)
+            for listed in (("a", "b"), ("b", "c"), (None, "a"), (None,), ())
+            for negated in (False, True)
+        ],
+    )
+    for one, two in product(conditions, repeat=2):
+        assert_array_equal(one.intersect(two).matches(values), one.matches(values) & two.matches(values))
 
 
 def test_brackets_and_long_lists():
@@ -297,26 +251,24 @@ def test_brackets_and_long_lists():
     lines = rules.to_text().splitlines()
     assert all(len(line) <= 76 for line in lines if not line.startswith("cluster") and "sample" not in line)
     assert rules.predict(frame).tolist() == tree.predict(encoded).tolist()
-    short = tree.rules(categories={"c": list("abcdefghijkl")})
-    assert [rule.text() for rule in short] == [
+    assert [rule.text() for rule in tree.rules(categories={"c": list("abcdefghijkl")})] == [
         "c is a, b, c, d, e or f",
         "(c is none of a, b, c, d, e, f) and age ≤ 30",
         "(c is none of a, b, c, d, e, f) and age > 30",
     ]
-    named = [f"<i>{i}" for i in range(12)]
-    assert "\\<i\\>" in render_rules(tree.rules(categories={"c": named}), "markdown")
+    assert "\\<i\\>" in tree.rules(categories={"c": [f"<i>{i}" for i in range(12)]}).to_markdown()
 
 
-def test_categories_that_the_tree_does_not_know():
+def test_categories_that_are_refused():
     frame, labels = mixed(0)
-    tree = CART(4).fit(pd.get_dummies(frame), labels=labels).tree_
-    refused(
-        "categories: the tree has no column 'shape' of codes, and no column 'shape_round'",
-        tree.rules,
-        categories={"shape": ["round"]},
-    )
-    rules = tree.rules(categories={"work": WORK})
-    refused("the rules use column 'work', which only a data frame can have", rules.predict, frame.to_numpy())
+    rules = CART(4).fit(pd.get_dummies(frame), labels=labels).tree_.rules
+    message = "categories: the tree has no column 'shape' of codes, and no column 'shape_round'"
+    refused(message, rules, categories={"shape": ["round"]})
+    message = "the rules use column 'work', which only a data frame can have"
+    refused(message, rules(categories={"work": WORK}).predict, frame.to_numpy())
+    for listed in ("red", ["red", "red"]):
+        refused("needs a sequence of distinct categories", rules, categories={"age": listed})
+    refused(r"categories needs a mapping .*, got list", rules, categories=["age"], error=TypeError)
 
 
 def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
@@ -327,48 +279,19 @@ def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
     assert rules.predict(pd.DataFrame({"c": ["red", "green", "blue"]})).tolist() == [0, 1, 1]
 
 
-@pytest.mark.parametrize("categories", [{"c": "red"}, {"c": ["red", "red"]}])
-def test_categories_differ(categories):
-    tree = CART(2).fit(pd.DataFrame({"c": [0.0, 1]}), labels=[0, 1]).tree_
-    refused("needs a sequence of distinct categories", tree.rules, categories=categories)
-    refused(r"categories needs a mapping .*, got list", tree.rules, categories=["c"], error=TypeError)
-
-
-def test_units_of_columns_without_names():
-    tree = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
-    for key in (0, "0", "x[0]"):
-        assert tree.rules(units={key: "cm"})[0].text() == "x[0] ≤ 0 cm"
-
-
-def test_labels_of_other_clusters_and_tables_without_names():
-    tree = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
-    refused(
-        r"labels contains none of the labels of the rules, \[0, 1\], got '0'",
-        tree.rules().measure,
-        np.array([[0.0]]),
-        ["0"],
-    )
-    for table in ("", None, ("schema", "")):
-        refused("table must be the name of a table", tree.rules().to_sql, table)
-
-
 def test_terms_are_there_or_not():
     texts = ["python code in docker", "docker runs code", "a cat and a dog", "dogs and a cat"] * 5
     vectorizer = TfidfVectorizer()
     weights = vectorizer.fit_transform(texts).toarray()
     rules = (
-        ExShallow(2, random_state=0)
-        .fit(weights)
+        CART(2)
+        .fit(weights, labels=[0, 0, 1, 1] * 5)
         .tree_.rules(feature_names=vectorizer.get_feature_names_out(), terms=True)
     )
     assert {rule.text() for rule in rules} in (
         {f"with {word}", f"without {word}"} for word in ("and", "cat", "code")
     )
-    assert str(Rules.from_dict(json.loads(json.dumps(rules.to_dict())))) == str(rules)
-    model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts)
-    assert set(explain(model, texts, fast=True).to_frame()["rule"]) <= {
-        f"{word} {term}" for word in ("with", "without") for term in vectorizer.get_feature_names_out()
-    }
+    assert Rules.from_dict(json.loads(json.dumps(rules.to_dict()))) == rules
     half = weights * (1 + np.arange(20)[:, None] % 2)
     for rule in CART(4).fit(half, labels=np.arange(20) % 4).tree_.rules(terms=True):
         assert not re.search("[≤>] 0(?![.])", rule.text())
