@@ -73,9 +73,9 @@ def noisy():
 def test_imputers_of_raw_rows_draw_what_the_network_computes_on(name, X, imputer, request):
     net, some = request.getfixturevalue(name), X[::6]
     relevance, encoded = NEON(net).attribute(some), net.inputs.read(X).tensor
-    known = [imputer(X), imputer(X.to_numpy()), imputer(encoded)]
-    found = [pixel_flipping(net, some, relevance, one, repeats=3).auc for one in known]
-    assert found == pytest.approx([found[0]] * 3, abs=1e-9)
+    known = [X, encoded] + [X.to_numpy()] * (name == "logs")
+    found = [pixel_flipping(net, some, relevance, imputer(one), repeats=3).auc for one in known]
+    assert found == pytest.approx([found[0]] * len(known), abs=1e-9)
     assert found[0] > 90
 
 
@@ -310,8 +310,8 @@ def test_inputs_are_made_once_and_follow_their_network(logs):
 
 
 def test_answers_do_not_depend_on_blocks(monkeypatch):
-    X = np.random.default_rng(0).normal(size=(700, 5))
-    x, targets = torch.tensor(X), np.arange(700) % 3
+    X = np.random.default_rng(0).normal(size=(150, 5))
+    x, targets = torch.tensor(X), np.arange(150) % 3
     for model in (KMeans(4, n_init=1, random_state=0), GaussianMixture(3, random_state=0), KernelKMeans(3, 4)):
         net = neuralize(model.fit(X), X)
         neon = NEON(net)
@@ -321,7 +321,7 @@ def test_answers_do_not_depend_on_blocks(monkeypatch):
             return [*given, net(x), net.predict(x), torch.tensor(neon.summary(X).relevance)]
 
         expected = everything()
-        for place, size in (("head.head.CACHE", 1), ("head.head.CACHE", 1 << 12), ("common.memory.CPU", 1 << 12)):
+        for place, size in (("head.head.CACHE", 1), ("head.head.CACHE", 1 << 12), ("common.memory.CPU", 1 << 16)):
             with monkeypatch.context() as context:
                 context.setattr(f"neonxc.{place}", size)
                 for found, one in zip(everything(), expected, strict=True):

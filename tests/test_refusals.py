@@ -14,6 +14,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, load_wine, make_blobs, make_moons
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
@@ -729,7 +730,7 @@ test_counterfactuals = refusals(
         "spread needs a number > 0": moved(spread=[1, 0]),
         "feature network": lambda: counterfactual(deep(), images()),
         "needs a network on tables": lambda: counterfactual(
-            neuralize(np.eye(2), features=WordVectors(["east", "west"], np.eye(2))), ["east"]
+            neuralize(make_pipeline(TfidfVectorizer(), km(2)).fit(NAMES), NAMES), NAMES
         ),
     }
 )
