@@ -109,7 +109,6 @@ def test_beta_is_kept_exactly(beta, tmp_path):
     [
         np.array(["cat", "dög", "a"]),
         np.array([-1, 5, 7], np.int32),
-        np.array([250, 0, 3], np.uint8),
         np.array([0.5, 2, np.inf], np.float32),
         np.array(["cat", None, 3], dtype=object),
     ],

@@ -328,16 +328,6 @@ def test_answers_do_not_depend_on_blocks(monkeypatch):
                     assert_close(found, one, rtol=1e-12, atol=1e-12)
 
 
-def test_the_short_way_to_own_weights_is_the_general_one():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(200, 4, generator=generator).double()
-    x[:20] = x[20:40].round()  # some ties
-    net = neuralize(torch.randn(6, 4, generator=generator).double().round())
-    for beta in (1e-6, 0.3, 40.0):
-        neon = NEON(net, beta=beta)
-        assert_close(neon.attribute(x), neon.attribute(x, net.predict(x)), rtol=1e-9, atol=1e-12)
-
-
 def test_arrays_and_narrow_buffers_of_feature_networks():
     network, codes = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)).eval(), torch.tensor([1, 2], dtype=torch.int8)
     extractor = FeatureExtractor(network, "0", mean=np.array([0.5] * 3), std=np.array([0.2] * 3))

@@ -97,8 +97,6 @@ PLACES = np.r_[ONCE.row, ONCE.row, 3], np.r_[ONCE.col, ONCE.col, 5]
 FORMS = {
     "csc": sp.csc_matrix(X),
     "coo": ONCE,
-    "lil": sp.lil_matrix(X),
-    "array": sp.csr_array(X),
     "coo array": sp.coo_array(X),
     "whole numbers": X.astype(np.int32),
     "float32": X.astype(np.float32),
