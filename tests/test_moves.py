@@ -254,8 +254,8 @@ def test_images():
 
 
 def test_noise():
-    X, _ = make_blobs(200, 2, centers=2, random_state=0)
-    net, far = neuralize(HDBSCAN(min_cluster_size=20).fit(X), X), X.copy()
+    X, _ = make_blobs(60, 2, centers=[[0, 0], [9, 0]], random_state=0)
+    net, far = neuralize(HDBSCAN(min_cluster_size=10, copy=True).fit(X), X), X.copy()
     far[:12] += 100
     found = moves(net, X, far)
     assert {move.new for move in found.moves} == {-1}
