@@ -351,12 +351,9 @@ def test_other_kinds(path):
     refused("contains a 'notes', not 'object'", load, path)
 
 
-def swapped(part, **values):
-    return lambda h: h["plain"]["parts"]["head"]["parts"][part]["values"].update(values)
-
-
-def values(**others):
-    return lambda h: h["plain"]["values"].update(others)
+def changed(*path, **values):
+    """A change of values inside the description of a file."""
+    return lambda header: reduce(getitem, path, header["plain"]).update(values)
 
 
 # What is fitted and saved, and what then is changed in the header of the file
@@ -366,24 +363,24 @@ DAMAGED = {
         [
             lambda h: h.pop("version"),
             lambda h: h.update(plain=[]),
-            lambda h: h["plain"].update({"class": ["NeuralizedClustering"]}),
             lambda h: h["plain"]["parts"].pop("head"),
             lambda h: h["plain"]["parts"]["head"]["tensors"].append("beta"),
-            lambda h: h["plain"]["parts"]["head"]["values"].update(another=3),
-            lambda h: h["plain"]["parts"]["classes"]["values"].update(dtype="x"),
             lambda h: h["plain"]["parts"].update(head=h["plain"]["parts"]["head"]["parts"]["detection"]),
-            swapped("grouping", sizes=[1, 1]),
-            swapped("grouping", gamma="x"),
-            swapped("detection", norm="l3"),
-            values(feature_names=["a"]),
+            changed(**{"class": ["NeuralizedClustering"]}),
+            changed("parts", "head", "values", another=3),
+            changed("parts", "classes", "values", dtype="x"),
+            changed("parts", "head", "parts", "grouping", "values", sizes=[1, 1]),
+            changed("parts", "head", "parts", "grouping", "values", gamma="x"),
+            changed("parts", "head", "parts", "detection", "values", norm="l3"),
+            changed("values", feature_names=["a"]),
         ],
     ),
     "clusterer": (
         lambda: KernelKMeans(3, 4, random_state=0).fit(X),
         [
-            values(n_features_in_=3),
-            lambda h: h["plain"]["values"]["params"].update(n_clusters="x"),
-            lambda h: h["plain"]["parts"]["_model"].update({"class": "Members"}),
+            changed("values", n_features_in_=3),
+            changed("values", "params", n_clusters="x"),
+            changed("parts", "_model", **{"class": "Members"}),
         ],
     ),
     "tree": (
@@ -391,15 +388,15 @@ DAMAGED = {
         [
             lambda h: h["plain"]["values"]["fitted"].remove("tree_"),
             lambda h: h["plain"]["parts"]["tree_"]["tensors"].remove("feature"),
-            lambda h: h["plain"]["parts"]["tree_"]["values"].update(n_features=1),
+            changed("parts", "tree_", "values", n_features=1),
         ],
     ),
     "scan": (
         lambda: scan_of()[0],
         [
-            values(image_shape_=[3, 12, 12]),
-            lambda h: h["plain"]["parts"]["embedding_"]["values"].update(recipe={"builder": "os.system"}),
-            lambda h: h["plain"].update({"class": "KernelKMeans"}),
+            changed("values", image_shape_=[3, 12, 12]),
+            changed("parts", "embedding_", "values", recipe={"builder": "os.system"}),
+            changed(**{"class": "KernelKMeans"}),
         ],
     ),
 }
@@ -419,7 +416,7 @@ def test_damaged_files_are_not_loaded(kind, tmp_path):
 
 @pytest.mark.parametrize("name", ["Popen", "KMeans", "os.system"])
 def test_only_registered_classes_are_built(path, name):
-    rewritten(path, lambda h: h["parts"]["head"].update({"class": name}))
+    rewritten(path, whole=changed("parts", "head", **{"class": name}))
     refused(f"can't be loaded: {name} is not registered; import the module", load, path)
 
 
