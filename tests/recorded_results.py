@@ -4,8 +4,8 @@ python -m tests.recorded_results --write FILE --signatures FILE
 
 A change that shall leave all answers as they are is checked by ``test_far_device.py`` (entry points) and
 ``test_recorded_results.py`` (documents); one that shall not records them again. Recorded are all entries of
-``entry_points``, on the CPU, and what is handed over to readers: reports and rules. An array of many numbers is kept
-as some of them and a few of its projections.
+``entry_points``, on the CPU, and what is handed over to readers: reports and rules. An array of many numbers is
+kept as some of them and a few of its projections.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from torch import nn
-from witnesses import two_layer_logits
+from witnesses import neon, two_layer_logits
 
 import neonxc
 from neonxc import neuralize
@@ -21,6 +21,7 @@ from neonxc.evaluation import (
     MeanImputer,
     WordImputer,
     ZeroImputer,
+    calibrate_by_flipping,
     compare,
     methods,
     pixel_flipping,
@@ -355,3 +356,67 @@ def test_words_are_drawn_from_the_texts(of_texts):
     shares = np.bincount(drawn[drawn >= 0].long().numpy()) / (drawn >= 0).sum().item()
     assert np.allclose(shares, np.bincount(ids[ids >= 0]) / (ids >= 0).sum(), atol=0.03)
     assert torch.equal(filling.fill(~nothing, 1, generator)[0, 0], x)
+
+
+# --- the beta with the greatest area under the curve --------------------------------------------------------
+
+FACTORS = (0.1, 1.0, 10.0)
+
+
+@pytest.fixture
+def many():
+    model = KMeans(12, n_init=2, random_state=0).fit(X)
+    return neuralize(model, X), model.cluster_centers_
+
+
+def test_the_beta_with_the_greatest_area(many):
+    """NEON's order of the features, added to zeros."""
+    (net, centers), points = many, X[::4]
+    far = ((points[:, None] - centers) ** 2).sum(2)
+    contrasts = np.sort(far, axis=1)[:, 1:] - far.min(1, keepdims=True)
+    heuristic = 1 / (contrasts.shape[1] / (1 / contrasts).sum(1)).mean()
+
+    def area(factor):
+        own = zip(points, far.argmin(1), strict=True)
+        relevance = np.array([neon(x, centers, c, factor * heuristic) for x, c in own])
+        hits = algorithm_1(points, relevance, 0.0, lambda x: -((x - centers) ** 2).sum(1), True, True)
+        return 100 * hits[..., 0].mean(1)
+
+    expected = np.array([area(factor) for factor in FACTORS])
+    found = calibrate_by_flipping(net, points, ZeroImputer(), factors=FACTORS)
+    assert np.allclose(found.auc_per_input, expected)
+    assert np.allclose(found.betas, heuristic * np.array(FACTORS))
+    best = int(expected.mean(1).argmax())
+    assert found.beta == found.betas[best]
+    assert best != 1  # the heuristic is not the best here, or this would say little
+    row, behind = found.rows[1], expected[best] - expected[1]
+    assert row["AUC"] == pytest.approx(expected[1].mean())
+    assert row["behind"] == pytest.approx(behind.mean())
+    assert row["± behind"] == pytest.approx(behind.std(ddof=1) / np.sqrt(len(points)))
+    assert [row["best"] for row in found.rows] == [i == best for i in range(3)]
+    assert str(found).count("**") == 2
+    assert str(found).count("\n") == 4
+
+
+@pytest.mark.parametrize("draws", [None, np.random.RandomState(0), 0])
+def test_the_network_keeps_its_beta(many, draws):
+    """And what is found does not depend on it; draws are common to all betas, and a factor twice is one."""
+    net, imputer = many[0], KDEImputer(X)
+    before = net.beta
+    found = calibrate_by_flipping(net, X[:20], imputer, 1, factors=(1 + 1e-9, 1, 0.1, 1), random_state=draws)
+    assert found.factors.tolist() == [0.1, 1, 1 + 1e-9]
+    assert np.array_equal(*found.auc_per_input[1:])
+    assert net.beta == before
+    if draws == 0:
+        net.beta = found.beta
+        again = calibrate_by_flipping(net, X[:20], imputer, 1, factors=found.factors, random_state=0)
+        assert (again.auc_per_input == found.auc_per_input).all()
+        assert net.beta == found.beta
+
+
+def test_the_beta_of_channels_of_images(images):
+    net, x = images
+    found = calibrate_by_flipping(net, x, factors=FACTORS, groups="channels")
+    relevance = neonxc.NEON(net, beta=found.betas[0]).attribute(x)
+    expected = pixel_flipping(net, x, relevance, groups="channels").auc_per_input
+    assert np.allclose(found.auc_per_input[0], expected)
