@@ -121,7 +121,8 @@ def stages(copy: Path, file: str, only: list[str]) -> list[list[str]]:
     found: list[list[str]] = [[], [], []]
     for name in only or sorted(path.relative_to(copy).as_posix() for path in (copy / "tests").glob("test_*.py")):
         is_likely = any(f"test_{word}" in name for word in likely)
-        found[0 if "recorded" in name else 2 - is_likely].append(name)
+        is_first = "recorded" in name or "far_device" in name
+        found[0 if is_first else 2 - is_likely].append(name)
     return list(filter(None, found))
 
 

@@ -2,9 +2,10 @@
 
 python -m tests.recorded_results --write FILE --signatures FILE
 
-A change that shall leave all answers as they are is checked by ``test_recorded_results.py``; one that shall not
-records them again. Recorded are all entries of ``entry_points``, on the CPU, and what is handed over to readers:
-reports and rules. An array of many numbers is kept as some of them and a few of its projections.
+A change that shall leave all answers as they are is checked by ``test_far_device.py`` (entry points) and
+``test_recorded_results.py`` (documents); one that shall not records them again. Recorded are all entries of
+``entry_points``, on the CPU, and what is handed over to readers: reports and rules. An array of many numbers is
+kept as some of them and a few of its projections.
 """
 
 from __future__ import annotations
@@ -101,10 +102,15 @@ DOCUMENTS = {
 CASES = {name: partial(one.work, Here()) for name, one in ENTRIES.items()} | DOCUMENTS
 
 
-def recorded(name: str) -> Any:
-    """The answers of a case, as they are kept in the file."""
+def answer(name: str) -> Any:
+    """The answers of a case."""
     torch.manual_seed(0)
-    return json.loads(json.dumps(kept(CASES[name]())))
+    return CASES[name]()
+
+
+def recorded(answers: Any) -> Any:
+    """Answers as they are kept in the file."""
+    return json.loads(json.dumps(kept(answers)))
 
 
 def kept(value: Any) -> Any:
@@ -235,5 +241,6 @@ if __name__ == "__main__":
     if options.signatures:
         options.signatures.write_text("\n".join(signatures()) + "\n", encoding="utf-8")
     if options.write:
-        text = json.dumps({name: recorded(name) for name in CASES}, separators=(",", ":"), ensure_ascii=False)
+        answers = {name: recorded(answer(name)) for name in CASES}
+        text = json.dumps(answers, separators=(",", ":"), ensure_ascii=False)
         options.write.write_bytes(gzip.compress(text.encode(), mtime=0))

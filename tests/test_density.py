@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,9 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
 import neonxc
-import neonxc.head.members
 from neonxc import NEON, neuralize
-from neonxc.data.preparation import prepare
 
 WINE = load_wine(as_frame=True).data
 
@@ -41,7 +38,7 @@ def distances(model, X):
     ("steps", "eps"), [([StandardScaler()], 2.2), ([StandardScaler(), PCA(5)], 1.2), ([Normalizer()], 0.02)]
 )
 def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
-    monkeypatch.setattr(neonxc.head.members, "DENSE", dense)  # by search and by all distances
+    monkeypatch.setattr("neonxc.head.members.DENSE", dense)  # by search and by all distances
     model = fitted(*steps, eps=eps)
     net, (values, _, _) = neuralize(model, WINE), distances(model, WINE)
     assert net.fidelity_ is None
@@ -60,7 +57,7 @@ def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
 
 def test_relevance_compares_core_points():
     model = fitted(StandardScaler())
-    net, (values, z, core) = neuralize(model, WINE), distances(fitted(StandardScaler()), WINE)
+    net, (values, z, core) = neuralize(model, WINE), distances(model, WINE)
     neon, terms, K = NEON(net), (z[:, None] - core) ** 2, values.shape[1] - 1
     share = model[-1].eps ** 2 / z.shape[1]
     for target, competitor, wanted in (
@@ -71,11 +68,10 @@ def test_relevance_compares_core_points():
         found = neon.attribute(WINE, target=target, competitor=competitor)
         assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
     x = torch.tensor(WINE.to_numpy(), requires_grad=True)
-    noise_over_1 = net.head.values(x)[:, 1] - net.head.values(x)[:, 2]
-    (slope,) = torch.autograd.grad(noise_over_1.sum(), x)
+    values, detection = net.head.values(x), net.head.detection
+    (slope,) = torch.autograd.grad((values[:, 1] - values[:, 2]).sum(), x)  # of noise over cluster 1
     assert_allclose(slope, 2 * (z - core[:, 1]) / model[0].scale_, rtol=1e-9, atol=1e-12)
     weights = torch.tensor([0.0, 1.0, -1.0]).double().expand(len(x), 3)
-    detection = net.head.detection
     found = detection.multiplier(detection.located(x.detach()), weights)
     assert_allclose(found, slope, rtol=1e-9, atol=1e-12)
     noise = model[-1].labels_ == -1
@@ -85,22 +81,19 @@ def test_relevance_compares_core_points():
     assert neuralize(model, WINE[~noise]).beta == pytest.approx(net.beta)
 
 
-def test_float32_sparse_and_files(tmp_path):
-    X = load_digits().data + np.random.default_rng(0).normal(size=(1797, 64))  # no ties
+def test_float32_and_sparse():
+    X = load_digits().data[:600] + np.random.default_rng(0).normal(size=(600, 64))  # no ties
     model = DBSCAN(eps=20).fit(X)
     net = neuralize(model, X)
     assert (net.predict(X) == model.labels_).mean() > 0.99
-    neonxc.save(net, tmp_path / "net")
-    back = neonxc.load(tmp_path / "net")
-    assert (back.predict(X) == net.predict(X)).all()
     exact = NEON(net).attribute(X[:50])
-    assert_allclose(NEON(back).attribute(X[:50].astype(np.float32)), exact, atol=1e-3)
+    assert_allclose(NEON(net).attribute(X[:50].astype(np.float32)), exact, atol=1e-3)
     counts = neuralize(DBSCAN(eps=20).fit(csr_matrix(X)))
     assert_allclose(NEON(counts).attribute(csr_matrix(X[:50])).sum(1), exact.sum(1))
 
 
 def test_threads_do_not_mix_their_searches(monkeypatch):
-    monkeypatch.setattr(neonxc.head.members, "DENSE", 0)
+    monkeypatch.setattr("neonxc.head.members.DENSE", 0)
     X, _ = make_moons(600, noise=0.08, random_state=0)
     net = neuralize(DBSCAN(0.1).fit(X), X)
     parts = np.array_split(X, 30)
@@ -125,8 +118,8 @@ def test_optics_cut_at_a_radius():
 def test_features_of_images():
     images = torch.rand(60, 3, 8, 8)
     images[30:, 0] += 2
-    backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1))
-    backbone = torch.nn.Sequential(*backbone, torch.nn.Flatten()).eval()
+    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    backbone = torch.nn.Sequential(*layers).eval()
     points = backbone(images).detach().double()
     model = DBSCAN(float(torch.cdist(points, points).kthvalue(8, dim=1).values.max())).fit(points)
     net = neuralize(model, images, backbone)
@@ -142,18 +135,6 @@ def test_one_cluster_and_none():
     net = neuralize(DBSCAN(eps=3).fit(X), X)
     assert net.classes_.tolist() == [0, -1]
     assert_allclose(NEON(net).attribute(X).sum(1), net(torch.tensor(X)).amax(1))
-
-
-def test_mixed_tables():
-    X = pd.DataFrame(
-        {"age": [20.0, 21, 22, 60, 61, 62] * 5, "town": ["Rome", "Rome", "Rome", "Oslo", "Oslo", None] * 5}
-    )
-    X["age"] += np.linspace(0, 1, 30)
-    prepared = prepare(X)
-    model = make_pipeline(prepared.pipeline, DBSCAN(eps=1, min_samples=3)).fit(prepared.frame)
-    net = neuralize(model, prepared.frame)
-    assert (net.predict(X) == model[-1].labels_).all()
-    assert [*NEON(net).attribute(X).columns] == ["age", "town"]
 
 
 @pytest.mark.parametrize("target", [None, -1, 0])
@@ -174,24 +155,11 @@ def test_counterfactuals(target):
         assert (moved <= (far.min(1) - model.eps).clip(0) + 0.01).all()
 
 
-def test_report_counts_noise():
-    model = fitted(StandardScaler())
-    noise = (model[-1].labels_ == -1).sum()
-    for given in (model, neuralize(model, WINE)):
-        report = neonxc.explain(given, WINE, fast=True)
-        assert report.contents.noise == noise
-        assert [card.label for card in report.contents.cards] == ["0", "1", "-1"]
-        assert "of the points are noise" in str(report)
-
-
 def grid(kind, seed):
     """Points of a grid, a radius that is the distance of some of them, and steps."""
     draw = np.random.default_rng(seed)
-    X, squared = (
-        draw.integers(0, 4, (draw.integers(24, 80), draw.integers(1, 6))).astype(float),
-        draw.integers(1, 5),
-    )
-    factor = 0.1 if "tenths" in kind else 1
+    X = draw.integers(0, 4, (draw.integers(24, 80), draw.integers(1, 6))).astype(float)
+    factor, squared = 0.1 if "tenths" in kind else 1, draw.integers(1, 5)
     X, eps = (X + draw.integers(0, 9)) * factor, squared**0.5 * factor
     return (X.astype(np.float32) if "float32" in kind else X), eps * (0.7 if "scaled" in kind else 1)
 
@@ -216,10 +184,9 @@ def test_points_at_the_radius_are_in_their_cluster_as_for_dbscan(kind):
 def test_rows_at_the_radius_of_a_core_point():
     X = np.array([[3.0], [1], [2], [0], [3], [0], [1]])
     net = neuralize(DBSCAN(1, min_samples=4).fit(X), X)
-    assert net.predict(X).tolist() == [0] * 7
     assert net.predict([[-1.0 + 2**-52], [-1.0], [np.nextafter(-1, -2)]]).tolist() == [0, 0, -1]
     behind = neuralize(make_pipeline(MinMaxScaler(), DBSCAN(1 / 3, min_samples=4)).fit(X), X)
     assert behind.predict([[-1.0], [4.0], [4.001]]).tolist() == [0, -1, -1]
-    X = np.array([[1.0], [2], [3], [0], [3], [0], [1]]) / 10  # 0.3 - 0.2 is below 0.1, and 0.4 - 0.3 is above it
+    X /= 10  # 0.3 - 0.2 is below 0.1, and 0.4 - 0.3 is above it
     optics = OPTICS(min_samples=4, cluster_method="dbscan", eps=0.1).fit(X)
     assert (neuralize(optics, X).predict(np.r_[X, X + 0.1]) != -1).sum() == 12

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from witnesses import contrast_relevance, neuron
 
 import neonxc
-from neonxc.evaluation import ZeroImputer, methods, pixel_flipping
+from neonxc.evaluation import methods
 from neonxc.lrp import Composite, Gamma
 from neonxc.models import vgg_small
 
@@ -61,7 +61,7 @@ def witness(net, x, centers, beta, gamma, head_rule):
 
 
 @pytest.mark.parametrize("head_rule", ["linear", "midpoint"])
-@pytest.mark.parametrize(("factor", "gamma"), [(0.0, 0.25), (1.0, 0.0), (1.0, 0.1), (1.0, 2.0), (np.inf, 0.25)])
+@pytest.mark.parametrize(("factor", "gamma"), [(0.0, 0.25), (1.0, 0.0), (1.0, 2.0), (np.inf, 0.25)])
 def test_relevance_of_channels(deep, factor, gamma, head_rule):
     net, x, centers = deep
     beta = factor * net.beta
@@ -88,30 +88,3 @@ def test_relevance_of_a_classifiers_own_head(deep):
         shares = contrast_relevance(h, clustering.beta) / h
         expected = back(sum(share * a * (W[c] - W[k]) for k, share in zip(rivals, shares, strict=True)))
         assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
-
-
-def test_the_heuristic_beta(deep):
-    """One over the mean, over all points, of the harmonic mean of the contrasts of a point's own cluster."""
-    net, x, centers = deep
-    with torch.no_grad():
-        far = [np.sort(((a - centers) ** 2).sum(1)) for a in net.features(x).numpy()]
-    harmonic = [(CLUSTERS - 1) / (1 / (d[1:] - d[0])).sum() for d in far]
-    assert net.beta == pytest.approx(1 / np.mean(harmonic))
-
-
-def test_channels_are_added_to_zeros(deep):
-    """By the sum of a channel's relevance; what decides is the clustering of the features that come of it."""
-    net, x, centers = deep
-    relevance = methods.neon(net, x, net.assign(x))
-    found = pixel_flipping(net, x, relevance, ZeroImputer(), groups="channels")
-
-    def cluster(point):
-        with torch.no_grad():
-            return int(((net.features(point[None]).numpy() - centers) ** 2).sum(1).argmin())
-
-    for point, R, area in zip(x, relevance, found.auc_per_input, strict=True):
-        known, hits = torch.zeros_like(point), []
-        for channel in R.sum((1, 2)).argsort(descending=True):
-            known[channel] = point[channel]
-            hits.append(cluster(known) == cluster(point))
-        assert area == pytest.approx(100 * np.mean(hits))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from refusals import refusals
 from sklearn.cluster import KMeans
 from torch import nn
 
@@ -50,10 +52,9 @@ def test_the_masks_themselves_are_a_perfect_match():
     assert found.score == pytest.approx(1)
     assert found.pairs[0].tolist() == [[0, 2], [1, 0], [2, 3], [3, 1]]
     assert np.isnan(found.score_stderr)
-    assert segmentation_match(-QUARTERS[:1], QUARTERS[:1]).score == pytest.approx(-1)
-    constant = segmentation_match(np.ones((4, 6, 6)), QUARTERS)  # which the documentation warns of
-    assert constant.score == pytest.approx(0.5)
-    assert segmentation_match(np.zeros((4, 6, 6)), QUARTERS).score == 0
+    constant = np.ones((4, 6, 6))  # of which the documentation warns
+    for other, score in ((-QUARTERS[:1], -1), (constant, 0.5), (0 * constant, 0)):
+        assert segmentation_match(other, QUARTERS[: len(other)]).score == pytest.approx(score)
     found = segmentation_match(QUARTERS, np.concatenate([QUARTERS[:2], np.zeros((1, 6, 6))]))  # one is empty
     assert found.score == pytest.approx(1)
     assert found.pairs[0].tolist() == [[0, 0], [1, 1]]
@@ -64,34 +65,28 @@ def test_many_images_are_one_by_one():
     rng = np.random.default_rng(0)
     heatmaps, masks = rng.normal(size=(5, 3, 7, 6)), rng.random((5, 4, 7, 6)) < 0.3
     found = segmentation_match(heatmaps, masks)
-    alone = [segmentation_match(*pair) for pair in zip(heatmaps, masks, strict=True)]
-    assert np.allclose(found.score_per_image, [one.score for one in alone])
-    assert found.score == pytest.approx(np.mean(found.score_per_image))
-    assert found.score_stderr == pytest.approx(np.std(found.score_per_image, ddof=1) / np.sqrt(5))
-    tensors = segmentation_match(torch.tensor(heatmaps).float(), torch.tensor(masks))
-    assert tensors.score == pytest.approx(found.score, abs=1e-6)
+    alone = [segmentation_match(heatmap, list(mask)).score for heatmap, mask in zip(heatmaps, masks, strict=True)]
+    assert np.allclose(found.score_per_image, alone)
+    assert found.score == pytest.approx(np.mean(alone))
+    assert found.score_stderr == pytest.approx(np.std(alone, ddof=1) / np.sqrt(5))
     lists = segmentation_match([*heatmaps, QUARTERS], [*map(torch.tensor, masks), QUARTERS])  # of another size
-    assert np.allclose(lists.score_per_image, [*found.score_per_image, 1])
-    assert segmentation_match(heatmaps[0], list(masks[0])).score == pytest.approx(alone[0].score)
+    assert np.allclose(lists.score_per_image, [*alone, 1])
 
 
-@pytest.mark.parametrize(
-    ("heatmaps", "masks", "message"),
-    [
-        (QUARTERS[0], QUARTERS, "heatmaps needs shape"),
-        (QUARTERS, QUARTERS[0], "masks needs shape"),
-        (QUARTERS, [], "masks needs shape"),
-        (QUARTERS[:0], QUARTERS, "heatmaps needs shape"),
-        (QUARTERS, QUARTERS[:, :5], "have 6 x 6 pixels, its masks 5 x 6"),
-        (QUARTERS, QUARTERS[None].repeat(2, 0), "heatmaps are of 1 images, masks of 2"),
-        (QUARTERS / np.where(QUARTERS == 0, np.nan, 1), QUARTERS, "heatmaps has a value that is not finite"),
-        (QUARTERS, -QUARTERS, "negative"),
-        (QUARTERS, np.zeros((2, 6, 6)), "masks of image 0 are all empty"),
-    ],
+test_bad_input = refusals(
+    {
+        message: [partial(segmentation_match, *pair) for pair in pairs]
+        for message, pairs in {
+            "heatmaps needs shape": [(QUARTERS[0], QUARTERS), (QUARTERS[:0], QUARTERS)],
+            "masks needs shape": [(QUARTERS, QUARTERS[0]), (QUARTERS, [])],
+            "have 6 x 6 pixels, its masks 5 x 6": [(QUARTERS, QUARTERS[:, :5])],
+            "heatmaps are of 1 images, masks of 2": [(QUARTERS, QUARTERS[None].repeat(2, 0))],
+            "heatmaps has a value that is not finite": [(QUARTERS * np.nan, QUARTERS)],
+            "negative": [(QUARTERS, -QUARTERS)],
+            "masks of image 0 are all empty": [(QUARTERS, 0 * QUARTERS)],
+        }.items()
+    }
 )
-def test_bad_input(heatmaps, masks, message):
-    with pytest.raises(ValueError, match=message):
-        segmentation_match(heatmaps, masks)
 
 
 @pytest.fixture(scope="module")
@@ -141,24 +136,19 @@ def test_units_are_thresholded_at_their_own_quantile(segments):
         assert torch.allclose((points > bounds).float().mean(0), torch.tensor(top), atol=1 / len(points))
 
 
-def unit_maps(net, image, bounds):
-    fine = F.interpolate(net(image), image.shape[2:], mode="bilinear", align_corners=False)[0]
-    return (fine.detach() > bounds[:, None, None]).float()
-
-
 def test_net_dissect_takes_the_greatest_maps_and_k_means_of_their_pixels(segments):
     net, x = network(), torch.randn(3, 3, 16, 12)
     bounds = segments.unit_thresholds(net, x.split(1), 0.2)
     for image in x.split(1):
-        top, means = (
-            method(net, image, 3, bounds) for method in (segments.net_dissect_top, segments.net_dissect_centroids)
-        )
-        maps = unit_maps(net, image, bounds)
+        fine = F.interpolate(net(image), (16, 12), mode="bilinear", align_corners=False)[0].detach()
+        maps = (fine > bounds[:, None, None]).float()
+        top = segments.net_dissect_top(net, image, 3, bounds)
         assert top.sum((1, 2)).tolist() == sorted(maps.sum((1, 2)).tolist(), reverse=True)[:3]
         assert all(any(torch.equal(one, other) for other in maps) for one in top)
+        means = segments.net_dissect_centroids(net, image, 3, bounds).flatten(1).numpy()
         flat = maps.flatten(1).numpy()
         flat = flat[flat.any(1)]
-        cost = ((flat[:, None] - means.flatten(1).numpy()) ** 2).sum(2).min(1).sum()
+        cost = ((flat[:, None] - means) ** 2).sum(2).min(1).sum()
         assert cost == pytest.approx(KMeans(3, n_init=10, random_state=0).fit(flat).inertia_, rel=1e-5)
         points, different = segments.isometric(torch.tensor(flat)[:, None])
         assert np.allclose(torch.cdist(points, points), torch.cdist(*[torch.tensor(flat).double()] * 2), atol=1e-6)
@@ -180,7 +170,7 @@ def test_fewer_different_maps_than_centroids(segments):
 
 def test_scenes_have_true_masks(example):
     scenes = example("scenes")
-    scene, again, other = scenes.collage((0, 1), 64), scenes.collage((0, 1), 64), scenes.collage((0, 2), 64)
+    scene, again, other = (scenes.collage((0, number), 64) for number in (1, 1, 2))
     assert torch.equal(scene.photo, again.photo)
     assert not torch.equal(scene.photo, other.photo)
     assert scene.masks.shape == (4, 64, 64)
