@@ -42,19 +42,12 @@ def test_random_entries(model, small, seed, weighted, by_labels):
     centers = rng.normal(size=(5, 24)).round(2) * (rng.random((5, 24)) < 0.5)
     arguments = {"labels": labels} if by_labels else {"centers": centers}
     arguments |= {"sample_weight": rng.integers(1, 9, 40) / 4} if weighted else {}
-    with mock.patch("neonxc.trees.cuts.histograms.BUDGET", 40) if small else nullcontext():
+    limits = {"BUDGET": 40, "CACHED": 20} if small else {}
+    with mock.patch.multiple("neonxc.trees.cuts.histograms", **limits) if small else nullcontext():
         try:
             assert_same(*both(model, X, **arguments))
         except ValueError as error:
             assert "the same in every column" in str(error)  # noqa: PT017 - means may well coincide
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_few_columns_at_once(seed):
-    X, labels = entries(seed, n=40, d=24, density=0.05)
-    with mock.patch("neonxc.trees.cuts.histograms.CACHED", 20):
-        sparse, dense = both(IMM(5), X, labels=labels)
-    assert sparse.tree_.mistakes[0] == dense.tree_.mistakes[0]
 
 
 def test_columns_far_from_zero():

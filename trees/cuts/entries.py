@@ -67,7 +67,7 @@ class SparseColumns:
         if len(columns) * int(size.max()) * numbers > histograms.CACHED:
             size, order = size.sort(stable=True)
             alike = torch.unique_consecutive(size.log2().ceil(), return_counts=True)[1]
-            parts = list(columns[order].split(alike.tolist()))
+            parts = [part.sort().values for part in columns[order].split(alike.tolist())]  # ties: lowest column
         for part in parts:
             costs = (entries.first.diff() + entries.start.diff())[part] * numbers
             for some in split_by_cost(costs, histograms.CACHED):
