@@ -313,8 +313,8 @@ def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, 
 
     monkeypatch.setattr("neonxc.common.storage.save_file", full)
     code, _, err = neonxc_command("heatmap", photos[0], *SMALL.split(), "--save", "r.safetensors")
-    assert code == 2
-    assert err.endswith("neonxc: can't write r.safetensors: I/O error: No space left on device\n")
+    last = "neonxc: can't write r.safetensors: I/O error: No space left on device"
+    assert (code, err.splitlines()[-1]) == (2, last)
     assert not list(tmp_path.glob("r.safetensors*"))
 
 
@@ -387,13 +387,3 @@ for args in {LIGHT}:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[]\n") == len(LIGHT), done.stdout
-
-
-@pytest.mark.cuda
-def test_heatmap_on_cuda_draws_what_the_cpu_draws(photos):
-    x = load_image(photos[1], 32)[None]
-    features = neonxc.models.backbone("vgg11", block=2, weights=None, normalize=True).double()
-    model = KMeans(3, n_init=2, random_state=0).fit(features.points(x.double()).numpy())
-    expected = neonxc.NEON(neonxc.neuralize(model, x, features)).heatmaps(x)
-    got = neonxc.NEON(neonxc.neuralize(model, x.cuda(), features.cuda())).heatmaps(x.cuda())
-    torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-7)

@@ -135,32 +135,36 @@ def test_the_island_holds_the_points(report):
     data, points = json.loads(page.scripts[0]), contents.points
     assert not set("<>&\u2028\u2029\ud800") & set(page.scripts[0])  # it breaks out of nothing
     assert [name for _, name, _ in data["clusters"]] == [card.name for card in contents.cards]
-    for found, column in zip(data["columns"], contents.columns, strict=True):
-        numbers = [x if x is not None and math.isfinite(x) else None for x in (column.mean, column.spread)]
-        assert found == [column.name, *numbers, column.unit]
-    for found, pair in zip(data["pairs"], contents.pairs, strict=True):
-        assert [found[0], found[1], found[4]] == [pair.a, pair.b, pair.accuracy]
-        assert found[3] == [list(rule) for rule in pair.rules]
-        assert [[one[0], *one[2:]] for one in found[2]] == [[one[0], *one[2:]] for one in pair.relevance]
-        assert [one[1] for one in found[2]] == pytest.approx([one[1] for one in pair.relevance], abs=6e-4)
-    for name in ("rows", "names", "x", "y", "cluster", "rival", "leaf", "logit", "total"):
-        found, given = data["points"][name], getattr(points, name)
-        assert found == (given if name not in ("logit", "total") else pytest.approx(given, rel=1e-3))
-    words = data["points"]["words"]
+    for (name, *numbers, unit), column in zip(data["columns"], contents.columns, strict=True):
+        assert (name, unit) == (column.name, column.unit)
+        assert numbers == [x if math.isfinite(x or 0) else None for x in (column.mean, column.spread)]
+    for (a, b, relevance, rules, accuracy), pair in zip(data["pairs"], contents.pairs, strict=True):
+        assert (a, b, accuracy, rules) == (pair.a, pair.b, pair.accuracy, [[*rule] for rule in pair.rules])
+        assert relevance == [
+            [j, pytest.approx(share, abs=6e-4), *typical] for j, share, *typical in pair.relevance
+        ]
+    found, words = data["points"], data["points"]["words"]
+    for name in ("rows", "names", "x", "y", "cluster", "rival", "leaf"):
+        assert found[name] == getattr(points, name)
+    for name in ("logit", "total"):
+        assert found[name] == pytest.approx(getattr(points, name), rel=1e-3)
 
     def same(packed, printed):
         shown = words[packed[0]] if isinstance(packed, list) else packed
         return str(shown) == str(printed) or float(shown) == float(printed)
 
     for at in range(0, len(points.rows), 37):
-        strongest = data["points"]["strongest"][at]
-        for j, thousandths, value in zip(strongest[::3], strongest[1::3], strongest[2::3], strict=True):
-            assert not points.values or same(value, points.values[j][at])
-            assert thousandths / 1000 == pytest.approx(points.relevance[j][at], abs=0.0005001)
-        left = {*range(len(points.relevance))} - set(strongest[::3])
-        least = min(map(abs, strongest[1::3])) if len(strongest) == 30 else 0
-        assert all(abs(points.relevance[j][at]) * 1000 <= least + 0.501 for j in left)
-        change, packed = points.changes[at], data["points"]["changes"][at]
+        strongest, own = found["strongest"][at], [column[at] for column in points.relevance]
+        kept = dict(zip(strongest[::3], strongest[1::3], strict=True))
+        assert all(
+            same(value, points.values[j][at])
+            for j, value in zip(kept, strongest[2::3], strict=True)
+            if points.values
+        )
+        assert [*kept.values()] == pytest.approx([1000 * own[j] for j in kept], abs=0.501)
+        least = min(map(abs, kept.values())) if len(kept) == 10 else 0
+        assert all(1000 * abs(share) <= least + 0.501 for j, share in enumerate(own) if j not in kept)
+        change, packed = points.changes[at], found["changes"][at]
         assert (change is None) == (packed is None)
         if change:
             assert packed[:2] == [change.cluster, pytest.approx(change.distance, rel=1e-3)]
@@ -234,7 +238,7 @@ def test_a_frame_holds_the_whole_page_and_no_rights():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_outline_nests_as_the_tree_does(seed):
     rng, tree = np.random.default_rng(seed), []
-    node = reports.report("wine").contents.tree[0]
+    node, points = reports.report("wine").contents.tree[0], reports.report("wine").contents.points
 
     def grow(parent, depth):
         at, samples = len(tree), int(rng.integers(1, 9))
@@ -244,22 +248,18 @@ def test_the_outline_nests_as_the_tree_does(seed):
         return at
 
     grow(-1, 6)
-    contents = reports.report("wine").contents
-    points = replace(contents.points, leaf=[-1] * len(contents.points.rows))
-    source = changed(tree=tree, points=points)
+    source = changed(tree=tree, points=replace(points, leaf=[-1] * len(points.rows)))
     page = Reader(source)
     assert page.parents == {at: node.parent for at, node in enumerate(tree)}
-    rows = re.findall(r'<li id="t(\d+)".*?data-end="(\d+)".*?(?=<li|</section>)', source, flags=re.S)
-    for at, end in ((int(at), int(end)) for at, end in rows):
-        assert {i for i in range(len(tree)) if under(tree, i, at)} == set(range(at, end))
+    for row in [attributes for _, attributes in page.elements if "data-node" in attributes]:
+        at, end = int(row["data-node"]), int(row["data-end"])
+        assert [i for i in range(len(tree)) if under(tree, i, at)] == [*range(at, end)]
     answers = ["yes" if tree[node.parent].left == at else "no" for at, node in enumerate(tree) if at]
     assert re.findall("<span class=answer>(yes|no)</span>", source) == answers
-    inner = [at for at, node in enumerate(tree) if node.left >= 0]
+    inner = [node.samples for node in tree if node.left >= 0]
     opened = ["open" in found for found in re.findall("<details(.*?)><summary class=node>", source)]
-    shown = {at for at, is_open in zip(inner, opened, strict=True) if is_open}
-    assert len(shown) == min(16, len(inner))
-    least = min(tree[at].samples for at in shown)
-    assert all(tree[at].samples <= least for at in set(inner) - shown)
+    shown = [samples for samples, is_open in zip(inner, opened, strict=True) if is_open]
+    assert sorted(shown) == sorted(inner)[-16:]
 
 
 def under(tree, at, above):
@@ -271,27 +271,25 @@ def under(tree, at, above):
 def test_values_as_they_are_printed():
     """Numbers with their standardised values, and shares."""
     contents = reports.report("wine").contents
-    column = replace(contents.columns[0], kind="number", mean=10.0, spread=2.0, unit="mg")
+    column = replace(contents.columns[0], mean=10.0, spread=2.0, unit="mg")
     printed = {
-        "1,013 mg": ("+501.50", "1,013 mg"), "−7": ("−8.50", "−7"), 11: ("+0.50", "11"), -3.10: ("−6.55", "−3.1"),
-        1234.56: ("+612.28", "1235"), 132900.4: ("+66445.20", "132,900"), 0.12345: ("−4.94", "0.1235"),
-        1e-7: ("−5.00", "1e−07"), 0: ("−5.00", "0"),
+        "1,013 mg": ("+501.50", "1,013 mg"), "−7": ("−8.50", "−7"), -3.10: ("−6.55", "−3.1"),
+        1234.56: ("+612.28", "1235"), 132900.4: ("+66445.20", "132,900"), 1e-7: ("−5.00", "1e−07"),
+        0: ("−5.00", "0"), "x-y": ("", "x-y"), None: ("", "missing"), math.nan: ("", "–"),
     }  # fmt: skip
-    plain = {"x-y": "x-y", None: "missing", math.nan: "–"}
     (card, *others), item = contents.cards, contents.cards[0].prototypes[0]
-    items = [replace(item, values=[(0, value, 0.5)]) for value in (*printed, *plain)]
+    items = [replace(item, values=[(0, value, 0.5)]) for value in printed]
     shares = {0.5: "50%", 0.001: "0.1%", 0.9996: "99.9%", 1.0: "100%", 0.0: "0%"}
     rules = [replace(card.rules[0], coverage=share) for share in shares]
     signed = {0.2: "+20%", -0.2: "−20%", 0.0: "0%", 1e-3: "+0.1%", math.nan: "–", -0.996: "−99.6%"}
     said = [replace(card.statements[0], relevance=share) for share in signed]
-    card = replace(card, prototypes=items, borderline=[], rules=rules, statements=said)
-    page = changed(columns=[column, *contents.columns[1:]], cards=[card, *others])
-    cells = re.findall(r'<td class="for s9">(?:<data value="(.*?)">)?([^<]*)', page.partition('id="c1"')[0])
-    assert cells == [*printed.values(), *(("", text) for text in plain.values())]
-    assert re.findall("covers (.*?) ·", page)[: len(shares)] == [*shares.values()]
-    assert re.findall("</svg><span class=n>(.*?)</span>", page)[: len(signed)] == [*signed.values()]
+    cards = [replace(card, prototypes=items, borderline=[], rules=rules, statements=said), *others]
+    page = changed(columns=[column, *contents.columns[1:]], cards=cards).partition('id="c1"')[0]
+    assert re.findall(r'<td class="for s9">(?:<data value="(.*?)">)?([^<]*)', page) == [*printed.values()]
+    assert re.findall("covers (.*?) ·", page) == [*shares.values()]
+    assert re.findall("</svg><span class=n>(.*?)</span>", page) == [*signed.values()]
     for parts in ({"kind": "category"}, {"spread": 0.0}):
-        again = changed(columns=[replace(column, **parts), *contents.columns[1:]], cards=[card, *others])
+        again = changed(columns=[replace(column, **parts), *contents.columns[1:]], cards=cards)
         assert "1,013 mg</data>" not in again
 
 

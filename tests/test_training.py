@@ -134,13 +134,13 @@ def test_what_is_large_dies_with_the_explanation(net, images):
     gc.disable()
     try:
         keep = lambda module, args, output: alive.append(weakref.ref(output))  # noqa: E731
-        hook = net.features.block1.register_forward_hook(keep)
+        with_hook = net.features.block1.register_forward_hook(keep)
         explain(net, images)
-        hook.remove()
+        with_hook.remove()
         assert len(alive) > 3
         recording = LRP(net).record(images)
         recording.propagate(torch.ones_like(recording.output))
-        alive += [weakref.ref(recording), weakref.ref(recording.x), weakref.ref(recording.output)]
+        alive += map(weakref.ref, (recording, recording.x, recording.output))
         del recording
         assert not any(ref() is not None for ref in alive)
     finally:
@@ -421,16 +421,13 @@ def test_the_example_writes_what_tensorboard_shows(training, run_example, tmp_pa
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(tmp_path), size_guidance={"histograms": 0}).Reload()  # 0: all
-    tags = events.Tags()
-    assert set(tags["scalars"]) == {
-        *("loss", "quality/accuracy", "quality/purity", "quality/adjusted_rand_index"),
-        *(f"clusters/size/{k}" for k in range(4)),
-    }
-    assert [event.step for event in events.Images("clusters/heatmaps")] == [0, 1]
-    assert [event.step for event in events.Histograms("clusters/logits")] == [0, 1]
+    sizes, qualities = [f"clusters/size/{k}" for k in range(4)], ("accuracy", "purity", "adjusted_rand_index")
+    assert {*events.Tags()["scalars"]} == {"loss", *(f"quality/{name}" for name in qualities), *sizes}
+    for found in (events.Images("clusters/heatmaps"), events.Histograms("clusters/logits")):
+        assert [event.step for event in found] == [0, 1]
     assert events.Histograms("clusters/logits")[1].histogram_value.min >= -1e-5  # of each image's own cluster
-    sizes = [[event.value for event in events.Scalars(f"clusters/size/{k}")] for k in range(4)]
-    assert np.sum(sizes, axis=0).tolist() == [256, 256]
+    counts = [[event.value for event in events.Scalars(size)] for size in sizes]
+    assert np.sum(counts, axis=0).tolist() == [256, 256]
     assert all(0.1 < event.value < 1 for event in events.Scalars("quality/purity"))
 
 
