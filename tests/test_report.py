@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from refusals import refused
-from report_contents import TEXTS, WINE, extractor, images, model
+from report_contents import HOSTILE, TEXTS, WINE, extractor, images, model
 from report_contents import report as made
 from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
@@ -241,6 +241,17 @@ def test_sparse_matrices(few):
     for one, other in zip(found.cards, dense.cards, strict=True):
         assert (one.size, one.name) == (other.size, other.name)
         assert [s.relevance for s in one.statements] == pytest.approx([s.relevance for s in other.statements])
+
+
+def test_a_messy_table_with_hostile_names():
+    kind = np.resize(["a", "b", "c", "b", None], 120).astype(object)
+    size = np.random.default_rng(0).normal(0, 1, 120) + 4 * (kind == "a")
+    size[::17] = np.nan
+    frame = pd.DataFrame({HOSTILE[0]: kind, 'si"ze\n': size, "flag": np.arange(120) % 2 == 0})
+    made, found = explained(frame, labels=np.where(size > 2, "large</script>", "small"))
+    assert {(column.name, column.kind) for column in found.columns} >= {(HOSTILE[0], "category")}
+    assert found.notes  # what was done to the table
+    assert HOSTILE[0] not in made.html()
 
 
 HELD_OUT = train_test_split(np.arange(60), test_size=0.2, random_state=0, stratify=np.arange(60) // 20)[1]
