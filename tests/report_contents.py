@@ -102,12 +102,17 @@ def hostile():
     found = made.contents
     points = replace(found.points, names=np.resize(HOSTILE, len(found.points.rows)).tolist())
     columns = [replace(found.columns[0], mean=np.nan, spread=np.inf), *found.columns[1:]]
-    figures = [replace(one, label=HOSTILE[0], text=HOSTILE[4]) for one in found.figures]  # ours are short
+    # What is ours is short: names of figures, curves and parameters
+    figures = [replace(one, label=HOSTILE[0], text=HOSTILE[4]) for one in found.figures]
     flipping, cost = (
-        [replace(one, text="") for one in lines] for lines in (found.trust.flipping, found.trust.cost)
+        [replace(one, name=HOSTILE[0], text="") for one in lines]
+        for lines in (found.trust.flipping, found.trust.cost)
     )
     trust = replace(found.trust, flipping=flipping, cost=cost)
-    return replace(made, contents=replace(found, points=points, columns=columns, figures=figures, trust=trust))
+    pairs = [(HOSTILE[2], HOSTILE[1]), ("a", HOSTILE[0])]
+    reproduce = replace(found.reproduce, versions=pairs, parameters=pairs)
+    other = {"points": points, "columns": columns, "figures": figures, "trust": trust, "reproduce": reproduce}
+    return replace(made, contents=replace(found, **other))
 
 
 def long(name="wine"):
