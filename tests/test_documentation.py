@@ -52,10 +52,6 @@ def meant(name, weights=None):
         return torchvision.models.vgg16().to_empty(device="cpu")
 
 
-def shrunk(load, given, size=None):
-    return load(given, size and min(size, 96))
-
-
 @pytest.fixture
 def small(monkeypatch):
     """Small photos, and networks with random weights: nothing is downloaded, and little is computed."""

@@ -8,9 +8,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from neonxc.cli import heatmaps
-from neonxc.cli.options import photo_files
-from neonxc.cli.photos import PhotoFiles, patch, typical_places
+import neonxc
+from neonxc.cli.photos import patch, typical_places
 from neonxc.models import FeatureExtractor
 
 
@@ -25,62 +24,65 @@ def folder(tmp_path):
     return tmp_path / "photos"
 
 
-def extractor(mode):
+def extractor(mode="spatial"):
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5, stride=4), torch.nn.ReLU()).eval()
     pool = None if mode == "spatial" else "avg"
     return FeatureExtractor(net, "1", mean=(0.5,) * 3, std=(0.5,) * 3, pool=pool, normalize=mode == "spatial")
 
 
-def draw(mode, folder, out, stop=None):
-    """What the command does, with small pictures; at the photo `stop` it fails."""
+@pytest.fixture
+def draw(neonxc_command, monkeypatch, folder):
+    """Run the command with a small network and no pictures; at the photo `stop` it fails."""
     drawn = []
 
-    class Picture:
-        def __init__(self, title=None):
-            self.title = title
+    def run(*args, mode="spatial", stop="nowhere"):
+        class Picture:
+            def savefig(self, path, **_):
+                if stop in Path(path).name:
+                    raise OSError("the disk is full")
+                drawn.append(Path(path).name)
+                Path(path).touch()
 
-        def savefig(self, path, **_):
-            if stop is not None and stop in Path(path).name:
-                raise OSError("the disk is full")
-            drawn.append(Path(path).name)
-            Path(path).touch()
+        for name in ("overlay", "contact_sheet"):
+            monkeypatch.setattr(f"neonxc.plot.{name}", lambda *_, **__: Picture())
+        monkeypatch.setattr("neonxc.cli.photos.extractor", lambda *_, **__: extractor(mode))
+        usual = ("-k", 2, "--size", 40, "--mode", mode, "--out", "out", "--save", "out/r.safetensors")
+        return drawn, *neonxc_command("heatmap", *(args or ["photos"]), *usual)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("neonxc.plot.overlay", lambda *_, title, **__: Picture(title))
-        patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
-        features = extractor(mode)
-        photos = PhotoFiles(photo_files([Path(folder)]), 40, features)
-        result = heatmaps.heatmaps(photos, 2, out, features, "gamma", Path(out, "r.safetensors"), mode)
-    return result.rows, drawn
+    return run
 
 
 @pytest.mark.parametrize("mode", ["spatial", "image"])
-def test_pictures_and_numbers_of_every_photo(folder, tmp_path, mode):
-    rows, drawn = draw(mode, folder, tmp_path / "out")
+def test_pictures_and_numbers_of_every_photo(draw, tmp_path, mode):
+    drawn, code, _, err = draw(mode=mode)
+    assert code == 0, err
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*drawn, "r.safetensors"}
-    names = {f"p{i}" for i in range(5)}
-    assert {row[0] for row in rows} == names
     kept = load_file(tmp_path / "out" / "r.safetensors")
-    assert kept.keys() == {f"{name}/{what}" for name in names for what in ("logits", "relevance")}
+    assert kept.keys() == {f"p{i}/{what}" for i in range(5) for what in ("logits", "relevance")}
     assert not list(tmp_path.glob(".*"))
 
 
-def test_an_error_leaves_nothing(folder, tmp_path):
-    with pytest.raises(OSError, match="the disk is full"):
-        draw("spatial", folder, tmp_path / "out", stop="p3")
+def test_an_error_leaves_nothing(draw, tmp_path):
+    _, code, _, err = draw(stop="p3")
+    assert (code, err) == (2, "neonxc: the disk is full\n")
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
-def test_many_photos_share_a_sample_of_their_locations(folder, monkeypatch):
-    features = extractor("spatial")
-    photos = PhotoFiles(photo_files([folder]), 40, features)
-    every = [features.points(features.preprocess(photo[None])) for _, photo in photos]
-    torch.testing.assert_close(heatmaps._sample(photos, features, 5), torch.cat(every))
-    monkeypatch.setattr(heatmaps, "SAMPLE", 12)
-    found = heatmaps._sample(photos, features, 3)
-    assert found.shape == (12, 4)
-    sources = [{row for row, points in enumerate(every) if (points == point).all(1).any()} for point in found]
+def test_many_photos_share_a_sample_of_their_locations(draw, folder, monkeypatch):
+    given, features = [], extractor()
+    monkeypatch.setattr("neonxc.cli.heatmaps.kmeans", lambda points, *_: given.append(points) or 1 / 0)
+    photos = [neonxc.models.load_image(path, 40) for path in sorted(folder.glob("*.png"))]
+    every = [features.points(features.preprocess(photo[None])).numpy() for photo in photos]
+    with pytest.raises(ZeroDivisionError):
+        draw()
+    np.testing.assert_allclose(given[0], np.concatenate(every), rtol=1e-5)
+    monkeypatch.setattr("neonxc.cli.heatmaps.SAMPLE", 12)
+    monkeypatch.setattr("neonxc.cli.heatmaps.PHOTOS", 3)
+    with pytest.raises(ZeroDivisionError):
+        draw()
+    assert given[1].shape == (12, 4)
+    sources = [{i for i, own in enumerate(every) if np.isclose(own, point).all(1).any()} for point in given[1]]
     assert all(set.intersection(*sources[4 * i : 4 * i + 4]) for i in range(3))  # four of each of three photos
 
 
@@ -94,22 +96,20 @@ def test_the_most_typical_places_are_apart_and_their_own_clusters():
     assert (first[0].photo, first[0].y, first[0].x) == (7, 2.5 / 8, 3.5 / 12)
     assert {place.logit for place in second} == {1.0}
     assert all(place.x > 0.5 for place in second)
-    assert typical_places(logits - 2 * logits, 0, 99)[0][0].x > 0.5
+    assert typical_places(-logits, 0, 99)[0][0].x > 0.5
     photo = torch.rand(3, 32, 48)
     assert torch.equal(patch(photo, first[0]), photo[:, 6:14, 10:18])
     assert torch.equal(patch(photo, first[1]), photo[:, 24:, :8])  # moved inwards at the corner
 
 
-def test_many_photos_have_several_sheets(folder, tmp_path, monkeypatch):
+def test_many_photos_have_several_sheets_and_a_folder_may_hold_a_file(draw, folder, monkeypatch):
     monkeypatch.setattr("neonxc.cli.heatmaps.SHEET", 2)
-    _, drawn = draw("spatial", folder, tmp_path / "out")
-    sheets = [name for name in drawn if "sheet" in name]
-    assert sheets == ["contact-sheet.png", "contact-sheet-2.png", "contact-sheet-3.png"]
-
-
-def test_folders_and_files(folder):
+    drawn, _, out, _ = draw("photos/p3.png", "photos")
+    assert [name for name in drawn if "sheet" in name] == [
+        "contact-sheet.png",
+        "contact-sheet-2.png",
+        "contact-sheet-3.png",
+    ]
+    assert all(f"{name}-cluster" in out for name in ("p3", "p0", "p1", "p2", "p3-2", "p4"))
     (folder / "empty").mkdir()
-    found = photo_files([folder / "p3.png", folder])
-    assert [path.name for path in found] == ["p3.png", "p0.png", "p1.png", "p2.png", "p3.png", "p4.png"]
-    with pytest.raises(ValueError, match=r"empty has no photos; supported suffixes are \.jpg"):
-        photo_files([folder / "empty"])
+    assert "empty has no photos; supported suffixes are .jpg" in draw("photos/empty")[3]

@@ -186,11 +186,6 @@ def test_metadata(unpacked):
     assert found["version"] == about["Version"]
 
 
-def test_every_folder_with_code_is_a_package():
-    code = {path.parent for path in package_files(ROOT).values() if path.suffix == ".py"}
-    assert [str(folder) for folder in sorted(code) if not (folder / "__init__.py").is_file()] == []
-
-
 def test_wheel_holds_the_three_packages_and_nothing_else(source, wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}

@@ -34,12 +34,13 @@ def test_one_switch_for_all_bars(shown):
 
 
 def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, wine_csv, monkeypatch):
-    assert neonxc_command("table", wine_csv, "-k", 2, "--out", "r")[0] == 0
+    asked = ("table", wine_csv, "-k", 2, "--out", "r")
+    assert neonxc_command(*asked)[0] == 0
     assert shown == []
-    monkeypatch.setattr("neonxc.cli.commands._in_terminal", lambda: True)
-    assert neonxc_command("table", wine_csv, "-k", 2, "--out", "r")[0] == 0
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert neonxc_command(*asked)[0] == 0
     assert "k-means" in shown
     shown.clear()
-    assert neonxc_command("--quiet", "table", wine_csv, "-k", 2, "--out", "r")[0] == 0
+    assert neonxc_command("--quiet", *asked)[0] == 0
     assert neonxc_command("--quiet", "explain", wine_csv, "-k", 2, "--fast", "--out", "r.html")[0] == 0
     assert shown == []

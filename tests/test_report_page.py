@@ -1,5 +1,7 @@
 """The page of a report: what is in it without a browser, and that nothing in it is obeyed."""
 
+import base64
+import hashlib
 import json
 import math
 import re
@@ -8,16 +10,10 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 import report_contents as reports
 
-from neonxc.common import colours as colors
-from neonxc.report import charts
-from neonxc.report.charts import curves
-from neonxc.report.contents import Column, Contents, Curve, PointMap, Reproduce, Statement, TreeNode, Trust
-from neonxc.report.page import HERE, as_json, embedded, page_data, render
-from neonxc.report.tree import outline
+from neonxc.common import colours
 
 VOID = {"meta", "img", "input", "br", "link"}
 KINDS = ["wine", "many", "photos", "regions", "texts", "hostile", "noise"]
@@ -28,45 +24,53 @@ class Reader(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.open, self.elements, self.read, self.scripts = [], [], [], []
+        self.open, self.elements, self.read, self.scripts, self.parents = [], [], [], [], {}
         self.feed(page)
         self.close()
         assert self.open == []
         self.text = " ".join(" ".join(self.read).split())
 
     def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
+        attributes = dict(attributes)
+        self.elements.append((tag, attributes))
         if tag == "script":
             self.scripts.append("")
+        if "data-node" in attributes:  # of the tree: inside which other one it is
+            outer = [inside["data-node"] for _, inside in self.open if "data-node" in inside]
+            self.parents[int(attributes["data-node"])] = int(outer[-1]) if outer else -1
         if tag not in VOID:
-            self.open.append(tag)
+            self.open.append((tag, attributes))
 
     def handle_startendtag(self, tag, attributes):
         self.elements.append((tag, dict(attributes)))
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag, self.elements[-5:]
+        assert self.open.pop()[0] == tag, self.elements[-5:]
 
     def handle_data(self, data):
-        if self.open and self.open[-1] == "script":
+        inside = self.open[-1][0] if self.open else ""
+        if inside == "script":
             self.scripts[-1] += data
-        elif not self.open or self.open[-1] not in ("style", "title"):
+        elif inside not in ("style", "title"):
             self.read.append(data)
+
+    def all(self, **wanted):
+        """Attributes of the elements that have these, `kind` being the class."""
+        wanted["class"] = wanted.pop("kind", None)
+        wanted = {name: value for name, value in wanted.items() if value is not None}
+        return [found for _, found in self.elements if wanted.items() <= found.items()]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def report(request):
-    contents, page = reports.contents(request.param)
-    return contents, page, Reader(page)
+    page = reports.report(request.param).html()
+    return reports.report(request.param).contents, page, Reader(page)
 
 
-def empty(**parts):
-    points = PointMap([], None, [], [], [], [], [], [], [], [], [], [], "", "")
-    reproduce = Reproduce([], [], [])
-    bare = Contents(
-        "Nothing", "table", "", 0, 0, 0, "", [], [], [], [], [], [], [], points, Trust(), reproduce, ""
-    )
-    return replace(bare, **parts)
+def changed(name="wine", **parts):
+    """The source of the page of a report with some other contents."""
+    made = reports.report(name)
+    return replace(made, contents=replace(made.contents, **parts)).html()
 
 
 def normal(text):
@@ -88,8 +92,7 @@ def test_all_that_matters_is_in_the_static_page(report):
     said += [node.text for node in contents.tree]
     said += [part for name, value in contents.reproduce.versions for part in (name, value)]
     said += [part for title, _, source in contents.reproduce.code for part in (title, source)]
-    missing = [text for text in said if normal(text) not in page.text]
-    assert missing == []
+    assert [text for text in said if normal(text) not in page.text] == []
 
 
 def test_every_element_is_closed_every_link_leads_somewhere_and_every_id_is_there_once(report):
@@ -100,227 +103,236 @@ def test_every_element_is_closed_every_link_leads_somewhere_and_every_id_is_ther
     assert {link for link in links if link[0] != "#" or link[1:] not in ids} - {"#point"} == set()
 
 
-def test_nothing_is_obeyed(report):
-    contents, _, page = report
-    assert [attributes for tag, attributes in page.elements if tag == "script"] == [
-        {"type": "application/json", "id": "data"},
-        {},
-    ]
+def test_nothing_is_obeyed_and_nothing_is_loaded(report):
+    contents, source, page = report
+    scripts = [attributes for tag, attributes in page.elements if tag == "script"]
+    assert scripts == [{"type": "application/json", "id": "data"}, {}]
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
     for _, attributes in page.elements:
         assert re.match("data:image/", attributes.get("src", "data:image/"))
         assert attributes.get("href", "#").startswith("#")
-    styles = {attributes["style"] for _, attributes in page.elements if "style" in attributes}
-    assert all(re.fullmatch(r"width:[\d.]+%", style) for style in styles)
+        assert re.fullmatch(r"width:[\d.]+%", attributes.get("style", "width:0%"))
     assert {tag for tag, _ in page.elements} & {"b", "iframe", "object", "base", "form", "link"} == set()
     assert (page.text.count("{{ 7 * 7 }}") > 3) == (contents.title == reports.HOSTILE[0])  # no template either
-
-
-def test_no_address_of_a_network(report):
-    _, source, _ = report
-    outside = re.sub(r'<script type="application/json".*?</script>', "", source, flags=re.S)
-    outside = outside.replace("http://www.w3.org/2000/svg", "")
+    outside = source.replace(page.scripts[0], "").replace("http://www.w3.org/2000/svg", "")
     assert not re.search(r"https?://|src=\"//|url\(|@import", outside)
-
-
-def test_the_policy_names_the_script(report):
-    import base64
-    import hashlib
-
-    _, _, page = report
     (policy,) = [attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes]
     digest = base64.b64encode(hashlib.sha256(page.scripts[1].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'; img-src data:;")
 
 
+def test_colours_and_pictures_are_checked():
+    hostile = reports.report("hostile").contents
+    cards = [replace(card, color="red;background:url(https://example.org)") for card in hostile.cards]
+    page = changed("hostile", cards=cards, photo="https://example.org/a.png", regions="javascript:alert(1)")
+    assert "background:url" not in page
+    assert not Reader(page).all(alt="The photo")
+
+
 def test_the_island_holds_the_points(report):
     contents, _, page = report
-    data = json.loads(page.scripts[0])
-    points = contents.points
-    tags, tints = [one[0] for one in data["clusters"]], [one[2] for one in data["clusters"]]
-    assert data == json.loads(json.dumps(page_data(contents, tags, tints)))
-    assert [one[1] for one in data["clusters"]] == [card.name for card in contents.cards]
-    assert [one[0] for one in data["columns"]] == [column.name for column in contents.columns]
-    assert data["points"]["rows"] == points.rows
-    assert data["points"]["names"] == points.names
-    words = data["points"]["words"]
+    data, points = json.loads(page.scripts[0]), contents.points
+    assert not set("<>&\u2028\u2029\ud800") & set(page.scripts[0])  # it breaks out of nothing
+    assert [name for _, name, _ in data["clusters"]] == [card.name for card in contents.cards]
+    for (name, *numbers, unit), column in zip(data["columns"], contents.columns, strict=True):
+        assert (name, unit) == (column.name, column.unit)
+        assert numbers == [x if math.isfinite(x or 0) else None for x in (column.mean, column.spread)]
+    for (a, b, relevance, rules, accuracy), pair in zip(data["pairs"], contents.pairs, strict=True):
+        assert (a, b, accuracy, rules) == (pair.a, pair.b, pair.accuracy, [[*rule] for rule in pair.rules])
+        assert relevance == [
+            [j, pytest.approx(share, abs=6e-4), *typical] for j, share, *typical in pair.relevance
+        ]
+    found, words = data["points"], data["points"]["words"]
+    for name in ("rows", "names", "x", "y", "cluster", "rival", "leaf"):
+        assert found[name] == getattr(points, name)
+    for name in ("logit", "total"):
+        assert found[name] == pytest.approx(getattr(points, name), rel=1e-3)
+
+    def same(packed, printed):
+        shown = words[packed[0]] if isinstance(packed, list) else packed
+        return str(shown) == str(printed) or float(shown) == float(printed)
+
     for at in range(0, len(points.rows), 37):
-        strongest = data["points"]["strongest"][at]
-        for j, thousandths, value in zip(strongest[::3], strongest[1::3], strongest[2::3], strict=True):
-            shown = words[value[0]] if isinstance(value, list) else value
-            assert str(shown) == str(points.values[j][at]) or float(shown) == float(points.values[j][at])
-            assert thousandths / 1000 == pytest.approx(points.relevance[j][at], abs=0.0005001)
-        if points.relevance:
-            left = {j for j in range(len(points.relevance))} - set(strongest[::3])
-            least = min(map(abs, strongest[1::3])) if len(strongest) == 30 else 0
-            assert all(abs(points.relevance[j][at]) * 1000 <= least + 0.501 for j in left)
-        change, packed = points.changes[at], data["points"]["changes"][at]
+        strongest, own = found["strongest"][at], [column[at] for column in points.relevance]
+        kept = dict(zip(strongest[::3], strongest[1::3], strict=True))
+        assert all(
+            same(value, points.values[j][at])
+            for j, value in zip(kept, strongest[2::3], strict=True)
+            if points.values
+        )
+        assert [*kept.values()] == pytest.approx([1000 * own[j] for j in kept], abs=0.501)
+        least = min(map(abs, kept.values())) if len(kept) == 10 else 0
+        assert all(1000 * abs(share) <= least + 0.501 for j, share in enumerate(own) if j not in kept)
+        change, packed = points.changes[at], found["changes"][at]
         assert (change is None) == (packed is None)
         if change:
-            assert packed[0] == change.cluster
-            assert packed[1] == pytest.approx(change.distance, rel=1e-3)
-            assert [move[0] for move in packed[2]] == [column for column, _ in change.values]
-
-
-@pytest.mark.parametrize("text", ["</script>", "<!-- <script>", "\u2028\u2029", "\ud800", "&lt;", '"\\'])
-def test_json_breaks_out_of_nothing(text):
-    written = as_json({"a": [text, math.nan, math.inf, 2.0]})
-    assert json.loads(written) == {"a": [text, None, None, 2]}
-    assert not set("<>&\u2028\u2029\ud800") & set(written)
+            assert packed[:2] == [change.cluster, pytest.approx(change.distance, rel=1e-3)]
+            for (j, before, after), (column, value) in zip(packed[2], change.values, strict=True):
+                assert j == column
+                assert same(before, points.values[j][at])
+                assert same(after, value)
 
 
 def test_sizes():
-    assert len((HERE / "report.js").read_bytes()) <= 25_000
-    assert len(render(empty()).encode()) <= 50_000
-    rng = np.random.default_rng(0)
-    centers = rng.normal(0, 3, (8, 20))
-    X = pd.DataFrame(centers[rng.integers(0, 8, 10_000)] + rng.normal(0, 1, (10_000, 20)))
-    X.columns = [f"column number {at}" for at in range(20)]
-    contents = reports.table(X, 8, "Ten thousand rows")
-    data = page_data(contents, ["0"] * 8, ["#000000"] * 8)
-    assert len(contents.points.rows) == 10_000
-    assert len(data["points"]["rows"]) <= 4_100
-    rows = set(data["points"]["rows"])
+    contents = reports.report("wine").contents
+    points, n = contents.points, 10_000
+    again = np.arange(n) % len(points.rows)
+    lists = {name: [value[i] for i in again] for name, value in vars(points).items() if name in POINTS}
+    columns = {name: [[c[i] for i in again] for c in getattr(points, name)] for name in ("values", "relevance")}
+    lists |= {"rows": [*range(n)], "leaf": [0] * n}
+    page = changed(points=replace(points, **lists, **columns))
+    rows = set(json.loads(Reader(page).scripts[0])["points"]["rows"])
+    assert len(rows) <= 4_100
     assert {item.row for card in contents.cards for item in (*card.prototypes, *card.borderline)} <= rows
-    assert 500_000 < len(render(contents).encode()) <= 1_000_000
+    assert 500_000 < len(page.encode()) <= 1_000_000
+
+
+POINTS = ["x", "y", "cluster", "rival", "logit", "total", "changes"]
+NO_POINTS = {name: [] for name in [*POINTS, "rows", "leaf", "values", "relevance"]}
+BARE = {name: [] for name in ["figures", "warnings", "notes", "columns", "cards", "pairs", "tree"]}
+
+
+def sections(page):
+    return [attributes.get("id") for tag, attributes in Reader(page).elements if tag == "section"]
+
+
+def test_empty_parts_are_left_out():
+    page = changed(points=replace(reports.report("wine").contents.points, **NO_POINTS), **BARE)
+    assert sections(page) == ["verdict", "reproduce"]
+    assert len(page.encode()) <= 50_000
+    assert len(Reader(page).scripts[1].encode()) <= 25_000
+    full = ["verdict", "map", "clusters", "versus", "tree", "trust", "reproduce"]
+    assert sections(reports.report("wine").html()) == full
 
 
 def test_only_what_is_needed_is_unfolded():
-    page = Reader(reports.contents("many")[1])
-    cards = [attributes for tag, attributes in page.elements if attributes.get("class") == "card"]
-    assert [("open" in card) for card in cards] == [at < 12 for at in range(50)]
-    assert all(
-        "open" in row
-        for row in [a for _, a in Reader(reports.contents("wine")[1]).elements if a.get("class") == "card"]
-    )
+    for name, k in (("many", 30), ("wine", 3)):
+        cards = Reader(reports.report(name).html()).all(kind="card")
+        assert [("open" in card) for card in cards] == [at < 12 for at in range(k)]
 
 
 def test_pages_are_the_same_each_time_and_can_be_written(report):
     contents, page, _ = report
-    assert render(contents) == page
     page.encode("utf-8")
-
-
-def test_empty_parts_are_left_out():
-    page = Reader(render(empty()))
-    headings = [attributes.get("id") for tag, attributes in page.elements if tag == "section"]
-    assert headings == ["verdict", "reproduce"]
-    full = [
-        attributes.get("id")
-        for tag, attributes in Reader(reports.contents("wine")[1]).elements
-        if tag == "section"
-    ]
-    assert full == ["verdict", "map", "clusters", "versus", "tree", "trust", "reproduce"]
+    assert changed("wine", **vars(contents)) == page
 
 
 def test_an_item_without_a_rival_names_none():
-    contents = reports.photos()
-    for card in contents.cards:
-        card.prototypes = [replace(card.prototypes[0], rival=-1)]
-        card.borderline, card.nearest, card.fidelity = [], None, None
-    page = Reader(render(replace(contents, pairs=[], tree=[], trust=Trust(), warnings=[])))
+    cards = [
+        replace(card, prototypes=[replace(card.prototypes[0], rival=-1)], borderline=[], nearest=None)
+        for card in reports.report("photos").contents.cards
+    ]
+    cards = [replace(card, fidelity=None) for card in cards]
+    trust = replace(reports.report("photos").contents.trust, disagreements=[])
+    page = Reader(changed("photos", cards=cards, pairs=[], tree=[], trust=trust, warnings=[]))
     assert not [tag for tag, attributes in page.elements if attributes.get("class") == "chip" and tag == "a"]
 
 
 def test_a_frame_holds_the_whole_page_and_no_rights():
-    contents, page = reports.contents("hostile")
-    (frame,) = Reader(embedded(contents)).elements
-    assert frame[0] == "iframe"
-    assert frame[1]["sandbox"] == "allow-scripts"
-    assert frame[1]["srcdoc"] == page
-
-
-def nested(tree, at=0):
-    """The tree as nested lists, by recursion."""
-    node = tree[at]
-    return [at] if node.left < 0 else [at, nested(tree, node.left), nested(tree, node.right)]
+    hostile = reports.report("hostile")
+    ((tag, frame),) = Reader(hostile._repr_html_()).elements
+    assert (tag, frame["sandbox"], frame["srcdoc"]) == ("iframe", "allow-scripts", hostile.html())
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_outline_nests_as_the_tree_does(seed):
-    rng = np.random.default_rng(seed)
-    tree = []
+    rng, tree = np.random.default_rng(seed), []
+    node, points = reports.report("wine").contents.tree[0], reports.report("wine").contents.points
 
     def grow(parent, depth):
-        at = len(tree)
-        tree.append(TreeNode(parent, -1, -1, "", 0, int(rng.integers(1, 9)), 0))
-        if depth and rng.random() < 0.7:
-            tree[at].left = grow(at, depth - 1)
-            tree[at].right = grow(at, depth - 1)
+        at, samples = len(tree), int(rng.integers(1, 9))
+        tree.append(replace(node, parent=parent, left=-1, right=-1, text="", samples=samples, cluster=0))
+        if depth and (at == 0 or rng.random() < 0.7):
+            tree[at].left, tree[at].right, tree[at].text = grow(at, depth - 1), grow(at, depth - 1), "?"
         return at
 
     grow(-1, 6)
-    written, rows = "", outline(tree)
-    for row in rows:
-        inner = tree[row.at].left >= 0
-        written += f",[{row.at}" + ("" if inner else "]") + "]" * row.closing
-    assert json.loads(written.lstrip(",")) == nested(tree)
-    for row in rows:
-        inside = {at for at in range(len(tree)) if _under(tree, at, row.at)}
-        assert inside == set(range(row.at, row.end))
-        assert row.answer == ("" if row.at == 0 else "yes" if tree[tree[row.at].parent].left == row.at else "no")
-        assert not row.unfolded or row.at == 0 or rows[tree[row.at].parent].unfolded
+    source = changed(tree=tree, points=replace(points, leaf=[-1] * len(points.rows)))
+    page = Reader(source)
+    assert page.parents == {at: node.parent for at, node in enumerate(tree)}
+    for row in [attributes for _, attributes in page.elements if "data-node" in attributes]:
+        at, end = int(row["data-node"]), int(row["data-end"])
+        assert [i for i in range(len(tree)) if under(tree, i, at)] == [*range(at, end)]
+    answers = ["yes" if tree[node.parent].left == at else "no" for at, node in enumerate(tree) if at]
+    assert re.findall("<span class=answer>(yes|no)</span>", source) == answers
+    inner = [node.samples for node in tree if node.left >= 0]
+    opened = ["open" in found for found in re.findall("<details(.*?)><summary class=node>", source)]
+    shown = [samples for samples, is_open in zip(inner, opened, strict=True) if is_open]
+    assert sorted(shown) == sorted(inner)[-16:]
 
 
-def _under(tree, at, above):
+def under(tree, at, above):
     while at != above and at >= 0:
         at = tree[at].parent
     return at == above
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *[
-            (0, "0"),
-            (1234.56, "1235"),
-            (132900.4, "132,900"),
-            ("186,061", "186,061"),
-            (0.12345, "0.1235"),
-            (-3.10, "−3.1"),
-            (1e-7, "1e−07"),
-            (2.5e15, "2.5e+15"),
-        ],
-        *[(None, ""), ("x-y", "x-y"), (math.nan, "–"), (100, "100"), (1_000_000, "1,000,000"), (True, "true")],
-    ],
-)
-def test_numbers(value, text):
-    assert charts.number(value) == text
+def test_values_as_they_are_printed():
+    """Numbers with their standardised values, and shares."""
+    contents = reports.report("wine").contents
+    column = replace(contents.columns[0], mean=10.0, spread=2.0, unit="mg")
+    printed = {
+        "1,013 mg": ("+501.50", "1,013 mg"), "−7": ("−8.50", "−7"), -3.10: ("−6.55", "−3.1"),
+        1234.56: ("+612.28", "1235"), 132900.4: ("+66445.20", "132,900"), 1e-7: ("−5.00", "1e−07"),
+        0: ("−5.00", "0"), "x-y": ("", "x-y"), None: ("", "missing"), math.nan: ("", "–"),
+    }  # fmt: skip
+    (card, *others), item = contents.cards, contents.cards[0].prototypes[0]
+    items = [replace(item, values=[(0, value, 0.5)]) for value in printed]
+    shares = {0.5: "50%", 0.001: "0.1%", 0.9996: "99.9%", 1.0: "100%", 0.0: "0%"}
+    rules = [replace(card.rules[0], coverage=share) for share in shares]
+    signed = {0.2: "+20%", -0.2: "−20%", 0.0: "0%", 1e-3: "+0.1%", math.nan: "–", -0.996: "−99.6%"}
+    said = [replace(card.statements[0], relevance=share) for share in signed]
+    cards = [replace(card, prototypes=items, borderline=[], rules=rules, statements=said), *others]
+    page = changed(columns=[column, *contents.columns[1:]], cards=cards).partition('id="c1"')[0]
+    assert re.findall(r'<td class="for s9">(?:<data value="(.*?)">)?([^<]*)', page) == [*printed.values()]
+    assert re.findall("covers (.*?) ·", page) == [*shares.values()]
+    assert re.findall("</svg><span class=n>(.*?)</span>", page) == [*signed.values()]
+    for parts in ({"kind": "category"}, {"spread": 0.0}):
+        again = changed(columns=[replace(column, **parts), *contents.columns[1:]], cards=cards)
+        assert "1,013 mg</data>" not in again
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.5, "50%"),
-        (0.001, "0.1%"),
-        (0.9996, "99.9%"),
-        (-0.996, "−99.6%"),
-        (1.0, "100%"),
-        (0.0, "0%"),
-        (None, "–"),
-        (-0.2, "−20%"),
-    ],
-)
-def test_shares(value, text):
-    assert charts.share(value) == text
+def drawn(*statements):
+    """The part of the page that shows these statements, given by what is other than usual, of a card."""
+    first, *others = reports.report("wine").contents.cards
+    first = replace(first, statements=[replace(first.statements[0], **parts) for parts in statements])
+    return changed(cards=[first, *others]).partition("<h4>Relevant columns")[2].partition("</ul>")[0]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.2, "+20%"), (-0.2, "−20%"), (0.0, "0%"), (1e-3, "+0.1%"), (math.nan, "–")]
-)
-def test_signed_shares(value, text):
-    assert charts.signed(value) == text
+def test_distributions():
+    shares = {"inside": [0.25, 0.75], "outside": [1.0, 0.0]}
+    histogram = drawn({"bins": [0.0, 1.0, 3.0], "inside_typical": 2.0, **shares})
+    assert 'd="M0 32V24H40V8H120V32"' in histogram  # the second bin is twice as wide
+    assert 'd="M0 32V0H40V32H120V32"' in histogram
+    assert 'aria-label="typically 2 inside the cluster' in histogram
+    categories = drawn({"bins": ["<b>", "c"], **shares})
+    assert categories.count("<g>") == 2
+    assert "<title>&lt;b&gt;: 25% inside, 100% outside</title>" in categories
+    assert "distribution" not in drawn({"inside": [], "outside": []})
+    assert "nan" not in drawn({"bins": [1.0, 1.0], "inside": [1.0], "outside": [1.0]})
 
 
-def test_standardised_values():
-    column = Column("a", mean=10.0, spread=2.0, unit="mg")
-    assert charts.standardised(column, "1,013 mg") == "+501.50"
-    assert charts.standardised(column, "−7") == "−8.50"
-    assert charts.standardised(column, 11) == "+0.50"
-    assert charts.standardised(column, "missing") is None
-    assert charts.standardised(Column("a", "category"), "3") is None
-    assert charts.standardised(Column("a", mean=1.0, spread=0.0), "3") is None
+def test_bars_start_at_zero():
+    def bars(*shares):
+        page = drawn(*({"relevance": share} for share in shares))
+        return re.findall(r'<rect class=(for|against) x="(.*?)%" width="(.*?)%"', page)
+
+    assert bars(-0.25, 0.75, math.nan) == [("against", "0", "25"), ("for", "25", "75"), ("for", "25", "0")]
+    assert bars(0.0)[0][2] == "0"
+
+
+def test_labels_of_curves_do_not_meet():
+    trust = reports.report("wine").contents.trust
+    line = replace(trust.flipping[0], x=[0, 1], y=[0, 1])
+    lines = [replace(line, name=f"<method {at}>", text=f"AUC {at}") for at in range(5)]
+    page = changed(trust=replace(trust, flipping=lines, cost=[replace(line, x=[3], y=[1.1])]))
+    flipping, cost = re.findall(r"<svg class=curves.*?</svg>", page, flags=re.S)
+    places = [float(y) for y in re.findall(r'class=name x="\d+" y="([\d.]+)"', flipping)]
+    assert all(after - before >= 38 for before, after in pairwise(places))
+    assert 0 < min(places) < max(places) < 250
+    assert "<method" not in flipping
+    assert "nan" not in cost
 
 
 # Machado, Oliveira and Fernandes (2009): protanopia and deuteranopia of severity 1, for linear RGB
@@ -350,11 +362,11 @@ def seen(codes):
 
 
 def test_colors_are_told_apart_by_all_readers_and_seen_on_both_papers():
-    many = colors.colors(60)
-    assert colors.colors(5) == many[:5]
+    many = colours.colors(60)
+    assert colours.colors(5) == many[:5]
     assert len(set(many)) == 60
-    assert colors.colors(3_000)[60:120] == many
-    light = np.array([colors.luminance(color) for color in many])
+    assert colours.colors(3_000)[60:120] == many
+    light = np.array([colours.luminance(color) for color in many])
     assert ((1.05 / (light + 0.05)) > 1.9).all()  # on white
     assert (((light + 0.05) / 0.05) > 3).all()  # on black
     codes = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in many])
@@ -363,37 +375,5 @@ def test_colors_are_told_apart_by_all_readers_and_seen_on_both_papers():
         apart = np.linalg.norm(views[:, :, None] - views[:, None], axis=-1) + 9 * np.eye(k)
         assert apart.min() > least
     for color, tone in zip(many, light, strict=True):
-        on = 1.0 if colors.ink(color) == "#ffffff" else 0.0
+        on = 1.0 if colours.ink(color) == "#ffffff" else 0.0
         assert (max(on, tone) + 0.05) / (min(on, tone) + 0.05) >= 4.5
-
-
-def test_distributions():
-    histogram = Statement(0, 0.5, "high a", [0.0, 1.0, 3.0], [0.25, 0.75], [1.0, 0.0], 2.0, 0.5)
-    drawn = charts.distribution(histogram)
-    assert 'd="M0 32V24H40V8H120V32"' in drawn  # the second bin is twice as wide
-    assert 'd="M0 32V0H40V32H120V32"' in drawn
-    assert 'aria-label="typically 2 inside the cluster, 0.5 outside"' in drawn
-    some = Statement(0, 0.5, "a is <b>", ["<b>", "c"], [1.0, 0.0], [0.5, 0.5], "<b>", "c")
-    drawn = charts.distribution(some)
-    assert drawn.count("<g>") == 2
-    assert "<title>&lt;b&gt;: 100% inside, 50% outside</title>" in drawn
-    assert charts.distribution(Statement(0, 0.5, "no columns")) == ""
-    constant = Statement(0, 0.0, "a", [1.0, 1.0], [1.0], [1.0], 1.0, 1.0)
-    assert "nan" not in charts.distribution(constant)
-
-
-def test_bars_start_at_zero():
-    assert 'class=against x="0%" width="25%"' in charts.bar(-1, -1, 3)
-    assert 'class=for x="25%" width="75%"' in charts.bar(3, -1, 3)
-    assert 'width="0%"' in charts.bar(0, 0, 0)
-    assert 'width="0%"' in charts.bar(math.nan, 0, 1)
-
-
-def test_labels_of_curves_do_not_meet():
-    lines = [Curve(f"<method {at}>", [0, 1], [0, 1], f"AUC {at}") for at in range(5)]
-    drawn = curves(lines, "known", "kept", True)
-    places = [float(y) for y in re.findall(r'class=name x="\d+" y="([\d.]+)"', drawn)]
-    assert all(after - before >= 38 for before, after in pairwise(places))
-    assert max(places) < 250
-    assert "<method" not in drawn
-    assert "nan" not in curves([Curve("one", [3], [1.1])], "leaves", "cost", False)
