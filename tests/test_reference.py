@@ -51,13 +51,13 @@ def has_page(thing):
     return isinstance(thing, type) or (callable(thing) and hasattr(thing, "__module__"))
 
 
-def names_in(code):
-    """Dotted names of this package in a block of code: imported ones, and attributes of `neonxc`."""
+def names_in(code, attributes=True):
+    """Dotted names of this package in some code: imported ones, and attributes of `neonxc`."""
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "neonxc":
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Attribute):
+        elif attributes and isinstance(node, ast.Attribute):
             dotted = ast.unparse(node)
             if re.fullmatch(r"neonxc(\.\w+)+", dotted):
                 yield dotted
@@ -101,3 +101,22 @@ def test_everything_that_guides_use_has_a_page():
         if has_page(thing := resolved(name)) and not any(thing is one for one in listed)
     ]
     assert missing == []
+
+
+def test_tests_import_what_is_public():
+    """Names that are not public change with the code; those that tests import nevertheless are in tests/README.md."""
+    tests = Path(__file__).parent
+    listed = [resolved(name) for name in documented()]
+    imported = {
+        name
+        for file in tests.rglob("*.py")
+        if file.parent.name != "benchmarks"
+        for name in names_in(file.read_text(encoding="utf-8"), attributes=False)
+    }
+    internal = {
+        name
+        for name in imported
+        if name.rpartition(".")[0] not in PACKAGES and not any(resolved(name) is thing for thing in listed)
+    }
+    explained = re.findall(r"^\| `(neonxc\.[\w.]+)`", (tests / "README.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(internal) == sorted(explained)
