@@ -1,6 +1,8 @@
 """Sphinx configuration: `sphinx-build -W --keep-going docs docs/_build/html`."""
 
 import inspect
+import logging
+import os
 
 from neonxc import __version__ as release
 
@@ -10,7 +12,7 @@ project_copyright = f"2026, {author}"
 version = ".".join(release.split(".")[:2])
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx_design",
@@ -21,6 +23,16 @@ templates_path = ["_templates"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+nb_execution_mode = "force"  # the notebooks are kept without outputs
+nb_execution_in_temp = True  # what they write does not stay in the checkout
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300  # seconds for a cell, which takes at most twenty on two cores
+nb_render_markdown_format = "myst"  # with tables
+nb_merge_streams = True  # what a loop prints is one output
+logging.getLogger("traitlets").setLevel(logging.WARNING)  # the build is quiet if it is told to be
+nb_output_stderr = "remove"  # progress bars, where a machine is slow
+os.environ["PYTHONWARNINGS"] = "error::UserWarning:__main__"  # a notebook that warns fails, as it would not show
 
 autodoc_typehints = "none"  # the docstrings state the types
 autosummary_generate = True
