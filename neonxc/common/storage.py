@@ -139,7 +139,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
 
 
 class Content(NamedTuple):
-    """What a file contains: its kind, JSON values, tensors on the CPU, and versions of the packages that wrote it."""
+    """Kind, JSON values and tensors of a file, and the versions of the packages that wrote it."""
 
     kind: str
     plain: dict[str, Any]
