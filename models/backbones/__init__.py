@@ -68,9 +68,6 @@ def backbone(
     ValueError
         If the backbone, layer, block or pooling does not exist, or if a weight file is missing, damaged or made
         for another network.
-    ImportError
-        If the optional package of the network is not installed: torchvision (``pip install "neonxc[vision]"``) or
-        timm (``pip install "neonxc[timm]"``).
     RuntimeError
         If the default weights can't be downloaded. The message says what to do.
     ImportError
