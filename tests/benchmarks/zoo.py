@@ -2,8 +2,8 @@
 
 python -m tests.benchmarks.zoo [--only REGEX] [--library timm|torchvision] [--limit SECONDS] [--json FILE]
 
-A model runs in a process of its own, with one thread, and is stopped after some seconds. Demanded are the same output
-as without LRP, finite relevance, and that the relevance sums to the output where biases are zero (LRP-ε).
+A model runs in a process of its own, with one thread, and is stopped after some seconds. Demanded are the same
+output as without LRP, finite relevance, and that relevance sums to the output where biases are zero (LRP-0).
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ def built(library: str, name: str) -> tuple[nn.Module, Tensor]:
 
 
 def without_biases(network: nn.Module) -> nn.Module:
-    """Set all biases, and the means of BatchNorm, to zero: then nothing but the input has a share of the output."""
+    """Set biases, means of BatchNorm, and tokens and positions that are added to the input, to zero."""
     with torch.no_grad():
         for name, parameter in [*network.named_parameters(), *network.named_buffers()]:
-            if name.endswith(("bias", "running_mean", "beta")):
+            if name.endswith(("bias", "running_mean", "beta")) or re.search(
+                "(pos|cls|class|dist|reg)_?(token|embed)", name
+            ):
                 parameter.zero_()
     return network
 
