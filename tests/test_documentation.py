@@ -37,6 +37,7 @@ WITH_OUTPUT = {
     "docs/labels.md",
 }  # pages that show all that they print
 CODE_AND_OUTPUT = r"```python\n(.*?)```\n(?:\n```(?:text)?\n(.*?)```)?"
+NEEDS = {"docs/cells.md": "scanpy", "docs/flipping.md": "quantus", "docs/maps.md": "umap"}  # optional packages
 OTHER_DATA = {"docs/cells.md"}  # whose output is that of a data set that is downloaded
 
 
@@ -98,10 +99,8 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
     if page == "docs/distributed.md":  # one process, as torchrun starts it
         for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
             monkeypatch.setenv(name, str(value))
-    if page == "docs/cells.md":
-        pytest.importorskip("scanpy")
-    if page == "docs/maps.md":
-        pytest.importorskip("umap")
+    if page in NEEDS:
+        pytest.importorskip(NEEDS[page])
     if page == "docs/sentences.md":
         random_transformers(monkeypatch)
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])

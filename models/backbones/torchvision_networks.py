@@ -21,7 +21,12 @@ from .network import Network, NoWeights, Weights, first_line, with_weights
 
 
 def _load(name: str, weights: Weights) -> nn.Module:
-    from torchvision import models  # takes a second, and only these networks need it
+    try:
+        from torchvision import models  # takes a second, and only these networks need it
+    except ImportError as error:
+        raise ImportError(
+            f'{name} is a network of torchvision, an optional package: pip install "neonxc[vision]"'
+        ) from error
 
     create: Callable[[], nn.Module] = partial(models.get_model, name)
 

@@ -185,7 +185,7 @@ class Training(nn.Module):
         }
         if not self.path.exists():
             return
-        _, plain, tensors = read(self.path, [KIND])
+        _, plain, tensors, _ = read(self.path, [KIND])
         saved = plain.pop("settings")
         vars(self).update(plain)
         begun = (self.stage, self.epoch) > (3, 0)  # before self-labeling begins, its settings may change

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 MOST = 20
 """Lines at most on files in the terminal."""
+_NOTES: ContextVar[bool] = ContextVar("notes", default=True)
 app = typer.Typer(
     help="Explain clusterings of tables, photos and texts.",
     no_args_is_help=True,
@@ -66,12 +68,16 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Show neither progress bars nor notes."),
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Take the options that all commands share."""
+    _NOTES.set(not quiet)
     if quiet or not _in_terminal():
         hide()
 
@@ -356,8 +362,14 @@ def _show(result: Result) -> None:
 
 
 def _note(*notes: str) -> None:
-    for note in notes:
-        typer.echo(f"note: {' '.join(note.split())}", err=True)
+    """Print notes, which are on what the command has understood, on stderr."""
+    if _NOTES.get():
+        _on_stderr("note", *notes)
+
+
+def _on_stderr(kind: str, *messages: str) -> None:
+    for message in messages:
+        typer.echo(f"{kind}: {' '.join(message.split())}", err=True)
 
 
 def main() -> None:
@@ -365,7 +377,7 @@ def main() -> None:
     message = ""
     try:
         with progress(True), warnings.catch_warnings():
-            warnings.showwarning = lambda warning, *_: _note(str(warning))
+            warnings.showwarning = lambda warning, *_: _on_stderr("note", str(warning))
             code = app(standalone_mode=False)
     except (ValueError, OSError, ImportError, RuntimeError) as error:
         code, message = 2, str(error)
@@ -374,5 +386,5 @@ def main() -> None:
             raise
         code, message = 2, error.format_message()
     if message:  # empty if the help was printed instead
-        typer.echo(f"neonxc: {' '.join(message.split())}", err=True)
+        _on_stderr("neonxc", message)
     sys.exit(code if isinstance(code, int) else 0)

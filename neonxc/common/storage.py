@@ -12,10 +12,10 @@ import platform
 import tempfile
 import uuid
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from importlib import import_module
+from contextlib import contextmanager, suppress
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import torch
@@ -30,6 +30,8 @@ VERSION, READ = 5, (4, 5)  # of the files that are written, and that are read
 KEY = "neonxc"
 SUM = f"{KEY}.checksum"
 KIND = "object"
+PACKAGES = ("neonxc", "scikit-learn", "torch")
+"""Packages whose versions are in the header, and are named if a file can't be loaded."""
 OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".onnx", ".npz"}
 """Suffixes of formats that are not written."""
 # Modules that register classes when they are imported
@@ -96,7 +98,7 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
     """
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
-    _, described, tensors = read(path, {KIND})
+    _, described, tensors, versions = read(path, {KIND})
     try:
         if features is not None and "features" in {**described["values"], **described["parts"]}:
             described["parts"].pop("features", None)
@@ -104,9 +106,9 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
         _import_classes(described)
         return unpack(described, tensors)
     except ValueError as error:
-        raise ValueError(f"{path} can't be loaded: {error}") from error
+        raise ValueError(f"{path} can't be loaded: {error}{_origin(versions)}") from error
     except Exception as error:  # whatever goes wrong while the object is built: the file does not describe one
-        raise ValueError(f"{path} is damaged: {error!r}") from error
+        raise ValueError(f"{path} is damaged: {error!r}{_origin(versions)}") from error
 
 
 def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -120,7 +122,8 @@ def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensor
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving {path.name}")
-    header = json.dumps({"version": VERSION, "kind": kind, "plain": plain, "tensors": _checksums(tensors)})
+    described = {"version": VERSION, "versions": _versions(), "kind": kind, "plain": plain}
+    header = json.dumps(described | {"tensors": _checksums(tensors)})
     write_tensors(tensors, path, {KEY: header, SUM: _checksum(header)})
 
 
@@ -135,8 +138,17 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
         raise OSError(f"can't write {path}: {error}") from error
 
 
-def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
-    """Read a file of :func:`write`: its kind, its JSON values and its tensors, on the CPU.
+class Content(NamedTuple):
+    """Kind, JSON values and tensors of a file, and the versions of the packages that wrote it."""
+
+    kind: str
+    plain: dict[str, Any]
+    tensors: dict[str, Tensor]
+    versions: dict[str, str]
+
+
+def read(path: str | os.PathLike[str], kinds: Collection[str]) -> Content:
+    """Read a file of :func:`write`.
 
     Raises
     ------
@@ -161,12 +173,17 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
         raise ValueError(f"{path} is damaged: its header was changed since it was written")
     version, kind, plain = (header.get(name) for name in ("version", "kind", "plain"))
+    versions = header.get("versions", {})  # files of version 0.2 have none
+    if not isinstance(versions, dict):
+        raise ValueError(f"{path} is damaged: its header has no versions of packages")
     if not isinstance(version, int):
         raise ValueError(f"{path} is damaged: its header has no version")
     if version not in READ:
         age = "a newer" if version > VERSION else "an older"
         known = " and ".join(map(str, READ))
-        raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {known})")
+        raise ValueError(
+            f"{path} was written by {age} neonxc (file version {version}, known {known}){_origin(versions)}"
+        )
     sums = header.get("tensors", {})  # earlier files have none
     if not isinstance(kind, str) or not isinstance(plain, dict) or not isinstance(sums, dict):
         raise ValueError(f"{path} is damaged: its header has no description of its contents")
@@ -176,7 +193,25 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     found = _checksums(tensors) if "tensors" in header else sums
     if changed := [name for name in sorted({*sums, *found}) if sums.get(name) != found.get(name)]:
         raise ValueError(f"{path} is damaged: its tensors {changed} were changed since it was written")
-    return kind, plain, tensors
+    return Content(kind, plain, tensors, versions)
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the packages on which a file depends, as far as they are known."""
+    found = {}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):  # a checkout that was never installed
+            found[name] = metadata.version(name)
+    return found
+
+
+def _origin(versions: dict[str, str]) -> str:
+    """End of a message: which versions wrote a file, and which ones are here, if they differ."""
+    here = _versions()
+    if not versions or versions == here:
+        return ""
+    written, found = (", ".join(f"{name} {number}" for name, number in of.items()) for of in (versions, here))
+    return f"; it was written with {written}, and here are {found}"
 
 
 def _checksum(text: str) -> str:

@@ -144,6 +144,11 @@ class BlurImputer(Imputer):
     ----------
     sigma : float
         Standard deviation of the Gaussian, in pixels.
+
+    Raises
+    ------
+    ImportError
+        When it is used: torchvision is not installed, ``pip install "neonxc[vision]"``.
     """
 
     def __init__(self, sigma: float = 8.0) -> None:
@@ -155,8 +160,10 @@ class BlurImputer(Imputer):
         """Start with images [B, C, H, W]."""
         if x.ndim != 4:
             raise ValueError(f"BlurImputer needs images [N, C, H, W], got shape {list(x.shape)}")
-        from torchvision.transforms.functional import gaussian_blur  # the import takes a second
-
+        try:
+            from torchvision.transforms.functional import gaussian_blur  # the import takes a second
+        except ImportError as error:
+            raise ImportError('BlurImputer needs torchvision: pip install "neonxc[vision]"') from error
         # the padding cannot exceed the size of the image
         size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1
         blurred = gaussian_blur(x, [size, size], [self.sigma, self.sigma]).flatten(1)
