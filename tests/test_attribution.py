@@ -167,17 +167,18 @@ def test_subclusters_are_explained_by_the_nearest_of_each_cluster():
 
 
 SHUFFLED = np.random.default_rng(0).permutation(len(NEW)) + 7
-FORMS = [
-    tuple,
-    torch.tensor,
-    partial(np.array, dtype=np.uint32),
-    lambda targets: pd.Series(targets, index=SHUFFLED[: len(targets)]),
-]
-FORMS += [lambda targets: torch.tensor(targets, dtype=torch.uint32)]
+FORMS = {
+    "tuple": tuple,
+    "tensor": torch.tensor,
+    "array": partial(np.array, dtype=np.uint32),
+    "unsigned tensor": partial(torch.tensor, dtype=torch.uint32),
+    "series": lambda targets: pd.Series(targets, index=SHUFFLED[: len(targets)]),
+}
 
 
-@pytest.mark.parametrize("make", FORMS)
-def test_one_target_per_point_is_read_by_position_however_many_parts(make, monkeypatch):
+@pytest.mark.parametrize("form", FORMS)
+def test_one_target_per_point_is_read_by_position_however_many_parts(form, monkeypatch):
+    make = FORMS[form]
     monkeypatch.setattr("neonxc.common.memory.CPU", 16 * 5 * 8 * 4)
     targets = [i % 5 for i in range(len(NEW))]
     rivals = (np.array(targets) + 1) % 5

