@@ -338,26 +338,12 @@ def test_targets_on_a_map(rule, pooled):
         everything += wanted
     torch.testing.assert_close(neon_.attribute(images), everything)
     torch.testing.assert_close(neon_.heatmaps(images, clusters=[2, 0]), maps[:, [2, 0]])
-    target, rival = torch.arange(10) % 3, (torch.arange(10) + 1) % 3
+    target = torch.arange(10) % 3
     torch.testing.assert_close(maps[range(10), target], neon_.attribute(images, target=target).sum(dim=1))
-    each = neon_.attribute(images, target=target, competitor=rival)
+    each = neon_.attribute(images, target=target, competitor=(target + 1) % 3)
     for i in range(3):
-        wanted = neon_.attribute(images[i : i + 1], target=int(target[i]), competitor=int(rival[i]))
-        torch.testing.assert_close(each[i : i + 1], wanted)
+        torch.testing.assert_close(each[i : i + 1], neon_.attribute(images[i : i + 1], i, (i + 1) % 3))
     assert isinstance(neon_.heatmaps(images.numpy()), np.ndarray)
-
-
-def test_summary_of_deep_features():
-    images = torch.randn(20, 2, 9, 7, dtype=torch.float64)
-    net, centers = deep(conv_map(), images)
-    found = NEON(net).summary(images)
-    points = net.features(images).detach().movedim(1, -1).reshape(-1, 4).numpy()
-    head = neuralize(centers)
-    head.beta = net.beta
-    wanted = NEON(head).summary(points)
-    assert_close(found.relevance, wanted.relevance)
-    assert_array_equal(found.sizes, wanted.sizes)
-    assert found.sizes.sum() == len(points)
 
 
 # --- captum ------------------------------------------------------------------------------------------------
@@ -375,7 +361,6 @@ def test_noise_tunnel():
     net, x = network(), tensor(NEW)
     plain = NEON(net).attribute(x, target=1)
     tunnel, kwargs = NoiseTunnel(NEON(net)), {"nt_type": "smoothgrad", "nt_samples": 4}
-    assert_close(tunnel.attribute(x, stdevs=0.0, target=1, **kwargs), plain)
     assert_close(tunnel.attribute((x,), stdevs=0.0, target=1, **kwargs)[0], plain)
     noisy = tunnel.attribute(x, stdevs=5.0, target=torch.arange(len(x)) % 5, **kwargs)
     assert noisy.shape == x.shape
@@ -387,7 +372,6 @@ def test_attribution_contract():
     x = tensor(NEW)
     assert neon_.multiplies_by_inputs is True
     assert not neon_.has_convergence_delta()
-    assert hasattr(NEON.attribute, "__wrapped__")
     assert neon_.forward_func is neon_.net
     (inside,) = neon_.attribute((x,))
     assert torch.equal(inside, neon_.attribute(x))
@@ -581,8 +565,5 @@ def test_trees_take_numbers_that_can_not_be_squared():
     data[0, 2] = 1e200
     net = neuralize(tree, IRIS)
     assert (net.predict(data) == tree.predict(data)).all()
-    large = (IRIS * 1e18).astype(np.float32)
-    model = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0)).fit(large)
-    assert (neuralize(model, large).predict(large) == model.predict(large)).all()
     soft = neuralize(IRIS[[0, 60, 120]], IRIS.astype(np.float32), stiffness=1e-18)
     assert np.isfinite(NEON(soft).attribute(IRIS.astype(np.float32))).all()

@@ -23,9 +23,7 @@ import neonxc
 from neonxc.trees import (
     CART,
     CUBT,
-    EMN,
     IMM,
-    CLTree,
     ExGreedy,
     ExKMC,
     ExShallow,
@@ -33,9 +31,6 @@ from neonxc.trees import (
     KernelExKMC,
     KernelExpand,
     KernelIMM,
-    RandomThresholds,
-    SpExClique,
-    SpExKNN,
 )
 
 # --- witnesses: one point, one leaf, one test, one interval at a time ------------------------------------------
@@ -150,16 +145,9 @@ def rings(seed=0):
 
 TABLE = {
     "IMM": IMM(4, random_state=0),
-    "EMN": EMN(4, random_state=0),
-    "ExGreedy": ExGreedy(4, random_state=0),
     "ExShallow": ExShallow(4, refine=True, random_state=0),
     "ExKMC": ExKMC(4, max_leaves=9, random_state=0),
-    "CART": CART(4, max_leaves=7, random_state=0),
-    "RandomThresholds": RandomThresholds(4, random_state=0),
-    "SpExClique": SpExClique(4, random_state=0),
-    "SpExKNN": SpExKNN(4),
     "CUBT": CUBT(4),
-    "CLTree": CLTree(max_leaves=6),
     "KDTree": KDTree(5, random_state=0),
 }
 RINGS = {
