@@ -137,6 +137,7 @@ MIXED = {
         ),
         columns(("passthrough", [0]), (OneHotEncoder(), [1, 2])),
     ),
+    "imputed components": (make_pipeline(columns((filled, ["age", "hours"])), PCA(2), SimpleImputer()),),
     "norms": (APART["usual"], Normalizer()),
     "norms of components": (APART["rare together"], PCA(4, random_state=0), Normalizer("l1")),
 }
@@ -332,6 +333,7 @@ UNKNOWN = {
     ),
     "missing number": ("codes", "hours", np.nan, r"a missing value in row 7, column 'hours'"),
     "out of range": ("usual", "gain", -2.0, r"value -2 in column 'gain', whose log1p is no finite number"),
+    "infinite": ("usual", "age", np.inf, r"not finite in column 'age'"),
     "text": ("usual", "age", "old", r"X needs numbers in column 'age', got 'old'"),
 }
 

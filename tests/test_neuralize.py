@@ -606,6 +606,7 @@ OTHER_FORMS = {  # of a clustering of the rows of X with the labels y
     ),
     "memberships": (lambda X, y: np.eye(3)[y].T * 0.9 + 0.1 / 3, "matrix of memberships.*axis=0"),
     "communities": (lambda X, y: [{*np.flatnonzero(y == k)} for k in range(3)], "collection of sets.*labels="),
+    "rows": (lambda X, y: [np.flatnonzero(y == k).tolist() for k in range(3)], "collection of row numbers"),
     "partition": (
         lambda X, y: dict(enumerate(y)),
         r"mapping.*labels=\[model\[row\] for row in range\(len\(X\)\)\]",
