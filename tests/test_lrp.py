@@ -339,6 +339,13 @@ def test_nothing_is_retained():
         watch.remove()
 
 
+def test_batch_norm_of_another_dimension_than_the_products_is_not_folded():
+    net, x = ready(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))), torch.randn(3, 4, 6, dtype=torch.float64)
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(net(x)[:, 1, 2].sum(), x)
+    assert_close(LRP(net, Composite(Epsilon(0))).attribute(x.detach(), (1, 2)), (x * gradient).detach())
+
+
 def test_torchscript_is_refused():
     net = torch.jit.trace(nn.Linear(3, 2), torch.rand(1, 3))
     untraceable("TorchScript", net, torch.rand(1, 3))
