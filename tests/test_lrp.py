@@ -128,7 +128,7 @@ FORMS = {
     "reversed": lambda x, m, s, w, b: b - (m - x).contiguous() * (1 / s) * w,
     "fused": lambda x, m, s, w, b: torch.addcmul(b - m * w / s, x, w / s),
     "doubled": lambda x, m, s, w, b: torch.add(b, 0.5 * ((x - m) / s * w), alpha=2),
-    "scale last": lambda x, m, s, w, b: (x + (b * s / w - m)) * (w / s).expand_as(x[:1]),
+    "scale last": lambda x, m, s, w, b: (x - m + b * s / w) * (w / s).expand_as(x[:1]),
     "negative": lambda x, m, s, w, b: -(x * (-w / s)) + (b - m * w / s).expand_as(x),
     "negative last": lambda x, m, s, w, b: -(x * (-w / s) - (b - m * w / s)),
 }
