@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neonxc.models import patterns
-from neonxc.models.interpretable.patterns import frequent
 from neonxc.rules import Rules
 
 
@@ -50,21 +49,6 @@ def witness(masks, inside, min_support, max_length):
             return {one for one in chosen if not any(set(other) < set(one) for other in chosen)}
         chosen.append(best[1])
         covered |= best[2]
-
-
-@given(
-    seed=st.integers(0, 10**6),
-    n=st.integers(1, 30),
-    share=st.sampled_from([0.3, 0.6, 0.9]),
-    support=st.sampled_from([0.01, 0.1, 0.2, 0.5, 1.0]),
-    length=st.integers(1, 6),
-)
-def test_frequent_conjunctions_are_those_among_all(seed, n, share, support, length):
-    has = np.random.default_rng(seed).random((n, 5)) < share
-    subsets = [one for size in range(1, length + 1) for one in combinations(range(5), size)]
-    counts = {one: int(has[:, one].all(1).sum()) for one in subsets}
-    found = [*frequent(has, support, length)]
-    assert sorted(found) == sorted((one, count) for one, count in counts.items() if count / n >= support)
 
 
 @given(
