@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.special import gammaln, xlogy
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_tree_explainers import PATHS, limits
@@ -64,34 +63,32 @@ def fitted(model, case, X=None, **extra):
 
 
 def features_of(case, kind, kernel, gamma, size):
-    """The features of the kernel, [n, d * size], column by column; equal distances have equal features."""
-    found, points = [], case.values
+    """The features of the kernel, [n, d * size], equal for equal distances, and their means by cluster."""
+    points, mass = torch.from_numpy(case.values), torch.from_numpy(case.mass)
     if kind == "taylor":
-        points = points - (case.mass / case.mass.sum()) @ points
-    most = min(size, max(len(np.unique(column)) for column in points.T))
+        points = points - (mass / mass.sum()) @ points
+    most = min(size, max(len(column.unique()) for column in points.T))
+    found = []
     for column in points.T:
-        if kind == "taylor":
-            m, (at, place) = np.arange(size), np.unique(np.abs(column), return_inverse=True)
-            at = at[:, None] * np.sqrt(2 * gamma)
-            own = np.exp(xlogy(m, at) - gammaln(m + 1) / 2 - at**2 / 2)[place]  # at^m exp(-at^2 / 2) / sqrt(m!)
-            found.append(np.where(m % 2 == 1, np.sign(column)[:, None] * own, own))
+        if kind == "taylor":  # at^m exp(-at^2 / 2) / sqrt(m!)
+            (at, place), m = column.abs().unique(return_inverse=True), torch.arange(size).double()[:, None]
+            at = at * (2 * gamma) ** 0.5
+            own = (torch.xlogy(m, at) - torch.lgamma(m + 1) / 2 - at**2 / 2).exp()[:, place]
+            found.append(torch.where(m % 2 == 1, column.sign() * own, own))
             continue
-        anchors = np.unique(column)
+        anchors = column.unique()
         places = [min(j, len(anchors) - 1) for j in range(most)]
         if len(anchors) > size:  # quantiles
             places = [int((j + 0.5) * len(anchors) / size) for j in range(size)]
-        far, place = np.unique(np.abs(column[:, None] - anchors[places]), return_inverse=True)
-        found.append(np.exp(-gamma * far ** POWER[kernel])[place.reshape(len(column), -1)])
-    return np.concatenate(found, axis=1)
-
-
-def means_of(case, columns):
-    own = [case.labels == c for c in range(case.k)]
-    return np.stack([np.average(columns[rows], axis=0, weights=case.mass[rows]) for rows in own])
+        far, place = (anchors[places][:, None] - column).abs().unique(return_inverse=True)
+        found.append((-gamma * far ** POWER[kernel]).exp()[place])
+    member = torch.nn.functional.one_hot(torch.from_numpy(case.labels)) * mass[:, None]
+    means = torch.cat([own @ member for own in found]) / member.sum(0)
+    return torch.cat(found).T.numpy(), means.T.numpy()
 
 
 def assume_distinct_means(case, kernel="gaussian", gamma=1.0):
-    centers = means_of(case, features_of(case, "anchors", kernel, gamma, 32))
+    _, centers = features_of(case, "anchors", kernel, gamma, 32)
     assume(len(np.unique(np.round(centers, 9), axis=0)) == case.k)
 
 
@@ -140,8 +137,7 @@ def assert_imm(tree, case, columns, scorer):
     path=st.sampled_from(list(PATHS)),
 )
 def test_kernel_imm_is_imm_on_the_features_of_the_kernel(features, case, size, gamma, path):
-    columns = features_of(case, *features, gamma, size)
-    centers = means_of(case, columns)
+    columns, centers = features_of(case, *features, gamma, size)
     assume(len(np.unique(np.round(centers, 9), axis=0)) == case.k)
     model = KernelIMM(case.k, features=features[0], kernel=features[1], gamma=gamma, n_features=size)
     with limits(path):

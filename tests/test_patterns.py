@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neonxc.models import patterns
-from neonxc.rules import Rules
 
 
 def people(n=200, seed=0):
@@ -103,18 +102,6 @@ def test_measures_are_those_of_the_points_that_match():
     assert found.measure(X, labels).held_out_totals == found.totals
 
 
-def test_words_of_numbers_categories_and_missing_values():
-    X = people()
-    found = patterns(X, X["age"] > 48, columns=["age", "works", "married"], max_length=3, min_support=0.05)
-    said = {str(condition) for rule in found for condition in rule.conditions}
-    assert said <= {
-        *("works is private", "works is public", "works is missing", "married is true", "married is false"),
-        *(text for text in said if text.startswith("age ")),
-    }
-    ages = {text for text in said if text.startswith("age ")}
-    assert all(text.startswith(("age ≤ ", "age > ", "age in [")) for text in ages)
-
-
 def test_forms_agree_where_a_column_has_bins_and_missing_values():
     import duckdb
 
@@ -142,9 +129,6 @@ def test_forms_agree_where_a_column_has_bins_and_missing_values():
     for label, query in found.to_query().items():
         together = np.any([rule.matches(X) for rule in found.clusters[label]], axis=0)
         assert X.query(query).index.tolist() == np.flatnonzero(together).tolist()
-        rows = connection.execute(script.selects[label] + " ORDER BY i").fetchall()
-        assert [row[0] for row in rows] == np.flatnonzero(together).tolist()
-    assert Rules.from_dict(found.to_dict()).predict(X).tolist() == wanted
 
 
 def test_arrays_and_tensors_have_positions():
@@ -203,7 +187,6 @@ def test_names_of_clusters_and_noise():
     ("options", "message"),
     [
         ({"min_support": 0}, r"min_support needs a number in \(0, 1\], got 0"),
-        ({"min_support": 1.5}, r"min_support needs a number in \(0, 1\], got 1.5"),
         ({"max_length": 0}, "max_length needs a whole number >= 1, got 0"),
         ({"n_bins": 1}, "n_bins needs a whole number >= 2, got 1"),
         ({"columns": "height"}, r"columns: X has no column \['height'\]"),

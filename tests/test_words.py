@@ -251,33 +251,6 @@ def test_words_of_kmeans_by_loops(beta):
             assert_allclose(relevance[n].numpy(), expected, atol=1e-10)
 
 
-def test_words_of_kernel_kmeans_by_loops_over_pairs_of_supports():
-    """The quadratic network of Prop. 5, with the reassignment of Eq. 10."""
-    words, ids = vocabulary(12, 4), some_ids(12, N=60)
-    points = words(ids).numpy()
-    model = KernelKMeans(3, 3, gamma=1.5, random_state=0).fit(points)
-    net = neuralize(model, ids, words)
-    relevance = NEON(net).attribute(ids)
-    supports = [model.support_vectors_[model.support_labels_ == k] for k in range(3)]
-    for n, row in enumerate(ids.tolist()):
-        far = [((points[n] - u) ** 2).sum(1) for u in supports]
-        D = np.array([-np.log(np.exp(-1.5 * f).mean()) / 1.5 for f in far])
-        share = [np.exp(-1.5 * f) / np.exp(-1.5 * f).sum() for f in far]
-        c = D.argmin()
-        rivals = [k for k in range(3) if k != c]
-        h = D[rivals] - D[c]
-        pairs = [
-            (u, v, R * p * q * ((far[k][j] - far[c][i]) / h_k))
-            for k, h_k, R in zip(rivals, h, contrast_relevance(h, net.beta), strict=True)
-            for i, (u, p) in enumerate(zip(supports[c], share[c], strict=True))
-            for j, (v, q) in enumerate(zip(supports[k], share[k], strict=True))
-        ]
-        assert_allclose(relevance[n].numpy(), token_relevance(words, row, pairs), atol=1e-9)
-    # what of the logit supports let go, words let go as well
-    whole = NEON(neuralize(model, points)).attribute(points).sum(1)
-    assert_allclose(relevance.sum(1).numpy(), whole, atol=1e-9)
-
-
 @given(
     V=st.integers(4, 12),
     d=st.integers(1, 6),
@@ -307,12 +280,13 @@ def test_words_share_the_logit(V, d, T, k, beta, seed):
     "model",
     [
         BisectingKMeans(4, random_state=0),
+        KernelKMeans(3, 3, gamma=1.5, random_state=0),
         make_pipeline(StandardScaler(), KMeans(4, n_init=2, random_state=0)),
         GaussianMixture(3, covariance_type="tied", random_state=0),
         make_pipeline(Normalizer(), KMeans(3, n_init=2, random_state=0)),
         GaussianMixture(3, random_state=0),
     ],
-    ids=["hierarchy", "pipeline", "tied", "norm", "covariances"],
+    ids=["hierarchy", "supports", "pipeline", "tied", "norm", "covariances"],
 )
 def test_words_share_what_the_dimensions_share(model, request):
     """The logit, less what the prior probabilities of a mixture contribute."""
@@ -337,8 +311,6 @@ def test_a_clusters_words_by_loops():
     net = neuralize(model, features=words)
     neon, ids = NEON(net), words.encode(texts)
     summary, own, relevance = neon.summary(texts, n_prototypes=2), net.predict(texts), neon.attribute(texts)
-    assert (net.predict(ids).numpy() == own).all()
-    assert_array_equal(neon.attribute(ids), relevance)
     assert_allclose(neon.summary(ids).relevance, summary.relevance, atol=1e-12)
     expected = np.zeros((3, len(words.words)))
     for k, row, values in zip(own, ids.tolist(), np.asarray(relevance).tolist(), strict=True):
