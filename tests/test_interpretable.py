@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from interpretable_witnesses import partitions, radius, score
 from refusals import refused
@@ -317,6 +317,7 @@ def test_interpretability_by_definition():
 
 
 @given(st.lists(st.integers(0, 4), min_size=4, max_size=8), st.integers(1, 4))
+@example([0, 0, 0, 0, 0, 1, 2, 3, 4], 2)
 def test_beta_max_is_the_best_of_all_partitions(codes, k):
     best = max(score(labels, codes) for labels in partitions(len(codes), k))
     assert BetaInterpretable(k, 0).fit(np.arange(len(codes))[:, None], foi=codes).beta_max_ == best
@@ -328,6 +329,12 @@ def test_beta_max_is_the_best_of_all_partitions(codes, k):
 def test_room_where_floats_are_not_exact(m, beta, n):
     foi = np.where(np.arange(n) < m, 0, np.arange(n))
     assert BetaInterpretable(1, beta).fit(np.arange(n)[:, None], foi=foi).interpretability_ == m / n
+
+
+def test_points_are_placed_where_there_is_room():
+    """One of the last two points fits into the cluster at 0: that for which the other one would be farther."""
+    model = BetaInterpretable(2, 0.6, "kmedian").fit([[0.0], [0], [10], [10], [4], [3]], foi=[0, 0, 1, 1, 2, 2])
+    assert len(set(model.labels_[[0, 1, 5]])) == len(set(model.labels_[[2, 3, 4]])) == 1
 
 
 def test_the_center_of_many_points():
