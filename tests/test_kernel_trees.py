@@ -163,7 +163,7 @@ def test_one_interval_parts_an_inner_ring():
 
 
 def test_neighbouring_numbers_at_a_summit_are_in_order():
-    """As computed, features of numbers that hardly differ are a random walk there: many intervals, if not mended."""
+    """As computed, features of numbers that hardly differ are a random walk there, if not mended."""
     x = math.sqrt(3 / 2) * (1 + torch.finfo(torch.float64).eps * torch.arange(-300, 301).double())
     feature = KernelFeatures(x[:, None], "taylor", "gaussian", 1.0, 4).column(3)
     torch.testing.assert_close(feature, (8 / 6) ** 0.5 * x**3 * (-(x**2)).exp(), rtol=1e-14, atol=0)
