@@ -22,6 +22,7 @@ from neonxc import save
 from neonxc.common.registry import pack, unpack
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
+from neonxc.models.interpretable.search import assign_points
 
 RNG = np.random.default_rng(0)
 X, GROUP = make_blobs(150, 3, centers=5, cluster_std=2.0, random_state=0)
@@ -332,9 +333,13 @@ def test_room_where_floats_are_not_exact(m, beta, n):
 
 
 def test_points_are_placed_where_there_is_room():
-    """One of the last two points fits into the cluster at 0: that for which the other one would be farther."""
-    model = BetaInterpretable(2, 0.6, "kmedian").fit([[0.0], [0], [10], [10], [4], [3]], foi=[0, 0, 1, 1, 2, 2])
-    assert len(set(model.labels_[[0, 1, 5]])) == len(set(model.labels_[[2, 3, 4]])) == 1
+    """If too many ask for a cluster, it takes those for which the next one is worst, and welcome points anyway."""
+    far = torch.tensor([[1.0, 5, 9], [2, 3, 9], [0, 9, 9], [4, 5, 6], [torch.inf, torch.inf, torch.inf]])
+    welcome = torch.zeros(5, 3, dtype=torch.bool)
+    welcome[2, 0] = True
+    targets, left = assign_points(far, welcome, torch.tensor([1.0, 1, torch.inf]))
+    assert targets.tolist() == [0, 1, 0, 2, -1]
+    assert left.tolist() == [0, 0, np.inf]
 
 
 def test_the_center_of_many_points():
