@@ -17,9 +17,11 @@ from sklearn.metrics import adjusted_rand_score
 from turns import in_turns
 
 import neonxc
-from neonxc.clusterings.supports import squared_distances
+from neonxc.clusterings.supports import squared_distances, uniform
 from neonxc.common.registry import pack, unpack
 from neonxc.models import KernelKMeans
+from neonxc.models.kernel.em import em
+from neonxc.models.kernel.seeding import Sample, plus_plus
 
 MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -169,6 +171,8 @@ def test_gamma_is_one_over_a_median():
     model = KernelKMeans(n_support=1).fit(X, labels=SIDES)
     far = (X - model.support_vectors_[SIDES]) ** 2
     assert model.gamma_ == pytest.approx(1 / np.sort(far[:, 0])[2])
+    few = np.array([[0.0], [1], [5], [10], [12], [30]])  # two of which are supports
+    assert KernelKMeans(n_support=2, random_state=0).fit(few, labels=SIDES).gamma_ == pytest.approx(4)
     close = X.repeat(2, 0) + np.tile([[0.0], [1]], (6, 1)) / 8
     assert KernelKMeans(random_state=0).fit(close, labels=np.arange(6).repeat(2)).gamma_ == pytest.approx(256)
     alone = KernelKMeans().fit(X, labels=np.arange(6))
@@ -188,19 +192,20 @@ def test_a_small_gamma_in_float32(gamma):
 # --- starts and mini-batches -------------------------------------------------------------------------------
 
 
-def test_the_start_is_greedy():
+def test_plus_plus_is_greedy():
     """The best of some draws covers the points better than one draw does."""
-    X = make_blobs(300, 2, centers=12, random_state=0)[0]
+    x = torch.tensor(make_blobs(300, 2, centers=12, random_state=0)[0])
+    mass = torch.ones(len(x), dtype=x.dtype)
 
-    def once(rng):
-        far = ((X - X[rng.integers(300)]) ** 2).sum(1)
+    def once(generator):
+        far = squared_distances(x, x[torch.multinomial(mass, 1, generator=generator)])[:, 0]
         for _ in range(11):
-            far = np.minimum(far, ((X - X[rng.choice(300, p=far / far.sum())]) ** 2).sum(1))
-        return far.sum()
+            far = torch.minimum(far, squared_distances(x, x[torch.multinomial(far, 1, generator=generator)])[:, 0])
+        return float(far.sum())
 
-    drawn = np.mean([once(np.random.default_rng(seed)) for seed in range(40)])
-    found = [KernelKMeans(12, 1, max_iter=1, random_state=seed).fit(X).history_[0] for seed in range(20)]
-    assert np.mean(found) < 0.8 * drawn
+    seeds = [torch.Generator().manual_seed(seed) for seed in range(40)]
+    greedy = [float(squared_distances(x, plus_plus(Sample(x, mass, seed), 12)).amin(1).sum()) for seed in seeds]
+    assert np.mean(greedy) < 0.8 * np.mean([once(seed) for seed in seeds])
 
 
 def test_mini_batches_go_on_while_they_gain():
@@ -293,11 +298,13 @@ def test_a_class_without_weight_is_none():
 # --- few points, far points --------------------------------------------------------------------------------
 
 
-def test_a_cluster_without_points_starts_again():
-    """The nearest center of all points of cluster 1 is that of cluster 0, which is at the same place."""
-    X = np.array([[-1.0], [0], [1], [-10], [10], [30], [31], [32]])
-    model = KernelKMeans(3, 1, init=[0, 0, 0, 1, 1, 2, 2, 2]).fit(X)
-    assert model.labels_.tolist() in ([0, 0, 0, 1, 0, 2, 2, 2], [0, 0, 0, 0, 1, 2, 2, 2])
+@pytest.mark.parametrize("places", [[[[5.0]], [[900.0]]], [[[5.0], [900.0]]]], ids=["cluster", "support"])
+def test_what_has_no_points_starts_again(places):
+    x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
+    fit = em(x, uniform(torch.tensor(places, dtype=torch.float64), np.inf))
+    assert fit.objective == 1.0
+    assert sorted(fit.model.points.flatten().tolist()) == [0.5, 10.5]
+    assert len(set(fit.labels.tolist())) == len(places)
 
 
 def test_fewer_points_than_supports():
