@@ -1,9 +1,12 @@
 """Effect sizes beside relevance, and permutation as a second opinion."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 from scipy.sparse import csr_matrix
 from scipy.stats import chi2_contingency
 from sklearn.cluster import KMeans
@@ -13,15 +16,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import neonxc
-from neonxc.attribution.effects import cohens_d
-from neonxc.attribution.summary import ValueSums
 from neonxc.data.preparation import prepare
 
 WINE = load_wine(as_frame=True).data
 
 
-def fitted(X, k=3):
-    return neonxc.neuralize(make_pipeline(StandardScaler(), KMeans(k, n_init=3, random_state=0)).fit(X), X)
+@cache
+def wine():
+    return neonxc.neuralize(make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0)).fit(WINE), WINE)
 
 
 def d_of(own, others):
@@ -39,30 +41,28 @@ def test_cohens_d(kind):
         np.testing.assert_allclose(values.effects[k], d_of(WINE[own == k], WINE[own != k]), rtol=1e-9)
 
 
-def test_blocks_far_from_zero():
-    X, own = torch.tensor(StandardScaler().fit_transform(WINE)) + 1e9, torch.arange(178) % 3
-    sums = ValueSums(3, 13)
-    for block in (slice(0, 70), slice(70, 72), slice(72, 178)):
-        sums.add(X[block], own[block])
-    near = (X - 1e9).numpy()
-    effects = sums.result(False).effects
+def test_points_far_from_zero_in_parts(monkeypatch):
+    X = StandardScaler().fit_transform(WINE)
+    net = neonxc.neuralize(X[[0, 80, 170]] + 1e9)
+    own = net.predict(X + 1e9)
+    monkeypatch.setattr("neonxc.common.memory.CPU", 70 * 13 * 8 * 3)
+    effects = neonxc.NEON(net).summary(X + 1e9).values.effects
     for k in range(3):
-        inside = own.numpy() == k
-        np.testing.assert_allclose(effects[k], d_of(near[inside], near[~inside]), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(effects[k], d_of(X[own == k], X[own != k]), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("value", [7.1, 54.07756347836874, -1e9 / 3, 1.1e-7])
 def test_a_constant_column_has_no_effect(value):
-    for size in range(20, 400, 7):
-        groups = np.split(np.full((size, 1), value), [size // 3])
-        means = np.array([group.mean(0) for group in groups])
-        squares = np.array([((group - mean) ** 2).sum(0) for group, mean in zip(groups, means, strict=True)])
-        np.testing.assert_array_equal(cohens_d(np.array([[len(group)] for group in groups]), means, squares), 0)
+    for size in range(20, 400, 35):
+        X = np.c_[np.arange(size), np.full(size, value)]
+        net = neonxc.neuralize(np.array([[size / 6, value], [size * 2 / 3, value]]))
+        np.testing.assert_array_equal(neonxc.NEON(net).summary(X).values.effects[:, 1], 0)
 
 
 def test_constant_and_missing_values():
-    counts, means = np.array([[2.0, 2, 0], [3, 3, 3]]), np.array([[1.0, 1, np.nan], [1, 4, 2]])
-    np.testing.assert_array_equal(cohens_d(counts, means, np.zeros((2, 3)))[0], [0, -np.inf, np.nan])
+    apart = np.repeat([[1.0], [4.0]], 3, axis=0)  # each cluster is one point, several times
+    effects = neonxc.NEON(neonxc.neuralize([[1.0], [4.0]])).summary(apart).values.effects
+    np.testing.assert_array_equal(effects, [[-np.inf], [np.inf]])
     X = pd.DataFrame(
         {"a": np.r_[np.zeros(30), np.ones(30)] + np.linspace(0, 0.1, 60), "b": np.tile([1.0, np.nan], 30)}
     )
@@ -81,7 +81,7 @@ def test_constant_and_missing_values():
 
 
 def test_printed_and_tabulated():
-    net = fitted(WINE)
+    net = wine()
     summary = neonxc.NEON(net).summary(WINE)
     frame = summary.to_frame()
     assert f"d = {frame['effect'].iloc[0]:.2g}" in summary.reasons(0, 1)[0]
@@ -91,7 +91,7 @@ def test_printed_and_tabulated():
     wanted = d_of(WINE["proline"][own == 0], WINE["proline"][own == 2])
     assert found.effects["proline"] == pytest.approx(wanted)
     assert f"effect {wanted:.2g}" in str(found)
-    report = neonxc.explain(net, WINE)
+    report = neonxc.explain(net, WINE, fast=True)
     first = report.contents.cards[0].statements[0]
     assert first.effect == f"d = {summary.values.effects[0, first.column]:.2g}"
     assert first.effect.replace("-", "−") in report.html()
@@ -112,18 +112,19 @@ def test_words():
 
 @pytest.mark.parametrize("kind", [lambda X: X, np.asarray, lambda X: torch.tensor(X.to_numpy())])
 def test_permutation_is_the_share_of_points_that_leave(kind):
-    net = fitted(WINE) if kind(WINE) is WINE else neonxc.neuralize(fitted(WINE).head.detection.references.numpy())
-    X, own = WINE.to_numpy(), np.asarray(net.predict(kind(WINE)))
-    found = neonxc.NEON(net).summary(kind(WINE), method="permute")
+    X, given = WINE.to_numpy(), kind(WINE)
+    net = wine() if given is WINE else neonxc.neuralize(X[[0, 80, 170]])
+    own = np.asarray(net.predict(given))
+    found = neonxc.NEON(net).summary(given, method="permute")
     draw = np.random.default_rng(0)
-    rows = np.sort(draw.permutation(178))
+    draw.permutation(178)  # the points that are taken: all of them
     orders = [draw.permutation(178) for _ in range(5)]
     for column in (0, 12):
         left = np.zeros(3)
         for order in orders:
-            moved = X[rows].copy()
+            moved = X.copy()
             moved[:, column] = moved[order, column]
-            after = net.predict(pd.DataFrame(moved, columns=WINE.columns) if kind(WINE) is WINE else moved)
+            after = net.predict(pd.DataFrame(moved, columns=WINE.columns) if given is WINE else moved)
             left += [(after != own)[own == k].mean() / 5 for k in range(3)]
         np.testing.assert_allclose(found.relevance[:, column], left)
     assert found.method == "permute"
@@ -132,8 +133,8 @@ def test_permutation_is_the_share_of_points_that_leave(kind):
 
 def test_permutation_agrees_on_a_planted_column():
     draw = np.random.default_rng(0)
-    X = pd.DataFrame(draw.normal(size=(300, 4)), columns=list("abcd"))
-    X["c"] += np.repeat([0, 30], 150)
+    X = pd.DataFrame(draw.normal(size=(60, 4)), columns=list("abcd"))
+    X["c"] += np.repeat([0, 30], 30)
     net = neonxc.neuralize(KMeans(2, n_init=2, random_state=0).fit(X), X)
     for method in ("lrp", "permute"):
         assert neonxc.NEON(net).summary(X, method=method).top(0, 1)[0][0] == "c"
@@ -144,12 +145,8 @@ def test_permutation_agrees_on_a_planted_column():
 
 
 def test_refused():
-    net = fitted(WINE)
-    with pytest.raises(ValueError, match='method needs "lrp" or "permute"'):
-        neonxc.NEON(net).summary(WINE, method="shap")
-    images = torch.randn(8, 3, 4, 4)
-    net = neonxc.neuralize(
-        torch.eye(3), features=torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
-    )
-    with pytest.raises(ValueError, match="needs a table"):
-        neonxc.NEON(net).summary(images, method="permute")
+    message = 'method needs "lrp" or "permute"'
+    refused(message, neonxc.NEON(wine()).summary, WINE, method="shap")
+    features = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+    of_images = neonxc.NEON(neonxc.neuralize(torch.eye(3), features=features))
+    refused("needs a table", of_images.summary, torch.randn(8, 3, 4, 4), method="permute")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
 import numpy as np
@@ -11,14 +10,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_digits, load_iris, make_blobs
+from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
-from neonxc.clusterings.supports import uniform
-from neonxc.common.processes import Ranks
 from neonxc.models import KernelKMeans
-from neonxc.models.kernel.em import em
-from neonxc.models.kernel.seeding import Sample, median_gamma, plus_plus
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 BLOBS = make_blobs(300, 3, centers=12, cluster_std=2, random_state=0)[0]
@@ -113,44 +108,26 @@ def test_ranks_with_one_class_each(ranks):
         assert len(one.labels_) == 50
 
 
-def from_same_supports(group, x, start, gamma, weight, weighted, labels):
-    ranks = Ranks(group)
-    own = PARTS[ranks.rank]
-    label = None if labels is None else labels[own]
-    fit = em(x[own], uniform(start, gamma), label, weight[own], weighted=weighted, max_iter=8, tol=0, ranks=ranks)
-    return fit.model.points, fit.model.log_weights, fit.objective, fit.history
-
-
 @pytest.mark.parametrize(
-    ("weighted", "gamma", "given"),
-    [(False, math.inf, False), (True, 0.05, False), (False, 0.05, True), (True, math.inf, True)],
+    ("n", "options"),
+    [(300, {}), (299, {"init": np.arange(299) % 5}), (8, {"init": np.array([0, 0, 0, 1, 1, 2, 2, 2])})],
 )
-def test_em_from_the_same_supports(ranks, weighted, gamma, given):
-    """Dead clusters and dead supports among them: they start again at the farthest points of all ranks."""
-    x = torch.tensor(BLOBS)
-    start = x[:12].clone().reshape(4, 3, 3)
-    start[3], start[0, 1] = 500.0, -400.0
-    weight = torch.rand(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
-    labels = torch.arange(300) % 4 if given else None
-    alone = em(x, uniform(start, gamma), labels, weight, weighted=weighted, max_iter=8, tol=0)
-    found = ranks(from_same_supports, x, start, gamma, weight, weighted, labels)
-    for points, log_weights, objective, history in found:
-        assert torch.equal(points, found[0][0])
-        assert torch.equal(log_weights, found[0][1])
-        assert torch.allclose(points, alone.model.points)
-        assert torch.allclose(log_weights, alone.model.log_weights)
-        assert objective == pytest.approx(alone.objective)
-        assert history == pytest.approx(alone.history)
-    assert (np.diff(alone.history) <= 1e-9 * alone.history[0]).all()
+def test_the_result_is_that_of_one_process(ranks, n, options):
+    """A start is drawn as from the rows in the order of the ranks; a cluster without points starts again alike."""
+    X = np.array([[-1.0], [0], [1], [-10], [10], [30], [31], [32]])
+    X = X if n == 8 else np.sort(BLOBS[:n, :1], axis=0)  # every rank sorts its points
+    model = KernelKMeans(3 if n == 8 else 5, 1, random_state=0, **options)
+    alone = KernelKMeans(**model.get_params()).fit(X)
+    for one in ranks(fit, model, X, np.split(np.arange(n), [n // 6, n // 6]), {}):
+        assert close(one, alone, 1e-9)
+        assert one.history_ == pytest.approx(alone.history_)
 
 
 @pytest.mark.parametrize(
     ("options", "dtype"),
     [
-        ({}, np.float32),
         ({"init": "random"}, np.float64),
         ({"weighted": True, "gamma": 0.3}, np.float32),
-        ({"n_init": 2}, np.float64),
     ],
 )
 def test_the_objective_never_rises(ranks, options, dtype):
@@ -164,20 +141,13 @@ def test_the_objective_never_rises(ranks, options, dtype):
     assert together.objective_ < 1.2 * model.fit(X).objective_
 
 
-def test_the_same_again(ranks):
-    one, other = (fitted(ranks, KernelKMeans(5, 3, random_state=7), BLOBS)[0] for _ in range(2))
-    assert np.array_equal(one.support_vectors_, other.support_vectors_)
-    without = [fitted(ranks, KernelKMeans(5, 3), BLOBS)[0] for _ in range(2)]
-    assert not np.array_equal(*(model.support_vectors_ for model in without))
-
-
-def sums(group, x, weighted):
-    """How often the ranks communicate in five iterations and a last look."""
-    ranks, calls = Ranks(group), []
-    every, dist.all_reduce = dist.all_reduce, lambda *args, **kwargs: calls.append(1) or every(*args, **kwargs)
+def sums(group, max_iter, weighted):
+    """How often the ranks communicate in a fit."""
+    calls, every = [], dist.all_reduce
+    dist.all_reduce = lambda *args, **kwargs: calls.append(1) or every(*args, **kwargs)
     try:
-        start = uniform(x[:6].reshape(2, 3, 3), 0.1)
-        em(x[PARTS[ranks.rank]], start, weighted=weighted, max_iter=5, tol=-1.0, ranks=ranks)
+        model = KernelKMeans(4, 3, 0.1, max_iter=max_iter, weighted=weighted, tol=0, random_state=0)
+        model.fit(BLOBS[PARTS[dist.get_rank(group)]], group=group)
     finally:
         dist.all_reduce = every
     return len(calls)
@@ -185,45 +155,15 @@ def sums(group, x, weighted):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_one_sum_an_iteration(ranks, weighted):
-    assert ranks(sums, torch.tensor(BLOBS), weighted) == [6, 6, 6]
+    fewer, more = (ranks(sums, max_iter, weighted) for max_iter in (1, 4))
+    assert np.subtract(more, fewer).tolist() == [3, 3, 3]
 
 
-def test_one_support_is_kmeans(ranks):
-    X = load_digits().data[:400]
-    together, labels = fitted(ranks, KernelKMeans(10, 1, n_init=4, random_state=0), X)
-    assert together.objective_ == pytest.approx(((X - together.support_vectors_[labels]) ** 2).sum())
-    assert together.objective_ <= 1.01 * KMeans(10, n_init=10, random_state=0).fit(X).inertia_
-
-
-def greedy(group, x, k, seeds):
-    ranks = Ranks(group)
-    own = x[PARTS[ranks.rank]]
-    weight = own.new_ones(len(own))
-    return [plus_plus(Sample(own, weight, torch.Generator().manual_seed(seed), ranks), k) for seed in seeds]
-
-
-def test_plus_plus_over_ranks(ranks):
-    """It draws what one process does from the rows in the order of the ranks."""
-    x = torch.tensor(BLOBS)
-    found = ranks(greedy, x, 12, range(5))
-    for seed in range(5):
-        alone = plus_plus(Sample(x, x.new_ones(len(x)), torch.Generator().manual_seed(seed)), 12)
-        for one in found:
-            assert torch.equal(one[seed], alone)
-
-
-def medians(group, parts):
-    ranks = Ranks(group)
-    return median_gamma(*[part[ranks.rank] for part in parts], ranks=ranks)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("n", [7, 8])
-def test_median_over_ranks(ranks, n, dtype):
-    fine, coarse = torch.zeros(n, dtype=dtype), torch.rand(n, generator=torch.Generator().manual_seed(n)).to(dtype)
-    for kinds in ((coarse,), (fine, coarse), (fine, fine)):
-        parts = [[kind[:2], kind[:0], kind[2:]] for kind in kinds]
-        assert ranks(medians, parts) == [median_gamma(*kinds)] * 3
+def test_the_same_again(ranks):
+    one, other = (fitted(ranks, KernelKMeans(5, 3, random_state=7), BLOBS)[0] for _ in range(2))
+    assert np.array_equal(one.support_vectors_, other.support_vectors_)
+    without = [fitted(ranks, KernelKMeans(5, 3), BLOBS)[0] for _ in range(2)]
+    assert not np.array_equal(*(model.support_vectors_ for model in without))
 
 
 def test_fewer_different_points_than_clusters(ranks):
@@ -242,49 +182,54 @@ def test_frames_and_tensors(ranks):
     assert np.allclose(with_tensor.support_vectors_, together.support_vectors_)
 
 
-def bad(group, kind):
-    rank, X, options, fits = dist.get_rank(group), IRIS[:50], {"n_clusters": 3}, {}
-    if rank == 1:
-        X = {
-            "NaN": np.where(np.arange(200).reshape(50, 4) == 9, np.nan, X),
-            "columns": X[:, :3],
-            "dtype": X.astype(np.float32),
-            "names": pd.DataFrame(X, columns=list("abcd")),
-        }.get(kind, X)
-        options = {"parameters": {"n_clusters": 4}, "clusters": {"n_clusters": 0}}.get(kind, options)
-        fits = {"labels": {"labels": np.zeros(50)}, "length": {"labels": [0, 1]}}.get(kind, fits)
-    options = options | {"objective": {"objective": "feature"}, "batches": {"batch_size": 9}}.get(kind, {})
-    if kind in ("length", "kinds"):
-        fits = fits or {"labels": np.array(["a", "b"])[np.arange(50) % 2] if rank else np.arange(50) % 2}
-    fits |= {"noise": {"labels": np.full(50, -1)}, "weights": {"sample_weight": np.zeros(50)}}.get(kind, {})
-    X = {"empty": X[:0], "few": X[:1], "far": X + 1e200 * (rank == 1)}.get(kind, X)
-    options = options | ({"n_clusters": 4} if kind == "few" else {})
-    return KernelKMeans(**options).fit(X, group=group, **fits)
+HALF, PAIR = IRIS[:50], np.arange(50) % 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("NaN", "contains NaN"),
-        ("columns", "columns differs between processes: 4 on rank 0, 3 on rank 1"),
-        ("dtype", "dtype of X differs between processes: torch.float64 on rank 0, torch.float32 on rank 1"),
-        ("names", r"columns differs between processes: 4 on rank 0, \['a', 'b', 'c', 'd'\] on rank 1"),
-        ("parameters", r"model differs between processes: KernelKMeans\(n_clusters=3\) on rank 0"),
-        ("clusters", "'n_clusters' parameter .* Got 0 instead. .on rank 1 of 3"),
-        ("labels", "labels differs between processes: None on rank 0, given on rank 1"),
-        ("length", r"labels needs one label per point, shape \(50,\), got \(2,\)"),
-        ("kinds", "labels needs whole numbers or names, got both"),
-        ("noise", "labels has no point that counts in a cluster"),
-        ("weights", "sample_weight is zero everywhere"),
-        ("empty", "X is empty: no rank of the group has rows"),
-        ("few", "X has n_samples=3 points that count, fewer than n_clusters=4"),
-        ("far", "squared distances overflow"),
-        ("objective", 'group applies to objective="lme" alone'),
-        ("batches", "batch_size does not apply to a group"),
-    ],
-)
-def test_one_error_on_all_ranks(ranks, kind, message):
-    found = ranks(bad, kind)
+def on_one(**wrong):
+    return lambda rank: wrong if rank == 1 else {}
+
+
+def on_all(**wrong):
+    return lambda rank: wrong
+
+
+UNUSABLE = {
+    "contains NaN": on_one(X=np.where(HALF[2, 1] == HALF, np.nan, HALF)),
+    "columns differs between processes: 4 on rank 0, 3 on rank 1": on_one(X=HALF[:, :3]),
+    "dtype of X differs between processes: torch.float64 on rank 0, torch.float32 on rank 1": on_one(
+        X=HALF.astype(np.float32)
+    ),
+    r"columns differs between processes: 4 on rank 0, \['a', 'b', 'c', 'd'\] on rank 1": on_one(
+        X=pd.DataFrame(HALF, columns=list("abcd"))
+    ),
+    r"model differs between processes: KernelKMeans\(n_clusters=3\) on rank 0": on_one(n_clusters=4),
+    "'n_clusters' parameter .* Got 0 instead. .on rank 1 of 3": on_one(n_clusters=0),
+    "labels differs between processes: None on rank 0, given on rank 1": on_one(labels=PAIR),
+    r"labels needs one label per point, shape \(50,\), got \(2,\)": lambda rank: {
+        "labels": [0, 1] if rank == 1 else PAIR
+    },
+    "labels needs whole numbers or names, got both": lambda rank: {
+        "labels": np.array(["a", "b"])[PAIR] if rank else PAIR
+    },
+    "labels has no point that counts in a cluster": on_all(labels=np.full(50, -1)),
+    "sample_weight is zero everywhere": on_all(sample_weight=np.zeros(50)),
+    "X is empty: no rank of the group has rows": on_all(X=HALF[:0]),
+    "X has n_samples=3 points that count, fewer than n_clusters=4": on_all(X=HALF[:1], n_clusters=4),
+    "squared distances overflow": on_one(X=HALF + 1e200),
+    'group applies to objective="lme" alone': on_all(objective="feature"),
+    "batch_size does not apply to a group": on_all(batch_size=9),
+}
+
+
+def unusable(group, message):
+    given = {"X": HALF, "n_clusters": 3} | UNUSABLE[message](dist.get_rank(group))
+    X, fits = given.pop("X"), {name: given.pop(name) for name in ("labels", "sample_weight") if name in given}
+    return KernelKMeans(**given).fit(X, group=group, **fits)
+
+
+@pytest.mark.parametrize("message", UNUSABLE)
+def test_one_error_on_all_ranks(ranks, message):
+    found = ranks(unusable, message)
     assert len({str(error) for error in found}) == 1
     for error in found:
         with pytest.raises(ValueError, match=message):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from interpretable_witnesses import partitions, radius, score
 from refusals import refused
@@ -22,10 +22,7 @@ from neonxc import save
 from neonxc.common.registry import pack, unpack
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
-from neonxc.models.interpretable import search
-from neonxc.models.interpretable.problem import beta_max
-from neonxc.models.interpretable.strong import floor_digits
-from neonxc.models.interpretable.traversal import Starts, farthest_first
+from neonxc.models.interpretable.search import assign_points
 
 RNG = np.random.default_rng(0)
 X, GROUP = make_blobs(150, 3, centers=5, cluster_std=2.0, random_state=0)
@@ -70,18 +67,6 @@ def check(model, data, foi, n_clusters, beta):
     assert model.objective_ == pytest.approx(objective(np.asarray(data), labels, model.objective), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-@pytest.mark.parametrize("beta", [0.0, 0.7, 1.0])
-def test_beta_is_reached(name, beta):
-    model = BetaInterpretable(6, beta, name).fit(X, foi=FOI)
-    check(model, X, FOI, 6, beta)
-    assert model.beta_max_ == 1
-    assert model.converged_
-    if name != "kmeans":
-        assert (model.cluster_centers_ == X[model.center_indices_]).all()
-        assert (model.labels_[model.center_indices_] == model.classes_).all()
-
-
 @given(
     st.integers(0, 10**6),
     st.integers(5, 30),
@@ -96,7 +81,7 @@ def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, g
     data = rng.normal(size=(n, 2))
     data = data.round() if grid else data  # with equal points
     foi = rng.integers(0, n_values, n)
-    most = beta_max(np.bincount(foi)[np.bincount(foi) > 0].tolist(), k)
+    most = BetaInterpretable(k, 0.0).fit(data, foi=foi).beta_max_
     for beta in {share * most, most}:  # the greatest possible beta is the hardest
         check(BetaInterpretable(k, beta, name).fit(data, foi=foi), data, foi, k, beta)
     if most < 1:
@@ -162,21 +147,10 @@ def test_algorithm_1_alone(monkeypatch):
     reached = [BetaInterpretable(4, beta).fit(X, foi=FOI).converged_ for beta in (0.4, 0.6, 0.8, 1.0)]
     assert all(reached)
     for name in ("boost_majority", "reduce_minority", "boost_interpretability"):
-        monkeypatch.setattr(search, name, lambda problem, labels, cluster: labels)
+        monkeypatch.setattr(f"neonxc.models.interpretable.search.{name}", lambda problem, labels, cluster: labels)
     model = BetaInterpretable(4, 0.9).fit(X, foi=FOI)
     assert not model.converged_
     check(model, X, FOI, 4, 0.9)
-
-
-@pytest.mark.parametrize("metric", ["manhattan", "cosine", "canberra", "gower", "precomputed"])
-def test_other_metrics(metric):
-    data = cdist(X, X) if metric == "precomputed" else X
-    for name in ("kcenter", "kmedian") if metric == "precomputed" else ("kmedian",):
-        model = BetaInterpretable(5, 0.7, name, metric).fit(data, foi=FOI)
-        assert model.interpretability_ >= 0.7
-        assert model.predict(data).shape == (150,)
-        if metric == "precomputed":
-            check(model, X, FOI, 5, 0.7)
 
 
 def test_frames():
@@ -200,18 +174,6 @@ def test_categories_that_do_not_count_in_the_distance():
     refused("leaves no column", BetaInterpretable(4, 0.6, foi_in_distance=False).fit, frame[["job"]], foi="job")
 
 
-def test_tensors_and_float32():
-    array = BetaInterpretable(5, 0.7).fit(X, foi=FOI)
-    tensor = BetaInterpretable(5, 0.7).fit(torch.from_numpy(X), foi=torch.from_numpy(FOI))
-    assert isinstance(tensor.labels_, torch.Tensor)
-    assert isinstance(tensor.cluster_centers_, torch.Tensor)
-    assert (tensor.labels_.numpy() == array.labels_).all()
-    half = BetaInterpretable(5, 0.7).fit(X.astype(np.float32), foi=FOI)
-    assert half.objective_ == pytest.approx(array.objective_, rel=1e-4)
-    strong = StronglyInterpretable(5).fit(torch.from_numpy(X), foi=0)
-    assert isinstance(strong.predict(torch.from_numpy(X)), torch.Tensor)
-
-
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
@@ -221,7 +183,13 @@ def test_tensors_and_float32():
         (BetaInterpretable(beta=1.1), {}, "'beta' parameter"),
         (BetaInterpretable(foi_bins=0), {}, "'foi_bins' parameter"),
         (BetaInterpretable(), {"foi": "age"}, "no names"),
-        (StronglyInterpretable(2), {"foi": FOI}, r"n_clusters=3 or more.* beta up to 0\.\d\d"),
+        (StronglyInterpretable(1), {"foi": np.arange(150) % 3 > 1}, r"n_clusters=2 or more.* beta up to 0\.666\b"),
+        (StronglyInterpretable(1), {"foi": np.arange(150) % 10 > 2}, r"n_clusters=2 or more.* beta up to 0\.7\b"),
+        (BetaInterpretable(), {"foi": 4}, "numbers below 3"),
+        (BetaInterpretable(), {"foi": [0, 0]}, "distinct columns"),
+        (BetaInterpretable(), {"foi": []}, "distinct columns"),
+        (BetaInterpretable(), {"foi": np.zeros(3)}, r"shape \(150,\)"),
+        (BetaInterpretable(), {"foi": [1.5, 2]}, "columns of X"),
         (BetaInterpretable(151), {}, "fewer than n_clusters=151"),
     ],
 )
@@ -235,6 +203,15 @@ def test_precomputed_distances_have_no_features():
     refused("foi as an array", BetaInterpretable(3, metric="precomputed").fit, cdist(X, X), foi=0)
 
 
+def greedy_radii(points, k):
+    """Of 1, 2, ... k centers: first the point farthest from the mean, then always the farthest one."""
+    far = cdist(points, points)
+    centers = [((points - points.mean(0)) ** 2).sum(1).argmax()]
+    while len(centers) < k:
+        centers.append(far[centers].min(0).argmax())
+    return [far[centers[: s + 1]].min(0).max() for s in range(k)]
+
+
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(0, 3))
 def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
     """Equal to trying every way, and within twice the best of all partitions."""
@@ -243,14 +220,11 @@ def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
     foi = np.concatenate([np.arange(n_values), rng.integers(0, n_values, 8 - n_values)])
     k = n_values + more
     model = StronglyInterpretable(k).fit(data, foi=foi)
-    radii = []
-    for value in range(n_values):
-        points = model._metric.points(model._read(data)).take(torch.from_numpy(np.flatnonzero(foi == value)))
-        covers = farthest_first(points, k, Starts("farthest", 1, rng).first_centers(points)[0])
-        own = [cover.radius for cover in covers]
-        radii.append(own + [0.0] * (k - len(own)))
+    radii = [greedy_radii(data[foi == value], k) for value in range(n_values)]
     ways = [ways for ways in product(range(1, k + 1), repeat=n_values) if sum(ways) <= k]
-    assert model.radius_ == min(max(r[s - 1] for r, s in zip(radii, way, strict=True)) for way in ways)
+    assert model.radius_ == pytest.approx(
+        min(max(r[s - 1] for r, s in zip(radii, way, strict=True)) for way in ways)
+    )
     far = cdist(data, data)
     best = min(radius(far, labels) for labels in partitions(8, k) if score(labels, foi.tolist()) == 1)
     assert model.radius_ <= 2 * best + 1e-12
@@ -280,51 +254,37 @@ def test_strong_with_few_distinct_points():
 
 
 @pytest.mark.parametrize(
-    ("model", "kind"),
+    ("model", "data"),
     [
-        (KCenter(4, metric="seuclidean"), "array"),
-        (StronglyInterpretable(5, "manhattan"), "tensor"),
-        (BetaInterpretable(5, 0.7), "tensor"),
-        (BetaInterpretable(5, 0.7, "kmeans"), "array"),
-        (BetaInterpretable(5, 0.7, "kmedian", "minkowski", metric_params={"p": 3}), "array"),
+        (KCenter(4, metric="seuclidean"), X),
+        (BetaInterpretable(5, 0.7, "kmedian", "minkowski", metric_params={"p": 3}), torch.from_numpy(X)),
+        (StronglyInterpretable(5, "gower"), FRAME),
+        (BetaInterpretable(5, 0.7, metric="gower"), FRAME),
     ],
 )
-def test_files(model, kind, tmp_path):
-    data = X if kind == "array" else torch.from_numpy(X)
-    arguments = {} if isinstance(model, KCenter) else {"foi": FOI}
-    model.fit(data, **arguments)
-    save(model, tmp_path / "model")
+def test_files(model, data, tmp_path):
+    arguments = {} if isinstance(model, KCenter) else {"foi": ["job"] if data is FRAME else FOI}
+    save(model.fit(data, **arguments), tmp_path / "model")
     again = neonxc.load(tmp_path / "model")
-    assert type(again) is type(model)
     fitted = {name for name in vars(model) if name.endswith("_") and not name.startswith("_")}
     assert {name for name in vars(again) if name.endswith("_") and not name.startswith("_")} == fitted
     for name in fitted:
         one, two = getattr(model, name), getattr(again, name)
         assert type(one) is type(two), name
-        assert np.array_equal(np.asarray(one), np.asarray(two)), name
-    assert (np.asarray(again.predict(data)) == np.asarray(model.predict(data))).all()
-
-
-def test_files_of_frames(tmp_path):
-    for model in (
-        KCenter(4, "gower"),
-        StronglyInterpretable(5, "gower"),
-        BetaInterpretable(5, 0.7, metric="gower"),
-    ):
-        model.fit(FRAME, **({} if isinstance(model, KCenter) else {"foi": ["job"]}))
-        save(model, tmp_path / "model")
-        again = neonxc.load(tmp_path / "model")
-        pd.testing.assert_frame_equal(again.cluster_centers_, model.cluster_centers_)
-        assert (again.predict(FRAME) == model.predict(FRAME)).all()
+        tables = [pd.DataFrame(np.atleast_1d(np.asarray(value, dtype=object))) for value in (one, two)]
+        assert tables[0].equals(tables[1]), name
+    assert np.array_equal(again.predict(data), model.predict(data))
 
 
 def test_codings_in_files_of_version_0_2():
-    metric = KCenter(4, "gower").fit(FRAME)._metric
-    described, _ = pack(metric)
-    old = [coding and dict(coding._asdict(), whole=False, gaps=[]) for coding in metric.codings]
-    described["values"] |= {"codings": old, "gaps": [False] * len(old)}
+    model = KCenter(4, "gower").fit(FRAME)
+    described, tensors = pack(model)
+    metric = described["parts"]["_metric"]["values"]
+    names = ("edges", "values", "missing")
+    old = [one and dict(zip(names, one, strict=True)) | {"whole": False, "gaps": []} for one in metric["codings"]]
+    metric |= {"codings": old, "gaps": [False] * len(old)}
     assert any(old)
-    assert unpack(described, {}) == metric
+    assert (unpack(described, tensors).predict(FRAME) == model.labels_).all()
 
 
 def test_functions_have_no_file(tmp_path):
@@ -337,36 +297,6 @@ def test_functions_have_no_file(tmp_path):
     )
 
 
-def test_clusters_are_explained():
-    """By a surrogate, which says that features of interest that X does not contain decide, too."""
-    model = BetaInterpretable(4, 0.7).fit(X, foi=FOI)
-    with pytest.warns(UserWarning, match="the surrogate gives"):
-        net = neonxc.neuralize(labels=model.labels_, X=X)
-    assert 0.5 < net.fidelity_ < 0.95
-    assert net.fidelity_ == pytest.approx((net.predict(X) == model.labels_).mean())
-    assert neonxc.NEON(net).attribute(X).shape == X.shape
-
-
-def test_foi_as_a_column_and_as_its_values():
-    frame = pd.DataFrame({"age": np.arange(60) % 30 + 0.0, "b": np.arange(60)})
-    by_name = BetaInterpretable(5, 0.5, foi_bins=[10, 20]).fit(frame, foi="age").foi_values_
-    assert by_name == ["age ≤ 10", "age in [11, 20]", "age > 20"]
-    for values in (frame["age"], frame["age"].astype(int)):
-        assert len(BetaInterpretable(5, 0.5, foi_bins=[10, 20]).fit(frame, foi=values).foi_values_) == 3
-    assert len(BetaInterpretable(5, 0.5).fit(frame, foi=frame["age"]).foi_values_) == 4
-    names = [BetaInterpretable(8, 0.1).fit(frame, foi=foi).foi_values_ for foi in (["age", "b"], frame.columns)]
-    assert names[0] == names[1]
-    assert names[0] == BetaInterpretable(8, 0.1).fit(frame, foi=np.array(["age", "b"])).foi_values_
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(1 / 200, "0.005"), (0.7, "0.7"), (2 / 3, "0.666"), (0.9999, "0.999"), (1.0, "1"), (0.0, "0")],
-)
-def test_what_can_be_reached_is_not_rounded_up(value, text):
-    assert floor_digits(value) == text
-
-
 def test_dates_are_refused():
     frame = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=20), "b": np.arange(20)})
     for fit in (
@@ -374,3 +304,110 @@ def test_dates_are_refused():
         lambda: BetaInterpretable(2, foi_in_distance=False).fit(frame, foi="when"),
     ):
         refused("column 'when' holds dates or times; convert it to numbers", fit)
+
+
+# --- arithmetic of interpretability ------------------------------------------------------------------------
+
+
+def test_interpretability_by_definition():
+    labels, jobs = RNG.integers(0, 4, 50), RNG.choice(["a", "b", None], 50)
+    assert interpretability(labels, jobs) == score(labels.tolist(), [str(job) for job in jobs])
+    assert interpretabilities(labels, jobs).min() == interpretability(torch.from_numpy(labels), jobs)
+    assert interpretabilities([-1, 3, 3, 5], [1, 1, 2, 2]).tolist() == [0.5, 1.0]
+    refused("one label per point", interpretability, [0, 1], [1, 2, 3])
+
+
+@given(st.lists(st.integers(0, 4), min_size=4, max_size=8), st.integers(1, 4))
+@example([0, 0, 0, 0, 0, 1, 2, 3, 4], 2)
+def test_beta_max_is_the_best_of_all_partitions(codes, k):
+    best = max(score(labels, codes) for labels in partitions(len(codes), k))
+    assert BetaInterpretable(k, 0).fit(np.arange(len(codes))[:, None], foi=codes).beta_max_ == best
+
+
+@pytest.mark.parametrize(
+    ("m", "beta", "n"), [(7, 0.7, 10), (9, 0.9, 10), (3, 0.3, 10), (1, 0.1, 10), (21, 0.7, 30)]
+)
+def test_room_where_floats_are_not_exact(m, beta, n):
+    foi = np.where(np.arange(n) < m, 0, np.arange(n))
+    assert BetaInterpretable(1, beta).fit(np.arange(n)[:, None], foi=foi).interpretability_ == m / n
+
+
+def test_points_are_placed_where_there_is_room():
+    """If too many ask for a cluster, it takes those for which the next one is worst, and welcome points anyway."""
+    far = torch.tensor([[1.0, 5, 9], [2, 3, 9], [0, 9, 9], [4, 5, 6], [torch.inf, torch.inf, torch.inf]])
+    welcome = torch.zeros(5, 3, dtype=torch.bool)
+    welcome[2, 0] = True
+    targets, left = assign_points(far, welcome, torch.tensor([1.0, 1, torch.inf]))
+    assert targets.tolist() == [0, 1, 0, 2, -1]
+    assert left.tolist() == [0, 0, np.inf]
+
+
+def test_the_center_of_many_points():
+    """A medoid is good, though not all points are tried; the center of least radius takes few distances."""
+    many = RNG.normal(size=(3000, 3)) ** 3
+    sums = cdist(many, many).sum(0)
+    assert BetaInterpretable(1, objective="kmedian").fit(many).objective_ <= 1.001 * sums.min()
+    calls = []
+    model = BetaInterpretable(1, metric=lambda a, b: calls.append(1) or float(np.abs(a - b).max()))
+    assert model.fit(many[:300]).objective_ == cdist(many[:300], many[:300], "chebyshev").max(0).min()
+    assert len(calls) < 100 * 300
+
+
+# --- values of interest ------------------------------------------------------------------------------------
+
+
+def said(column, n_bins=4):
+    """Codes of the values of a column, and what each value is."""
+    column = pd.Series(column, name="age")
+    model = BetaInterpretable(1, 0.0, foi_bins=n_bins).fit(np.arange(len(column))[:, None], foi=column)
+    return np.asarray(model.foi_codes_).tolist(), [*model.foi_values_]
+
+
+def test_values_of_interest_in_words():
+    assert said(["b", "a", "b"]) == ([1, 0, 1], ["age is a", "age is b"])
+    assert said(["b", None, "a"]) == ([1, 2, 0], ["age is a", "age is b", "age is missing"])
+    ordered = pd.Categorical(["lo", "hi", "lo"], categories=["lo", "mid", "hi"], ordered=True)
+    assert said(ordered) == ([0, 1, 0], ["age is lo", "age is hi"])
+    assert said([True, False, True]) == ([1, 0, 1], ["age is false", "age is true"])
+    assert said([2, 1, 2]) == ([1, 0, 1], ["age is 1", "age is 2"])
+    assert said([1.0, 2.5, 2.6, np.nan, 7], [2.5, 5])[0] == [0, 0, 1, 3, 2]
+    nullable = pd.Series([1, None, 9], dtype="Int64")
+    assert said(nullable, [5]) == ([0, 2, 1], ["age ≤ 5", "age > 5", "age is missing"])
+    groups = RNG.integers(0, 9, 60)
+    assert len(set(zip(groups.tolist(), said(groups, 2)[0], strict=True))) == 9  # whole numbers are not cut
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=60), st.integers(1, 6))
+def test_bins_keep_equal_numbers_together(values, n_bins):
+    codes, found = said(np.array(values, dtype=float), n_bins)
+    assert len(found) <= n_bins
+    assert set(codes) == set(range(len(found)))
+    assert len({*zip(values, codes, strict=True)}) == len({*values})
+    assert (np.diff(np.array(codes)[np.argsort(values)]) >= 0).all()
+
+
+def test_bins_of_equal_frequency():
+    values = RNG.permutation(200) / 7
+    codes, found = said(values)
+    assert np.bincount(codes).tolist() == [50] * 4
+    assert all(found[code].startswith("age") for code in codes)
+    assert max(values[np.array(codes) == 0]) < min(values[np.array(codes) == 1])
+
+
+def test_features_of_interest():
+    def fitted(foi, **options):
+        return BetaInterpretable(4, 0.0, metric="gower", **options).fit(FRAME, foi=foi)
+
+    model = fitted(["job", "member"])
+    values = [
+        f"job is {job} and member is {flag}" for job in ("clerk", "cook", "nurse") for flag in ("false", "true")
+    ]
+    assert model.foi_values_ == values
+    assert [values[code] for code in model.foi_codes_] == [
+        f"job is {job} and member is {str(flag).lower()}"
+        for job, flag in zip(FRAME["job"], FRAME["member"], strict=True)
+    ]
+    for foi in ((2, -1), np.array(["job", "member"]), FRAME.columns[2:]):
+        assert fitted(foi).foi_values_ == values
+    assert fitted("age", foi_bins=[30, 50]).foi_values_ == ["age ≤ 30", "age in [31, 50]", "age > 50"]
+    assert len(fitted(FRAME["age"].astype(float)).foi_values_) == 4  # numbers are cut

@@ -7,32 +7,34 @@ import pytest
 import torch
 import torch.nn.functional as F
 from refusals import refused, untraceable
+from test_lrp_constants import Net, points
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from neonxc.lrp import LRP, AlphaBeta, Composite, Constant, Epsilon, Flat, Gamma, Pass, UnsupportedOperation, ZBox
-from neonxc.lrp.presets import paper
+from neonxc.lrp import (
+    LRP,
+    AlphaBeta,
+    Composite,
+    Constant,
+    Epsilon,
+    Flat,
+    Gamma,
+    Pass,
+    UnsupportedOperation,
+    ZBox,
+    presets,
+)
 from neonxc.models import FeatureExtractor
 
 
-class Net(nn.Module):
-    """Two linear layers, and between them what a test gives."""
-
-    def __init__(self, between):
-        super().__init__()
-        self.a, self.b, self.gate = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 6)
-        self.between = between
-        self.double().eval()
-
-    def forward(self, x):
-        return self.b(self.between(self, self.a(x)))
-
-
-def points(n=5, d=4):
-    return torch.randn(n, d, dtype=torch.float64)
+def between(run):
+    """Two linear layers, and between them a function that a test gives."""
+    net = Net(lambda n, x: n.b(n.between(n, n.a(x))))
+    net.between, net.gate = run, nn.Linear(6, 6).double()
+    return net
 
 
 def small_vgg():
@@ -59,19 +61,15 @@ class Count(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("pixels", [torch.rand, torch.randn], ids=["positive", "signed"])
-@pytest.mark.parametrize("composite", [paper(), None], ids=["paper", "default"])
+@pytest.mark.parametrize("composite", [presets.paper(), None], ids=["paper", "default"])
 def test_two_forward_convolutions_and_one_backward_per_layer(composite, pixels):
-    with Count() as count:
-        LRP(small_vgg(), composite).attribute(pixels(2, 3, 16, 16), 3)
-    assert (count.forward, count.backward) == (8, 4 + (pixels is torch.randn))  # one more for the negative pixels
-
-
-def test_further_walks_back_repeat_no_forward_convolution():
-    with Count() as count:
-        recording = LRP(small_vgg()).record(torch.rand(2, 3, 16, 16))
-        for _ in range(5):
-            recording.propagate(torch.ones_like(recording.output))
-    assert (count.forward, count.backward) == (8, 20)
+    walk = 4 + (pixels is torch.randn)  # one more for the negative pixels
+    for walks in (1, 5):
+        with Count() as count:
+            recording = LRP(small_vgg(), composite).record(pixels(2, 3, 16, 16))
+            for _ in range(walks):
+                recording.propagate(torch.ones_like(recording.output))
+        assert (count.forward, count.backward) == (8, walks * walk)
 
 
 @pytest.mark.parametrize("composite", [Composite(Gamma(0.25)), Composite(AlphaBeta(), {0: Flat()})], ids=repr)
@@ -124,46 +122,12 @@ GATES = {
 
 @pytest.mark.parametrize("name", GATES)
 def test_gates_are_held_constant(name):
-    net, x = Net(GATES[name]), points()
+    net, x = between(GATES[name]), points()
     found = LRP(net, Composite(Epsilon(0.0))).attribute(x, 1)
     hidden = net.a(x).detach()
     factor = GATES[name](net, hidden.clone()).detach() / hidden
     wanted = x * ((net.b.weight[1] * factor) @ net.a.weight)
     assert_close(found, wanted.detach())
-
-
-NO_GATES = {
-    "sigmoid": lambda n, x: torch.sigmoid(x),
-    "exp": lambda n, x: x + torch.exp(x),
-    "sin": lambda n, x: torch.cat([x[:, :3], torch.sin(x[:, 3:])], 1),
-    "reciprocal": lambda n, x: 1 / x,
-    "random": lambda n, x: x.uniform_(),
-}
-
-
-@pytest.mark.parametrize("name", NO_GATES)
-def test_unknown_functions_that_are_no_gates_are_errors(name):
-    untraceable(r"has no rule for '\w+', called at .*in <lambda>", Net(NO_GATES[name]), points(), 1)
-
-
-def test_rules_for_functions():
-    x = points()
-    net = Net(lambda n, h: torch.sigmoid(h))
-    found = LRP(net, Composite(Epsilon(0.0), functions={torch.sigmoid: Pass()})).attribute(x, 1)
-    h = net.a(x).detach()
-    wanted = x * ((net.b.weight[1] * torch.sigmoid(h) / h) @ net.a.weight)
-    assert_close(found, wanted.detach())
-    net = Net(lambda n, h: h + torch.exp(h))
-    found = LRP(net, Composite(Epsilon(0.0), functions={torch.exp: Constant()})).attribute(x, 1)
-    assert_close(found, (x * (net.b.weight[1] @ net.a.weight)).detach())
-
-
-def test_products_of_two_values_share_equally():
-    net, x = Net(lambda n, h: h * n.gate(h)), points()
-    leaf = x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(net(leaf)[:, 1].sum(), leaf)
-    found = LRP(net, Composite(Epsilon(0.0))).attribute(x, 1)
-    assert_close(found, (x * gradient / 2).detach())
 
 
 # --- what can't be seen ------------------------------------------------------------------------------------
@@ -181,7 +145,7 @@ class Square(torch.autograd.Function):
 
 
 def test_functions_of_autograd_are_refused():
-    untraceable(r"can't trace the autograd.Function 'Square'", Net(lambda n, h: Square.apply(h)), points(), 1)
+    untraceable(r"can't trace the autograd.Function 'Square'", between(lambda n, h: Square.apply(h)), points(), 1)
 
 
 def test_recurrent_layers_are_errors_that_say_what_to_do():
@@ -207,6 +171,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 
 ELEMENTWISE = {
+    "sigmoid": (lambda n, h: torch.sigmoid(h), torch.sigmoid),
     "round": (lambda n, h: h.round(), torch.round),
     "in place": (lambda n, h: h.exp_(), torch.exp),
     "special": (lambda n, h: torch.special.erf(h), torch.special.erf),
@@ -218,12 +183,12 @@ ELEMENTWISE = {
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_the_advice_for_elementwise_functions_works(name):
     run, function = ELEMENTWISE[name]
-    net, x = Net(run), points()
+    net, x = between(run), points()
     untraceable(r"Composite\(functions=.*Pass\(\) if it is elementwise", net, x, 1)
     found = LRP(net, Composite(Epsilon(0.0), functions={function: Pass()})).attribute(x, 1)
     h = net.a(x).detach()
     assert_close(found, (x * (net.b.weight[1] * run(net, h.clone()) / h @ net.a.weight)).detach())
-    beside = Net(lambda n, h: h + run(n, h.clone()))
+    beside = between(lambda n, h: h + run(n, h.clone()))
     found = LRP(beside, Composite(Epsilon(0.0), functions={function: Constant()})).attribute(x, 1)
     assert_close(found, (x * (beside.b.weight[1] @ beside.a.weight)).detach())
 
@@ -239,7 +204,7 @@ def test_the_advice_for_elementwise_functions_works(name):
 )
 def test_functions_that_cannot_pass_relevance_get_no_advice_to_do_so(run, advice):
     with pytest.raises(UnsupportedOperation, match=advice) as error:
-        LRP(Net(run)).attribute(points(), 1)
+        LRP(between(run)).attribute(points(), 1)
     assert "Pass()" not in str(error.value)
 
 
@@ -255,9 +220,12 @@ def quantised_statically():
 
 
 @pytest.mark.filterwarnings("ignore")  # quantisation has moved to another library
-@pytest.mark.parametrize("quantised", [quantised_dynamically, quantised_statically])
 @pytest.mark.parametrize(
-    "around", [nn.Sequential, lambda net: nn.Sequential(nn.Linear(4, 4), net, nn.Linear(6, 3))]
+    ("quantised", "around"),
+    [
+        (quantised_dynamically, nn.Sequential),
+        (quantised_statically, lambda net: nn.Sequential(nn.Linear(4, 4), net, nn.Linear(6, 3))),
+    ],
 )
 def test_quantised_layers_are_errors_that_ask_for_the_network_before(quantised, around):
     with pytest.raises(
@@ -363,7 +331,7 @@ def test_data_parallel_parts_are_plain_calls():
 
 
 def test_other_threads_checkpoint_while_a_network_is_explained():
-    net, x = Net(lambda n, h: n.gate(h).relu()), points()
+    net, x = between(lambda n, h: n.gate(h).relu()), points()
     seen, explaining, trained = [], threading.Event(), threading.Event()
 
     def layer(h):
@@ -392,7 +360,7 @@ def test_compilation_is_on_again_after_an_error():
         return graph
 
     torch.compiler.reset()  # after several compilations of nn.Linear, PyTorch runs it as it is
-    net, x = Net(lambda n, h: torch.sigmoid(h)), points()
+    net, x = between(lambda n, h: torch.sigmoid(h)), points()
     net.a = torch.compile(net.a, backend=backend)
     with pytest.raises(UnsupportedOperation):
         LRP(net).attribute(x, 1)
@@ -404,7 +372,10 @@ def test_compilation_is_on_again_after_an_error():
 # --- composites --------------------------------------------------------------------------------------------
 
 
-def test_patterns_that_match_no_layer_are_errors():
+def test_rules_for_nothing_are_refused():
+    refused("a rule needs to be an instance", Composite, layers={"a": Gamma}, error=TypeError)
+    for key in ("exp", nn.Sigmoid):
+        refused("needs to be a function such as", Composite, functions={key: Pass()}, error=TypeError)
     refused(
         r"rule for 'classifer\*', which matches no layer with weights",
         LRP(small_vgg(), Composite(layers={"classifer*": Epsilon()})).attribute,
@@ -413,35 +384,12 @@ def test_patterns_that_match_no_layer_are_errors():
     )
 
 
-@pytest.mark.parametrize(
-    ("bad", "what"), [(Gamma, "a rule needs to be an instance"), (0.25, "a rule needs to be an instance")]
-)
-def test_what_is_no_rule_is_refused(bad, what):
-    refused(what, Composite, layers={"a": bad}, error=TypeError)
-
-
-@pytest.mark.parametrize("key", ["exp", nn.Sigmoid, torch.exp])
-def test_rules_for_functions_need_functions(key):
-    if key is torch.exp:
-        assert Composite(functions={key: Pass()}).function_rule("exp") == Pass()
-    else:
-        refused(r"needs to be a function such as torch\.exp", Composite, functions={key: Pass()}, error=TypeError)
-
-
-def test_compiled_networks_are_explained_as_they_were_written():
-    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
-    composite = Composite(layers={"0": Epsilon(0.5)})
-    compiled = torch.compile(net, backend="eager")
-    assert_close(LRP(compiled, composite).attribute(x, 3), LRP(net, composite).attribute(x, 3))
-
-
 def test_names_are_those_of_the_users_network():
     net, x = small_vgg(), torch.rand(1, 3, 16, 16)
     rules = {"0": Epsilon(0.5), "7": AlphaBeta()}
     wanted = LRP(net, Composite(layers=rules)).attribute(x, 3)
-    extractor = FeatureExtractor(net, "")
-    assert_close(LRP(extractor, Composite(layers=rules)).attribute(x, 3), wanted)
-    assert_close(LRP(nn.DataParallel(net), Composite(layers=rules)).attribute(x, 3), wanted)
+    for same in (FeatureExtractor(net, ""), nn.DataParallel(net), torch.compile(net, backend="eager")):
+        assert_close(LRP(same, Composite(layers=rules)).attribute(x, 3), wanted)
 
 
 def test_depths_and_blocks():
@@ -456,12 +404,6 @@ def test_depths_and_blocks():
     assert sorted(set(seen), key=lambda s: s[1]) == [
         *(("0", 0, 1), ("2", 1, 1), ("5", 2, 2), ("7", 3, 2), ("11", 4, None)),
     ]
-    by_name = Composite(Gamma(0.1), {"0": Epsilon(0.5), "11": Epsilon(0.2)})
-    by_depth = Composite(Gamma(0.1), {0: Epsilon(0.5), -1: Epsilon(0.2)})
-    assert_close(LRP(net, by_depth).attribute(x, 3), LRP(net, by_name).attribute(x, 3))
-    ranged = Composite(Gamma(0.1), {range(1, 3): Epsilon(0.5)})
-    named = Composite(Gamma(0.1), {"2": Epsilon(0.5), "5": Epsilon(0.5)})
-    assert_close(LRP(net, ranged).attribute(x, 3), LRP(net, named).attribute(x, 3))
 
 
 # --- normalisation inside the network ----------------------------------------------------------------------
@@ -497,27 +439,3 @@ def test_half_precision_and_autocast_are_computed_in_float32():
     found = LRP(half.half()).attribute(x.half(), 3)
     assert found.dtype == torch.float32
     assert float(torch.corrcoef(torch.stack([found.flatten(), wanted.flatten()]))[0, 1]) > 0.99
-
-
-USES = {
-    "sum": lambda n, h: torch.relu(h) + h,
-    "sum before": lambda n, h: h + torch.relu(h),
-    "item assignment": lambda n, h: torch.relu(h) + with_item(h),
-    "addmm": lambda n, h: torch.relu(h) + torch.addmm(h, h, torch.eye(6, dtype=h.dtype)),
-    "cat": lambda n, h: torch.cat([torch.relu(h[:, :3]), h[:, 3:]], 1),
-}
-
-
-def with_item(h):
-    h[:, 0] = 1.0
-    return h
-
-
-@pytest.mark.parametrize("name", USES)
-def test_a_second_use_of_what_a_relu_takes_is_seen(name):
-    """Outputs below zero have relevance then, which a layer between two ReLUs may forget."""
-    net, x = Net(USES[name]), points()
-    leaf = x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(net(leaf)[:, 1].sum(), leaf)
-    found = LRP(net, Composite(Epsilon(0.0))).attribute(x, 1)
-    assert_close(found, (x * gradient).detach())

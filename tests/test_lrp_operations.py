@@ -1,5 +1,6 @@
 """Operations one by one: against plain gradients where they are linear, and written out where they are not."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,33 +20,133 @@ def relevance(net, x, composite=GRADIENT, target=1):
 
 # --- linear ------------------------------------------------------------------------------------------------
 
+
+def part_of_a_view(n, x):
+    h = n.a(x).view(-1, 2, 3)
+    first, last = h[:, 0], h[:, 1]
+    first.mul_(n.s[:3])
+    h[:, 1] -= 1
+    h.neg_()
+    last *= 2  # sees both
+    return h.flatten(1)
+
+
+def part_of_a_buffer(n, x):
+    buffer = x.new_zeros(len(x), 8)
+    buffer[:, 1:7].copy_(n.a(x))
+    buffer += 1
+    return buffer[:, 2:7] @ n.w[:5]
+
+
+def items_of_a_buffer(n, x):
+    buffer = torch.zeros_like(n.a(x)).detach()
+    buffer[:, :3] = n.a(x).relu()[:, 3:]
+    return buffer
+
+
+def product_that_is_a_view(n, x):
+    h = torch.einsum("ni,io->on", n.a(x), n.w)  # a transposed view of the product
+    h[1:3] *= -1.5
+    return (h - h.mean(0)).T
+
+
+def scaled(n, x):
+    h = same = n.a(x)
+    h -= 0.5
+    h *= 2
+    h /= 3
+    return same.relu()
+
+
+def changed(change):
+    """What is left of the first features when a function has changed them in place, and dropped its result."""
+
+    def run(n, x):
+        h = n.a(x)
+        kept = h + 0
+        change(h, n.g(x))
+        return h + kept
+
+    return run
+
+
+def without_gradients(function):
+    def run(n, x):
+        with torch.no_grad():
+            constant = function(n, x)
+        return n.a(x) - constant
+
+    return run
+
+
 LINEAR = {
     "hsplit": lambda n, x: torch.cat(torch.hsplit(n.a(x), 2), 1),
     "fliplr": lambda n, x: n.a(x).fliplr(),
     "column_stack": lambda n, x: torch.column_stack([n.a(x)[:, :3], n.g(x)[:, 3:]]),
-    "mH": lambda n, x: (n.w @ n.a(x).mH).mH,
+    "cat, stack, split": lambda n, x: torch.cat(torch.stack([n.a(x), n.a(-x)], 1).sum(1).split(2, 1), 1),
+    "flatten": lambda n, x: torch.flatten(n.a(x).relu()[:, :, None], 1),
+    "transposed": lambda n, x: (n.w @ n.a(x).relu().T.mT.mH).mH,
     "diff": lambda n, x: torch.diff(n.a(x), prepend=n.g(x)[:, :1]),
+    "sum and mean": lambda n, x: n.a(x).relu() - n.a(x).mean(dim=1, keepdim=True) + x.sum(1, keepdim=True),
     "scatter_add": lambda n, x: n.g(x).scatter_add(1, torch.zeros(5, 6, dtype=torch.long), n.a(x)),
     "index_add": lambda n, x: n.a(x).index_add(1, torch.tensor([0, 1]), n.g(x)[:, :2]),
     "index_add_": lambda n, x: n.a(x).index_add_(1, torch.tensor([0, 1]), n.g(x)[:, :2]),
     "lerp": lambda n, x: torch.lerp(n.a(x), n.g(x), 0.3),
     "addcmul": lambda n, x: torch.addcmul(n.z, n.s, n.a(x), value=0.5),
     "addcdiv": lambda n, x: torch.addcdiv(n.z, n.a(x), n.s),
-    "tensordot": lambda n, x: torch.tensordot(n.a(x), n.w, 1),
-    "inner": lambda n, x: torch.inner(n.a(x), n.w),
-    "einsum": lambda n, x: torch.einsum("ni,io->no", n.a(x), n.w),
-    "matmul other": lambda n, x: torch.matmul(n.a(x), other=n.w),
+    "addmm": lambda n, x: torch.addmm(n.z, n.a(x), n.w),
+    "LoRA": lambda n, x: (n.a(x) + x @ n.A @ n.B).relu(),
     "vector": lambda n, x: (n.a(x) @ n.s)[:, None] * n.z[:3],
     "vector left": lambda n, x: n.s @ n.a(x)[:, :, None] * n.z,
     "div other": lambda n, x: torch.div(n.a(x), other=n.s),
     "pooled with indices": lambda n, x: F.max_pool1d(n.a(x)[:, None], 2, return_indices=True)[0][:, 0],
+    "constants": lambda n, x: 2 * n.a(x) / 3 * torch.arange(6.0, dtype=x.dtype) - 1,
+    "parameters": lambda n, x: n.a(x) * n.s.view(1, -1) + n.s[None],
+    "computed parameter": lambda n, x: n.a(x) * n.s.exp(),
+    "trainable tensor": lambda n, x: n.a(x) * torch.linspace(1, 2, 6).double().requires_grad_(),
+    # in place
+    "scaled": scaled,
+    "relu": changed(lambda h, g: F.relu(h, inplace=True)),
+    "relu6": changed(lambda h, g: F.relu6(h, inplace=True)),
+    "relu_": changed(lambda h, g: h.relu_()),
+    "relu of a part": changed(lambda h, g: F.relu(input=h[:, :3], inplace=True)),
+    "zeros": changed(lambda h, g: (h[:, :2].zero_(), h[:, 3].fill_(2.0))),
+    "part": changed(lambda h, g: h[:, :2].add_(g[:, 2:4])),
+    "whole view": changed(lambda h, g: h.view(-1, 3, 2).mul_(2).add_(1)),
+    "items": changed(lambda h, g: h.__setitem__((slice(None), slice(2)), g[:, 2:4])),
+    "copy": lambda n, x: torch.zeros(5, 6, dtype=x.dtype).copy_(n.a(x)),
+    **{f.__name__: f for f in (part_of_a_view, part_of_a_buffer, items_of_a_buffer, product_that_is_a_view)},
+    # a second use of what a ReLU takes: outputs below zero have relevance then
+    "sum": lambda n, x: torch.relu(h := n.a(x)) + h,
+    "sum before": lambda n, x: (h := n.a(x)) + torch.relu(h),
+    "item": lambda n, x: torch.relu(h := n.a(x)) + (h.__setitem__((slice(None), 0), 1.0), h)[1],
+    "addmm of both": lambda n, x: torch.relu(h := n.a(x)) + torch.addmm(h, h, torch.eye(6, dtype=h.dtype)),
+    "cat": lambda n, x: torch.cat([torch.relu((h := n.a(x))[:, :3]), h[:, 3:]], 1),
+    # what is computed without gradients is a constant
+    "no_grad": without_gradients(lambda n, x: n.a(x).mean(1, keepdim=True)),
+    "no_grad, nonlinear": without_gradients(lambda n, x: F.relu(n.g(x).exp(), inplace=True)),
+    "detach": lambda n, x: n.a(x) + n.g(x).exp().detach(),
+    "data": lambda n, x: n.a(x) + n.g(x).exp().data,
+    "numpy": lambda n, x: n.a(x) * torch.from_numpy(np.tanh(n.g(x).detach().numpy())),
+    "number": lambda n, x: n.a(x) - n.g(x).mean().item(),
+    "straight through": lambda n, x: n.a(x) + (n.a(x).round() - n.a(x)).detach(),
+    "no cut": lambda n, x: torch.as_tensor(n.a(x.requires_grad_())),
+    "mask of a gate": lambda n, x: torch.where(n.g(x).sigmoid() > 0.5, n.a(x), 0.0),
 }
 
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_operations_follow_the_gradient(name):
+    """With a walk back or several, and whether the network can be trained or not."""
     net, x = Net(LINEAR[name]), points()
-    assert_close(relevance(net, x), gradient_times_input(net, x))
+    recording = LRP(net, GRADIENT).record(x)
+    assert_close(recording.output, net(x))
+    assert torch.is_grad_enabled()
+    wanted = torch.stack([gradient_times_input(net, x, k) for k in range(3)])
+    starts = torch.eye(3, dtype=x.dtype)[:, None].expand(3, 5, 3)
+    assert_close(recording.propagate(starts), wanted)
+    for trainable in (True, False):
+        assert_close(LRP(net.requires_grad_(trainable), GRADIENT).attribute(x, 1), wanted[1])
 
 
 PRODUCTS = {
@@ -57,11 +158,13 @@ PRODUCTS = {
     "inner": lambda x, w: torch.inner(x, w.T),
     "other": lambda x, w: torch.matmul(x, other=w),
     "from the left": lambda x, w: (w.T @ x.T).T,
+    "sparse": lambda x, w: (w.T.to_sparse_csr() @ x.T).T,
     "bmm": lambda x, w: torch.bmm(x[None], w[None])[0],
     "addmm": lambda x, w: torch.addmm(torch.zeros(6, dtype=x.dtype), x, mat2=w),
 }
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 @pytest.mark.parametrize("rule", [Gamma(0.5), Flat()], ids=repr)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_by_weights_follow_the_composite(name, rule):
@@ -81,20 +184,11 @@ def test_a_product_that_sums_over_what_the_weight_has_not():
     assert_close(relevance(net, x, Composite(Gamma(5))), relevance(layer, x, Composite(Gamma(5))))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
-@pytest.mark.parametrize(
-    ("run", "layer"),
-    [
-        (lambda n, h: n.z + torch.einsum("ni,io->no", h, n.w), lambda n, h: F.linear(h, n.w.T, n.z)),
-        (lambda n, h: (n.w.to_sparse_csr() @ h.T).T, lambda n, h: F.linear(h, n.w)),
-    ],
-    ids=["bias first", "sparse weight"],
-)
-def test_products_are_linear_layers(run, layer):
-    found, wanted = (
-        relevance(Net(lambda n, x, f=f: n.b(f(n, n.a(x)))), points(), Composite(Gamma(5))) for f in (run, layer)
-    )
-    assert_close(found, wanted)
+def test_a_bias_before_its_product():
+    x = points()
+    first = Net(lambda n, x: n.z + torch.einsum("ni,io->no", n.a(x), n.w))
+    layer = Net(lambda n, x: F.linear(n.a(x), n.w.T, n.z))
+    assert_close(*(relevance(net, x, Composite(Gamma(5))) for net in (first, layer)))
 
 
 def test_a_product_of_several_constants_keeps_its_gradient():
@@ -151,23 +245,11 @@ def test_batch_norm_is_folded_only_along_its_channels(outputs):
     assert_close(relevance(net, x), gradient_times_input(net, x))
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(3, 2), nn.Conv1d(3, 2, 2), nn.Conv2d(3, 2, 2), nn.Conv3d(3, 2, 2)])
-def test_weights_are_contracted_with_the_dimension_that_rules_are_told(layer):
-    told = []
-
-    def rule(linear, x, y, m):
-        told.append((x.shape[linear.channels], linear.weight.shape[1]))
-        return Epsilon()(linear, x, y, m)
-
-    sides = [4] * (layer.weight.ndim - 2)
-    LRP(layer, Composite(rule)).attribute(torch.rand(5, 3, *sides), (1, *[0] * len(sides)))
-    assert told == [(3, 3)]
-
-
 # --- weights that depend on the input ----------------------------------------------------------------------
 
 
 HALVED = {
+    "product": lambda n, x: n.a(x) * n.g(x),
     "linear": lambda n, x: F.linear(n.a(x), n.g(x)[:3]),
     "conv": lambda n, x: F.conv1d(n.a(x)[None], n.g(x)[:3, None].expand(3, 5, 6))[0].T.expand(5, 3),
     "conv transposed": lambda n, x: F.conv_transpose1d(n.a(x).T[None], n.g(x).T[:, :3, None])[0].T,
@@ -268,18 +350,3 @@ def test_queries_that_see_no_key_get_nothing(additive):
     assert_close(found.output, net(x))
     start = torch.eye(3, dtype=x.dtype)
     assert_close(found.propagate(start), LRP(Net(written), GRADIENT).record(x).propagate(start))
-
-
-HALF = {
-    "prelu": lambda n, x: F.prelu(n.a(x), n.s),
-    "einsum": lambda n, x: torch.einsum("ni,io->no", n.a(x), n.w),
-    "addmm": lambda n, x: torch.addmm(n.z, n.a(x), n.w),
-}
-
-
-@pytest.mark.parametrize("name", HALF)
-def test_half_precision_networks_are_computed_in_float32(name):
-    net, x = Net(HALF[name]).half(), points().half()
-    found = LRP(net).attribute(x, 1)
-    assert found.dtype == torch.float32
-    assert_close(found, LRP(net.float()).attribute(x.float(), 1))

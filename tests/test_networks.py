@@ -93,7 +93,7 @@ def small_transformer():
 @pytest.mark.parametrize("preset", presets.PRESETS)
 def test_presets(preset):
     bounds = () if preset == "epsilon" else (-3.0, 3.0)
-    for net, x in (small_transformer(), (build("torchvision", "resnet18"), picture("resnet18"))):
+    for net, x in (small_transformer(), (build("torchvision", "squeezenet1_1"), picture("squeezenet1_1"))):
         relevance = LRP(net, presets.PRESETS[preset](*bounds)).attribute(x, 3)
         assert torch.isfinite(relevance).all()
         assert relevance.abs().sum() > 0

@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -23,12 +24,12 @@ from sklearn.cluster import (
     MiniBatchKMeans,
 )
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_iris, make_moons
+from sklearn.datasets import make_moons
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.ensemble import IsolationForest
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import LocalOutlierFactor, NearestCentroid
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -53,9 +54,9 @@ from witnesses import (
 import neonxc
 from neonxc import NEON, neuralize
 from neonxc.evaluation import pixel_flipping
-from neonxc.inputs.layout import reading
 
 X = blobs()
+X.flags.writeable = False  # no input is changed
 NEW = near(X)
 NAMES = list("abcd")
 FRAME = pd.DataFrame(X, columns=NAMES)
@@ -84,29 +85,24 @@ def columns(*transformers, **options):
 DIAGONAL = {
     "StandardScaler": [StandardScaler()],
     "StandardScaler without mean": [StandardScaler(with_mean=False)],
-    "StandardScaler without std": [StandardScaler(with_std=False)],
     "MinMaxScaler": [MinMaxScaler((-1, 3))],
     "MaxAbsScaler": [MaxAbsScaler()],
     "RobustScaler": [RobustScaler()],
     "passthrough first": ["passthrough", StandardScaler()],
-    "None first": [None, MinMaxScaler()],
-    "identity function": [FunctionTransformer(), StandardScaler()],
     "two scalers": [RobustScaler(), MinMaxScaler()],
-    "nested": [make_pipeline(StandardScaler(), MaxAbsScaler()), MinMaxScaler()],
+    "nested": [make_pipeline(None, FunctionTransformer(), StandardScaler(with_std=False)), MinMaxScaler()],
 }
 MIXING = {
     "PCA": [PCA(2, random_state=0)],
     "PCA whiten": [PCA(3, whiten=True, random_state=0)],
     "PCA of all": [StandardScaler(), PCA(random_state=0)],
     "IncrementalPCA": [StandardScaler(), IncrementalPCA(2)],
-    "IncrementalPCA whiten": [IncrementalPCA(2, whiten=True)],
     "TruncatedSVD": [TruncatedSVD(2, random_state=0)],
     "PCA then scaler": [StandardScaler(), PCA(3, random_state=0), RobustScaler()],
     "columns by number": [columns((StandardScaler(), [3, 0]), (MinMaxScaler(), [-2]))],
     "columns passthrough": [columns((StandardScaler(), [1]), remainder="passthrough")],
     "columns drop": [columns(("drop", [0]), ("passthrough", [2]), remainder=StandardScaler())],
     "columns twice": [columns((StandardScaler(), [0, 1, 2, 3]), (MaxAbsScaler(), slice(1, 3)))],
-    "columns none": [columns((StandardScaler(), []), ("passthrough", slice(0, 4)))],
     "columns by mask": [columns((RobustScaler(), [True, False, True, True]))],
     "columns nested": [columns((make_pipeline(StandardScaler(), PCA(1)), [0, 1]), (MinMaxScaler(), [2, 3]))],
 }
@@ -150,6 +146,8 @@ def assert_same_decisions(net, model, data):
 @pytest.mark.parametrize("name", CLUSTERERS)
 def test_decides_as_the_clusterer_by_the_literal_logits(name, dtype):
     model = copy.deepcopy(CLUSTERERS[name]).fit(X.astype(dtype))
+    if name == "Birch":  # labels are kept, negative ones, too
+        model.subcluster_labels_ = np.array([-3, 12, 5])[model.subcluster_labels_]
     net = neuralize(model)
     if isinstance(model, Birch):
         wanted = subcluster_logits(NEW, model.subcluster_centers_, model.subcluster_labels_)
@@ -160,14 +158,6 @@ def test_decides_as_the_clusterer_by_the_literal_logits(name, dtype):
     assert_allclose(net(tensor(NEW)).numpy(), wanted, rtol=1e-10, atol=1e-8 if dtype is np.float64 else 1e-2)
     for data in (X, NEW):
         assert_same_decisions(net, model, data.astype(dtype))
-
-
-def test_negative_and_many_clusters_keep_their_labels():
-    model = Birch(n_clusters=2, threshold=6).fit(X)
-    model.subcluster_labels_ = np.array([-3, 12])[model.subcluster_labels_]
-    net = neuralize(model)
-    assert set(net.predict(X)) == {-3, 12}
-    assert_array_equal(net.predict(X), model.predict(X))
 
 
 def test_affinity_propagation_on_sparse_data():
@@ -196,9 +186,8 @@ def test_float32_far_from_the_origin(steps):
 def test_pipeline_decides_as_scikit_learn_and_is_explained_in_raw_columns(name):
     model = fitted(PIPELINES[name])
     for net in (neuralize(model), neuralize(model, X)):
-        assert_same_decisions(net, model, X)
-        assert_same_decisions(net, model, NEW)
-        assert net.head.detection.n_features == 4
+        assert_same_decisions(net, model, np.concatenate([X, NEW]))
+        assert net.head.n_features == 4
     logits = net(tensor(NEW)).numpy()
     wanted = two_layer_logits(model[:-1].transform(NEW), model[-1].cluster_centers_)
     assert_allclose(logits, wanted, rtol=1e-9, atol=1e-10 * np.abs(wanted).max())
@@ -209,19 +198,11 @@ def test_pipeline_decides_as_scikit_learn_and_is_explained_in_raw_columns(name):
         assert_allclose(relevance[i], wanted, rtol=1e-7, atol=1e-8 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("whiten", [False, True])
-def test_a_scaler_remembers_where_the_data_are(whiten):
-    model = fitted([StandardScaler(), PCA(2, whiten=whiten, random_state=0)])
-    here, there = (NEON(neuralize(model, data), beta=0.1) for data in (X, None))
-    assert_allclose(there.attribute(NEW), here.attribute(NEW), rtol=1e-8)
-
-
 COLUMNS = {
     "names": ["d", "a"],
     "slice": slice("b", "d"),
     "from": slice("c", None),
     "to": slice(None, "b"),
-    "mask": [True, False, True, False],
     "array": np.array([False, True, True, False]),
     "index": pd.Index(["c", "b"]),
     "function": lambda frame: [c for c in frame.columns if c != "b"],
@@ -243,11 +224,6 @@ def test_columns_of_a_frame(name):
     assert_allclose(relevance.sum(axis=1), net(tensor(NEW)).amax(dim=1), rtol=1e-9, atol=1e-9)
 
 
-def test_a_whitened_pca_of_tiny_numbers():
-    model = fitted([PCA(2, whiten=True)], X * 1e-10)
-    assert_array_equal(neuralize(model, X * 1e-10).predict(NEW * 1e-10), model.predict(NEW * 1e-10))
-
-
 def test_zero_rows_pass_a_normalizer():
     model = fitted([Normalizer()])
     zero = np.zeros((1, 4))
@@ -256,43 +232,29 @@ def test_zero_rows_pass_a_normalizer():
     assert np.isfinite(NEON(net).attribute(zero)).all()
 
 
-def test_nested_pipeline_as_the_last_step():
-    model = Pipeline([("scale", StandardScaler()), ("rest", make_pipeline(PCA(2), km()))]).fit(X)
-    assert_same_decisions(neuralize(model), model, NEW)
-
-
 # --- beta --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", [[], [StandardScaler(), Normalizer()]], ids=["plain", "normed"])
-def test_beta_is_one_over_the_mean_harmonic_mean_of_the_contrasts(steps):
-    model = fitted(steps)
-    net = neuralize(model, X)
-    assert net.beta == pytest.approx(harmonic_beta(net(tensor(X))), rel=1e-10)
-    assert net.calibrate(NEW) is net
-    assert net.beta == pytest.approx(harmonic_beta(net(tensor(NEW))), rel=1e-10)
-    net.calibrate(X, contrast="least")
-    assert net.beta == pytest.approx(1 / float(net(tensor(X)).amax(dim=1).mean()), rel=1e-12)
+def evidence(logits):
+    """The contrasts of each point's own cluster; a competitor's logit is minus its contrast."""
+    return [np.delete(-row, row.argmax()) for row in np.asarray(logits.detach())]
 
 
 def harmonic_beta(logits):
-    """One over the mean of ``(K - 1) / sum_k 1 / h_k``; a competitor's logit is minus its contrast."""
-    means = []
-    for row in logits.detach().numpy():
-        contrasts = np.delete(-row, row.argmax())
-        means.append(len(contrasts) / (1 / contrasts).sum())
-    return 1 / np.mean(means)
+    """One over the mean of ``(K - 1) / sum_k 1 / h_k``."""
+    return 1 / np.mean([len(h) / (1 / h).sum() for h in evidence(logits)])
 
 
-@pytest.mark.parametrize("k", [2, 4, 7])
-def test_beta_by_the_median_contrast(k):
-    centers = np.random.default_rng(k).normal(size=(k, X.shape[1])) * 3
-    net = neuralize(centers)
-    far = np.sort(((X[:, None] - centers) ** 2).sum(axis=2))
-    wanted = 1 / np.mean(np.median(far[:, 1:] - far[:, :1], axis=1))
-    assert net.calibrate(X, contrast="median").beta == pytest.approx(wanted, rel=1e-9)
-    least = net.calibrate(X, contrast="least").beta
-    assert (least == pytest.approx(wanted, rel=1e-9)) == (k == 2)
+@pytest.mark.parametrize("steps", [[], [StandardScaler(), Normalizer()]], ids=["plain", "normed"])
+def test_beta_is_one_over_the_mean_of_the_contrasts(steps):
+    net = neuralize(fitted(steps), X)
+    for data in (X, NEW):
+        logits = net(tensor(data))
+        assert net.calibrate(data).beta == pytest.approx(harmonic_beta(logits), rel=1e-9)
+        for contrast, function in (("least", np.min), ("median", np.median)):
+            wanted = 1 / np.mean([function(h) for h in evidence(logits)])
+            assert net.calibrate(data, contrast=contrast).beta == pytest.approx(wanted, rel=1e-9)
+    assert neuralize(fitted(steps), X).beta == pytest.approx(harmonic_beta(net(tensor(X))), rel=1e-9)
     for other in ("mean", ["least"]):
         refused('contrast needs "harmonic", "least" or "median"', net.calibrate, X, contrast=other)
 
@@ -308,44 +270,11 @@ def test_beta_without_data_is_that_of_the_centers(name):
 def test_beta_of_a_hierarchy_counts_every_split_of_a_path_once():
     model = BisectingKMeans(5, random_state=0).fit(X)
     net = neuralize(model, X)
-    paths, means = hierarchy_paths(model._bisecting_tree, getattr(model, "_X_mean", 0.0)), []
+    paths, means = hierarchy_paths(model._bisecting_tree, model._X_mean), []
     for x, leaf in zip(X, model.predict(X), strict=True):
-        evidence = [((x - s) ** 2).sum() - ((x - c) ** 2).sum() for c, s in paths[leaf]]
-        means.append(len(evidence) / sum(1 / h for h in evidence))
+        splits = [((x - s) ** 2).sum() - ((x - c) ** 2).sum() for c, s in paths[leaf]]
+        means.append(len(splits) / sum(1 / h for h in splits))
     assert net.beta == pytest.approx(1 / np.mean(means), rel=1e-9)
-
-
-# --- what goes in comes out --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["float16", "float32", "int8", "int64", "uint8", "bool"])
-def test_types_of_numbers(kind):
-    given = (X.mean(axis=0) < X) if kind == "bool" else np.abs(X).round().clip(0, 100).astype(kind)
-    exact = given.astype(np.float64)
-    for data in (given, torch.from_numpy(given)):
-        net = neuralize(km().fit(exact), data)
-        relevance = NEON(net).attribute(data)
-        assert_array_equal(np.asarray(net.predict(data)), net.predict(exact))
-        assert type(net.predict(data)) is type(relevance) is type(data)
-        assert np.asarray(relevance).dtype == ("float32" if "float" in kind else "float64")
-        assert_allclose(relevance, NEON(net).attribute(exact), rtol=1e-3, atol=0.1)
-
-
-def test_inputs_are_not_changed():
-    before = X.copy()
-    X.setflags(write=False)
-    try:
-        net = neuralize(km().fit(X), X)
-        net.predict(X)
-        NEON(net).attribute(X)
-    finally:
-        X.setflags(write=True)
-    assert_array_equal(X, before)
-
-
-def test_forward_is_differentiable():
-    net = neuralize(km().fit(X))
-    assert torch.autograd.gradcheck(net, tensor(NEW[:5]).requires_grad_())
 
 
 # --- types and deployment ----------------------------------------------------------------------------------
@@ -360,33 +289,20 @@ nets = pytest.mark.parametrize("name", NETS)
 
 
 @nets
-@pytest.mark.parametrize("cast", [lambda n: n.half(), lambda n: n.to(torch.bfloat16), lambda n: n.float()])
-def test_the_head_stays_in_float32_or_better(name, cast):
-    net = NETS[name]()
-    wanted, beta = net.predict(X), net.beta
-    assert cast(net) is net
-    floats = [b for b in net.buffers() if b.is_floating_point()]
-    assert all(b.dtype in (torch.float32, torch.float64) for b in floats)
-    assert_array_equal(net.predict(X), wanted)
-    assert net.beta == pytest.approx(beta, rel=1e-6)
-    assert net(tensor(X, torch.float16)).dtype == torch.float32
-    assert net(tensor(X)).dtype == torch.float64
-
-
-@nets
-def test_autocast_leaves_the_head_alone(name):
+def test_the_head_stays_in_float32_or_better(name):
     net, x = NETS[name](), tensor(X, torch.float32)
-    wanted, relevance = net(x), NEON(net).attribute(x)
+    wanted, relevance, labels, beta = net(x), NEON(net).attribute(x), net.predict(X), net.beta
     with torch.autocast("cpu", torch.bfloat16):
-        assert net(x).dtype == torch.float32
         assert torch.equal(net(x), wanted)
         assert torch.equal(NEON(net).attribute(x), relevance)
-
-
-@nets
-def test_compile(name):
-    net, x = NETS[name](), tensor(NEW, torch.float32)
-    assert_close(torch.compile(net, backend="eager", fullgraph=True)(x), net(x))
+    for cast in (net.float, net.half, partial(net.to, torch.bfloat16)):
+        assert cast() is net
+        floats = [b for b in net.buffers() if b.is_floating_point()]
+        assert all(b.dtype in (torch.float32, torch.float64) for b in floats)
+        assert_array_equal(net.predict(X), labels)
+        assert net.beta == pytest.approx(beta, rel=1e-6)
+        assert net(x.half()).dtype == torch.float32
+        assert net(x.double()).dtype == torch.float64
 
 
 @pytest.mark.slow
@@ -432,34 +348,22 @@ def test_features(pooled, steps):
     wanted = torch.from_numpy(model.predict(points.numpy())).long().reshape(7, *place)
     assert torch.equal(net.predict(images), wanted)
     assert torch.equal(net.assign(images), wanted)
-    assert isinstance(net.predict(images.numpy()), np.ndarray)
+    assert np.array_equal(net.predict(images.numpy()), wanted)
     logits = net(images)
-    assert logits.shape == (7, 3, *place)
-    assert torch.equal(logits.argmax(dim=1), wanted)
-    assert torch.equal((logits > 0).sum(dim=1), torch.ones(7, *place, dtype=torch.long))
     literal = two_layer_logits(
         model[:-1].transform(points.numpy()) if steps else points.numpy(), model[-1].cluster_centers_
     )
     literal = torch.from_numpy(literal).reshape(7, *place, 3).movedim(-1, 1)
     assert_close(logits, literal, rtol=1e-9, atol=1e-12)
     assert net.beta == pytest.approx(harmonic_beta(literal.movedim(1, -1).flatten(0, -2)))
-
-
-def test_batches_and_types_of_images():
-    net, _, images, _ = deep(False, n=40)  # more than one batch of images
-    assert torch.equal(net.predict(images), net.assign(images))
-    net = net.float()
-    assert np.array_equal(net.predict(images.numpy()), net.predict(images.float()))
-    logits = net.to(torch.bfloat16)(images.bfloat16())
+    assert net.to(torch.bfloat16)(images.bfloat16()).dtype == torch.float32
     assert next(net.features.parameters()).dtype == torch.bfloat16
-    assert logits.dtype == torch.float32
 
 
 BYTES = torch.randint(256, (4, 3, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 PIXELS = {
     "bytes": BYTES,
     "array": BYTES.numpy(),
-    "list": [*BYTES.numpy()],
     "integers": BYTES.long(),
     "16 bits": BYTES.numpy().astype(np.uint16),
     "mask": BYTES > 127,
@@ -474,9 +378,7 @@ DOORS = {
     "summary": lambda net, x: NEON(net).summary(x),
     "along": lambda net, x: NEON(net, along=x[0]),
     "similarity": lambda net, x: neonxc.similarity(net, x, x),
-    "moves": lambda net, x: neonxc.moves(net, x, x),
     "flipping": lambda net, x: pixel_flipping(net, x, np.ones((4, 3, 12, 10))),
-    "flipping of a plain network": lambda net, x: pixel_flipping(net.features, x, np.ones((4, 3, 12, 10))),
 }
 
 
@@ -491,14 +393,12 @@ def test_pixels_that_are_no_floats_are_refused(door, pixels):
 
 def test_tensors_of_pixels_and_tables_of_numbers():
     net = deep(True)[0]
-    for ask in (net, net.assign):
-        refused(r"x holds pixels of uint8", ask, BYTES)
-        refused(r"x has dtype torch.float16, and the network torch.float64", ask, BYTES.half())
+    refused(r"x holds pixels of uint8", net, BYTES)
+    refused(r"x has dtype torch.float16, and the network torch.float64", net.assign, BYTES.half())
     table = np.arange(20).reshape(5, 4)
     net = neuralize(np.eye(3), table, nn.Linear(4, 3))
-    expected = net.predict(table.astype(float))
-    for whole in (table, table.astype(np.int16), pd.DataFrame(table), pd.DataFrame(table.astype(np.uint8))):
-        assert np.array_equal(net.predict(whole), expected)
+    for whole in (table, pd.DataFrame(table.astype(np.uint8))):
+        assert np.array_equal(net.predict(whole), net.predict(table.astype(float)))
     refused("holds pixels of uint8", net.predict, table.astype(np.uint8))
 
 
@@ -516,12 +416,11 @@ class Reading(nn.Module):
 @pytest.mark.parametrize(
     ("net", "shape"),
     [
-        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(288, 3)), (3, 8, 8)),
         (Reading(lambda x: (x - 0.5) / 2, nn.Conv2d(3, 3, 3)), (3, 8, 8)),
         (Reading(nn.ReLU(), nn.Conv1d(2, 3, 3)), (2, 9)),
         (Reading(nn.Identity(), nn.Conv3d(1, 3, 3)), (1, 4, 4, 4)),
     ],
-    ids=["image", "normalized image", "series", "volume"],
+    ids=["normalized image", "series", "volume"],
 )
 def test_a_single_input_needs_a_batch_dimension(net, shape):
     net = neuralize(torch.eye(3), torch.rand(4, *shape), net.eval())
@@ -531,30 +430,14 @@ def test_a_single_input_needs_a_batch_dimension(net, shape):
     assert net.predict(single[None]).shape == (1,)
 
 
-def test_grey_images_need_channels():
-    net = neuralize(torch.eye(3), torch.rand(4, 1, 8, 8), Reading(nn.Identity(), nn.Conv2d(1, 3, 3)).eval())
-    for x, message in (
-        (torch.rand(5, 8, 8), r"grey images .* are X\[:, None\]"),
-        (torch.rand(5, 64), r"as \[N, C, ...\]"),
-    ):
-        refused(message, net.predict, x)
-
-
-def test_features_need_a_row_for_each_input():
-    net = deep(True)[0]
-    refused(
-        r"\[5, 1\] for inputs of shape \[3, 12, 10\].* is x\[None\]",
-        net,
-        torch.rand(3, 12, 10, dtype=torch.float64),
-    )
-
-
-def test_channels_are_not_last():
-    refused(
-        r"taken as \[N, C, ...\], channels first: .* to have 3 channels",
-        deep(True)[0].predict,
-        torch.rand(4, 12, 10, 3),
-    )
+def test_dimensions_of_inputs():
+    grey = neuralize(torch.eye(3), torch.rand(4, 1, 8, 8), Reading(nn.Identity(), nn.Conv2d(1, 3, 3)).eval())
+    refused(r"grey images .* are X\[:, None\]", grey.predict, torch.rand(5, 8, 8))
+    refused(r"as \[N, C, ...\]", grey.predict, torch.rand(5, 64))
+    net, single = deep(True)[0], torch.rand(3, 12, 10, dtype=torch.float64)
+    refused(r"\[5, 1\] for inputs of shape \[3, 12, 10\].* is x\[None\]", net, single)
+    last = torch.rand(4, 12, 10, 3)
+    refused(r"taken as \[N, C, ...\], channels first: .* to have 3 channels", net.predict, last)
 
 
 OF_STEPS, OF_CHANNELS = (nn.GRU(width, 3, batch_first=True) for width in (4, 6))
@@ -583,12 +466,8 @@ PLACES = {
 
 @pytest.mark.parametrize("kind", [*TOKENS, *CHANNELS, *PLACES])
 def test_tokens_are_what_the_first_layer_takes(kind):
-    net = Reading(*(TOKENS | CHANNELS | PLACES)[kind]).eval()
     x = torch.rand(5, 6, 4)
-    assert reading(net, x) == next(
-        name for name, kinds in (("tokens", TOKENS), ("channels", CHANNELS), ("places", PLACES)) if kind in kinds
-    )
-    net = nn.Sequential(net, nn.LazyLinear(2))
+    net = nn.Sequential(Reading(*(TOKENS | CHANNELS | PLACES)[kind]), nn.LazyLinear(2)).eval()
     net(x)
     if kind in TOKENS:
         refused("holds tokens: pass groups", pixel_flipping, net, x, x)
@@ -597,9 +476,6 @@ def test_tokens_are_what_the_first_layer_takes(kind):
     if kind in PLACES:
         neon = NEON(neuralize(torch.eye(2), features=net))
         assert_close(neon.heatmaps(x)[:, 1], neon.attribute(x, target=1))
-
-
-# --- CUDA --------------------------------------------------------------------------------------------------
 
 
 # --- clusterings known by their labels -----------------------------------------------------------------------
@@ -613,8 +489,7 @@ def moons(n_noise=80):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_noise_is_the_last_cluster_and_of_no_account_to_beta():
-    data = moons()
-    labels = np.r_[make_moons(400, noise=0.05, random_state=0)[1], [-1] * 80]
+    data, labels = moons(), np.r_[make_moons(400, noise=0.05, random_state=0)[1], [-1] * 80]
     net = neuralize(labels=labels, X=data)
     predicted = net.predict(data)
     assert (predicted == -1).any()
@@ -670,12 +545,15 @@ def test_labels_alone_need_the_points_they_belong_to():
     assert neuralize(agglomerative, few).head.n_features == 2
 
 
-def test_steps_that_are_not_affine_are_refused_before_a_surrogate_is_fitted(monkeypatch):
-    import neonxc.clusterings.surrogate
-
-    model = make_pipeline(QuantileTransformer(n_quantiles=50), DBSCAN(0.1)).fit(moons())
-    monkeypatch.setattr(neonxc.clusterings.surrogate, "fit_surrogate", lambda *_: pytest.fail("fitted"))
-    refused(r"not an affine map.*neuralize\(labels=model\[-1\]\.labels_, X=X\)", neuralize, model, moons())
+def test_steps_that_are_not_affine_point_to_the_labels(monkeypatch):
+    monkeypatch.setattr("neonxc.clusterings.surrogate.fit_surrogate", lambda *_: pytest.fail("fitted"))
+    for final, labels in (
+        (DBSCAN(0.1), r"model\[-1\].labels_"),
+        (KMeans(2), r"model\[-1\].labels_"),
+        (GaussianMixture(2), r"model.predict\(X\)"),
+    ):
+        model = make_pipeline(QuantileTransformer(n_quantiles=9), final).fit(X)
+        refused(rf"not an affine map.*neuralize\(labels={labels}, X=X\)", neuralize, model, X)
 
 
 # --- memory --------------------------------------------------------------------------------------------------
@@ -704,25 +582,20 @@ def test_locations_of_maps_are_chunked(monkeypatch):
 
 
 def test_a_network_says_what_it_is_in_a_few_lines():
-    X = load_iris(as_frame=True).data
-    kmeans = KMeans(3, n_init=1, random_state=0).fit(X)
-    text = repr(neuralize(kmeans, X))
-    assert "3 clusters of points with 4 columns (sepal length (cm), " in text
+    text = repr(neuralize(X[:3], FRAME))
+    assert "3 clusters of points with 4 columns (a, b, c, d)" in text
     assert "(head): LinearDetection, Rivals" in text
-    features = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2)).double()
-    points = features(torch.as_tensor(X.to_numpy())).detach().numpy()
-    deep = neuralize(KMeans(3, n_init=1, random_state=0).fit(points), X.to_numpy(), features)
+    deep = neuralize(torch.eye(3, 2), X, nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2)).double())
     assert "3 clusters of points with 2 features, " in repr(deep)
     assert repr(deep).count("Sequential") == 1
     assert len(repr(nn.ModuleList([deep]))) < 400
-    assert "surrogate that gives 100% of the points their label" in repr(neuralize(labels=kmeans.labels_ > 0, X=X))
+    two = neuralize(labels=np.arange(180) // 90, X=np.concatenate([X, X + 1e4]))
+    assert "surrogate that gives 100% of the points their label" in repr(two)
 
 
 OTHER_FORMS = {  # of a clustering of the rows of X with the labels y
     "linkage": (lambda X, y: linkage(X, "ward"), "linkage matrix.*labels=scipy.cluster.hierarchy.fcluster"),
-    "linkage in a list": (lambda X, y: linkage(X).tolist(), "linkage matrix"),
     "linkage in a tensor": (lambda X, y: torch.tensor(linkage(X)).float(), "linkage matrix"),
-    "linkage in a frame": (lambda X, y: pd.DataFrame(linkage(X)), "linkage matrix"),
     "linkage of five": (lambda X, y: linkage(X[:5]), "linkage matrix"),
     "condensed": (lambda X, y: pdist(X), "condensed matrix of the distances of all rows"),
     "distances": (lambda X, y: squareform(pdist(X)), "matrix of the distances or similarities of all rows"),
@@ -822,9 +695,3 @@ def test_clusterers_of_mixed_tables_point_to_their_labels():
     model = other(cluster_centroids_=np.array([["a", "1"], ["b", "2"]]), labels_=np.arange(20) % 2)
     for X, frame in ((table, "X"), (table.to_numpy(object), r"pandas.DataFrame\(X\)")):
         refused(rf"neuralize\(labels=model.labels_, X={frame}\).*of the Kmeans", neuralize, model, X)
-
-
-def test_clusterers_behind_other_steps_point_to_their_labels():
-    for final, labels in ((KMeans(2), r"model\[-1\].labels_"), (GaussianMixture(2), r"model.predict\(X\)")):
-        model = make_pipeline(QuantileTransformer(n_quantiles=9), final).fit(X)
-        refused(rf"not an affine map.*neuralize\(labels={labels}, X=X\)", neuralize, model, X)

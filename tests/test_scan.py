@@ -7,7 +7,6 @@ import random
 from functools import cache
 from importlib import metadata
 from itertools import permutations
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,9 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import neonxc
 from neonxc.evaluation import clustering_accuracy
 from neonxc.models import SCAN, FeatureExtractor, vgg_small
-from neonxc.models.scan import RandomWarp, stages, training
-from neonxc.models.scan.stages import nearest, nt_xent, scan_loss, self_label_loss
-from neonxc.models.scan.training import Training
+from neonxc.models.scan import RandomWarp, training
+from neonxc.models.scan.stages import nt_xent
 
 
 def blobs(n=24, channels=1, seed=0):
@@ -60,11 +58,6 @@ def learning(**changes):
     """SCAN with all its stages, in a second."""
     backbone = changes.pop("backbone", None) or tiny()
     return small(**{"backbone": backbone, "pretext": "simclr", "pretext_epochs": 3, "head_epochs": 3, **changes})
-
-
-def training_of(model, images=IMAGES):
-    with torch.random.fork_rng():
-        return Training(model, images, torch.device("cpu"), seed=0)
 
 
 def tiny(channels=1):
@@ -112,39 +105,64 @@ def slow_scan_loss(anchors, neighbours, weight):
     return consistency - weight * entropy
 
 
-@pytest.mark.parametrize("weight", [0.0, 1.0, 5.0])
-def test_the_scan_loss_of_each_head_is_its_definition(weight):
-    anchors, neighbours = 3 * torch.randn(2, 3, 6, 4, dtype=torch.float64)
-    expected = [slow_scan_loss(*one, weight) for one in zip(anchors, neighbours, strict=True)]
-    assert scan_loss(anchors, neighbours, weight).tolist() == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("options", "weight"), [({"epochs": 0}, 0.0), ({"head_epochs": 0}, 1.0), ({"epochs": 0}, 5.0)]
+)
+def test_the_head_with_the_lowest_loss_is_kept(options, weight):
+    """After the stage of heads alone, or after that of all heads and the embedding."""
+    scan = small(self_label_epochs=0, entropy_weight=weight, **options).fit(IMAGES)
+    with torch.no_grad():
+        scores = scan.cluster_head_(scan.embedding_(IMAGES))
+    losses = [slow_scan_loss(scores, scores[column], weight) for column in scan.neighbors_.T]
+    assert np.mean(losses) == pytest.approx(scan.losses_.min(), rel=1e-5)
+    assert len(set(scan.losses_.round(6))) == 3
 
 
-def test_the_scan_loss_survives_opposite_and_certain_neighbours():
-    scores = torch.tensor([[200.0, -200.0]], requires_grad=True)
-    loss = scan_loss(scores, -scores.detach(), 5.0)
-    loss.backward()
-    assert loss.item() == pytest.approx(400 - math.log(2), rel=1e-3)  # log of two terms of e^-400
-    assert scores.grad.isfinite().all()
+class Loud(nn.Module):
+    def forward(self, x):
+        return 1e4 * x
+
+
+def test_scores_beyond_the_range_of_exponentials():
+    """Neighbours are certain of opposite clusters: the loss is finite, and so are its gradients."""
+    scan = small(backbone=nn.Sequential(nn.Flatten(), Loud()), head_epochs=0).fit(IMAGES)
+    assert scan.history_[0]["loss"] > 100
+    assert np.isfinite(scan.losses_).all()
+    assert scan.predict_proba(IMAGES).isfinite().all()
 
 
 def test_self_labelling_weighs_clusters_alike():
-    scores = torch.randn(7, 4, dtype=torch.float64)
-    labels = torch.tensor([0, 0, 0, 0, 0, 1, 3])
-    each = -scores.log_softmax(1)[torch.arange(7), labels]
-    expected = torch.stack([each[labels == k].mean() for k in (0, 1, 3)]).mean()
-    torch.testing.assert_close(self_label_loss(scores, labels), expected)
+    """The first loss, of all images in one step."""
+    options = {"epochs": 0, "head_epochs": 3, "batch_size": 32, "augment": torch.clone}
+    images = IMAGES[[*range(24), *range(0, 24, 3)]]
+    before = small(**options, self_label_epochs=0).fit(images).predict_proba(images)
+    labels = before.argmax(1)
+    expected = np.mean([float(-before[labels == k, k].log().mean()) for k in labels.unique()])
+    after = small(**options, self_label_epochs=1, self_label_threshold=0.0).fit(images)
+    assert len(labels.bincount().unique()) > 1
+    assert after.history_[-1]["loss"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_self_labels_stay_for_an_epoch():
+    """If labels followed each step, the network would follow itself into one cluster (seen on MNIST)."""
+    seen = []
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(144, 4))
+    backbone.register_forward_hook(lambda *_: seen.append("step" if torch.is_grad_enabled() else "look"))
+    options = {"epochs": 0, "augment": torch.clone, "self_label_threshold": 0.0}
+    small(backbone=backbone, **options).fit(IMAGES)  # hooks are copied with the backbone
+    assert "look look step step look look step step" in " ".join(seen)  # two epochs of two batches
 
 
 def test_neighbours_are_the_most_similar_others(monkeypatch):
-    points = torch.randn(23, 4, dtype=torch.float64)
+    points = IMAGES.flatten(1).double()
     expected = []
-    for i in range(23):
-        similar = {j: torch.cosine_similarity(points[i], points[j], 0).item() for j in range(23) if j != i}
+    for i in range(24):
+        similar = {j: torch.cosine_similarity(points[i], points[j], 0).item() for j in range(24) if j != i}
         expected.append(sorted(similar, key=similar.get, reverse=True)[:5])
-    assert nearest(points, 5).tolist() == expected
+    model = small(backbone=nn.Flatten(), head_epochs=1, epochs=0, self_label_epochs=0)
+    assert model.fit(IMAGES.double()).neighbors_.tolist() == expected
     monkeypatch.setattr("neonxc.common.memory.CPU", 400)  # two rows at once
-    assert nearest(points, 5).tolist() == expected
-    assert nearest(points, 22).shape == (23, 22)
+    assert model.fit(IMAGES.double()).neighbors_.tolist() == expected
 
 
 # Views
@@ -222,23 +240,12 @@ def test_the_decision_is_one_linear_layer_on_the_embedding():
     assert (scan.labels_ == scores.argmax(1).numpy()).all()
 
 
-@pytest.mark.parametrize("stage", ["heads alone", "all heads and the embedding"])
-def test_the_head_with_the_lowest_loss_is_kept(stage):
-    options = {"epochs": 0} if stage == "heads alone" else {"head_epochs": 0}
-    scan = small(self_label_epochs=0, **options).fit(IMAGES)
-    with torch.no_grad():
-        scores = scan.cluster_head_(scan.embedding_(IMAGES))
-    losses = [scan_loss(scores, scores[column], scan.entropy_weight) for column in scan.neighbors_.T]
-    assert np.mean(losses) == pytest.approx(scan.losses_.min(), rel=1e-5)
-    assert len(set(scan.losses_.round(6))) == 3
-
-
 def test_heads_do_not_mind_the_scale_of_embeddings(monkeypatch):
     """They learn on standardised embeddings; the standardisation then is part of their weights."""
     images = torch.randn(60, 1, 2, 2)
     uneven = images * torch.tensor([[1e-2, 1e2], [1.0, 50.0]]) + 20
     neighbours = torch.randint(60, (60, 5))  # mined ones would depend on the scale
-    monkeypatch.setattr(stages, "nearest", lambda features, k: neighbours)
+    monkeypatch.setattr("neonxc.models.scan.stages.nearest", lambda features, k: neighbours)
     plain, scaled = (small(backbone=nn.Flatten(), epochs=0, self_label_epochs=0).fit(x) for x in (images, uneven))
     assert np.allclose(plain.losses_, scaled.losses_, atol=1e-3)
     assert np.allclose(plain.predict_proba(images), scaled.predict_proba(uneven), atol=1e-3)
@@ -255,27 +262,6 @@ def test_self_labelling_learns_from_the_sure_images_alone():
         after = scan.predict_proba(IMAGES)
         assert torch.allclose(after, before) == (share == 0)
         assert after.amax(1).mean() >= before.amax(1).mean() - 1e-6
-
-
-def test_self_labels_stay_for_an_epoch(monkeypatch):
-    """If labels followed each step, the network would follow itself into one cluster (seen on MNIST)."""
-    images, truth = blobs()
-    model = small(batch_size=12, augment=torch.clone, self_label_threshold=0.0, n_heads=1, backbone=nn.Flatten())
-    run = training_of(model, images)
-    with torch.no_grad():
-        run.best.weight.copy_(torch.stack([images[truth == k].mean(0).flatten() for k in range(3)]))
-    with monkeypatch.context() as patch:
-        minimize = Mock()
-        patch.setattr(Training, "minimize", minimize)
-        stages.self_labelling(run)
-    loss_of, prepare = minimize.call_args.args[-1], minimize.call_args.kwargs["prepare"]
-    prepare()
-    with torch.no_grad():
-        run.best.weight.zero_()
-        run.best.bias.copy_(torch.tensor([0.0, 50.0, 0.0]))  # all in cluster 1
-    assert loss_of(torch.arange(24)).item() == pytest.approx(50 * 2 / 3, rel=1e-3)  # clusters 0 and 2 are wrong
-    prepare()
-    assert loss_of(torch.arange(24)).item() == pytest.approx(0, abs=1e-6)
 
 
 def test_same_number_same_labels():
@@ -312,6 +298,7 @@ def test_the_backbone_given_is_not_changed():
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
     scan = learning(backbone=backbone).fit(IMAGES)
     assert backbone.training
+    assert scan.transform(IMAGES.double()).dtype == torch.float32
     assert all(torch.equal(before[name], tensor) for name, tensor in backbone.state_dict().items())
     assert any(not torch.equal(before[name], tensor) for name, tensor in scan.embedding_.state_dict().items())
 
@@ -346,12 +333,6 @@ def test_the_pretext_needs_something_to_learn():
     small(backbone=tiny().requires_grad_(False)).fit(IMAGES)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_backbone_decides_the_type(dtype):
-    scan = learning(backbone=tiny().to(dtype)).fit(IMAGES.double())
-    assert scan.transform(IMAGES).dtype == dtype
-
-
 def test_bfloat16_is_for_training_only():
     exact, amp = (learning(amp=amp).fit(IMAGES) for amp in (False, True))
     assert amp.transform(IMAGES).dtype == torch.float32
@@ -375,9 +356,7 @@ class Stream(IterableDataset):
 @pytest.mark.parametrize(
     ("give", "found"),
     [
-        (IMAGES.double().numpy, np.ndarray),
         (IMAGES.tolist, np.ndarray),
-        (lambda: TensorDataset(IMAGES), torch.Tensor),
         (Stream, torch.Tensor),
         (lambda: DataLoader(TensorDataset(IMAGES, torch.zeros(24)), batch_size=7), torch.Tensor),
         ([IMAGES[:5], IMAGES[5:]].__iter__, torch.Tensor),
@@ -400,13 +379,11 @@ def bad(images, value):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_clusters": 1}, "n_clusters needs a whole number >= 2, got 1"),
         ({"n_clusters": 25}, "at most the number of images, 24; got 25"),
         ({"epochs": -1}, "epochs needs a whole number >= 0"),
         ({"pretext": "moco"}, 'pretext needs "simclr" or None'),
         ({"self_label_threshold": 1.5}, r"self_label_threshold needs a number in \[0, 1\]"),
         ({"temperature": 0}, "temperature need a number > 0"),
-        ({"entropy_weight": -1.0}, "entropy_weight"),
         ({"augment": lambda x: x[:, :, 1:]}, r"augment needs to return images of shape \[24, 1, 12, 12\]"),
         ({"backbone": nn.Flatten(0)}, r"backbone needs to return features \[N, d\]"),
         ({"backbone": nn.Conv2d(3, 4, 3)}, r"backbone does not take images of shape \[1, 12, 12\]"),
@@ -425,7 +402,6 @@ def test_bad_parameters(changes, message):
         (bad(IMAGES, float("nan")), "not finite: nan"),
         (DataLoader(TensorDataset(bad(IMAGES, float("inf"))), 7), "not finite: inf"),
         (IMAGES[:0], "empty"),
-        (DataLoader(TensorDataset(IMAGES[:0]), 7), "empty"),
         (
             [*torch.split(IMAGES, 12), IMAGES[:4, :, 1:]].__iter__(),
             r"images \[N, C, H, W\] of shape \[1, 12, 12\], got shape \[4, 1, 11, 12\]",
@@ -497,10 +473,8 @@ def uninterrupted():
     [
         ("pretext", 1, 1),
         ("pretext", 2, 5),  # nothing is saved yet
-        ("heads", 0, 1),
         ("heads", 2, 2),
         ("clustering", 1, 1),
-        ("self-labelling", 0, 5),
         ("self-labelling", 1, 1),
     ],
 )
@@ -526,9 +500,8 @@ def finished(tmp_path_factory):
 
 def test_what_is_done_is_not_done_again(monkeypatch, tmp_path):
     first = learning(checkpoint=tmp_path, random_state=None).fit(IMAGES)
-    monkeypatch.setattr(stages, "nt_xent", None)
-    monkeypatch.setattr(stages, "scan_loss", None)
-    monkeypatch.setattr(stages, "self_label_loss", None)
+    for loss in ("nt_xent", "scan_loss", "self_label_loss"):
+        monkeypatch.setattr(f"neonxc.models.scan.stages.{loss}", None)
     again = learning(checkpoint=tmp_path, random_state=None, verbose=True, device="cpu").fit(IMAGES)
     assert (again.labels_ == first.labels_).all()
     assert again.history_ == first.history_
@@ -537,7 +510,7 @@ def test_what_is_done_is_not_done_again(monkeypatch, tmp_path):
 def test_a_clustering_can_be_self_labelled_later(monkeypatch, tmp_path):
     expected = uninterrupted()
     first = learning(self_label_epochs=0, checkpoint=tmp_path).fit(IMAGES)
-    monkeypatch.setattr(stages, "scan_loss", None)
+    monkeypatch.setattr("neonxc.models.scan.stages.scan_loss", None)
     later = learning(self_label_threshold=0.3, checkpoint=tmp_path).fit(IMAGES)
     torch.testing.assert_close(later.predict_proba(IMAGES), expected.predict_proba(IMAGES), rtol=0, atol=0)
     assert not torch.equal(first.predict_proba(IMAGES), later.predict_proba(IMAGES))
@@ -551,10 +524,8 @@ def test_a_clustering_can_be_self_labelled_later(monkeypatch, tmp_path):
         ({"epochs": 7}, IMAGES, "epochs was 2 and is now 7"),
         ({"random_state": 1}, IMAGES, "random_state was 0 and is now 1"),
         ({"augment": RandomWarp(rotation=1)}, IMAGES, "augment was RandomWarp.*rotation=1"),
-        ({"augment": torch.clone}, IMAGES, "augment was RandomWarp.*clone"),
         ({"backbone": vgg_small(width=4)[:-1]}, IMAGES, "backbone was Sequential"),
         ({}, IMAGES + 1, "images was"),
-        ({}, IMAGES[:-1], "images was"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(finished, changes, images, message):

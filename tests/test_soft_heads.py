@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,6 @@ from witnesses import blobs, contrast_relevance, near
 
 import neonxc
 from neonxc import NEON, neuralize
-from neonxc.head.answer import Answer
 from neonxc.models import KernelKMeans, WordVectors
 
 IRIS = load_iris().data
@@ -38,39 +39,32 @@ def points(n=60, d=6, seed=1):
 # --- linear heads (Props. 6 and 7) --------------------------------------------------------------------------
 
 
-def test_prop_6():
-    """The logit is the log-likelihood ratio to the best other cluster."""
-    layer, x = linear(), points()
-    net = neuralize(layer)
-    p = layer(x).softmax(1)
-    for c in range(4):
-        others = p[:, [k for k in range(4) if k != c]].amax(1)
-        assert torch.allclose(net(x)[:, c], (p[:, c] / others).log(), rtol=1e-10, atol=1e-12)
-    assert (net.predict(x) == p.argmax(1)).all()
-    assert ((net(x) > 0) == (torch.nn.functional.one_hot(p.argmax(1), 4) == 1)).all()
+def pairs(layer, x, c):
+    """The differences [N, K - 1] of logits to the other clusters, and their parts [N, K - 1, d] by feature.
+
+    A difference is counted from its zero nearest to the origin.
+    """
+    W, b = layer.weight.detach().numpy(), np.zeros(len(layer.weight))
+    b = b if layer.bias is None else layer.bias.detach().numpy()
+    w, shift = np.delete(W[c] - W, c, 0), np.delete(b[c] - b, c)
+    zero = -shift[:, None] * w / (w**2).sum(1, keepdims=True)
+    return x.numpy() @ w.T + shift, (x.numpy()[:, None] - zero) * w
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_relevance_pair_by_pair(bias):
-    """Each contrast is counted from its zero nearest to the origin, and conserves."""
+    """The logit is the log-likelihood ratio to the best other cluster, which relevance conserves."""
     layer, x = linear(bias=bias), points()
-    net = neuralize(layer, x)
-    W = layer.weight.detach().numpy()
-    b = layer.bias.detach().numpy() if bias else np.zeros(4)
+    net, p = neuralize(layer, x), layer(x).softmax(1)
+    assert (net.predict(x) == p.argmax(1)).all()
     for c in range(4):
+        h, parts = pairs(layer, x, c)
         R = NEON(net).attribute(x, target=c).numpy()
-        for n in range(0, 60, 7):
-            xn = x[n].numpy()
-            others = [k for k in range(4) if k != c]
-            h = np.array([(W[c] - W[k]) @ xn + b[c] - b[k] for k in others])
-            expected = np.zeros(6)
-            for k, h_k, R_k in zip(others, h, contrast_relevance(h, net.beta), strict=True):
-                w = W[c] - W[k]
-                zero = -(b[c] - b[k]) * w / (w @ w)
-                assert w @ zero + b[c] - b[k] == pytest.approx(0, abs=1e-12)
-                expected += R_k / h_k * (xn - zero) * w
-            assert np.allclose(R[n], expected, rtol=1e-9, atol=1e-10)
-        assert np.allclose(R.sum(1), net(x)[:, c].detach().numpy(), atol=1e-10)
+        shares = np.array([contrast_relevance(row, net.beta) for row in h]) / h
+        assert np.allclose(R, (shares[:, :, None] * parts).sum(1), rtol=1e-9, atol=1e-10)
+        others = p[:, [k for k in range(4) if k != c]].amax(1)
+        for logit in (net(x)[:, c].detach(), R.sum(1)):
+            assert np.allclose(logit, (p[:, c] / others).log().detach(), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("theta", [0.1, 0.5, 0.99])
@@ -83,36 +77,24 @@ def test_prop_7(theta):
     assert torch.allclose(net(x), expected, rtol=1e-7, atol=1e-7)
     assert ((net(x) > 0) == (p > theta)).all()
     # literal layers: h_k = w_k a + b_k, LME^{-1} over k != c, R_k <- R_k h_k / f
-    a, W, b = layer(x).detach().numpy(), layer.weight.detach().numpy(), layer.bias.detach().numpy()
+    shift = np.log((1 - theta) / theta) - np.log(3)
     for c in range(4):
-        others = [k for k in range(4) if k != c]
-        shift = -np.log(3) + np.log((1 - theta) / theta)
-        h = a[:, [c]] - a[:, others] + shift
-        f = -np.log(np.exp(-h).mean(1))
+        h, parts = pairs(layer, x, c)
+        f = -np.log(np.exp(-h - shift).mean(1))
         assert np.allclose(f, net(x)[:, c].detach().numpy())
         share = np.exp(-h) / np.exp(-h).sum(1, keepdims=True)
-        R = NEON(net).attribute(x, target=c).numpy()
-        expected = np.zeros_like(R)
-        for at, k in enumerate(others):
-            w = W[c] - W[k]
-            zero = -(b[c] - b[k]) * w / (w @ w)
-            expected += share[:, [at]] * (x.numpy() - zero) * w
-        assert np.allclose(R, expected)
+        assert np.allclose(NEON(net).attribute(x, target=c), (share[:, :, None] * parts).sum(1))
         divergence = (share * np.log(3 * share)).sum(1)
         assert np.allclose(NEON(net).residual(x, target=c).numpy(), shift + divergence)
 
 
 def test_threshold_where_a_probability_is_nearly_one():
     x = torch.tensor([[60.0, 0.0, 1.0], [800.0, 0.0, 1.0]], dtype=torch.float64)
-    net = neuralize(_identity(3), threshold=0.5)
+    layer = nn.Linear(3, 3, bias=False).double()
+    nn.init.eye_(layer.weight)
+    net = neuralize(layer, threshold=0.5)
     assert net(x)[0, 0].item() == pytest.approx(60 - np.log(1 + np.e), rel=1e-12)
     assert bool(net(x).isfinite().all())
-
-
-def _identity(k):
-    layer = nn.Linear(k, k, bias=False).double()
-    nn.init.eye_(layer.weight)
-    return layer
 
 
 def test_a_network_that_ends_in_a_linear_head():
@@ -137,44 +119,39 @@ def test_a_network_that_ends_in_a_linear_head():
 # --- DEC, soft k-means --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["layer", *TYPES])
-def test_a_model_is_copied(kind):
+def test_a_model_is_copied():
     """Training it, or loading into the network, leaves the other as it is."""
-    if kind == "layer":
-        model, x = linear(), points()
-        parts = [model.weight.data, model.bias.data]
-    else:
-        model, x = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS), torch.tensor(IRIS)
-        parts = [model.means_, model.precisions_cholesky_]
-    net = neuralize(model)
-    before = net(x).detach().clone()
-    for part in parts:
-        part += 1.0
-    assert torch.equal(net(x).detach(), before)
-    own = [part + 0 for part in parts]
-    for buffer in net.head.buffers():
-        buffer.zero_()
-    assert all((part == kept).all() for part, kept in zip(parts, own, strict=True))
+    layer, x = linear(), torch.tensor(IRIS)
+    given = [(layer, points(), [layer.weight.data, layer.bias.data])]
+    for kind in TYPES:
+        model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS)
+        given.append((model, x, [model.means_, model.precisions_cholesky_]))
+    for model, x, parts in given:
+        net = neuralize(model)
+        before = net(x).detach().clone()
+        for part in parts:
+            part += 1.0
+        assert torch.equal(net(x).detach(), before)
+        own = [part + 0 for part in parts]
+        for buffer in net.head.buffers():
+            buffer.zero_()
+        assert all((part == kept).all() for part, kept in zip(parts, own, strict=True))
 
 
 @pytest.mark.parametrize("layer", [nn.Softmax(dim=1), nn.LogSoftmax(dim=1)])
 def test_a_softmax_in_the_middle_stays(layer):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 5), layer, nn.Identity(), nn.Linear(5, 3), nn.Softmax(dim=1)).double()
-    with torch.no_grad():
-        model[3].weight.mul_(20)
+    model = nn.Sequential(linear(), layer, nn.Identity(), nn.Linear(4, 3), nn.Softmax(dim=1)).double()
+    model[3].weight.data *= 20
     net = neuralize(model)
     assert (net.predict(points(200)) == model(points(200)).argmax(1)).all()
 
 
-def test_a_single_module_before_the_head_is_used_as_it_is(tmp_path):
+def test_a_single_module_before_the_head_is_used_as_it_is():
     words = WordVectors(["cat", "dog", "sun"], np.random.default_rng(0).normal(size=(3, 6)))
     ids = words.encode(["cat dog", "sun", "dog dog sun"])
     net = neuralize(nn.Sequential(words, linear(), nn.Softmax(dim=1)), ids)
     assert net.features is words
     assert NEON(net).attribute(ids).shape == ids.shape
-    neonxc.save(net, tmp_path / "net")
-    assert torch.equal(neonxc.load(tmp_path / "net")(ids), net(ids))
 
 
 class StudentT(nn.Module):
@@ -197,7 +174,7 @@ def test_dec(dtype):
     assert (net.predict(x) == layer(encoder(x)).argmax(1)).all()
     alone = neuralize(layer, features=encoder)
     assert torch.allclose(alone(x), net(x))
-    for K, d, far in ((2, 1, 0), (10, 10, 1e3), (300, 20, 1e3)):
+    for K, d, far in ((2, 1, 0), (300, 20, 1e3)):
         assert len(neuralize(StudentT(torch.randn(K, d, dtype=dtype) + far)).classes_) == K
 
 
@@ -209,7 +186,7 @@ class Prototypes(StudentT):
 
 
 class WholeDEC(StudentT):
-    def __init__(self, centers, width):
+    def __init__(self, centers, width=3):
         super().__init__(centers)
         self.encoder = nn.Linear(width, centers.shape[1]).to(centers)
 
@@ -221,19 +198,14 @@ class NoForward(nn.Module):
     centers = torch.eye(3)
 
 
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (Prototypes(torch.eye(4, 3)), "its largest output is not that of the nearest of its"),
-        (WholeDEC(torch.eye(4, 3), 3), "its largest output is not that of the nearest of its"),
-        (WholeDEC(torch.eye(4, 3), 7), "its largest output is not that of the nearest of its"),
-        (NoForward(), "its largest output is not that of the nearest of its"),
-        (nn.ReLU(), r"can't neuralize a ReLU: the model needs to be an nn\.Linear, or"),
-        (nn.Sequential(), r"empty nn\.Sequential"),
-    ],
-)
-def test_modules_that_are_no_heads(module, message):
-    refused(message, neuralize, module, error=TypeError)
+@pytest.mark.parametrize("module", [Prototypes, WholeDEC, partial(WholeDEC, width=7), lambda _: NoForward()])
+def test_modules_that_are_no_heads(module):
+    for message, given in (
+        ("its largest output is not that of the nearest of its", module(torch.eye(4, 3))),
+        (r"can't neuralize a ReLU: the model needs to be an nn\.Linear, or", nn.ReLU()),
+        (r"empty nn\.Sequential", nn.Sequential()),
+    ):
+        refused(message, neuralize, given, error=TypeError)
 
 
 def test_soft_kmeans():
@@ -316,13 +288,11 @@ def _part(x, mean, P):
 @pytest.mark.parametrize("kind", TYPES)
 def test_bayesian_mixture(kind):
     model = BayesianGaussianMixture(n_components=4, covariance_type=kind, random_state=0, max_iter=500).fit(IRIS)
-    net = neuralize(model, IRIS)
-    X = near(IRIS, 300)
+    net, X = neuralize(model, IRIS), near(IRIS, 300)
     assert (net.predict(X) == model.predict(X)).all()
-    top = np.sort(model.predict_proba(X), 1)[:, :-3:-1]
-    top = top[sure := top[:, 1] > 1e-12]
-    found = net(torch.tensor(X)).amax(1).numpy()[sure]
-    assert np.allclose(found, np.log(top[:, 0] / top[:, 1]), rtol=1e-5, atol=1e-8)
+    first, second = np.sort(model.predict_proba(X), 1)[:, :-3:-1].T
+    found, sure = net(torch.tensor(X)).amax(1).numpy(), second > 1e-12
+    assert np.allclose(found[sure], np.log(first / second)[sure], rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -362,8 +332,8 @@ def test_a_single_competitor_counts_alone_beyond_a_threshold_too(make):
 
 
 def _digits(scale):
-    X = PCA(60, random_state=0).fit_transform(load_digits().data).astype(np.float32) * np.float32(scale)
-    return X, GaussianMixture(10, random_state=0)
+    X = PCA(60, random_state=0).fit_transform(load_digits().data[:600]).astype(np.float32) * np.float32(scale)
+    return X, GaussianMixture(5, max_iter=10, random_state=0)
 
 
 def _collinear(scale):
@@ -371,58 +341,45 @@ def _collinear(scale):
     return np.c_[X, X[:, 0] + X[:, 1]].astype(np.float32), GaussianMixture(4, random_state=0)
 
 
-@pytest.mark.parametrize("stored", [torch.float32, torch.float64])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("data", [lambda: _digits(1), lambda: _digits(100), lambda: _collinear(10)])
-def test_mixtures_with_hardly_invertible_covariances(data, stored):
+def test_mixtures_with_hardly_invertible_covariances(data):
     X, model = data()
-    model.fit(X.astype(np.float64))
-    net = neuralize(model).to(stored)
-    labels = model.predict(X.astype(np.float64))
-    for dtype in (np.float64, np.float32):
-        x = X.astype(dtype)
-        assert (net.predict(x) == labels).mean() > 0.999
-        assert bool(net(torch.tensor(x)).isfinite().all())
-    log_p = model._estimate_weighted_log_prob(X.astype(np.float64))
-    expected = np.sort(log_p, 1)[:, -1] - np.sort(log_p, 1)[:, -2]
-    found = neuralize(model)(torch.tensor(X, dtype=torch.float64)).amax(1).numpy()
-    assert np.allclose(found, expected, rtol=1e-6, atol=1e-4)
+    exact = X.astype(np.float64)
+    log_p = np.sort(model.fit(exact)._estimate_weighted_log_prob(exact), 1)
+    found = neuralize(model)(torch.tensor(exact)).amax(1).numpy()
+    assert np.allclose(found, log_p[:, -1] - log_p[:, -2], rtol=1e-6, atol=1e-4)
+    for stored in (torch.float32, torch.float64):
+        net = neuralize(model).to(stored)
+        for x in (X, exact):
+            assert (net.predict(x) == model.predict(exact)).mean() > 0.999
+            assert bool(net(torch.tensor(x)).isfinite().all())
 
 
 def test_mixture_on_features():
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU()).double()
-    a = encoder(torch.tensor(IRIS)).detach().numpy()
-    model = GaussianMixture(3, covariance_type="diag", random_state=0, reg_covar=1e-3).fit(a)
+    x = torch.tensor(IRIS)
+    a = encoder(x).detach().requires_grad_()
+    model = GaussianMixture(3, covariance_type="diag", random_state=0, reg_covar=1e-3).fit(a.detach().numpy())
     net = neuralize(model, IRIS, features=encoder)
-    assert (net.predict(IRIS) == model.predict(a)).all()
-    # the linear rule: relevance at the features is the slope of the weighted contrasts times the feature
-    x = torch.tensor(a, requires_grad=True)
-    own = net.head.assign(x)
-    multiplier = Answer(net.head, x, own, beta=torch.inf).multiplier()
-    (slope,) = torch.autograd.grad(net.head(x).gather(1, own[:, None]).sum(), x)
-    assert torch.allclose(multiplier, slope, rtol=1e-8, atol=1e-8)
-    assert NEON(net).attribute(IRIS).shape == IRIS.shape
-
-
-# --- bad input ----------------------------------------------------------------------------------------------
+    own = net.assign(x)
+    assert (own.numpy() == model.predict(a.detach().numpy())).all()
+    # the linear rule: relevance at the features is the slope of the logit times the feature
+    alone = neuralize(model, a.detach(), features=nn.Identity())
+    (slope,) = torch.autograd.grad(alone(a).gather(1, own[:, None]).sum(), a)
+    found = NEON(alone, beta=torch.inf, head_rule="linear").attribute(a.detach())
+    assert torch.allclose(found, (slope * a).detach(), rtol=1e-8, atol=1e-8)
 
 
 # --- feature networks: which rule carries relevance to the features ------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda a: GaussianMixture(3, random_state=0).fit(a),
-        lambda a: GaussianMixture(3, covariance_type="diag", random_state=0).fit(a),
-        lambda a: KernelKMeans(3, random_state=0).fit(a),
-    ],
-)
-def test_head_rules_of_contrasts_that_are_not_linear(make):
-    """Their slopes attribute many times the logit; the mid-point rule keeps to it."""
-    net = neuralize(make(IRIS), IRIS, features=nn.Identity())
-    logit = net(torch.tensor(IRIS)).amax(1).numpy()
+@pytest.mark.parametrize("model", [GaussianMixture(3, random_state=0), KernelKMeans(3, random_state=0)])
+def test_head_rules_of_contrasts_that_are_not_linear(model):
+    """The mid-point rule keeps to the logit, many times which the slopes attribute."""
+    alone, net = neuralize(model.fit(IRIS), IRIS), neuralize(model, IRIS, features=nn.Identity())
     by_slope, midpoint = (NEON(net, head_rule=rule).attribute(IRIS) for rule in ("linear", "midpoint"))
-    assert np.median(midpoint.sum(1) / logit) == pytest.approx(1, abs=0.05)
-    assert np.median(np.abs(by_slope).sum(1) / logit) > 4
+    assert np.allclose(midpoint, NEON(alone).attribute(IRIS), rtol=1e-6, atol=1e-9)
+    assert np.median(np.abs(by_slope).sum(1) / np.abs(midpoint).sum(1)) > 2
     assert (NEON(net).attribute(IRIS) == by_slope).all()

@@ -23,13 +23,10 @@ needs_timm = pytest.mark.skipif(timm is None, reason="timm is not installed")
     ("name", "block", "size", "shape"),
     [
         ("convnext_atto", None, (64, 96), (160, 4, 6)),
-        ("timm/resnet18", None, (64, 96), (256, 4, 6)),
         ("resnet34", 4, (64, 96), (512, 2, 3)),
         ("vit_tiny_patch16_224", None, (64, 96), (192, 4, 6)),
         ("timm/vit_small_patch16_224", 5, (64, 96), (384, 4, 6)),
-        ("vit_small_patch14_dinov2", None, (56, 84), (384, 4, 6)),
         ("deit_tiny_distilled_patch16_224", None, (64, 96), (192, 4, 6)),
-        ("efficientformer_l1", 3, (224, 224), (448, 7, 7)),
         ("mixer_s32_224", None, (224, 224), (512, 7, 7)),
     ],
 )
@@ -141,13 +138,9 @@ def test_unknown_names():
     "name",
     [
         "hf-hub:timm/resnet18.a1_in1k",
-        "hf_hub:timm/resnet18.a1_in1k",
-        "timm/hf-hub:timm/resnet18.a1_in1k",
         "timm/hf_hub:evil/model",
         "local-dir:/tmp",
-        "timm/local-dir:/tmp",
         "timm/../x",
-        "timm/timm/resnet18",
         "timm/resnet18.a1_in1k/../../x",
         "timm/resnet18.no_such_tag",
         "timm/",

@@ -3,10 +3,10 @@
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from refusals import refused
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -27,21 +27,11 @@ def explanation():
     return pytest.importorskip("shap").Explanation
 
 
-GIVEN = {
-    "frame": X,
-    "array": VALUES,
-    "tensor": torch.tensor(VALUES),
-    "float32": torch.tensor(VALUES, dtype=torch.float32),
-    "sparse": sp.csr_matrix(VALUES),
-}
-
-
-@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("kind", ["frame", "float32", "sparse"])
 def test_points(kind, explanation):
-    given = GIVEN[kind]
+    given = {"frame": X, "float32": torch.tensor(VALUES).float(), "sparse": sp.csr_matrix(VALUES)}[kind]
     net = neonxc.neuralize(KMEANS, X)
-    relevance = NEON(net).attribute(given)
-    found = neonxc.to_shap(relevance, net, given)
+    found = neonxc.to_shap(NEON(net).attribute(given), net, given)
     assert isinstance(found, explanation)
     tolerance = 1e-4 if kind == "float32" else 1e-10
     logits = net(torch.tensor(VALUES)).amax(1)
@@ -83,19 +73,12 @@ def test_plots_take_it(explanation):
         plt.close("all")
 
 
-def test_errors(explanation):
-    net = neonxc.neuralize(KMEANS, X)
-    with pytest.raises(ValueError, match=r"relevance needs shape \(150, 4\), got \(10, 4\)"):
-        neonxc.to_shap(np.zeros((10, 4)), net, X)
-    with pytest.raises(ValueError, match="target needs labels among"):
-        neonxc.to_shap(np.zeros((150, 4)), net, X, 5)
+def test_errors(explanation, monkeypatch):
+    net, relevance = neonxc.neuralize(KMEANS, X), np.zeros((150, 4))
+    refused(r"relevance needs shape \(150, 4\), got \(10, 4\)", neonxc.to_shap, relevance[:10], net, X)
+    refused("target needs labels among", neonxc.to_shap, relevance, net, X, 5)
     deep = neonxc.neuralize(KMEANS, VALUES, torch.nn.Identity())
-    with pytest.raises(ValueError, match=r"to_shap needs a network without feature network"):
-        neonxc.to_shap(np.zeros((150, 4)), deep, VALUES)
-
-
-def test_without_shap(monkeypatch):
+    refused("to_shap needs a network without feature network", neonxc.to_shap, relevance, deep, VALUES)
     monkeypatch.setitem(sys.modules, "shap", None)
-    net = neonxc.neuralize(KMEANS, X)
-    with pytest.raises(ImportError, match=r'to_shap needs shap: pip install "neonxc\[shap\]"'):
-        neonxc.to_shap(pd.DataFrame(np.zeros((150, 4))), net, X)
+    missing = r'to_shap needs shap: pip install "neonxc\[shap\]"'
+    refused(missing, neonxc.to_shap, relevance, net, X, error=ImportError)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
-from scipy import sparse
 from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
@@ -22,9 +21,7 @@ from witnesses import contrast_relevance
 
 import neonxc
 from neonxc import NEON, neuralize
-from neonxc.data.words import normal
 from neonxc.models import KernelKMeans, WordVectors
-from neonxc.models.words.vectors import cooccurrences, positive_pmi
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOPICS = ["salt soup spoon pepper bread", "star planet moon orbit comet", "violin sonata chord tempo melody"]
@@ -58,18 +55,10 @@ def documents(n=60, seed=0):
 # --- words and numbers -------------------------------------------------------------------------------------
 
 
-def test_words_are_three_letters_of_any_script_in_lower_case():
-    words = vocabulary(2, 2)
-    texts = ["It's 12 Mice_and MEN2go, naïve Straße — Ελλάδα", "İstanbul and x"]
-    tokens = words.tokenize(texts)
-    assert tokens == [["mice", "and", "men", "naïve", "straße", "ελλάδα"], ["istanbul", "and"]]
-    for text, cut, found in zip(texts, words.spans(texts), tokens, strict=True):
-        assert [normal(text[a:b]) for a, b in cut] == found
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("It's 12 Mice_and MEN2go, naïve Straße — Ελλάδα", "mice and men naïve straße ελλάδα"),
         ("हिन्दी में किताब, और पानी।", "हिन्दी में किताब और पानी"),
         ("தமிழ் மொழி; বাংলা ভাষা", "தமிழ் மொழி বাংলা ভাষা"),
         ("كِتَابٌ جميل؟ في می\u200cخواهم", "كِتَابٌ جميل می\u200cخواهم"),
@@ -94,7 +83,7 @@ def test_words_of_the_world(text, expected):
         written = normalize(form, text)
         found, spans = words.tokenize([written])[0], words.spans([written])[0]
         assert found == [normalize("NFC", word) for word in expected.split()]
-        assert [normal(written[start:stop]) for start, stop in spans] == found
+        assert words.tokenize([written[start:stop] for start, stop in spans]) == [[word] for word in found]
 
 
 def test_the_longest_words_of_a_vocabulary_are_found_where_there_are_no_blanks():
@@ -130,8 +119,7 @@ def test_numbers_keep_in_step_with_the_words():
     refused("no points between a baseline and a text", NEON, net, along=0.0)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64])
+@pytest.mark.parametrize(("weighted", "dtype"), [(False, torch.int32), (True, torch.int64), (True, torch.float64)])
 def test_a_document_is_the_weighted_mean_of_its_known_words(weighted, dtype):
     words, ids = vocabulary(8, 5, weighted=weighted), some_ids(8)
     points = words(ids.to(dtype)).numpy()
@@ -155,29 +143,17 @@ def dense_counts(texts, V, window):
 
 
 @pytest.mark.parametrize("window", [1, 3, 50])
-def test_cooccurrences_and_information_by_loops(window):
-    rng = np.random.default_rng(0)
-    texts = [rng.integers(0, 6, size=n) for n in (7, 1, 12, 0, 5)]
-    counts = dense_counts(texts, 6, window)
-    document = np.repeat(np.arange(5), [len(text) for text in texts])
-    found = cooccurrences(np.concatenate(texts), document, 6, window)
-    assert_allclose(found.toarray(), counts)
-    smooth = counts.sum(0) ** 0.75
-    information = np.zeros((6, 6))
-    for i in range(6):
-        for j in range(6):
-            if counts[i, j]:
-                joint, word, context = counts[i, j] / counts.sum(), counts[i].sum() / counts.sum(), smooth[j]
-                information[i, j] = max(0, np.log(joint / (word * context / smooth.sum())))
-    assert_allclose(positive_pmi(found).toarray(), information, atol=1e-12)
-
-
-def test_vectors_are_singular_vectors_scaled_by_roots():
-    texts = documents(300)
-    words = WordVectors.from_texts(texts, 4, window=3, random_state=0)
+def test_vectors_are_singular_vectors_of_information_scaled_by_roots(window):
+    texts = documents(90)
+    words = WordVectors.from_texts(texts, 4, window=window, random_state=0)
     known = [[words.words.index(word) for word in text if word in words.words] for text in words.tokenize(texts)]
-    counts = sparse.csr_matrix(dense_counts(known, len(words.words), 3))
-    U, S, _ = np.linalg.svd(positive_pmi(counts).toarray())
+    counts = dense_counts(known, len(words.words), window)
+    smooth, V = counts.sum(0) ** 0.75, len(counts)
+    information = np.zeros((V, V))
+    for i, j in zip(*counts.nonzero(), strict=True):
+        joint, word = counts[i, j] / counts.sum(), counts[i].sum() / counts.sum()
+        information[i, j] = max(0, np.log(joint / (word * smooth[j] / smooth.sum())))
+    U, S, _ = np.linalg.svd(information)
     # alike up to the sign of each direction, which gram matrices don't see
     gram = (words.vectors @ words.vectors.T).numpy()
     assert_allclose(gram, U[:, :4] * S[:4] @ U[:, :4].T, atol=1e-5)
@@ -191,8 +167,6 @@ def test_vectors_of_texts_know_what_stands_together():
     same = topic[:, None] == topic
     assert alike[same].min() > alike[~same].max()
     assert_allclose(np.diag(alike), 1, rtol=1e-5)
-    again = WordVectors.from_texts(documents(300), 3, random_state=0, unit_norm=True)
-    assert torch.equal(words.vectors, again.vectors)
 
 
 def test_which_words_are_kept():
@@ -210,8 +184,7 @@ def test_which_words_are_kept():
 FILE = "cat 1 2.5\nthe 0 1\nCat 9 9\nU.S. 3 3\ndog -1 1e-2\nnew york 5 5\ncat 7 7\nsun 0 1\n"
 
 
-@pytest.mark.parametrize("header", ["", "8 2\n"])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("header", "packed"), [("", False), ("8 2\n", True)])
 def test_vectors_of_a_file(tmp_path, header, packed):
     path = tmp_path / ("vectors.txt" + ".gz" * packed)
     (gzip.open if packed else open)(path, "wt").write(header + FILE)
@@ -278,33 +251,6 @@ def test_words_of_kmeans_by_loops(beta):
             assert_allclose(relevance[n].numpy(), expected, atol=1e-10)
 
 
-def test_words_of_kernel_kmeans_by_loops_over_pairs_of_supports():
-    """The quadratic network of Prop. 5, with the reassignment of Eq. 10."""
-    words, ids = vocabulary(12, 4), some_ids(12, N=60)
-    points = words(ids).numpy()
-    model = KernelKMeans(3, 3, gamma=1.5, random_state=0).fit(points)
-    net = neuralize(model, ids, words)
-    relevance = NEON(net).attribute(ids)
-    supports = [model.support_vectors_[model.support_labels_ == k] for k in range(3)]
-    for n, row in enumerate(ids.tolist()):
-        far = [((points[n] - u) ** 2).sum(1) for u in supports]
-        D = np.array([-np.log(np.exp(-1.5 * f).mean()) / 1.5 for f in far])
-        share = [np.exp(-1.5 * f) / np.exp(-1.5 * f).sum() for f in far]
-        c = D.argmin()
-        rivals = [k for k in range(3) if k != c]
-        h = D[rivals] - D[c]
-        pairs = [
-            (u, v, R * p * q * ((far[k][j] - far[c][i]) / h_k))
-            for k, h_k, R in zip(rivals, h, contrast_relevance(h, net.beta), strict=True)
-            for i, (u, p) in enumerate(zip(supports[c], share[c], strict=True))
-            for j, (v, q) in enumerate(zip(supports[k], share[k], strict=True))
-        ]
-        assert_allclose(relevance[n].numpy(), token_relevance(words, row, pairs), atol=1e-9)
-    # what of the logit supports let go, words let go as well
-    whole = NEON(neuralize(model, points)).attribute(points).sum(1)
-    assert_allclose(relevance.sum(1).numpy(), whole, atol=1e-9)
-
-
 @given(
     V=st.integers(4, 12),
     d=st.integers(1, 6),
@@ -334,12 +280,13 @@ def test_words_share_the_logit(V, d, T, k, beta, seed):
     "model",
     [
         BisectingKMeans(4, random_state=0),
+        KernelKMeans(3, 3, gamma=1.5, random_state=0),
         make_pipeline(StandardScaler(), KMeans(4, n_init=2, random_state=0)),
         GaussianMixture(3, covariance_type="tied", random_state=0),
         make_pipeline(Normalizer(), KMeans(3, n_init=2, random_state=0)),
         GaussianMixture(3, random_state=0),
     ],
-    ids=["hierarchy", "pipeline", "tied", "norm", "covariances"],
+    ids=["hierarchy", "supports", "pipeline", "tied", "norm", "covariances"],
 )
 def test_words_share_what_the_dimensions_share(model, request):
     """The logit, less what the prior probabilities of a mixture contribute."""
@@ -352,9 +299,6 @@ def test_words_share_what_the_dimensions_share(model, request):
     relevance = NEON(net).attribute(ids)
     whole = NEON(neuralize(model, points)).attribute(points).sum(1)
     assert_close(relevance.sum(1), whole, rtol=1e-8, atol=1e-8)
-    array = NEON(net).attribute(ids.numpy())
-    assert isinstance(array, np.ndarray)
-    assert_array_equal(array, relevance.numpy())
     for n in (0, 255, 256, 699):  # across the seams of chunks
         alone = NEON(net).attribute(ids[n : n + 1])[0]
         assert_close(alone, relevance[n], rtol=1e-9, atol=1e-12)
@@ -367,8 +311,6 @@ def test_a_clusters_words_by_loops():
     net = neuralize(model, features=words)
     neon, ids = NEON(net), words.encode(texts)
     summary, own, relevance = neon.summary(texts, n_prototypes=2), net.predict(texts), neon.attribute(texts)
-    assert (net.predict(ids).numpy() == own).all()
-    assert_array_equal(neon.attribute(ids), relevance)
     assert_allclose(neon.summary(ids).relevance, summary.relevance, atol=1e-12)
     expected = np.zeros((3, len(words.words)))
     for k, row, values in zip(own, ids.tolist(), np.asarray(relevance).tolist(), strict=True):
