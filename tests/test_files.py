@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 from functools import reduce
+from importlib import metadata
 from operator import getitem
 from unittest import mock
 
@@ -344,6 +345,23 @@ def test_files_of_other_programs(tmp_path, metadata):
 def test_other_versions(path, version, age):
     rewritten(path, whole=lambda header: header.update(version=version))
     refused(rf"{age} neonxc \(file version {version}, known 4 and 5\)", load, path)
+
+
+def test_versions_of_packages(path):
+    """A file names those that wrote it, and an error names them if others are here; version 0.2 wrote none."""
+    with safe_open(path, framework="pt") as file:
+        wrote = json.loads(file.metadata()["neonxc"])["versions"]
+    assert wrote["torch"] == metadata.version("torch")
+    assert wrote.keys() <= {"neonxc", "scikit-learn", "torch"}
+    unknown = {"class": "neonxc.Nothing"}
+    rewritten(path, lambda plain: plain.update(unknown))
+    refused("register", load, path)
+    rewritten(path, whole=lambda header: header.update(versions={"neonxc": "0.9", "torch": "3.1"}))
+    refused(r"registers it; it was written with neonxc 0\.9, torch 3\.1, and here are", load, path)
+    rewritten(path, whole=lambda header: header.pop("versions"))
+    refused("registers it$", load, path)
+    rewritten(path, whole=lambda header: header.update(versions=[]))
+    refused("its header has no versions", load, path)
 
 
 def test_other_kinds(path):

@@ -16,6 +16,7 @@ from torch import nn
 from torch.testing import assert_close
 from torchvision import models, transforms
 
+from neonxc.evaluation import BlurImputer
 from neonxc.models import (
     EfficientNetLite0,
     FeatureExtractor,
@@ -566,6 +567,14 @@ def test_lite0_blocks(lite0):
     last = efficientnet_lite0(15, weights=None, pool="avg")
     assert last(images).shape == (1, 320)
     assert last(images).std() > 1e-3  # random weights, and still a signal
+
+
+def test_without_torchvision(monkeypatch):
+    for name in ("torchvision", "torchvision.transforms.functional"):
+        monkeypatch.setitem(sys.modules, name, None)
+    refused('resnet18 is .* install "neonxc.vision."', backbone, "resnet18", weights=None, error=ImportError)
+    refused('install "neonxc.vision."', BlurImputer().start, torch.rand(1, 3, 8, 8), error=ImportError)
+    assert efficientnet_lite0(1, weights=None)(torch.rand(1, 3, 32, 32)).shape[0] == 1
 
 
 def test_lite0_without_its_package(monkeypatch):

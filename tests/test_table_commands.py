@@ -349,6 +349,13 @@ def test_what_has_no_clusters_is_not_applied(refused, people_csv, tmp_path):
     assert refused(f"apply {people_csv} {people_csv}").startswith("neonxc: ")
 
 
+def test_quiet_commands_print_no_notes(neonxc_command, people_csv):
+    asked = ("table", people_csv, "-k", 2, "--out", "r")
+    assert "note: " in neonxc_command(*asked)[2]
+    assert neonxc_command("--quiet", *asked)[::2] == (0, "")
+    assert "note: " in neonxc_command(*asked)[2]
+
+
 def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
     def warned(*_):
         warnings.warn("take\n care", UserWarning, stacklevel=1)
