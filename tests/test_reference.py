@@ -104,7 +104,7 @@ def test_everything_that_guides_use_has_a_page():
 
 
 def test_tests_import_what_is_public():
-    """Names that are not public change with the code; those that tests import nevertheless are in tests/README.md."""
+    """Other names change with the code; those that tests import nevertheless are in tests/README.md."""
     tests = Path(__file__).parent
     listed = [resolved(name) for name in documented()]
     imported = {
