@@ -1,13 +1,16 @@
-"""Write the page of what LRP supports, from the engine's own table: ``python docs/supported.py``."""
+"""Write the page of what LRP supports, from the engine's own table and a benchmark: ``python docs/supported.py``."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import neonxc.lrp  # noqa: F401  # fills the table
 from neonxc.lrp.table import OPERATIONS
 
 PAGE = Path(__file__).with_name("supported.md")
+ZOO = PAGE.parent / "benchmarks" / "zoo.json"
 HEAD = """# Supported operations
 
 This table lists the operations that `neonxc.lrp` supports, and how relevance passes through them. It does not
@@ -28,6 +31,35 @@ written out by hand. If such a result reaches the output in any other way, `Unsu
 function, the line that called it and the module.
 """
 
+NETWORKS = """
+## Networks
+
+`python -m tests.benchmarks.zoo` runs LRP on the smallest model of each family of timm, and on the networks for
+classification of torchvision, with random weights and one image. The output is that without LRP, and relevance is finite.
+Where biases, position embeddings and class tokens are zero, relevance should sum to the output (LRP-0); what attention
+keeps of it depends on its rule, see [](lrp.md#vision-transformers). Times are those of LRP-γ over those of a plain
+gradient, with one thread.
+
+| | run | sum of relevance over the output: median, smallest, largest | time in gradients, median |
+|---|---|---|---|
+"""
+
+
+def of_networks(report: dict[str, Any]) -> str:
+    """Return the section on networks, from the figures of the benchmark."""
+    lines, left = [], []
+    for heading, table in report["tables"].items():
+        library, _, part = heading.partition(": ")
+        for row in table["rows"]:
+            if part == "summary":
+                sums = ", ".join(f"{row[key]:.3g}" for key in ("sum / output, median", "smallest", "largest"))
+                lines.append(
+                    f"| {library}, {row['kind']} | {row['run']} | {sums} | {row['time / gradient, median']:.2g} |\n"
+                )
+            elif row["reason"]:
+                left.append(f"- `{row['model']}` of {library}: {row['reason']}\n")
+    return NETWORKS + "".join(lines) + "\nThese do not run:\n\n" + "".join(left)
+
 
 def page() -> str:
     """Return the page in markdown."""
@@ -36,7 +68,7 @@ def page() -> str:
         if not name.startswith("_"):
             rows.setdefault(operation.what, set()).add(name)
     table = [f"| `{'`, `'.join(sorted(names))}` | {what} |\n" for what, names in rows.items()]
-    return HEAD + "".join(table) + FOOT
+    return HEAD + "".join(table) + FOOT + of_networks(json.loads(ZOO.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

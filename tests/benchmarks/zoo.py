@@ -139,7 +139,7 @@ def summary(rows: Table) -> Table:
                 "run": f"{len(ran)} of {len(own)}",
                 "output unchanged": sum(row["output"] for row in ran),
                 "relevance finite": sum(row["finite"] for row in ran),
-                "sum of relevance / output, median": statistics.median(sums),
+                "sum / output, median": statistics.median(sums),
                 "smallest": sums[0],
                 "largest": sums[-1],
                 "time / gradient, median": statistics.median(times),
