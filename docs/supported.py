@@ -1,4 +1,4 @@
-"""Write the page of what LRP supports, from the engine's own table and a benchmark: ``python docs/supported.py``."""
+"""Write the page of what LRP supports, from its table and a benchmark: ``python docs/supported.py``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ NETWORKS = """
 ## Networks
 
 `python -m tests.benchmarks.zoo` runs LRP on the smallest model of each family of timm, and on the networks for
-classification of torchvision, with random weights and one image. The output is that without LRP, and relevance is finite.
-Where biases, position embeddings and class tokens are zero, relevance should sum to the output (LRP-0); what attention
-keeps of it depends on its rule, see [](lrp.md#vision-transformers). Times are those of LRP-γ over those of a plain
-gradient, with one thread.
+classification of torchvision, with random weights and one image. The output is that without LRP, and relevance is
+finite. Where biases, position embeddings and class tokens are zero, relevance should sum to the output (LRP-0); what
+attention keeps of it depends on its rule, see [](lrp.md#vision-transformers). Times are those of LRP-γ over those of
+a plain gradient, with one thread.
 
 | | run | sum of relevance over the output: median, smallest, largest | time in gradients, median |
 |---|---|---|---|
