@@ -22,6 +22,7 @@ from neonxc import save
 from neonxc.common.registry import pack, unpack
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
+from neonxc.models.interpretable.problem import max_size
 from neonxc.models.interpretable.search import assign_points
 
 RNG = np.random.default_rng(0)
@@ -324,12 +325,14 @@ def test_beta_max_is_the_best_of_all_partitions(codes, k):
     assert BetaInterpretable(k, 0).fit(np.arange(len(codes))[:, None], foi=codes).beta_max_ == best
 
 
-@pytest.mark.parametrize(
-    ("m", "beta", "n"), [(7, 0.7, 10), (9, 0.9, 10), (3, 0.3, 10), (1, 0.1, 10), (21, 0.7, 30)]
-)
-def test_room_where_floats_are_not_exact(m, beta, n):
-    foi = np.where(np.arange(n) < m, 0, np.arange(n))
-    assert BetaInterpretable(1, beta).fit(np.arange(n)[:, None], foi=foi).interpretability_ == m / n
+@given(st.integers(0, 500), st.floats(1e-3, 1) | st.sampled_from([0.1, 0.3, 0.7, 0.9, 1 / 3, 1.0]))
+@example(9, 9 / 14)  # the quotient is a bit less than 14
+@example(21, 0.7)
+def test_room(m, beta):
+    """The size of a cluster of which m points are enough."""
+    size = max_size(m, beta)
+    assert size == 0 if m == 0 else m / size >= beta > m / (size + 1)
+    assert max_size(m, 0) == np.inf == max_size(m + 1, 1e-300)
 
 
 def test_points_are_placed_where_there_is_room():
