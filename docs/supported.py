@@ -36,9 +36,9 @@ NETWORKS = """
 
 `python -m tests.benchmarks.zoo` runs LRP on the smallest model of each family of timm, and on the networks for
 classification of torchvision, with random weights and one image. The output is that without LRP, and relevance is
-finite. Where biases, position embeddings and class tokens are zero, relevance should sum to the output (LRP-0); what
-attention keeps of it depends on its rule, see [](lrp.md#vision-transformers). Times are those of LRP-γ over those of
-a plain gradient, with one thread.
+finite. Where biases, position embeddings and class tokens are zero, relevance should sum to the output (LRP-0).
+How much of it attention keeps depends on its rule, see [](lrp.md#vision-transformers). Times are those of LRP-γ
+over those of a plain gradient, with one thread.
 
 | | run | sum of relevance over the output: median, smallest, largest | time in gradients, median |
 |---|---|---|---|
@@ -53,9 +53,8 @@ def of_networks(report: dict[str, Any]) -> str:
         for row in table["rows"]:
             if part == "summary":
                 sums = ", ".join(f"{row[key]:.3g}" for key in ("sum / output, median", "smallest", "largest"))
-                lines.append(
-                    f"| {library}, {row['kind']} | {row['run']} | {sums} | {row['time / gradient, median']:.2g} |\n"
-                )
+                times = f"{row['time / gradient, median']:.2g}"
+                lines.append(f"| {library}, {row['kind']} | {row['run']} | {sums} | {times} |\n")
             elif row["reason"]:
                 left.append(f"- `{row['model']}` of {library}: {row['reason']}\n")
     return NETWORKS + "".join(lines) + "\nThese do not run:\n\n" + "".join(left)
