@@ -146,7 +146,7 @@ def test_what_is_large_dies_with_the_explanation(net, images):
     finally:
         gc.enable()
     explain(net, images)
-    assert live_tensors() == before
+    assert live_tensors() <= before
 
 
 # Training mode
