@@ -69,7 +69,7 @@ def data(fashion: Path) -> Iterator[tuple[str, Tensor, Tensor]]:
 
 def measured(images: Tensor, network: nn.Module, k: int) -> Table:
     """Return the areas of insertion and removal, the sum of relevance over the logit, and the time of a rule."""
-    features = FeatureExtractor(network, pool="class")
+    features = FeatureExtractor(network, "norm", pool="class")
     kmeans = KMeans(k, n_init=5, random_state=0).fit(features.points(images[TRAINED : TRAINED + 5000]))
     x = images[-EXPLAINED:]
     net = neonxc.neuralize(kmeans, x, features)
@@ -97,7 +97,7 @@ def main() -> None:
     """Train, explain and flip."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     hide()
