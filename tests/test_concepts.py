@@ -196,6 +196,8 @@ def test_what_has_no_concepts(images):
 def test_pictures(images):
     net = clustered(convolutional(), images)
     found = neonxc.concepts(net, images, "0", n_concepts=3)
+    assert repr(found).startswith(f"Concepts({len(found.classes)} clusters, 3 each at 0, ")
+    refused("cluster needs one of", neonxc.plot.concepts, found, net, images, 17)
     figure = neonxc.plot.concepts(found, net, images, found.classes[0])
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert texts[::2] == ["concept 1", "concept 2", "concept 3"]

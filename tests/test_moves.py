@@ -1,5 +1,6 @@
 """Who changed cluster between two versions of the rows, and by which columns."""
 
+import html
 from html import escape
 
 import numpy as np
@@ -52,6 +53,7 @@ def test_relevance_sums_to_the_change_of_the_contrast(wine):
         assert all((own[:, 0] > own[:, 1]).all() == late for late, own in enumerate(contrasts))
         assert move.relevance.sum() == pytest.approx(move.change, rel=1e-9)
         assert move.change > 0
+    assert html.escape(str(found)) in found._repr_html_()
     first = found.moves[0]
     assert set(np.flatnonzero(segment)) == set(first.ids)
     assert first.top(1).index[0] == "proline"

@@ -50,6 +50,14 @@ def test_random_entries(model, small, seed, weighted, by_labels):
             assert "the same in every column" in str(error)  # noqa: PT017 - means may well coincide
 
 
+@pytest.mark.parametrize("model", [IMM(5), EMN(5)], ids=str)
+def test_many_points_of_few_values(model):
+    """Points are counted by center, as there are fewer centers and places than points."""
+    rng = np.random.default_rng(0)
+    X, labels = sp.csr_matrix((rng.random((300, 6)) < 0.3).astype(float)), rng.integers(5, size=300)
+    assert_same(*both(model, X, labels=labels, sample_weight=rng.integers(1, 9, 300) / 4))
+
+
 def test_columns_far_from_zero():
     X, labels = entries(3, n=200, d=40, density=0.03, kind="normal")
     X = X.tolil()
