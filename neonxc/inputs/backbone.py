@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pandas as pd
@@ -93,15 +93,13 @@ class Backbone(Propagating):
 
     def run(self, x: Tensor, composite: Any, several: bool = False) -> Run:
         """Run the feature network under LRP."""
-        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
-
         with self._hints(x):
-            recording = LRP(self.module, composite).record(x, several)
+            recording = recorded(self.module, composite, x, several)
         return Run(recording.output, recording.propagate, recording.room)
 
     def between(self, base: Any, x: Tensor, share: Any, composite: Any) -> Run:
         """Run a share of the way from a baseline; by default the gradient leads relevance back."""
-        from neonxc.lrp import LRP, Composite, Epsilon  # as above
+        from neonxc.lrp import LRP, Composite, Epsilon  # loads captum, which networks of tables do without
 
         recording = LRP(self.module, composite or Composite(Epsilon(0.0))).record(base + share * (x - base), False)
         return Run(recording.output.detach(), lambda start: (x - base) * recording.multiplier(start))
@@ -132,6 +130,19 @@ class Backbone(Propagating):
                 f"{kind_of(self.module)} does not take X alone ({error}): pass FeatureExtractor(network) of "
                 "neonxc.models for images, or SentenceEncoder(network, tokenizer) for texts"
             ) from error
+
+
+def recorded(module: nn.Module, composite: Any, x: Tensor, several: bool = False) -> Any:
+    """Run a feature network under LRP, by default LRP-gamma with the weights of attention held constant.
+
+    Held constant is every softmax, unless the features are probabilities themselves, so that nothing would be left.
+    """
+    from neonxc.lrp import LRP, Composite, Constant, Gamma, UnsupportedOperation  # as above
+
+    if composite is None:
+        with suppress(UnsupportedOperation):
+            return LRP(module, Composite(Gamma(0.25), functions={torch.softmax: Constant()})).record(x, several)
+    return LRP(module, composite).record(x, several)
 
 
 make_inputs.register(nn.Module, lambda module, head=None, names=None: Backbone(head, names, module))

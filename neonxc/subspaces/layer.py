@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import similar
 from neonxc.common.modules import evaluated, unwrapped
-from neonxc.inputs.backbone import Backbone
+from neonxc.inputs.backbone import Backbone, recorded
 
 
 class Halves(NamedTuple):
@@ -79,8 +79,6 @@ class Layer:
                 return run.back(self._unrows(multiplier, values)[None])[0]
 
             return Halves(values, self._rows(values), self._rows, back, self._places(values))
-        from neonxc.lrp import LRP  # loads captum, which networks of tables do without
-
         seen: list[Tensor] = []
 
         def keep(_: nn.Module, __: Any, output: Tensor) -> Tensor:
@@ -88,7 +86,7 @@ class Layer:
             return output.clone()  # a layer after it may change its input in place
 
         with _hooked(self.module, keep):
-            recording = LRP(self.inputs.module, composite).record(x)
+            recording = recorded(self.inputs.module, composite, x)
         values = self._last(seen)
 
         def upper(start: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -91,6 +92,20 @@ def measured(images: Tensor, network: nn.Module, k: int) -> Table:
         rows.append({**row, "sum / logit, median": float(ratio.median()), "seconds": seconds})
         progress(str(rows[-1]))
     return rows
+
+
+def figures(report: dict[str, Any]) -> str:
+    """Return a table of all rules, with a column per clustering, for the guide."""
+    tables = {heading: {row["rule"]: row for row in table["rows"]} for heading, table in report["tables"].items()}
+    lines = ["| rule | " + " | ".join(tables) + " |", "|---" * (len(tables) + 1) + "|"]
+    for rule in next(iter(tables.values())):
+        cells = [
+            f"{rows[rule]['insert']:.1f} ± {rows[rule]['± insert']:.1f} / {rows[rule]['remove']:.1f} "
+            f"({rows[rule]['sum / logit, median']:.2f})"
+            for rows in tables.values()
+        ]
+        lines.append(f"| {rule} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import along, beta, concepts, growth, neon_paper, segmentation
+from tests.benchmarks import along, attention, beta, concepts, growth, neon_paper, segmentation
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -43,6 +43,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "heatmaps.md",
         ["Locations, blocks", "Locations, with", "Images, b"],
     ),
+    "attention": ("-m tests.benchmarks.attention", "lrp.md", []),
     "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
     "sanity": ("-m tests.benchmarks.sanity", "heatmaps.md", ["EfficientNet", "VGG"]),
     "concepts": (
@@ -159,6 +160,7 @@ GUIDES = {
     "interpretable.md": partial(with_table, table=interpretable_table),
     "flipping.md": with_flipping,
     "concepts.md": partial(with_figures_of, name="concepts", figures=concepts.figures),
+    "lrp.md": partial(with_figures_of, name="attention", figures=attention.figures),
     "cost.md": partial(with_figures_of, name="growth", figures=growth.figures),
     "segmentation.md": segmentation.with_figures,
 }
