@@ -40,8 +40,8 @@ class NEON(Attribution):
     net : NeuralizedClustering
         The network to explain, from :func:`neonxc.neuralize`.
     composite : neonxc.lrp.Composite, optional
-        LRP rules of the feature network, if there is one. Default: LRP-gamma with gamma 0.25, and attention weights
-        (every softmax) held constant; sentence encoders have LRP-epsilon instead of LRP-gamma.
+        LRP rules of the feature network, if there is one. Default: LRP-gamma with gamma 0.25 (LRP-epsilon in
+        sentence encoders), and every softmax, such as attention weights, held constant.
     beta : float, optional
         Stiffness >= 0 of the take-most rule, which shares relevance among the competitors: 0 shares it equally,
         and inf gives all to the nearest one. Default: the network's own, ``net.beta``.

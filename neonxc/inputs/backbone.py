@@ -135,13 +135,14 @@ class Backbone(Propagating):
 def recorded(module: nn.Module, composite: Any, x: Tensor, several: bool = False) -> Any:
     """Run a feature network under LRP, by default LRP-gamma with the weights of attention held constant.
 
-    Held constant is every softmax, unless the features are probabilities themselves, so that nothing would be left.
+    Held constant is every softmax, unless nothing would be left, as the features are probabilities themselves.
     """
     from neonxc.lrp import LRP, Composite, Constant, Gamma, UnsupportedOperation  # as above
 
     if composite is None:
+        held = Composite(Gamma(0.25), functions={torch.softmax: Constant()})
         with suppress(UnsupportedOperation):
-            return LRP(module, Composite(Gamma(0.25), functions={torch.softmax: Constant()})).record(x, several)
+            return LRP(module, held).record(x, several)
     return LRP(module, composite).record(x, several)
 
 
