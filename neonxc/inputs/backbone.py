@@ -132,7 +132,7 @@ class Backbone(Propagating):
             ) from error
 
 
-def recorded(module: nn.Module, composite: Any, x: Tensor, several: bool = False) -> Any:
+def recorded(module: nn.Module, composite: Any, x: Tensor, several: bool) -> Any:
     """Run a feature network under LRP, by default LRP-gamma with the weights of attention held constant.
 
     Held constant is every softmax, unless nothing would be left, as the features are probabilities themselves.

@@ -86,7 +86,7 @@ class Layer:
             return output.clone()  # a layer after it may change its input in place
 
         with _hooked(self.module, keep):
-            recording = recorded(self.inputs.module, composite, x)
+            recording = recorded(self.inputs.module, composite, x, several=True)
         values = self._last(seen)
 
         def upper(start: Tensor) -> Tensor:
