@@ -5,6 +5,7 @@ import torch
 import torchvision
 from torch import nn
 
+import neonxc
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, presets
 
 NETWORKS = {
@@ -105,3 +106,14 @@ def test_attention_by_its_taylor_rule_or_held_constant():
     constant = LRP(net, Composite(Epsilon(0.0), functions={torch.softmax: Constant()})).attribute(x, 3)
     assert not torch.allclose(taylor, constant)
     assert torch.isfinite(constant).all()
+
+
+def test_attention_of_features_is_constant_by_default():
+    """Every softmax is, unless the features are probabilities."""
+    net, x = small_transformer()
+    held = Composite(functions={torch.softmax: Constant()})
+    for features, same in ((net, held), (nn.Sequential(net, nn.Softmax(1)), Composite())):
+        head = neonxc.neuralize(features(x).detach().numpy(), x, features)
+        default, own, other = (neonxc.NEON(head, rules).attribute(x) for rules in (None, same, Composite()))
+        torch.testing.assert_close(default, own)
+        assert torch.allclose(default, other) == (same is not held)
