@@ -28,7 +28,21 @@ LIMIT = 150  # seconds per model
 ROUNDS = 3
 
 
-SIZES = "test atto femto pico nano xxs xxt xs xt micro tiny mini small".split()  # words in names, from the smallest
+SIZES = [
+    "test",
+    "atto",
+    "femto",
+    "pico",
+    "nano",
+    "xxs",
+    "xxt",
+    "xs",
+    "xt",
+    "micro",
+    "tiny",
+    "mini",
+    "small",
+]  # words in names, from the smallest
 
 
 def by_name(name: str) -> tuple[int, list[int], str]:
