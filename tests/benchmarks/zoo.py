@@ -1,4 +1,4 @@
-"""LRP on a small model of each family of timm, and on the networks of torchvision, with random weights.
+"""LRP on a small model of each family of timm and of torchvision, with random weights.
 
 python -m tests.benchmarks.zoo [--only REGEX] [--library timm|torchvision] [--limit SECONDS] [--json FILE]
 
@@ -71,10 +71,15 @@ def timm_models() -> dict[str, str]:
 
 
 def torchvision_models() -> dict[str, str]:
-    """Return the networks for classification of torchvision."""
+    """Return the network for classification with the fewest parameters of each family of torchvision."""
     from torchvision import models
 
-    return {name: name for name in models.list_models(module=models)}
+    found: dict[str, tuple[int, str]] = {}
+    for name in models.list_models(module=models):
+        family = models.get_model_builder(name).__module__.rpartition(".")[2]
+        size = models.get_model_weights(name).DEFAULT.meta["num_params"]
+        found[family] = min(found.get(family, (size, name)), (size, name))
+    return {family: name for family, (_, name) in found.items()}
 
 
 def built(library: str, name: str) -> tuple[nn.Module, Tensor]:
