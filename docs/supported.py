@@ -34,10 +34,11 @@ function, the line that called it and the module.
 NETWORKS = """
 ## Networks
 
-`python -m tests.benchmarks.zoo` runs LRP on a small network of each family of timm and of torchvision, with random
-weights and one image. The output is that without LRP, and relevance is finite. Where biases, position embeddings and
-class tokens are zero, relevance should sum to the output (LRP-0). How much of it attention keeps depends on its rule,
-see [](lrp.md#vision-transformers). Times are those of LRP-γ over those of a plain gradient, with one thread.
+`python -m tests.benchmarks.zoo` runs LRP on a small network of each family of timm and of torchvision, with
+random weights and one image. The output is that without LRP, and relevance is finite. Where biases, position
+embeddings and class tokens are zero, relevance should sum to the output (LRP-0). How much of it attention keeps
+depends on its rule, see [](lrp.md#vision-transformers). Times are those of LRP-γ over those of a plain gradient,
+with one thread.
 
 | | run | sum of relevance over the output: median, smallest, largest | time in gradients, median |
 |---|---|---|---|

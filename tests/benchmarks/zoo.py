@@ -26,23 +26,8 @@ from tests.benchmarks.timing import Report, Table, progress, race
 
 LIMIT = 150  # seconds per model
 ROUNDS = 3
-
-
-SIZES = [
-    "test",
-    "atto",
-    "femto",
-    "pico",
-    "nano",
-    "xxs",
-    "xxt",
-    "xs",
-    "xt",
-    "micro",
-    "tiny",
-    "mini",
-    "small",
-]  # words in names, from the smallest
+SIZES = "test atto femto pico nano xxs xxt xs xt micro tiny mini small".split()  # noqa: SIM905
+"""Words in the names of models, from the smallest."""
 
 
 def by_name(name: str) -> tuple[int, list[int], str]:
