@@ -25,6 +25,7 @@ from neonxc.lrp import LRP, Composite, Epsilon, Gamma
 from tests.benchmarks.timing import Report, Table, progress, race
 
 LIMIT = 150  # seconds per model
+NOTE = "LRP-γ, one image, one thread; sums by LRP-0 without biases."
 ROUNDS = 3
 SIZES = "test atto femto pico nano xxs xxt xs xt micro tiny mini small".split()  # noqa: SIM905
 """Words in the names of models, from the smallest."""
@@ -37,12 +38,12 @@ def by_name(name: str) -> tuple[int, list[int], str]:
     return rank, [int(number) for number in re.findall(r"\d+", name)], name
 
 
-def timm_models() -> dict[str, str]:
+def timm_models(only: str) -> dict[str, str]:
     """Return a small model of each family of timm: that with the fewest parameters of four."""
     import timm
 
     found = {}
-    for family in sorted(timm.list_modules()):
+    for family in filter(re.compile(only).search, sorted(timm.list_modules())):
         sizes = {}
         for name in sorted(timm.list_models(module=family), key=by_name)[:4]:
             try:
@@ -55,7 +56,7 @@ def timm_models() -> dict[str, str]:
     return found
 
 
-def torchvision_models() -> dict[str, str]:
+def torchvision_models(only: str) -> dict[str, str]:
     """Return the network for classification with the fewest parameters of each family of torchvision."""
     from torchvision import models
 
@@ -64,7 +65,7 @@ def torchvision_models() -> dict[str, str]:
         family = models.get_model_builder(name).__module__.rpartition(".")[2]
         size = models.get_model_weights(name).DEFAULT.meta["num_params"]
         found[family] = min(found.get(family, (size, name)), (size, name))
-    return {family: name for family, (_, name) in found.items()}
+    return {family: name for family, (_, name) in found.items() if re.search(only, family)}
 
 
 def built(library: str, name: str) -> tuple[nn.Module, Tensor]:
@@ -120,7 +121,7 @@ def measured(library: str, name: str) -> dict[str, Any]:
         "parameters, millions": sum(p.numel() for p in network.parameters()) / 1e6,
         "output": bool(torch.allclose(recorded.output, plain, rtol=1e-4, atol=1e-5)),
         "finite": bool(relevance.isfinite().all()),
-        "sum": float(total / output[best]),
+        "sum": float(total / output[best]) if output[best].abs() > 0 else None,  # nothing but biases reaches it
         "time": statistics.median(a / b for a, b in zip(times["LRP"], times["gradient"], strict=True)),
         "attention": any("attention" in type(m).__name__.lower() for m in network.modules()),
     }
@@ -134,7 +135,8 @@ def in_process(library: str, name: str, limit: float) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"model": name, "reason": f"takes more than {limit:.0f} s"}
     if done.returncode:
-        return {"model": name, "reason": done.stderr.strip().splitlines()[-1][:160]}
+        error = done.stderr.strip().splitlines()[-1]
+        return {"model": name, "reason": error.partition(": ")[2].partition(", called at ")[0] or error}
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -146,7 +148,7 @@ def summary(rows: Table) -> Table:
     found = []
     for kind, own in kinds.items():
         ran = [row for row in own if "reason" not in row]
-        sums, times = sorted(row["sum"] for row in ran), [row["time"] for row in ran]
+        sums, times = sorted(row["sum"] for row in ran if row["sum"] is not None), [row["time"] for row in ran]
         found.append(
             {
                 "kind": kind,
@@ -179,13 +181,10 @@ def main() -> None:
     for library, models in (("timm", timm_models), ("torchvision", torchvision_models)):
         if options.library in (None, library):
             rows = []
-            for family, name in models().items():
-                if re.search(options.only, family):
-                    rows.append({"family": family, **in_process(library, name, options.limit)})
-                    progress(str(rows[-1]))
-            report.table(
-                f"{library}: summary", summary(rows), "LRP-γ, one image, one thread; sums by LRP-ε without biases."
-            )
+            for family, name in models(options.only).items():
+                rows.append({"family": family, **in_process(library, name, options.limit)})
+                progress(str(rows[-1]))
+            report.table(f"{library}: summary", summary(rows), NOTE)
             report.table(f"{library}: networks", [{**dict.fromkeys(HEADER, ""), **row} for row in rows])
     report.close(options.json)
 
