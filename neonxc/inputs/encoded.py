@@ -87,7 +87,10 @@ class Encoded(Columns):
                 dtype = column.dtype if column.dtype.kind == "f" else np.dtype(float)
                 values = column.to_numpy(dtype=dtype, na_value=np.nan, copy=True)
                 after = number.undo(x[:, place].double().cpu().numpy())
-                after = after.clip(*(bounds or {}).get(number.column, (None, None))).astype(dtype)
+                low, high = (bounds or {}).get(number.column, (None, None))
+                if (low, high) != (None, None):  # which NumPy before 2.1 refuses
+                    after = after.clip(low, high)
+                after = after.astype(dtype)
                 valid = moved[:, place] & np.isfinite(number.apply(after))  # an inverse may be infinite
                 values[valid] = after[valid]
                 frame.isetitem(number.column, pd.Series(values, index=frame.index))
