@@ -1,10 +1,14 @@
 """Break one line of the core at a time, and tell which changes no test notices.
 
-python -m tests.mutants [--count 60] [--seed 0] [--only REGEX] [--tests FILE ...] [--list]
+python -m tests.mutants [--count 60] [--seed 0] [--only REGEX] [--runs FILE] [--list]
 
 A change swaps a sign or a comparison, drops a term, takes another axis, turns a condition round, or ends a loop at
-once. A change that survives is either harmless (the same result by another way) or not tested. Each change is made
-in a copy of the checkout, whose default tests then run until the first one fails: some minutes for a survivor.
+once. A change that survives is either harmless (the same result by another way) or not tested.
+
+The default tests run once under coverage (pytest-cov), which tells the tests that run each line; `--runs` names a
+file that keeps the answer. Then each change is made in a copy of the checkout, and the tests that run its line are
+asked until one fails: those that run few lines first, and at last whole files, as the first test of a file may
+compute what others compare.
 """
 
 from __future__ import annotations
@@ -18,23 +22,21 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+
+from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = (
     "neonxc/head neonxc/lrp neonxc/pipelines neonxc/inputs neonxc/attribution neonxc/clusterings models/kernel "
     "trees/criteria trees/cuts trees/explainers trees/fit"
 )
-FIRST = {  # tests that are likely to notice, by the beginning of a file's name
-    "neonxc/lrp": "lrp networks rules",
-    "neonxc": "attribution neuralize flipping soft_heads mixed_pipelines sparse_attribution encoding dataset",
-    "models": "kernel group_kernel surrogate",
-    "trees": "tree criterion kernel_trees spex group_trees streams sketch",
-}
-LIMIT = 600  # seconds; the default tests take some minutes
+LIMIT = 3600  # seconds; a change may make a loop without end
+FEW = 40  # tests that are asked first, in one process
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -115,45 +117,80 @@ def chosen(count: int, seed: int, only: str) -> list[Mutant]:
     return found
 
 
-def stages(copy: Path, file: str, only: list[str]) -> list[list[str]]:
-    """Return the test files in the order in which they run: recorded answers, likely ones, and the others."""
-    likely = next(names for start, names in FIRST.items() if file.startswith(start)).split()
-    found: list[list[str]] = [[], [], []]
-    for name in only or sorted(path.relative_to(copy).as_posix() for path in (copy / "tests").glob("test_*.py")):
-        is_likely = any(f"test_{word}" in name for word in likely)
-        is_first = "recorded" in name or "far_device" in name
-        found[0 if is_first else 2 - is_likely].append(name)
-    return list(filter(None, found))
-
-
-def noticed(copy: Path, mutant: Mutant, only: list[str]) -> str:
-    """Return the first test that fails with a change, or "" if none does."""
-    path = copy / mutant.file
-    code = path.read_bytes()
-    path.write_bytes(code[: mutant.start] + mutant.new.encode() + code[mutant.stop :])
-    env = os.environ | {"PYTHONPATH": str(copy)}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
-    try:
-        for tests in stages(copy, mutant.file, only):
-            code_of_exit, text = run([*command, *tests], copy, env)
-            if code_of_exit:
-                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
-                return failed[1] if failed else f"exit status {code_of_exit}"
-    finally:
-        path.write_bytes(code)
-    return ""
-
-
-def run(command: list[str], folder: Path, env: dict[str, str]) -> tuple[int, str]:
-    """Run tests and return their exit status and output; a change may make a loop without end, which is ended."""
+def run(arguments: list[str], copy: Path, limit: float = LIMIT) -> tuple[int, str]:
+    """Run tests of a copy and return their exit status and output; what takes too long is ended."""
+    env = os.environ | {"PYTHONPATH": str(copy), "COVERAGE_FILE": str(copy / "runs")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", *arguments]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, text=True, start_new_session=True)
+    process = subprocess.Popen(command, cwd=copy, env=env, stdout=pipe, text=True, start_new_session=True)
     try:
-        text = process.communicate(timeout=LIMIT)[0]
+        text = process.communicate(timeout=limit)[0]
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # the workers, too
         text = process.communicate()[0]
     return process.returncode, text
+
+
+def runs(copy: Path, file: Path) -> CoverageData:
+    """Return which tests run which lines, after a run of all of them if the file does not tell yet."""
+    if not file.exists():
+        settings = copy / ".coveragerc"
+        settings.write_text("[run]\nrelative_files = true\n", encoding="utf-8")
+        sources = [f"--cov={name}" for name in ("neonxc", "trees", "models")]
+        run([*sources, f"--cov-config={settings}", "--cov-context=test", "--cov-report="], copy)
+        shutil.copy(copy / "runs", file)
+    data = CoverageData(str(file))
+    data.read()
+    return data
+
+
+def lines_run(data: CoverageData) -> Counter[str]:
+    """Count the lines that every test runs."""
+    counts: Counter[str] = Counter()
+    for file in data.measured_files():
+        for names in data.contexts_by_lineno(file).values():
+            counts.update({name.rpartition("|")[0] for name in names})
+    return counts
+
+
+def tests_of(mutant: Mutant, data: CoverageData, counts: Counter[str]) -> list[str]:
+    """Return the tests that run a line: each function once before any again, and those that run few lines first.
+
+    A line without any (it runs on import, or in another process) has those of all lines of its file.
+    """
+    lines = data.contexts_by_lineno(mutant.file)
+    found = lines.get(mutant.line, []), [name for line in lines.values() for name in line]
+    own, all_ = ({name.rpartition("|")[0] for name in names} - {""} for names in found)
+    tests = sorted(own or all_, key=lambda test: (counts[test], test))
+    seen: Counter[str] = Counter()
+    ranks = {}
+    for test in tests:
+        function = test.partition("[")[0]
+        ranks[test] = seen[function]
+        seen[function] += 1
+    return sorted(tests, key=ranks.__getitem__)
+
+
+def noticed(copy: Path, mutant: Mutant, tests: list[str]) -> str:
+    """Return the first test that fails with a change, or "" if none does."""
+    path, names = copy / mutant.file, copy / "names"
+    code = path.read_bytes()
+    path.write_bytes(code[: mutant.start] + mutant.new.encode() + code[mutant.stop :])
+    files = sorted({test.partition("::")[0] for test in tests})
+    try:
+        for stage, workers, limit in (
+            (tests[:FEW], "0", LIMIT / 12),
+            (tests[FEW:], "auto", LIMIT),
+            (files, "auto", LIMIT),
+        ):
+            names.write_text("\n".join(stage), encoding="utf-8")
+            status, text = run(["-x", f"-n{workers}", f"@{names}"], copy, limit) if stage else (0, "")
+            if status:
+                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+                return failed[1] if failed else f"exit status {status}"
+    finally:
+        path.write_bytes(code)
+    return ""
 
 
 def main() -> None:
@@ -162,7 +199,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="regular expression of files")
-    parser.add_argument("--tests", nargs="*", default=[], help="test files; default: all")
+    parser.add_argument("--runs", type=Path, help="file that tells which tests run which lines; made if missing")
     parser.add_argument("--list", action="store_true", help="print the changes without trying them")
     options = parser.parse_args()
     found = chosen(options.count, options.seed, options.only)
@@ -173,8 +210,10 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", "_build", ".*_cache"))
+        data = runs(copy, options.runs or Path(folder) / "runs")
+        counts = lines_run(data)
         for mutant in found:
-            by = noticed(copy, mutant, options.tests)
+            by = noticed(copy, mutant, tests_of(mutant, data, counts))
             survivors += not by
             print(f"{'noticed' if by else 'SURVIVED'}: {mutant}{f' by {by}' * bool(by)}", flush=True)
     print(f"{survivors} of {len(found)} changes survived")
