@@ -45,9 +45,18 @@ def evaluated(module: nn.Module, x: Tensor, name: str = "") -> Any:
         The network would draw random numbers, change its parameters or buffers, or normalize by the batch, or it
         has layers without weights. Its parameters and buffers are as before.
     """
-    written_down = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
-    varies = not written_down and may_vary(module)
-    if written_down or (not varies and module in _drew_nothing):
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return module(x)
+    try:
+        return _as_in_eval_mode(module, x, name)
+    finally:
+        if not torch.is_grad_enabled():  # autocast of torch 2.6 would keep its weights without a gradient
+            torch.clear_autocast_cache()
+
+
+def _as_in_eval_mode(module: nn.Module, x: Tensor, name: str) -> Any:
+    varies = may_vary(module)
+    if not varies and module in _drew_nothing:
         return module(x)
     if not varies:
         before = _random_state(x)

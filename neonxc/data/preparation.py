@@ -181,10 +181,10 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
         named = present.is_unique and any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))
         counted = present.iloc[0] in (0, 1) and (present == np.arange(len(present)) + present.iloc[0]).all()
         return "identifier" if len(present) == len(values) and _whole(present) and (named or counted) else None
-    often = present.value_counts()
-    if len(often) == len(present):
+    counts = _counts(present)
+    if len(counts) == len(present):
         return "identifier"
-    different = len(often) > max(FEW_VALUES, len(present) / 2) or often.iloc[0] < RARE * len(values)
+    different = len(counts) > max(FEW_VALUES, len(present) / 2) or counts.max() < RARE * len(values)
     return "different text" if different else None
 
 
@@ -198,11 +198,16 @@ def _note(names: list[str], why: str) -> str:
     return f"{listed(names)} {one if len(names) == 1 else several} {rest}"
 
 
+def _counts(column: pd.Series) -> np.ndarray:
+    """How often each value of a column occurs; `value_counts` of pandas 2 warns about values of some types."""
+    return np.bincount(pd.factorize(column.dropna())[0])
+
+
 def _values(column: pd.Series) -> str:
-    often = column.value_counts()
-    rare = int((often < RARE * len(column)).sum())
+    counts = _counts(column)
+    rare = int((counts < RARE * len(column)).sum())
     combined = f", {rare} rare ones combined" if rare > 1 else ""
-    return f"{len(often)} values{combined}{', and missing values' if column.isna().any() else ''}"
+    return f"{len(counts)} values{combined}{', and missing values' if column.isna().any() else ''}"
 
 
 def _on_labels(frame: pd.DataFrame) -> list[str]:

@@ -125,7 +125,7 @@ class RadiusDetection(Detection):
         explains_noise = own_noise.sum(dim=1, keepdim=True)
         # the weights of squared distances, in contrasts with noise; the rest are contrasts of clusters
         squared = explains_noise * of_clusters
-        squared = squared - (1 - explains_noise) * of_noise.sum(dim=1, keepdim=True) * own_clusters
+        squared = squared - of_noise.sum(dim=1, keepdim=True) * own_clusters  # which is 0 where noise is explained
         with full_precision(weights):
             y, _ = self.clusters.coordinates_at(at)
             directions, anchors = self.clusters.directions.to(y), self.clusters.anchors.to(y)

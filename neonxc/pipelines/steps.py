@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import sklearn
 import torch
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -36,6 +37,10 @@ SUPPORTED = (
     "TfidfTransformer, OneHotEncoder, OrdinalEncoder, SimpleImputer, "
     f"FunctionTransformer of {NAMED}, ColumnTransformer of these, Pipeline, 'passthrough'"
 )
+# Ways to handle unknown values that count them as infrequent; scikit-learn before 1.8 only says so of "warn"
+UNKNOWN_IS_RARE = {"infrequent_if_exist"}
+if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8):
+    UNKNOWN_IS_RARE.add("warn")
 
 
 def remembered(step: Any, d: int) -> tuple[Tensor, Tensor]:
@@ -130,7 +135,7 @@ def _imputer(step: SimpleImputer) -> Encoding:
 def _one_hot(step: OneHotEncoder, i: int, values: tuple[Any, ...], rare: tuple[Any, ...]) -> list[Part]:
     frequent = tuple(value for value in values if value not in rare)
     parts: list[Part] = [Indicator(i, (value,)) for value in frequent]
-    if rare and step.handle_unknown in ("infrequent_if_exist", "warn"):  # unknown values count as infrequent
+    if rare and step.handle_unknown in UNKNOWN_IS_RARE:
         parts.append(Code(i, frequent, 1.0, (0.0,) * len(frequent)))
     elif rare:
         parts.append(Indicator(i, rare))

@@ -73,7 +73,10 @@ def typical(values: pd.Series, kind: str) -> str:
     """The median of numbers, the most frequent category, or the share of texts that have a term."""
     if kind == "texts":
         return f"in {percent(float((values.to_numpy() > 0).mean()))}"
-    return text(values.mode(dropna=False).iloc[0], separators=False) if is_category(values) else _median(values)
+    if not is_category(values):
+        return _median(values)
+    codes, categories = pd.factorize(values, use_na_sentinel=False)  # not `mode`, which sorts values of any types
+    return text(categories[np.bincount(codes).argmax()], separators=False)
 
 
 def is_category(values: pd.Series) -> bool:
