@@ -1,7 +1,6 @@
 """Sentence encoders and pairs, with random weights: every architecture, tokenizer and entry point."""
 
 import copy
-import math
 from types import SimpleNamespace
 from unicodedata import normalize
 
@@ -11,6 +10,7 @@ import torch
 from refusals import refused
 from sklearn.cluster import KMeans
 from torch.testing import assert_close
+from witnesses import on_the_way
 
 import neonxc
 from neonxc import NEON
@@ -517,37 +517,32 @@ def test_tokens_are_no_images():
 
 
 def test_on_the_way_from_masked_words(encoder):
-    ids, centers = encoder.encode(TEXTS), encoder.points(TEXTS[::2]).numpy()
-    net = neonxc.neuralize(centers, TEXTS, features=encoder)
-    masked = torch.where(ids < 0, -1, encoder.mask_word)
-    tokens = [encoder.tokens(ids), encoder.tokens(masked)]
-    word, inputs = tokens[0].word, encoder.inputs(tokens[0]).detach()
-    start = torch.where((word >= 0)[..., None], encoder.inputs(tokens[1].ids[:1, 1:2]), inputs).detach()
+    ids, centers = encoder.encode(TEXTS), encoder.points(TEXTS[::2])
+    net = neonxc.neuralize(centers.numpy(), TEXTS, features=encoder)
+    tokens, inside = encoder.tokens(ids), net.predict(TEXTS) != 1  # what is in the competitor gets zeros
+    inputs, mask = encoder.inputs(tokens).detach(), encoder.tokens(torch.full_like(ids[:1, :1], encoder.mask_word))
+    found = NEON(net, along="mask", steps=5).attribute(TEXTS, target=0, competitor=1)
+    for n in np.flatnonzero(inside):
+        word = tokens.word[n]
+        start = torch.where((word >= 0)[:, None], encoder.inputs(mask.ids[:, 1:2])[0], inputs[n]).detach()
 
-    def contrast(at):
-        far = torch.cdist(encoder.embedding(at, tokens[0].mask), torch.from_numpy(centers)).square()
-        return far[:, 1] - far[:, 0]
+        def contrast(share, n=n, start=start, word=word):
+            at = (start + torch.tensor(share)[word][:, None] * (inputs[n] - start)).requires_grad_()
+            far = (encoder.embedding(at[None], tokens.mask[n : n + 1]) - centers).square().sum(1)
+            return at, far[1] - far[0]
 
-    scale = contrast(inputs).abs().detach()
+        words = int((ids[n] >= 0).sum())
+        size = contrast(np.ones(words))[1].abs().detach()
 
-    def gradient(share):
-        at = (start + share * (inputs - start)).detach().requires_grad_()
-        own = contrast(at)
-        slope = torch.autograd.grad((own * (scale / (scale + own.detach().abs()))).sum(), at)[0]
-        values = ((inputs - start) * slope).sum(2).masked_fill(word < 0, 0.0)
-        return torch.zeros(ids.shape, dtype=values.dtype).scatter_add(1, word.clamp(min=0), values)
+        def values(share, n=n, start=start, word=word, words=words, size=size, contrast=contrast):
+            at, own = contrast(share)
+            (slope,) = torch.autograd.grad(own * (size / (size + own.abs())).detach(), at)
+            shares = ((inputs[n] - start) * slope).sum(1)
+            return np.bincount(word[word >= 0], shares[word >= 0], words)
 
-    two = (gradient(0.25) + gradient(0.75)) / 2
-    place = two.masked_fill(ids < 0, -math.inf).argsort(1, descending=True).argsort(1) + 0.5
-    share = torch.sigmoid(10 * (0.309017 - place / (ids >= 0).sum(1, keepdim=True)))  # of the third pass
-    comes_in = (2 * two + gradient(share.gather(1, word.clamp(min=0))[..., None])) / 3
-    sizes = [relevance.abs().sum(1, keepdim=True) for relevance in (comes_in, two)]
-    three = sum(sizes) / 2 * (comes_in / sizes[0] + two / sizes[1]) / 2  # on the other way, no words go out yet
-    inside = net.predict(TEXTS) != 1  # what is in the competitor gets zeros
-    for steps, wanted in ((2, two), (3, three)):
-        found = NEON(net, along="mask", steps=steps).attribute(TEXTS, target=0, competitor=1)
-        np.testing.assert_allclose(found[inside], wanted[torch.from_numpy(inside)], rtol=1e-5, atol=1e-9)
-        assert (found[ids.numpy() < 0] == 0).all()
+        wanted, _ = on_the_way(values, np.arange(words), 5)
+        np.testing.assert_allclose(found[n, :words], wanted, rtol=1e-5, atol=1e-9)
+        assert (found[n, words:] == 0).all()
     by_rules = NEON(net, DETACHED, along="mask").attribute(TEXTS)
     assert by_rules.shape == found.shape
     assert not np.allclose(by_rules, NEON(net, along="mask").attribute(TEXTS))
