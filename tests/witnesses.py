@@ -79,6 +79,16 @@ def hierarchy_logits(x, paths):
     return logits
 
 
+def evidence(logits):
+    """The contrasts of each point's own cluster; a competitor's logit is minus its contrast."""
+    return [np.delete(-row, row.argmax()) for row in np.asarray(logits.detach())]
+
+
+def harmonic_beta(logits):
+    """One over the mean of ``(K - 1) / sum_k 1 / h_k``."""
+    return 1 / np.mean([len(h) / (1 / h).sum() for h in evidence(logits)])
+
+
 # --- relevance ---------------------------------------------------------------------------------------------
 
 
