@@ -84,15 +84,6 @@ def test_equals_the_quadratic_network(gamma, beta, weighted, size):
             assert residual[n] == pytest.approx(rest, rel=1e-8, abs=1e-9 * scale)
 
 
-def test_becomes_the_hard_minimum():
-    groups = supports()
-    x = 3 * torch.randn(50, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    soft, hard = head_of(groups, 1e4), head_of(groups, None)
-    assert torch.allclose(soft(x), hard(x), atol=1e-3)
-    soft, hard = (NEON(neonxc.NeuralizedClustering(head), beta=0.5) for head in (soft, hard))
-    assert torch.allclose(soft.attribute(x), hard.attribute(x), atol=1e-2)
-
-
 def test_behind_a_pipeline():
     """Relevance behind a folded pipeline is that of the quadratic network of the raw columns."""
     rng = np.random.default_rng(3)
@@ -147,16 +138,6 @@ def test_the_slope_of_a_soft_minimum_at_a_support_of_hardly_any_weight(dtype, le
     assert logit.item() == pytest.approx(20**2 + 90**2 + least, rel=1e-6)
     (slope,) = torch.autograd.grad(logit, x)
     assert slope.tolist()[0] == pytest.approx([40, -180], rel=1e-5)
-
-
-@pytest.mark.parametrize("gamma", [0.01, 1.0])
-def test_autocast_rounds_no_soft_minimum(gamma):
-    rng = np.random.default_rng(0)
-    head = centroid_head(torch.tensor(rng.normal(size=(12, 4))), torch.arange(12) % 3, gamma=gamma)
-    x = torch.tensor(rng.normal(size=(50, 4)), dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = head(x)
-    assert torch.allclose(found, head(x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("objective", ["lme", "spherical"])
