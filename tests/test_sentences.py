@@ -1,6 +1,7 @@
 """Sentence encoders and pairs, with random weights: every architecture, tokenizer and entry point."""
 
-import copy
+from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from unicodedata import normalize
 
@@ -170,13 +171,6 @@ def test_tokens_are_divided_among_whole_words(kind, units, learned):
         assert len(own.words) == len({normalize("NFC", word) for word in own.words})
 
 
-def test_long_texts_are_cut_off_with_a_warning_that_counts_them(encoder):
-    short = SentenceEncoder(encoder.model, encoder.tokenizer, max_tokens=6)
-    with pytest.warns(UserWarning, match="2 of 3 texts have more than 6 tokens"):
-        ids = short.encode([TEXTS[0], "a", TEXTS[1]])
-    assert short.tokens(ids).mask.sum(1).tolist() == [6, 3, 6]
-
-
 QUERY = {"prompts": {"query": "query: ", "joined": "Instruct: cat\nsearch"}, "default_prompt_name": "query"}
 LEFT = {"truncation_side": "left", "model_max_length": 12}
 TYPED = {"model_input_names": ["input_ids", "attention_mask", "token_type_ids"]}
@@ -316,9 +310,9 @@ def test_earlier_versions_of_sentence_transformers_change_texts_before_they_read
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype):
-    model, tokenizer = transformer("Bert").float(), tokenizer_of("pieces")
-    exact, half = (SentenceEncoder(one, tokenizer) for one in (model, copy.deepcopy(model).to(dtype)))
+def test_half_precision(dtype, encoder):
+    models = (transformer("Bert").to(precision) for precision in (torch.float32, dtype))
+    exact, half = (SentenceEncoder(model, encoder.tokenizer) for model in models)
     points = half.points(TEXTS).numpy()
     assert points.dtype == np.float32
     found = [NEON(neonxc.neuralize(points[:3], features=one)).attribute(TEXTS, 0) for one in (exact, half)]
@@ -335,6 +329,11 @@ def test_adapters_are_explained_and_not_saved(tmp_path):
     refused("merge adapters", neonxc.save, net.inputs.module, tmp_path / "net", error=TypeError)
 
 
+class Detached(torch.nn.Module):
+    def forward(self, states, mask):
+        return states.detach()[:, 0]
+
+
 def test_errors(encoder, tmp_path):
     model, tokenizer = encoder.model, encoder.tokenizer
     text = transformers.CLIPTextModel(transformers.CLIPTextConfig(vocab_size=99, **SIZES))
@@ -345,11 +344,13 @@ def test_errors(encoder, tmp_path):
     typed.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         "[CLS]:0 $A:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
+    read, trained = SentenceEncoder.from_pretrained, SentenceEncoder(transformer("Bert"), tokenizer)
     for message, call, *arguments in (
         ("CLIPTextModel takes no inputs_embeds", SentenceEncoder, text, tokenizer),
         ("fast tokenizer", SentenceEncoder, model, None),
         ("model needs a transformer", SentenceEncoder, torch.nn.Linear(2, 2), tokenizer),
         ("pooling needs", SentenceEncoder, model, tokenizer, "max"),
+        ("units needs", partial(SentenceEncoder, units="letters"), model, tokenizer),
         ("BartModel has both; pass model.get_encoder()", SentenceEncoder, both, tokenizer),
         (r"all tokens of a text one type, and gives \[0, 1\]", SentenceEncoder, model, typed),
         ("BertForMaskedLM returns no last_hidden_state; pass it", SentenceEncoder(head, tokenizer).points, TEXTS),
@@ -359,18 +360,26 @@ def test_errors(encoder, tmp_path):
         ("word numbers of this encoder", encoder, torch.tensor([[10_000]])),
     ):
         refused(message, call, *arguments)
-    refused("units needs", SentenceEncoder, model, tokenizer, units="letters")
     message = r"X can't be read .*; texts need features=SentenceEncoder"
     refused(message, neonxc.neuralize, np.eye(2, 32), TEXTS, features=model)
-    missing = tmp_path / "missing"
-    refused("neither a folder", SentenceEncoder.from_pretrained, missing, error=FileNotFoundError)
-    tuples = transformer("Bert", return_dict=False)
-    assert_close(SentenceEncoder(tuples, tokenizer).points(TEXTS), encoder.points(TEXTS))
-    trained = SentenceEncoder(transformer("Bert"), tokenizer)
-    net = neonxc.neuralize(trained.points(TEXTS)[:3], features=trained)
-    trained.model.train()
-    for ask in (trained.points, net.predict, NEON(net).summary, NEON(net, along="mask").attribute):
-        refused(r"SentenceEncoder\) is in training mode: its Dropout .*\.eval\(\)", ask, TEXTS)
+    refused("neither a folder", read, tmp_path / "missing", error=FileNotFoundError)
+    tuples = SentenceEncoder(transformer("Bert", return_dict=False), tokenizer)
+    assert_close(tuples.points(TEXTS), encoder.points(TEXTS))
+    cut = SentenceEncoder(model, tokenizer, pooling=Detached())
+    for own, message, error in (
+        (cut, r"cut off by 'detach', at .*return states.detach", UnsupportedOperation),
+        (trained, r"SentenceEncoder\) is in training mode: its Dropout .*\.eval\(\)", ValueError),
+    ):
+        net = neonxc.neuralize(own.points(TEXTS)[:2], features=own)
+        own.model.train(own is trained)
+        for ask in (
+            NEON(net).attribute,
+            NEON(net, along="mask").attribute,
+            partial(neonxc.similarity, own, TEXTS),
+        ):
+            refused(message, ask, TEXTS, error=error)
+    for ask in (trained.points, net.predict, NEON(net).summary):
+        refused(message, ask, TEXTS)
 
 
 # --- relevance ----------------------------------------------------------------------------------------------
@@ -429,10 +438,14 @@ def test_relevance_is_that_of_a_bert_with_detached_gates(encoder):
 
 def test_relevance_does_not_depend_on_the_batch(net, encoder):
     every = NEON(net).attribute(TEXTS)
-    for n, text in enumerate(TEXTS):
-        alone = NEON(net).attribute([text])
-        np.testing.assert_allclose(alone[0], every[n, : alone.shape[1]], atol=1e-12)
+    for text, row in zip(TEXTS, every, strict=True):
+        (alone,) = NEON(net).attribute([text])
+        np.testing.assert_allclose(alone, row[: len(alone)], atol=1e-12)
     np.testing.assert_allclose(NEON(net).attribute(encoder.encode(TEXTS)), every)
+    short = SentenceEncoder(encoder.model, encoder.tokenizer, max_tokens=6)
+    with pytest.warns(UserWarning, match="2 of 3 texts have more than 6 tokens"):
+        ids = short.encode([TEXTS[0], "a", TEXTS[1]])
+    assert short.tokens(ids).mask.sum(1).tolist() == [6, 3, 6]
 
 
 # --- everything else ----------------------------------------------------------------------------------------
@@ -442,9 +455,8 @@ def test_missing_words_are_masked(net, encoder):
     ids = encoder.encode(TEXTS).double()
     flipped = pixel_flipping(net, ids, NEON(net).attribute(ids), repeats=1)
     assert flipped.logit_curve[-1] == pytest.approx(float(net(ids).detach().amax(1).mean()))
-    masked = (
-        MaskImputer(encoder.mask_word).start(ids[:1]).fill(torch.zeros(1, *ids[:1].shape).bool(), 1, None)[0, 0]
-    )
+    filling = MaskImputer(encoder.mask_word).start(ids[:1])
+    masked = filling.fill(torch.zeros(1, *ids[:1].shape).bool(), 1, None)[0, 0]
     assert ((masked == encoder.mask_word) == (ids[:1] >= 0)).all()
     assert encoder.tokens(masked.long()).ids[0, 1:-1].unique().tolist() == [encoder.tokenizer.mask_token_id]
 
@@ -453,8 +465,8 @@ def test_entry_points(net, encoder):
     own, relevance, ids = net.predict(TEXTS), NEON(net).attribute(TEXTS), encoder.encode(TEXTS)
     summary = NEON(net).summary(TEXTS)
     wanted = np.zeros_like(summary.relevance)  # averages of what is attributed
-    for k, row, places, inside in zip(own, relevance, encoder.word_of(ids).numpy(), ids.numpy() >= 0, strict=True):
-        np.add.at(wanted[k], places[inside], row[inside] / (own == k).sum())
+    shares = relevance * (ids >= 0).numpy() / np.bincount(own)[own][:, None]
+    np.add.at(wanted, (own[:, None], encoder.word_of(ids).numpy()), shares)
     np.testing.assert_allclose(summary.relevance, wanted, atol=1e-12)
     assert dict(summary.top(int(own[0]), 200)).keys() >= {"cat", "purring"}
     assert neonxc.contrast(net, TEXTS * 4, 0, 1).accuracy > 0.9
@@ -468,23 +480,28 @@ def test_entry_points(net, encoder):
 def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
     a, b = TEXTS[:3], TEXTS[1:4]
     found = neonxc.similarity(encoder, a, b, matrix=True)
-    points = encoder.points(a), encoder.points(b)
+    points, net = (encoder.points(a), encoder.points(b)), neonxc.neuralize(np.eye(2, 32), features=encoder)
     np.testing.assert_allclose(found.cosine, (points[0] * points[1]).sum(1), atol=1e-12)
+
+    def explained(text):  # one explanation per dimension of the embedding
+        run = net.inputs.run(encoder.encode([text]).double(), None, several=True)
+        return run.back(torch.eye(32).double()[:, None])[:, 0]
+
     for n in range(3):
-        sides = []
-        for text in (a[n], b[n]):  # one explanation per dimension of the embedding
-            net = neonxc.neuralize(np.eye(2, 32), features=encoder)
-            run = net.inputs.run(encoder.encode([text]).double(), None, several=True)
-            sides.append(run.back(torch.eye(32).double()[:, None])[:, 0])
-        np.testing.assert_allclose(found.matrix[n], sides[0].T @ sides[1], atol=1e-12)
+        np.testing.assert_allclose(found.matrix[n], explained(a[n]).T @ explained(b[n]), atol=1e-12)
         first = found.top(1)[n][0]
         assert first[0] in found.words_a[n]
         assert first[2] == found.matrix[n].max()
-    figure = neonxc.plot.pair(neonxc.similarity(encoder, a[0], "שלום עולם!", matrix=True))
+    plain, against = (neonxc.similarity(encoder, a[0], b[0], background=texts) for texts in (None, TEXTS))
+    common = encoder.points(TEXTS).mean(0) @ explained(a[0])
+    np.testing.assert_allclose((plain.relevance_a - against.relevance_a)[0], common, atol=1e-12)
+    refused("matrix=True", plain.top)
+    refused("equally many", neonxc.similarity, encoder, TEXTS, TEXTS[:2])
+    refused("is for texts", neonxc.similarity, torch.nn.Flatten(), *[torch.rand(1, 4)] * 2, True)
+    two = [a[0], "שלום עולם!"]
+    figure = neonxc.plot.pair(neonxc.similarity(encoder, *two, matrix=True))
     words, lines = figure.axes[0].texts[1:], figure.axes[0].lines
-    assert [word.get_text() for word in words] == [
-        word for text in encoder.tokenize([a[0], "שלום עולם!"]) for word in text
-    ]
+    assert [word.get_text() for word in words] == [*chain(*encoder.tokenize(two))]
     assert 0 < len(lines) <= 8
     first, second, *_, before, last = (word.get_position()[0] for word in words)
     assert first < second
@@ -492,28 +509,7 @@ def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
     refused("number of a pair", neonxc.plot.pair, found, 3)
 
 
-def test_similarity_against_a_background(encoder):
-    plain = neonxc.similarity(encoder, TEXTS[0], TEXTS[1])
-    against = neonxc.similarity(encoder, TEXTS[:1], TEXTS[1:2], background=TEXTS)
-    mean = encoder.points(TEXTS).mean(0)
-    common = neonxc.neuralize(np.eye(2, 32), features=encoder)
-    run = common.inputs.run(encoder.encode(TEXTS[:1]).double(), None)
-    np.testing.assert_allclose(plain.relevance_a - against.relevance_a, run.back(mean[None, None])[0], atol=1e-12)
-    refused("equally many", neonxc.similarity, encoder, TEXTS, TEXTS[:2])
-    refused("is for texts", neonxc.similarity, torch.nn.Flatten(), *[torch.rand(1, 4)] * 2, True)
-    refused("matrix=True", plain.top)
-
-
 # --- tokens -------------------------------------------------------------------------------------------------
-
-
-def test_tokens_are_no_images():
-    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Flatten()).eval()
-    x, net = torch.rand(3, 5, 4), neonxc.neuralize(np.eye(2, 20), features=module)
-    refused("takes tokens", NEON(net).heatmaps, x)
-    relevance = NEON(net).attribute(x)
-    refused("holds tokens: pass groups", pixel_flipping, net, x, relevance)
-    pixel_flipping(net, x, relevance, groups=torch.arange(5)[:, None].expand(5, 4))
 
 
 def test_on_the_way_from_masked_words(encoder):
@@ -548,17 +544,3 @@ def test_on_the_way_from_masked_words(encoder):
     assert not np.allclose(by_rules, NEON(net, along="mask").attribute(TEXTS))
     for along in (0.0, "zero"):
         refused("along", NEON, net, along=along)
-
-
-class Detached(torch.nn.Module):
-    def forward(self, states, mask):
-        return states.detach()[:, 0]
-
-
-def test_embeddings_that_are_cut_off_from_the_words_are_errors_that_name_the_line(encoder):
-    cut = SentenceEncoder(encoder.model, encoder.tokenizer, pooling=Detached())
-    net = neonxc.neuralize(cut.points(TEXTS)[:2], features=cut)
-    message = r"cut off by 'detach', at .*return states.detach"
-    for neon in (NEON(net), NEON(net, along="mask")):
-        refused(message, neon.attribute, TEXTS, error=UnsupportedOperation)
-    refused(message, neonxc.similarity, cut, TEXTS, TEXTS, error=UnsupportedOperation)
