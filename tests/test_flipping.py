@@ -148,16 +148,16 @@ def test_groups(images, groups):
     net, x = images
     relevance, place = torch.randn(x.shape), torch.arange(6)
     numbers = {
-        "pixels": torch.arange(36).view(1, 6, 6).expand(5, 3, 6, 6),
-        "channels": torch.arange(3)[:, None, None].expand(5, 3, 6, 6),
-        "patches": (place[:, None] // 4 * 2 + place // 4).expand(5, 3, 6, 6),
-        "numbers": torch.arange(4).repeat_interleave(27).view(3, 6, 6).expand(5, 3, 6, 6),
-        "own": torch.stack([torch.randperm(108).view(3, 6, 6) % 5 for _ in range(5)]),
+        "pixels": torch.arange(36).view(6, 6),
+        "channels": torch.arange(3)[:, None, None],
+        "patches": place[:, None] // 4 * 2 + place // 4,
+        "numbers": torch.arange(4).repeat_interleave(27).view(3, 6, 6),
+        "own": torch.rand(5, 108).argsort(1).view(5, 3, 6, 6) % 5,
     }[groups]
-    given = {"patches": 4, "numbers": numbers[0], "own": numbers}.get(groups, groups)
+    given = {"patches": 4, "numbers": numbers, "own": numbers}.get(groups, groups)
     found = pixel_flipping(net, x, relevance, ZeroImputer(), groups=given)
     totals, curve = [], []
-    for image, number, R, c in zip(x, numbers, relevance, net.assign(x), strict=True):
+    for image, number, R, c in zip(x, numbers.expand(5, 3, 6, 6), relevance, net.assign(x), strict=True):
         totals.append(torch.bincount(number.flatten(), R.flatten()))
         order = totals[-1].argsort(descending=True)
         known = [torch.isin(number, order[: t + 1]) for t in range(len(order))]
@@ -204,12 +204,11 @@ def test_gradients():
     assert NET.beta < np.inf
 
 
-@pytest.mark.parametrize("method", [methods.shapley_sampling, methods.pda])
-def test_methods_take_expanded_groups(method):
+def test_methods_take_expanded_groups():
     maps, net, own = torch.randn(2, 3, 2, 2), nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), torch.tensor([0, 2])
     channels = torch.arange(3)[:, None, None].expand(3, 2, 2)
-    whole = channels.contiguous()
-    assert torch.equal(method(groups=channels)(net, maps, own), method(groups=whole)(net, maps, own))
+    for method in (methods.shapley_sampling, methods.pda):
+        assert torch.equal(*(method(groups=one)(net, maps, own) for one in (channels, channels.contiguous())))
 
 
 def test_compare():

@@ -27,10 +27,10 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOPICS = ["salt soup spoon pepper bread", "star planet moon orbit comet", "violin sonata chord tempo melody"]
 
 
-def vocabulary(V, d, weighted=True):
+def vocabulary(V, d):
     """Random vectors in float64 for the words aaaa, bbbb, ..."""
     rng = np.random.default_rng(0)
-    weights = rng.random(V) + 0.2 if weighted else None
+    weights = rng.random(V) + 0.2
     return WordVectors([LETTERS[i] * 4 for i in range(V)], rng.normal(size=(V, d)), weights)
 
 
@@ -122,16 +122,6 @@ def test_numbers_keep_in_step_with_the_words():
     assert_array_equal(net.predict(pd.DataFrame(ids)), net.predict(ids))
 
 
-@pytest.mark.parametrize(("weighted", "dtype"), [(False, torch.int32), (True, torch.int64), (True, torch.float64)])
-def test_a_document_is_the_weighted_mean_of_its_known_words(weighted, dtype):
-    words, ids = vocabulary(8, 5, weighted=weighted), some_ids(8)
-    points = words(ids.to(dtype)).numpy()
-    for row, point in zip(ids.tolist(), points, strict=True):
-        total = sum(words.weights[i].item() * words.vectors[i].numpy() for i in row if i >= 0)
-        expected = total / sum(words.weights[i].item() for i in row if i >= 0)
-        assert_allclose(point, expected, rtol=1e-12)
-
-
 # --- where vectors come from -------------------------------------------------------------------------------
 
 
@@ -205,22 +195,23 @@ def test_vectors_of_a_file_in_any_script(tmp_path):
 def test_words_of_kmeans_by_loops(beta, d, T):
     """Eq. 4 word by word, literally: T inputs of d dimensions each, of one big linear layer."""
     words, ids = vocabulary(10, d), some_ids(10, T=T)
-    points, vectors, weights = words(ids).numpy(), words.vectors.numpy(), words.weights.numpy()
+    known = (ids.numpy() >= 0) * words.weights.numpy()[ids]
+    shares, vectors = known / known.sum(1, keepdims=True), words.vectors.numpy()[ids]
+    points = (shares[:, :, None] * vectors).sum(1)  # weighted means of known words
+    assert_allclose(words(ids.int()), points, rtol=1e-12)
     model = KMeans(4, n_init=2, random_state=0).fit(points)
-    net, mu = neuralize(model, ids, words), model.cluster_centers_
-    net.beta = beta
+    mu = model.cluster_centers_
+    neon = NEON(neuralize(model, ids, words), beta=beta)
     for target, competitor in ((None, None), (2, None), (0, 1)):
-        relevance = NEON(net).attribute(ids, target=target, competitor=competitor).numpy()
-        assert not np.signbit(relevance[ids.numpy() < 0]).any()  # a table would show -0.0
-        for n, row in enumerate(ids.tolist()):
+        relevance = neon.attribute(ids, target=target, competitor=competitor).numpy()
+        assert not np.signbit(relevance[known == 0]).any()  # a table would show -0.0
+        for n, x in enumerate(points):
             c = int(model.labels_[n]) if target is None else target
             rivals = [k for k in range(4) if k != c] if competitor is None else [competitor]
-            h = [w @ points[n] + b for w, b in (neuron(mu[c], mu[k]) for k in rivals)]
-            shares, total = contrast_relevance(np.array(h), beta) / h, sum(weights[i] for i in row if i >= 0)
-            for t, i in enumerate(row):
-                parts = [(vectors[i] - (mu[c] + mu[k]) / 2) @ neuron(mu[c], mu[k])[0] for k in rivals]
-                wanted = shares @ parts * weights[i] / total if i >= 0 else 0
-                assert relevance[n, t] == pytest.approx(wanted, abs=1e-10)
+            h = np.array([w @ x + b for w, b in (neuron(mu[c], mu[k]) for k in rivals)])
+            parts = [(vectors[n] - (mu[c] + mu[k]) / 2) @ neuron(mu[c], mu[k])[0] for k in rivals]
+            wanted = contrast_relevance(h, beta) / h @ parts * shares[n]
+            assert_allclose(relevance[n], wanted, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -254,18 +245,16 @@ def test_words_share_what_the_dimensions_share(model, request):
 def test_a_clusters_words_by_loops():
     texts = documents(80)
     words = WordVectors.from_texts(texts, 4, random_state=0)
-    model = KMeans(3, n_init=2, random_state=0).fit(words.points(texts).numpy())
-    net = neuralize(model, features=words)
-    neon, ids = NEON(net), words.encode(texts)
-    summary, own, relevance = neon.summary(texts, n_prototypes=2), net.predict(texts), neon.attribute(texts)
+    net = neuralize(KMeans(3, n_init=2, random_state=0).fit(words.points(texts).numpy()), features=words)
+    neon, own, ids = NEON(net), net.predict(texts), words.encode(texts)
+    summary, relevance = neon.summary(texts, n_prototypes=2), np.asarray(neon.attribute(texts))
     assert_allclose(neon.summary(ids).relevance, summary.relevance, atol=1e-12)
-    expected = np.zeros((3, len(words.words)))
-    for k, row, values in zip(own, ids.tolist(), np.asarray(relevance).tolist(), strict=True):
-        for i, value in zip(row, values, strict=True):
-            expected[k, i] += value * (i >= 0) / (own == k).sum()
+    expected, contains = np.zeros((3, len(words.words))), np.zeros((80, len(words.words)))
+    for n, t in np.argwhere(ids.numpy() >= 0):
+        expected[own[n], ids[n, t]] += relevance[n, t] / (own == own[n]).sum()
+        contains[n, ids[n, t]] = 1
     assert_allclose(summary.relevance, expected, atol=1e-5)
     assert summary.sizes.tolist() == np.bincount(own).tolist()
-    contains = net.inputs.columns(texts).toarray() > 0
     assert_allclose(summary.values.means, [contains[own == k].mean(0) for k in range(3)])
     assert_allclose(summary.values.overall, contains.mean(0))
     for k in range(3):  # a cluster's words are those of one topic
