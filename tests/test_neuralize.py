@@ -100,10 +100,8 @@ MIXING = {
     "TruncatedSVD": [TruncatedSVD(2, random_state=0)],
     "PCA then scaler": [StandardScaler(), PCA(3, random_state=0), RobustScaler()],
     "columns by number": [columns((StandardScaler(), [3, 0]), (MinMaxScaler(), [-2]))],
-    "columns passthrough": [columns((StandardScaler(), [1]), remainder="passthrough")],
     "columns drop": [columns(("drop", [0]), ("passthrough", [2]), remainder=StandardScaler())],
     "columns twice": [columns((StandardScaler(), [0, 1, 2, 3]), (MaxAbsScaler(), slice(1, 3)))],
-    "columns by mask": [columns((RobustScaler(), [True, False, True, True]))],
     "columns nested": [columns((make_pipeline(StandardScaler(), PCA(1)), [0, 1]), (MinMaxScaler(), [2, 3]))],
 }
 NORMED = {
@@ -113,7 +111,6 @@ NORMED = {
     "first": [Normalizer(), StandardScaler()],
     "middle": [StandardScaler(), Normalizer(), PCA(2, random_state=0)],
     "after PCA": [StandardScaler(), PCA(3, random_state=0), Normalizer("l1")],
-    "nested": [make_pipeline(StandardScaler(), Normalizer()), MinMaxScaler()],
 }
 PIPELINES = {
     f"{kind}: {name}": steps
