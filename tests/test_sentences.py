@@ -121,28 +121,24 @@ def net(encoder):
 
 READ = [*TEXTS, "  Hello   wörld!! naïve—dash", "a", ""]
 PADDED = ["The cat [PAD] sat on the mat.", "[PAD]", "dog [PAD] [PAD] barked [UNK] [MASK] night [PAD]", TEXTS[0]]
-POOLED = {
-    "mean": lambda states: states.mean(0),
-    "cls": lambda states: states[0],
-    "last": lambda states: states[-1],
-}
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "pooling", "texts"),
+    ("name", "kind", "pooling"),
     [
-        *(("Bert", kind, pooling, READ) for kind in ("pieces", "bytes", "unigram") for pooling in POOLED),
-        *((name, "pieces", "mean", PADDED) for name in ("Bert", "Roberta", "XLMRoberta", "MPNet")),
+        *(("Bert", "pieces", "cls"), ("Bert", "bytes", "mean"), ("Bert", "unigram", "last")),
+        *((name, "pieces", "mean") for name in ("Bert", "Roberta", "XLMRoberta", "MPNet")),
     ],
 )
-def test_embeddings_are_those_of_the_transformer(name, kind, pooling, texts):
-    model, tokenizer = transformer(name), tokenizer_of(kind)
+def test_embeddings_are_those_of_the_transformer(name, kind, pooling):
+    model, tokenizer, texts = transformer(name), tokenizer_of(kind), PADDED if kind == "pieces" else READ
     encoder = SentenceEncoder(model, tokenizer, pooling, normalize=False)
     read = tokenizer(texts, padding=True, return_tensors="pt")
-    hidden = model(read["input_ids"], read["attention_mask"]).last_hidden_state
-    for own, states, mask in zip(encoder.points(texts), hidden, read["attention_mask"].bool(), strict=True):
-        assert_close(own, POOLED[pooling](states[mask]))
-    net, ids = neonxc.neuralize(encoder.points(texts)[:2], features=encoder), encoder.encode(texts)
+    hidden, ids = model(read["input_ids"], read["attention_mask"]).last_hidden_state, encoder.encode(texts)
+    for own, states, mask in zip(encoder(ids), hidden, read["attention_mask"].bool(), strict=True):
+        pooled = {"mean": states[mask].mean(0), "cls": states[0], "last": states[mask][-1]}
+        assert_close(own, pooled[pooling])
+    net = neonxc.neuralize(encoder.points(texts)[:2], features=encoder)
     assert_close(net.inputs.run(ids.double(), None).features, encoder(ids))  # as LRP sees them
 
 
