@@ -236,12 +236,6 @@ def deep(features, images, k=3, steps=()):
     return neuralize(model, images, features=features), model[-1].cluster_centers_
 
 
-def conv_map():
-    return nn.Sequential(
-        nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2), nn.ReLU()
-    ).double()
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_linear_features_in_closed_form(rule):
     """Behind ``a = V x`` both head rules can be written down: one contrast weight, gradient x input below."""
@@ -268,8 +262,9 @@ def test_linear_features_in_closed_form(rule):
 @pytest.mark.parametrize("pooled", [False, True])
 def test_targets_on_a_map(rule, pooled):
     images = torch.randn(10, 2, 7, 5, dtype=torch.float64)  # more than one batch
-    pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if pooled else []
-    net, _ = deep(nn.Sequential(conv_map(), *pool).eval(), images)
+    layers = [nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2), nn.ReLU()]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if pooled else []
+    net, _ = deep(nn.Sequential(*layers).double(), images)
     neon_ = NEON(net, head_rule=rule)
     own = net.assign(images).reshape(10, *([1, 1] if pooled else [3, 2]))
     everything, maps = torch.zeros_like(images), neon_.heatmaps(images)

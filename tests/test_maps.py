@@ -1,7 +1,6 @@
 """Clusterings behind a map, as UMAP makes one: the vote of the nearest rows of every cluster before it."""
 
 from copy import copy
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -46,11 +45,6 @@ def behind(*steps, final=None, X=WINE):
 
 def clusters():
     return KMeans(3, n_init=3, random_state=0).fit_predict(StandardScaler().fit_transform(WINE))
-
-
-@cache
-def with_noise():
-    return behind(StandardScaler(), final=HDBSCAN(min_cluster_size=8, copy=True))
 
 
 def brute_force(model, X, references):
@@ -176,7 +170,7 @@ def test_steps_behind_the_map_and_pipelines_inside():
 
 
 def test_noise_is_the_last_output(tmp_path):
-    model = with_noise()
+    model = behind(StandardScaler(), final=HDBSCAN(min_cluster_size=8, copy=True))
     with pytest.warns(UserWarning, match="the vote of the nearest rows before the map gives"):
         net = neonxc.neuralize(model, WINE)
     labels, own = model[-1].labels_, net.predict(WINE)

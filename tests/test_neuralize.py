@@ -292,15 +292,11 @@ def test_export_with_a_dynamic_batch(name):
 # --- feature networks --------------------------------------------------------------------------------------
 
 
-def convnet(pooled):
+def deep(pooled, n=7, steps=()):
     torch.manual_seed(3)
     layers = [nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 5, 3), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if pooled else []
-    return nn.Sequential(*layers).double().eval()
-
-
-def deep(pooled, n=7, steps=()):
-    features, images = convnet(pooled), torch.randn(n, 3, 12, 10, dtype=torch.float64)
+    features, images = nn.Sequential(*layers).double().eval(), torch.randn(n, 3, 12, 10, dtype=torch.float64)
     a = features(images).detach()
     points = (a if pooled else a.permute(0, 2, 3, 1).reshape(-1, 5)).numpy()
     model = fitted(list(steps), points, k=3)
