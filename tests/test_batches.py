@@ -1,11 +1,12 @@
 """Functions of batches that other engines run, and rules that are verified where the data live."""
 
+import copy
 import io
 import os
 import pickle
 import sqlite3
 import time
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -45,9 +46,8 @@ def test_attribution_of_batches(tmp_path):
         assert frame["id"].tolist() == [*range(178)]
         parts = [sent(BATCH.slice(first, 50)) for first in range(0, 200, 50)]
         pd.testing.assert_frame_equal(pa.Table.from_batches(parts).to_pandas(), frame)
-        assert sent(BATCH.slice(0, 0)).schema.equals(function.schema)
-        assert isinstance(sent(BATCH.to_pandas()), pd.DataFrame)
-        assert isinstance(sent(pa.table(BATCH)), pa.Table)
+        for kind, given in ((pd.DataFrame, BATCH.to_pandas()), (pa.Table, pa.table(BATCH))):
+            assert isinstance(sent(given), kind)
 
 
 @pytest.mark.parametrize("settled", [False, True])
@@ -66,29 +66,25 @@ def test_the_model_is_that_of_the_file_as_it_is(way, settled, tmp_path, monkeypa
     function = neonxc.batch_function("net.safetensors", "predict")
     np.testing.assert_array_equal(function(BATCH)["cluster"], NET.predict(WINE))
     time.sleep(0.05 * settled)
-    match way:
-        case "saved":
-            neonxc.save(nets[1], files[0])
-        case "in place":
-            files[0].write_bytes(files[1].read_bytes())
-        case "renamed":
-            files[1].replace(files[0])
-        case "other folder":
-            monkeypatch.chdir(tmp_path / "b")
+    {
+        "saved": lambda: neonxc.save(nets[1], files[0]),
+        "in place": lambda: files[0].write_bytes(files[1].read_bytes()),
+        "renamed": lambda: files[1].replace(files[0]),
+        "other folder": lambda: monkeypatch.chdir(tmp_path / "b"),
+    }[way]()
     os.utime("net.safetensors", (10**9, 10**9))
     np.testing.assert_array_equal(function(BATCH)["cluster"], nets[1].predict(WINE))
 
 
 def test_a_file_is_read_once_and_keeps_its_columns(tmp_path, monkeypatch):
-    path = tmp_path / "net.safetensors"
+    path, labels, read = tmp_path / "net.safetensors", NET.predict(WINE), []
     neonxc.save(NET, path)
-    function, read = neonxc.batch_function(path), []
+    function = neonxc.batch_function(path)
     monkeypatch.setattr("neonxc.attribution.batches.SETTLED", -1)
     monkeypatch.setattr("neonxc.attribution.batches.load", lambda path: read.append(path) or neonxc.load(path))
     for _ in range(3):
         function(BATCH)
     assert len(read) == 1
-    labels = NET.predict(WINE)
     for other, X in ((labels, WINE.iloc[:, 1:]), (np.array(["x", "y", "z"])[labels], WINE)):
         neonxc.save(neonxc.neuralize(ExShallow(3).fit(X, labels=other), X), path)
         refused("now holds a model with other columns", function, BATCH)
@@ -111,13 +107,13 @@ def test_clusters_and_rules_of_batches():
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 16, 20, 3), dtype=np.uint8)
 
 
+@cache
 def images(pool):
     """An explainer of clusters of images, or of places in them, and its inputs."""
     torch.manual_seed(0)
-    features = FeatureExtractor(
-        vgg_small(3).eval(), "features.block3", pool=pool, mean=(0.5,) * 3, std=(0.25,) * 3
-    )
-    x = features.preprocess(torch.stack([to_tensor(one) for one in PIXELS]))
+    options = {"pool": pool, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+    features = FeatureExtractor(vgg_small(3, width=8).eval(), "features.block3", **options)
+    x = features.preprocess(torch.stack([*map(to_tensor, PIXELS)]))
     net = neonxc.neuralize(KMeans(2, n_init=1, random_state=0).fit(features.points(x).numpy()), x, features)
     return neonxc.NEON(net, presets.gamma()), x.numpy()
 
@@ -129,14 +125,16 @@ def encoded(pixels):
 
 
 def column(kind, x, folder):
+    files = [*map(encoded, PIXELS)]
     if kind == "paths":
-        for number, pixels in enumerate(PIXELS):
-            (folder / f"{number}.png").write_bytes(encoded(pixels))
-        return pa.array([str(folder / f"{number}.png") for number in range(len(PIXELS))])
+        paths = [folder / f"{number}.png" for number in range(len(files))]
+        for path, content in zip(paths, files, strict=True):
+            path.write_bytes(content)
+        return pa.array([*map(str, paths)])
     if kind == "lists":
         return pa.array(PIXELS.tolist(), pa.list_(pa.list_(pa.list_(pa.uint8(), 3), 20), 16))
     if kind == "bytes":
-        return pa.array(map(encoded, PIXELS))
+        return pa.array(files)
     return pa.FixedShapeTensorArray.from_numpy_ndarray(PIXELS if kind == "pixels" else x)
 
 
@@ -145,18 +143,17 @@ def column(kind, x, folder):
 def test_images(kind, pool, tmp_path):
     neon, x = images(pool)
     batch = pa.record_batch({"id": pa.array(range(5)), "image": column(kind, x, tmp_path)})
-    expected = {"attribute": neon.attribute(x).sum(1), "heatmaps": neon.heatmaps(x), "predict": None}
+    logits = neon.net(torch.from_numpy(x)).amax(1).detach()
+    expected = {"attribute": neon.attribute(x).sum(1), "heatmaps": neon.heatmaps(x), "predict": logits}
     for what, values in expected.items():
         function = neonxc.batch_function(neon, what, images="image", keep={"id": pa.int64()})
         found = pickle.loads(pickle.dumps(function))(batch)
-        assert found.schema.equals(function.schema)
-        assert function(batch.slice(0, 0)).schema.equals(function.schema)
+        for schema in (found.schema, function(batch.slice(0, 0)).schema):
+            assert schema.equals(function.schema)
         assert found["id"].to_pylist() == [*range(5)]
         np.testing.assert_array_equal(found["cluster"].to_pylist(), neon.net.predict(x))
-        logits = neon.net(torch.from_numpy(x)).amax(1).detach()
         np.testing.assert_allclose(found["logit"].to_pylist(), logits, rtol=1e-5)
-        if values is not None:
-            np.testing.assert_allclose(found[-1].to_pylist(), values, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[-1].to_pylist(), values, rtol=1e-5, atol=1e-6)
 
 
 def test_images_of_several_sizes():
@@ -195,8 +192,8 @@ def function_of(model, *what, **options):
     return lambda: neonxc.batch_function(model, *what, **options)
 
 
-def of_points(column):
-    neon, x = images("avg")
+def of_points():
+    neon, x = copy.deepcopy(images("avg"))
     function = neonxc.batch_function(neon, images="image")
     neon.net.features.pool = None
     function(pa.table({"image": column("inputs", x, None)}))
@@ -212,7 +209,7 @@ test_other_functions = refusals(
             function_of(NET, images="image"),
             function_of(RULES, "rules", images="image"),
         ],
-        "the features need a FeatureExtractor": partial(of_points, column),
+        "the features need a FeatureExtractor": of_points,
     }
 )
 

@@ -70,20 +70,18 @@ def test_the_first_direction_by_gradients(network, images):
     net, layer = clustered(network, images), "0" if isinstance(network, nn.Sequential) else "mix"
     found = neonxc.concepts(net, images, layer, n_concepts=1, cluster=1, competitor=0, composite=GRADIENT)
     kept = [i for i in range(12) if i % 3 and int(net.predict(images[i : i + 1])) == 1]
-    centers, seen, sums, total = net.head.detection, [], 0.0, 0.0
+    seen, sums, total = [], 0.0, 0.0
     hook = network.get_submodule(layer).register_forward_hook(lambda _, __, y: (seen.append(y), y.clone())[1])
     for i in kept:
-        contrast = net(images[i : i + 1])  # two clusters: the logit of 1 against 0 is that of their contrast
-        far = net.head.detection.neurons(centers.located(network(images[i : i + 1])))
+        far = net.head.detection.neurons(net.head.detection.located(network(images[i : i + 1])))
         (slope,) = torch.autograd.grad((far[:, 0] - far[:, 1]).sum(), seen[-1])
-        a, m = (v[0].T if v.ndim == 3 and layer == "mix" else v[0].flatten(1) for v in (seen[-1].detach(), slope))
+        a, m = (v[0].T if v.ndim == 3 else v[0].flatten(1) for v in (seen[-1].detach(), slope))
         sums, total = sums + (a @ m.T).double(), total + float((a * m).sum())
-        assert contrast.shape == (1, 3)
     hook.remove()
     _, vectors = torch.linalg.eigh((sums + sums.T) / 2)
-    assert float((vectors[:, -1].float() @ found.directions[0, 0]).abs()) == pytest.approx(1, abs=1e-4)
-    assert found.total[0] == pytest.approx(total / len(kept), rel=1e-4)
     u = found.directions[0, 0].double()
+    assert abs(float(vectors[:, -1] @ u)) == pytest.approx(1, abs=1e-4)
+    assert found.total[0] == pytest.approx(total / len(kept), rel=1e-4)
     assert found.relevance[0, 0] == pytest.approx(float(u @ sums @ u) / len(kept), rel=1e-4)
 
 
@@ -91,34 +89,29 @@ def test_directions_are_separated():
     generator = torch.Generator().manual_seed(0)
     hidden = torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64))[0]
     alone = torch.eye(4, dtype=torch.float64)[torch.randint(4, (200,), generator=generator)]
-    a, m = (alone * torch.rand(200, 1, generator=generator) @ hidden for _ in range(2))
-    found = separated(a, m)
+    found = separated(*(alone * torch.rand(200, 1, generator=generator) @ hidden for _ in range(2)))
     torch.testing.assert_close(found @ found.mT, torch.eye(4, dtype=torch.float64))
     assert (found @ hidden.mT).abs().amax(1).min() > 0.999  # up to signs and their order
     values, multipliers = torch.randn(2, 50, 2, generator=generator, dtype=torch.float64)
 
-    def spread(angle):
-        turn = torch.tensor([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    def spread(turn):
         return float(((values @ turn.mT) * (multipliers @ turn.mT)).square().sum())
 
-    turn = separated(values, multipliers)
-    best = max(map(spread, np.linspace(0, np.pi / 2, 2000)))
-    reached = ((values @ turn.mT) * (multipliers @ turn.mT)).square().sum()
-    assert float(reached) == pytest.approx(best, rel=2e-3)
+    angles = np.linspace(0, np.pi / 2, 2000)
+    turns = np.array([[np.cos(angles), np.sin(angles)], [-np.sin(angles), np.cos(angles)]])
+    best = max(map(spread, torch.tensor(turns).movedim(-1, 0)))
+    assert spread(separated(values, multipliers)) == pytest.approx(best, rel=2e-3)
 
 
 def test_a_planted_direction_is_the_first_concept():
     """Half of the images are red in one place, and only that tells the clusters apart."""
-    torch.manual_seed(0)
-    network = convolutional()
-    with torch.no_grad():
-        for parameter in (network[0].weight, network[0].bias, network[2].weight, network[2].bias):
-            parameter.zero_()
-        network[0].weight[:3, :, 1, 1] = torch.eye(3)
-        network[2].weight[0, 0], network[2].weight[1, 1] = 1.0, 0.2
-        images = 0.1 * torch.rand(24, 3, 8, 8)
-        images[::2, 0, 5:7, 5:7] = 1.0
-        features = network(images)
+    network, images = convolutional(), 0.1 * torch.rand(24, 3, 8, 8)
+    images[::2, 0, 5:7, 5:7] = 1.0
+    for parameter in network.requires_grad_(False).parameters():
+        parameter.zero_()
+    network[0].weight[:3, :, 1, 1] = torch.eye(3)
+    network[2].weight[0, 0], network[2].weight[1, 1] = 1.0, 0.2
+    features = network(images)
     net = neonxc.neuralize(torch.stack([features[i::2].mean(0) for i in (0, 1)]), images, network)
     found = neonxc.concepts(net, images, "0", n_concepts=1, cluster=0)
     assert found.directions[0, 0, 0] > 0.9  # of length 1, and with a sign of its own
@@ -132,32 +125,30 @@ def test_a_planted_direction_is_the_first_concept():
 
 def test_what_is_left_without_directions(images):
     net = clustered(convolutional(pooled=False), images)
-    found = neonxc.concepts(net, images[:6], "1", n_concepts=2, held_out=images[6:])
-    axes, own = found.directions[0], net.predict(images[6:]) == found.classes[0]
-    values = net.features[:2](images[6:]).detach()
-    rest = values - torch.einsum("kc,nchw,kd->ndhw", axes, values, axes)
-    features = net.features[2:](rest)
+    rest, held = images[:6], images[6:]
+    found = neonxc.concepts(net, rest, "1", n_concepts=2, held_out=held)
+    axes, own, values = found.directions[0], net.predict(held) == found.classes[0], net.features[:2](held).detach()
+    along = torch.einsum("kc,nchw->nkhw", axes, values)
+    features = net.features[2:](values - torch.einsum("nkhw,kd->ndhw", along, axes))
     changed = net.head(features.movedim(1, -1).flatten(0, 2)).argmax(1).view(own.shape)
     expected = float((changed[own] == net.positions(found.classes[0])).float().mean())
     assert found.left[0, 1] == pytest.approx(expected)
     assert found.left[0, 0] != found.left[0, 1]
-    coordinates = found.coordinates(net, images[6:])
+    coordinates = found.coordinates(net, held)
     assert coordinates.shape == (6 * 4 * 4, 2 * len(found.classes))
-    places = torch.nn.functional.adaptive_avg_pool2d(torch.einsum("kc,nchw->nkhw", axes, values), 4)
-    np.testing.assert_allclose(coordinates.iloc[:, :2], places.movedim(1, -1).flatten(0, 2), atol=1e-5)
+    places = nn.functional.adaptive_avg_pool2d(along, 4).movedim(1, -1).flatten(0, 2)
+    np.testing.assert_allclose(coordinates.iloc[:, :2], places, atol=1e-5)
 
 
 def test_shared_directions_and_contrasts(images):
     net = clustered(convolutional(), images)
     shared = neonxc.concepts(net, images, "0", shared=True)
-    assert all(torch.equal(one, shared.directions[0]) for one in shared.directions)
-    one, other = (
-        neonxc.concepts(net, images, "0", cluster=0, competitor=rival, held_out=images) for rival in (1, 2)
-    )
+    assert (shared.directions == shared.directions[0]).all()
+    options = {"cluster": 0, "held_out": images}
+    one, other = (neonxc.concepts(net, images, "0", competitor=rival, **options) for rival in (1, 2))
     assert not torch.allclose(one.directions, other.directions)
-    maps = one.heatmaps(net, images, 0).sum(1)
-    expected = NEON(net).attribute(images, target=0, competitor=1).sum(1)
-    torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
+    maps, expected = one.heatmaps(net, images, 0), NEON(net).attribute(images, target=0, competitor=1)
+    torch.testing.assert_close(maps.sum(1), expected.sum(1), rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
 
 
 def test_names_files_and_trees(images, tmp_path):
@@ -179,14 +170,15 @@ def test_names_files_and_trees(images, tmp_path):
 
 def test_what_has_no_concepts(images):
     net, concepts = clustered(convolutional(), images), neonxc.concepts
-    refused("layer needs the name of a module, got '9'", concepts, net, images, "9")
     cut = clustered(FeatureExtractor(convolutional(pooled=False), "1", pool="avg"), images)
-    refused("layer '2' is not run before the features", concepts, cut, images, "2")
-    refused("at most 6, the channels of the layer, got 7", concepts, net, images, "0", 7)
+    for message, *arguments in (
+        ("layer needs the name of a module, got '9'", net, images, "9"),
+        ("layer '2' is not run before the features", cut, images, "2"),
+        ("at most 6, the channels of the layer, got 7", net, images, "0", 7),
+    ):
+        refused(message, concepts, *arguments)
     refused("has no feature network", concepts, neonxc.neuralize(np.eye(3)), np.eye(3), error=TypeError)
-    found = concepts(net, images, "0")
-    refused("cluster needs one of", found.heatmaps, net, images, 17)
-    refused("cluster needs one of", neonxc.plot.concepts, found, net, images, 17)
+    refused("cluster needs one of", concepts(net, images, "0").heatmaps, net, images, 17)
     centers = torch.cat([net.features(images[:1]), torch.full((1, 5), 99.0)])
     absent = neonxc.neuralize(centers, images, net.features)
     assert concepts(absent, images, "0").classes == [0]
@@ -210,18 +202,18 @@ def test_pictures(images):
 def test_words_of_a_sentence_encoder():
     encoder = SentenceEncoder(Transformer().double().eval(), Letters())
     net = neonxc.neuralize(encoder.points(TEXTS)[:2].numpy(), TEXTS, encoder)
-    found = neonxc.concepts(net, TEXTS, n_concepts=2)
-    for label, references in zip(found.classes, found.references, strict=True):
+    found, tokens, own = neonxc.concepts(net, TEXTS, n_concepts=2), encoder.tokenize(TEXTS), net.predict(TEXTS)
+    for label, (references, *_) in zip(found.classes, found.references, strict=True):
         maps, whole = found.heatmaps(net, TEXTS, label), NEON(net).attribute(TEXTS, target=label)
         np.testing.assert_allclose(maps.sum(1), whole, atol=1e-6 * np.abs(whole).max())
-        own, totals = np.flatnonzero(net.predict(TEXTS) == label), defaultdict(list)
-        for i, tokens in zip(own, encoder.tokenize([TEXTS[i] for i in own]), strict=True):
-            for j, word in enumerate(tokens):
+        totals = defaultdict(list)
+        for i in np.flatnonzero(own == label):
+            for j, word in enumerate(tokens[i]):
                 totals[word.lower()].append(maps[i, 0, j])
-        relevance = [one.relevance for one in references[0]]
+        relevance = [one.relevance for one in references]
         assert relevance == sorted(relevance, reverse=True)
-        assert {one.row for one in references[0]} == {-1}
-        assert relevance == pytest.approx([np.mean(totals[one.word.lower()]) for one in references[0]], rel=1e-4)
+        assert {one.row for one in references} == {-1}
+        assert relevance == pytest.approx([np.mean(totals[one.word.lower()]) for one in references], rel=1e-4)
     assert found.coordinates(net, TEXTS).shape == (len(TEXTS), 2 * len(found.classes))
     assert len(neonxc.plot.concepts(found, net, TEXTS).axes) == 4
     refused("texts have concepts of their features", neonxc.concepts, net, TEXTS, "blocks")

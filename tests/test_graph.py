@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from scipy import sparse
 
 from neonxc.trees.graph import Graph, as_graph, knn_graph
@@ -46,9 +47,8 @@ def lists(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n = draw(st.integers(4, 9))
     edges = rng.integers(0, n, (draw(st.integers(1, 25)), 2))
-    edges[0] = [0, n - 1]
     weights = rng.integers(0, 5, len(edges)) / 4
-    weights[0] = 1
+    edges[0], weights[0] = (0, n - 1), 1
     return n, edges, weights
 
 
@@ -84,47 +84,45 @@ def test_every_way_of_giving_a_graph_gives_the_same(way):
 
 @pytest.mark.parametrize("integers", [np.int64, np.float64, np.float32, np.int8, np.uint64])
 def test_edges_without_weights_weigh_one(integers):
-    for edges in (EDGES.astype(integers), EDGES.astype(integers).tolist()):
-        assert np.array_equal(dense(as_graph(edges, N)), MATRIX > 0)
+    edges = EDGES.astype(integers)
+    for form in (edges, edges.tolist()):
+        assert np.array_equal(dense(as_graph(form, N)), MATRIX > 0)
 
 
-@given(lists())
-def test_lists_are_undirected_sums(case):
+@given(lists(), st.randoms(use_true_random=False))
+def test_lists_are_undirected_sums(case, random):
     n, edges, weights = case
-    expected = matrix_of(n, edges, weights)
-    graph = as_graph((edges, weights), n)
-    assert np.array_equal(dense(graph), expected)
-    assert np.array_equal(graph.degree.numpy(), expected.sum(1))
-    pairs = list(zip(graph.lower.tolist(), graph.upper.tolist(), strict=True))
-    assert pairs == sorted(pairs)
-    assert np.array_equal(dense(as_graph(sparse.coo_matrix(expected), n)), expected)
+    matrix, graph = matrix_of(n, edges, weights), as_graph((edges, weights), n)
+    rows = random.sample(range(n), random.randint(0, n))
+    part = graph.take(torch.tensor(rows, dtype=torch.int64))  # the induced graph
+    for one, expected in ((graph, matrix), (part, matrix[np.ix_(rows, rows)])):
+        assert np.array_equal(dense(one), expected)
+        assert np.array_equal(one.degree.numpy(), expected.sum(1))
+        pairs = list(zip(one.lower.tolist(), one.upper.tolist(), strict=True))
+        assert pairs == sorted(pairs)
+    assert np.array_equal(dense(as_graph(sparse.coo_matrix(matrix), n)), matrix)
 
 
 def test_loops_and_weights_of_zero_are_left_out():
     matrix = MATRIX + np.diag(np.arange(N))
     entries = sparse.coo_matrix(matrix)
-    stored = sparse.coo_matrix(  # with an entry of 0 that is stored
-        (np.append(entries.data, [0, 0]), (np.append(entries.row, [0, 4]), np.append(entries.col, [4, 0]))), (N, N)
-    )
+    places = np.append(entries.row, [0, 4]), np.append(entries.col, [4, 0])
+    stored = sparse.coo_matrix((np.append(entries.data, [0, 0]), places), (N, N))
     assert 0 in stored.tocsr().data
     for graph in (stored, stored.tocsr(), matrix, np.vstack([LIST, [[1, 1, 7], [0, 4, 0]]])):
         assert np.array_equal(dense(as_graph(graph, N)), MATRIX)
-
-
-def test_rounding_does_not_make_a_matrix_directed():
     uneven = MATRIX.copy()
-    uneven[0, 1] *= 1 - 1e-6
-    assert np.array_equal(dense(as_graph(sparse.csr_array(uneven), N)), MATRIX)
-    assert np.array_equal(dense(as_graph(sparse.csr_array(uneven.T), N)), MATRIX)
+    uneven[0, 1] *= 1 - 1e-6  # rounding does not make it directed
+    for graph in (uneven, uneven.T):
+        assert np.array_equal(dense(as_graph(sparse.csr_array(graph), N)), MATRIX)
 
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_small_matrices_are_taken_where_they_are_no_edge_list(n):
     matrix = 1 - np.eye(n)
-    assert np.array_equal(dense(as_graph(sparse.csr_array(matrix), n)), matrix)
-    assert np.array_equal(dense(as_graph(torch.from_numpy(matrix).to_sparse(), n)), matrix)
-    with pytest.raises(ValueError, match=r"may be either a matrix or an edge list; pass scipy.sparse.csr_array"):
-        as_graph(matrix, n)
+    for graph in (sparse.csr_array(matrix), torch.from_numpy(matrix).to_sparse()):
+        assert np.array_equal(dense(as_graph(graph, n)), matrix)
+    refused(r"may be either a matrix or an edge list; pass scipy.sparse.csr_array", as_graph, matrix, n)
 
 
 # --- what is refused ---------------------------------------------------------------------------------------
@@ -169,65 +167,36 @@ REFUSED = [
 
 @pytest.mark.parametrize(("graph", "message"), REFUSED)
 def test_what_is_no_graph_on_the_points_is_refused(graph, message):
-    with pytest.raises(ValueError, match=message):
-        as_graph(graph, N)
+    refused(message, as_graph, graph, N)
 
 
-@pytest.mark.parametrize(
-    "graph", [None, "kneighbors", object(), [["a", "b"]], MATRIX + 1j, sparse.csr_array(MATRIX + 1j), {0: [1]}]
-)
-def test_what_is_no_graph_at_all_is_refused_by_its_type(graph):
-    with pytest.raises(TypeError, match=r"affinity needs a sparse matrix, an edge list"):
-        as_graph(graph, N, name="affinity")
-
-
-def test_point_numbers_that_a_type_cannot_hold_are_refused():
-    with pytest.raises(ValueError, match="float16 can't hold the indices of 3000 points"):
-        as_graph(EDGES.astype(np.float16), 3000)
-
-
-# --- a graph -----------------------------------------------------------------------------------------------
-
-
-@given(lists(), st.randoms(use_true_random=False))
-def test_induced_graph(case, random):
-    n, edges, weights = case
-    graph = as_graph((edges, weights), n)
-    rows = random.sample(range(n), random.randint(0, n))
-    part = graph.take(torch.tensor(rows, dtype=torch.int64))
-    assert np.array_equal(dense(part), dense(graph)[np.ix_(rows, rows)])
-    pairs = list(zip(part.lower.tolist(), part.upper.tolist(), strict=True))
-    assert pairs == sorted(pairs)
-    assert np.array_equal(part.degree.numpy(), dense(part).sum(1))
+def test_what_is_no_graph_at_all_is_refused_by_its_type():
+    message = "affinity needs a sparse matrix, an edge list"
+    for it in (None, "kneighbors", object(), [["a", "b"]], MATRIX + 1j, sparse.csr_array(MATRIX + 1j), {0: [1]}):
+        refused(message, as_graph, it, N, name="affinity", error=TypeError)
+    refused("float16 can't hold the indices of 3000 points", as_graph, EDGES.astype(np.float16), 3000)
 
 
 def test_device():
-    assert as_graph(LIST, N, device="meta").degree.device.type == "meta"
-    assert as_graph(torch.from_numpy(LIST), N).weight.device.type == "cpu"
-    assert as_graph(LIST, N).to("meta").lower.device.type == "meta"
-    assert repr(as_graph(LIST, N)) == "Graph(5 points, 3 edges)"
+    graph = as_graph(LIST, N)
+    for moved in (as_graph(LIST, N, device="meta"), graph.to("meta")):
+        assert moved.degree.device.type == moved.lower.device.type == "meta"
+    assert graph.weight.device.type == "cpu"
+    assert repr(graph) == "Graph(5 points, 3 edges)"
 
 
 # --- nearest neighbours ------------------------------------------------------------------------------------
 
 
-def neighbours(X, k):
-    """The matrix of nearest neighbours plus its transpose, all pairs tried; for points without ties."""
-    n = len(X)
-    directed = np.zeros((n, n))
-    for i in range(n):
-        far = [np.inf if i == j else ((X[i] - X[j]) ** 2).sum() for j in range(n)]
-        directed[i, np.argsort(far)[:k]] = 1
-    return directed + directed.T
-
-
 @pytest.mark.parametrize("d", [1, 20])
 @pytest.mark.parametrize("k", [1, 4, 29, 100])
 def test_nearest_neighbours(d, k):
+    """The matrix of nearest neighbours plus its transpose; no pairs are equally far."""
     X = np.random.default_rng(d).normal(size=(30, d))
-    expected = neighbours(X, min(k, 29))
+    far = ((X[:, None] - X) ** 2).sum(2) + np.diag([np.inf] * 30)
+    directed = far <= np.sort(far)[:, [min(k, 29) - 1]]
     for points in (X, torch.from_numpy(X), pd.DataFrame(X), sparse.csc_matrix(X), sparse.csr_array(X)):
-        assert np.array_equal(dense(knn_graph(points, k)), expected)
+        assert np.array_equal(dense(knn_graph(points, k)), directed.astype(int) + directed.T)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, bool])
@@ -246,16 +215,11 @@ def test_equal_points_are_neighbours_and_none_is_its_own():
     assert dense(knn_graph(np.ones((4, 1)), 20)).tolist() == (2 * (1 - np.eye(4))).tolist()
 
 
-@pytest.mark.parametrize("X", [np.ones((1, 2)), torch.ones(1, 2), sparse.csr_array(np.ones((1, 2)))])
-def test_a_single_point_has_no_edges(X):
-    graph = knn_graph(X)
-    assert isinstance(graph, Graph)
-    assert (graph.n, len(graph.weight), graph.degree.tolist()) == (1, 0, [0.0])
-
-
 def test_what_has_no_neighbours():
+    for X in (np.ones((1, 2)), torch.ones(1, 2), sparse.csr_array(np.ones((1, 2)))):
+        graph = knn_graph(X)
+        assert isinstance(graph, Graph)
+        assert (graph.n, len(graph.weight), graph.degree.tolist()) == (1, 0, [0.0])
     for k in (0, -1, 2.5, None, True):
-        with pytest.raises(ValueError, match="n_neighbors needs a whole number >= 1"):
-            knn_graph(np.ones((3, 1)), k)
-    with pytest.raises(ValueError, match="not finite"):
-        knn_graph([[0.0], [np.nan]])
+        refused("n_neighbors needs a whole number >= 1", knn_graph, np.ones((3, 1)), k)
+    refused("not finite", knn_graph, [[0.0], [np.nan]])

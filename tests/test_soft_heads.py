@@ -72,12 +72,11 @@ def test_prop_7(theta):
     """Log odds of the cluster over those of the threshold; shares are the soft minimum's own."""
     layer, x = linear(), points()
     net = neuralize(layer, threshold=theta)
-    p = layer(x).softmax(1)
-    expected = (p / (1 - p)).log() + np.log((1 - theta) / theta)
-    assert torch.allclose(net(x), expected, rtol=1e-7, atol=1e-7)
-    assert ((net(x) > 0) == (p > theta)).all()
+    p, shift = layer(x).softmax(1), np.log((1 - theta) / theta)
+    assert torch.allclose(net(x), (p / (1 - p)).log() + shift, rtol=1e-7, atol=1e-7)
+    assert torch.equal(net(x) > 0, p > theta)
     # literal layers: h_k = w_k a + b_k, LME^{-1} over k != c, R_k <- R_k h_k / f
-    shift = np.log((1 - theta) / theta) - np.log(3)
+    shift -= np.log(3)
     for c in range(4):
         h, parts = pairs(layer, x, c)
         f = -np.log(np.exp(-h - shift).mean(1))
@@ -98,22 +97,19 @@ def test_threshold_where_a_probability_is_nearly_one():
 
 
 def test_a_network_that_ends_in_a_linear_head():
-    torch.manual_seed(0)
-    encoder = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 5), nn.ReLU())
-    head = nn.Linear(5, 3)
-    x = torch.randn(40, 6)
-    logits = head(encoder(x)).detach()
+    encoder, head = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 5), nn.ReLU()), nn.Linear(5, 3)
+    x, relevance = torch.randn(40, 6), []
+    top = head(encoder(x)).topk(2)
     for net in (
+        neuralize(head, x, features=encoder),
         neuralize(nn.Sequential(encoder, head, nn.Softmax(dim=1)), x),
         neuralize(nn.Sequential(*encoder, head, nn.LogSoftmax(dim=1)), x),
-        neuralize(head, x, features=encoder),
     ):
-        assert (net.predict(x) == logits.argmax(1)).all()
-        top = logits.topk(2).values
-        assert torch.allclose(net(x).amax(1), top[:, 0] - top[:, 1], atol=1e-5)
-        relevance = NEON(net, neonxc.lrp.presets.epsilon()).attribute(x)
-        assert relevance.shape == x.shape
-        assert bool((relevance != 0).any())
+        assert torch.equal(net.predict(x), top.indices[:, 0])
+        assert torch.allclose(net(x).amax(1), top.values[:, 0] - top.values[:, 1], atol=1e-5)
+        relevance.append(NEON(net, neonxc.lrp.presets.epsilon()).attribute(x))
+        assert torch.allclose(relevance[-1], relevance[0], atol=1e-5)
+    assert bool((relevance[0] != 0).any())
 
 
 # --- DEC, soft k-means --------------------------------------------------------------------------------------
@@ -138,15 +134,12 @@ def test_a_model_is_copied():
         assert all((part == kept).all() for part, kept in zip(parts, own, strict=True))
 
 
-@pytest.mark.parametrize("layer", [nn.Softmax(dim=1), nn.LogSoftmax(dim=1)])
-def test_a_softmax_in_the_middle_stays(layer):
-    model = nn.Sequential(linear(), layer, nn.Identity(), nn.Linear(4, 3), nn.Softmax(dim=1)).double()
-    model[3].weight.data *= 20
-    net = neuralize(model)
-    assert (net.predict(points(200)) == model(points(200)).argmax(1)).all()
-
-
-def test_a_single_module_before_the_head_is_used_as_it_is():
+def test_what_is_before_the_head_stays():
+    for layer in (nn.Softmax(dim=1), nn.LogSoftmax(dim=1)):
+        model = nn.Sequential(linear(), layer, nn.Identity(), nn.Linear(4, 3), nn.Softmax(dim=1)).double()
+        model[3].weight.data *= 20
+        net = neuralize(model)
+        assert (net.predict(points(200)) == model(points(200)).argmax(1)).all()
     words = WordVectors(["cat", "dog", "sun"], np.random.default_rng(0).normal(size=(3, 6)))
     ids = words.encode(["cat dog", "sun", "dog dog sun"])
     net = neuralize(nn.Sequential(words, linear(), nn.Softmax(dim=1)), ids)
@@ -210,16 +203,14 @@ def test_modules_that_are_no_heads(module):
 
 def test_soft_kmeans():
     X = blobs()
-    model = KMeans(4, n_init=1, random_state=0).fit(X)
-    x = torch.tensor(near(X))
+    model, x = KMeans(4, n_init=1, random_state=0).fit(X), torch.tensor(near(X))
     p = (-0.01 * torch.cdist(x, torch.tensor(model.cluster_centers_)).square()).softmax(1)
     net, hard = neuralize(model, stiffness=0.01), neuralize(model)
     beyond = neuralize(model, stiffness=0.01, threshold=0.8)
     assert beyond.beta == pytest.approx(net.beta) == pytest.approx(100 * hard.beta)
     assert torch.allclose(net(x), 0.01 * hard(x))
-    net.beta, hard.beta = 3.0, 0.03
-    slower = 0.01 * NEON(hard).attribute(x)
-    assert torch.allclose(NEON(net).attribute(x), slower, rtol=1e-8, atol=1e-10)
+    slower = 0.01 * NEON(hard, beta=0.03).attribute(x)
+    assert torch.allclose(NEON(net, beta=3.0).attribute(x), slower, rtol=1e-8, atol=1e-10)
     sure = p < 1 - 1e-6
     assert bool(sure.any())
     expected = (p / (1 - p)).log() + np.log(0.25)
@@ -239,13 +230,13 @@ def test_kernel_threshold_is_a_mixture_of_kernels():
 # --- Gaussian mixtures --------------------------------------------------------------------------------------
 
 
-def covariance(model, k):
-    found = model.covariances_
+def covariances_of(model):
+    found, d = model.covariances_, model.means_.shape[1]
     return {
-        "full": lambda: found[k],
-        "tied": lambda: found,
-        "diag": lambda: np.diag(found[k]),
-        "spherical": lambda: found[k] * np.eye(model.means_.shape[1]),
+        "full": lambda: found,
+        "tied": lambda: np.array([found] * len(model.means_)),
+        "diag": lambda: np.array([*map(np.diag, found)]),
+        "spherical": lambda: found[:, None, None] * np.eye(d),
     }[model.covariance_type]()
 
 
@@ -255,98 +246,67 @@ def test_mixtures(kind):
     mid-point rule of a linear contrast.
     """
     model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS)
-    net = neuralize(model, IRIS)
-    X = near(IRIS, 300)
-    density = [multivariate_normal(model.means_[k], covariance(model, k)).logpdf(X) for k in range(3)]
-    log_p, logits = np.log(model.weights_) + np.transpose(density), net(torch.tensor(X)).numpy()
+    net, X, means, covariances = neuralize(model, IRIS), near(IRIS, 300), model.means_, covariances_of(model)
+    density = [multivariate_normal(*moments).logpdf(X) for moments in zip(means, covariances, strict=True)]
+    prior = np.log(model.weights_)
+    log_p, logits = prior + np.transpose(density), net(torch.tensor(X)).numpy()
     assert (net.predict(X) == model.predict(X)).all()
-    neon, inverse = NEON(net), [np.linalg.inv(covariance(model, k)) for k in range(3)]
+    neon, P = NEON(net), np.linalg.inv(covariances)
     for c in range(3):
         assert np.allclose(logits[:, c], log_p[:, c] - np.delete(log_p, c, 1).max(1), rtol=1e-7, atol=1e-7)
         R, rest = neon.attribute(X, target=c), neon.residual(X, target=c)
+        rivals = np.delete(np.arange(3), c)
         for n, x in enumerate(X[:10]):
-            terms, prior = [], []
-            for k in (k for k in range(3) if k != c):
-                if kind == "tied":
-                    middle = (model.means_[c] + model.means_[k]) / 2
-                    terms.append((x - middle) * (inverse[c] @ (model.means_[c] - model.means_[k])))
-                else:
-                    terms.append(_part(x, model.means_[k], inverse[k]) - _part(x, model.means_[c], inverse[c]))
-                prior.append(np.log(model.weights_[c] / model.weights_[k]))
-            h = np.sum(terms, axis=1) + prior
+            if kind == "tied":
+                terms = (x - (means[c] + means[rivals]) / 2) * ((means[c] - means[rivals]) @ P[c])
+            else:
+                half = [d * (p @ d) - np.diag(logm(p)).real for d, p in zip(x - means, P, strict=True)]
+                terms = (np.array(half)[rivals] - half[c]) / 2
+            h = terms.sum(1) + prior[c] - prior[rivals]
             s = contrast_relevance(h, net.beta) / h
-            expected = s @ np.array(terms)
-            assert np.abs(R[n] - expected).max() <= 1e-6 * np.abs(expected).max()
-            assert rest[n] == pytest.approx(s @ np.array(prior), abs=1e-6 * np.abs(expected).max())
-
-
-def _part(x, mean, P):
-    delta = x - mean
-    return delta * (P @ delta) / 2 - np.diag(logm(P)).real / 2
+            scale = np.abs(s @ terms).max()
+            assert np.abs(R[n] - s @ terms).max() <= 1e-6 * scale
+            assert rest[n] == pytest.approx(s @ (prior[c] - prior[rivals]), abs=1e-6 * scale)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_bayesian_mixture(kind):
-    model = BayesianGaussianMixture(n_components=4, covariance_type=kind, random_state=0, max_iter=500).fit(IRIS)
-    net, X = neuralize(model, IRIS), near(IRIS, 300)
+@pytest.mark.parametrize("steps", [["passthrough"], [StandardScaler()], [StandardScaler(), PCA(3)]])
+def test_mixtures_behind_a_pipeline(kind, steps):
+    mixture = BayesianGaussianMixture(n_components=4, covariance_type=kind, random_state=0, max_iter=500)
+    model, X = make_pipeline(*steps, mixture).fit(IRIS), near(IRIS, 300)
+    net, z = neuralize(model, IRIS), model[:-1].transform(X)
     assert (net.predict(X) == model.predict(X)).all()
     first, second = np.sort(model.predict_proba(X), 1)[:, :-3:-1].T
     found, sure = net(torch.tensor(X)).amax(1).numpy(), second > 1e-12
     assert np.allclose(found[sure], np.log(first / second)[sure], rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("mix", [False, True])
-def test_mixture_behind_a_pipeline(kind, mix):
-    steps = [StandardScaler(), PCA(3)] if mix else [StandardScaler()]
-    model = make_pipeline(*steps, GaussianMixture(3, covariance_type=kind, random_state=0)).fit(IRIS)
-    net = neuralize(model, IRIS)
-    X = near(IRIS, 100)
-    assert (net.predict(X) == model.predict(X)).all()
-    inner = neuralize(model[-1], model[:-1].transform(IRIS))
-    assert torch.allclose(net(torch.tensor(X)), inner(torch.tensor(model[:-1].transform(X))), rtol=1e-6, atol=1e-6)
-    if not mix:
-        relevance = NEON(inner).attribute(model[:-1].transform(X))
-        assert np.allclose(NEON(net).attribute(X), relevance, rtol=1e-6, atol=1e-6)
-
-
-def test_mixture_with_threshold_and_competitor():
-    model = GaussianMixture(3, random_state=0).fit(IRIS)
-    X = near(IRIS, 100)
-    p = model.predict_proba(X)
-    net = neuralize(model, threshold=0.9)
-    assert ((net(torch.tensor(X)) > 0).numpy() == (p > 0.9)).all()
-    relevance = NEON(neuralize(model, IRIS)).attribute(X, target=1, competitor=2)
-    log_p, prior = model._estimate_weighted_log_prob(X), np.log(model.weights_[1] / model.weights_[2])
-    assert np.allclose(relevance.sum(1), log_p[:, 1] - log_p[:, 2] - prior, rtol=1e-8)
+    if len(steps) == 1:  # columns one by one
+        inner = neuralize(model[-1], model[:-1].transform(IRIS))
+        assert np.allclose(NEON(net).attribute(X), NEON(inner).attribute(z), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [linear, lambda: GaussianMixture(4, random_state=0).fit(points(300).numpy())])
 def test_a_single_competitor_counts_alone_beyond_a_threshold_too(make):
     model, x = make(), points()
     plain, sure = NEON(neuralize(model)), NEON(neuralize(model, threshold=0.9))
+    p = model(x).softmax(1) if isinstance(model, nn.Linear) else torch.tensor(model.predict_proba(x))
+    assert torch.equal(sure.net(x) > 0, p > 0.9)
     for c, k in ((0, 1), (2, 0)):
         contrast = sure.attribute(x, target=c, competitor=k)
         assert torch.allclose(contrast, plain.attribute(x, target=c, competitor=k), rtol=1e-10, atol=1e-12)
         assert not torch.allclose(contrast, sure.attribute(x, target=c), rtol=1e-2)
 
 
-def _digits(scale):
-    X = PCA(60, random_state=0).fit_transform(load_digits().data[:600]).astype(np.float32) * np.float32(scale)
-    return X, GaussianMixture(5, max_iter=10, random_state=0)
-
-
-def _collinear(scale):
-    X = np.random.default_rng(0).normal(size=(400, 3)) * scale
-    return np.c_[X, X[:, 0] + X[:, 1]].astype(np.float32), GaussianMixture(4, random_state=0)
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("data", [lambda: _digits(1), lambda: _digits(100), lambda: _collinear(10)])
-def test_mixtures_with_hardly_invertible_covariances(data):
-    X, model = data()
+@pytest.mark.parametrize(("kind", "scale"), [("digits", 1), ("digits", 100), ("collinear", 10)])
+def test_mixtures_with_hardly_invertible_covariances(kind, scale):
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    X = np.c_[X, X[:, 0] + X[:, 1]]
+    if kind == "digits":
+        X = PCA(60, random_state=0).fit_transform(load_digits().data[:600])
+    X = (X * scale).astype(np.float32)
     exact = X.astype(np.float64)
-    log_p = np.sort(model.fit(exact)._estimate_weighted_log_prob(exact), 1)
+    model = GaussianMixture(5, max_iter=10, random_state=0).fit(exact)
+    log_p = np.sort(model._estimate_weighted_log_prob(exact), 1)
     found = neuralize(model)(torch.tensor(exact)).amax(1).numpy()
     assert np.allclose(found, log_p[:, -1] - log_p[:, -2], rtol=1e-6, atol=1e-4)
     for stored in (torch.float32, torch.float64):
@@ -354,22 +314,6 @@ def test_mixtures_with_hardly_invertible_covariances(data):
         for x in (X, exact):
             assert (net.predict(x) == model.predict(exact)).mean() > 0.999
             assert bool(net(torch.tensor(x)).isfinite().all())
-
-
-def test_mixture_on_features():
-    torch.manual_seed(0)
-    encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU()).double()
-    x = torch.tensor(IRIS)
-    a = encoder(x).detach().requires_grad_()
-    model = GaussianMixture(3, covariance_type="diag", random_state=0, reg_covar=1e-3).fit(a.detach().numpy())
-    net = neuralize(model, IRIS, features=encoder)
-    own = net.assign(x)
-    assert (own.numpy() == model.predict(a.detach().numpy())).all()
-    # the linear rule: relevance at the features is the slope of the logit times the feature
-    alone = neuralize(model, a.detach(), features=nn.Identity())
-    (slope,) = torch.autograd.grad(alone(a).gather(1, own[:, None]).sum(), a)
-    found = NEON(alone, beta=torch.inf, head_rule="linear").attribute(a.detach())
-    assert torch.allclose(found, (slope * a).detach(), rtol=1e-8, atol=1e-8)
 
 
 # --- feature networks: which rule carries relevance to the features ------------------------------------------
@@ -383,3 +327,7 @@ def test_head_rules_of_contrasts_that_are_not_linear(model):
     assert np.allclose(midpoint, NEON(alone).attribute(IRIS), rtol=1e-6, atol=1e-9)
     assert np.median(np.abs(by_slope).sum(1) / np.abs(midpoint).sum(1)) > 2
     assert (NEON(net).attribute(IRIS) == by_slope).all()
+    x = torch.tensor(IRIS, requires_grad=True)
+    (slope,) = torch.autograd.grad(net(x).amax(1).sum(), x)
+    hard = NEON(net, beta=torch.inf, head_rule="linear").attribute(x)
+    assert torch.allclose(hard, (slope * x).detach(), rtol=1e-8, atol=1e-8)

@@ -1,6 +1,7 @@
 """Documents as means of word vectors: the vectors, and one relevance per word."""
 
 import gzip
+import itertools
 import json
 from unicodedata import normalize
 
@@ -8,16 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.utils import Bunch
 from torch.testing import assert_close
-from witnesses import contrast_relevance
+from witnesses import contrast_relevance, neuron
 
 import neonxc
 from neonxc import NEON, neuralize
@@ -27,16 +27,16 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOPICS = ["salt soup spoon pepper bread", "star planet moon orbit comet", "violin sonata chord tempo melody"]
 
 
-def vocabulary(V, d, seed=0, weighted=True):
+def vocabulary(V, d):
     """Random vectors in float64 for the words aaaa, bbbb, ..."""
-    rng = np.random.default_rng(seed)
-    weights = rng.random(V) + 0.2 if weighted else None
+    rng = np.random.default_rng(0)
+    weights = rng.random(V) + 0.2
     return WordVectors([LETTERS[i] * 4 for i in range(V)], rng.normal(size=(V, d)), weights)
 
 
-def some_ids(V, N=40, T=9, seed=1):
+def some_ids(V, N=40, T=9):
     """Documents of different length, with unknown words in between."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     ids = rng.integers(-1, V, size=(N, T))
     ids[np.arange(T) >= rng.integers(1, T + 1, size=N)[:, None]] = -1
     ids[:, 0] = rng.integers(0, V, size=N)
@@ -100,8 +100,8 @@ def test_the_longest_words_of_a_vocabulary_are_found_where_there_are_no_blanks()
 def test_numbers_keep_in_step_with_the_words():
     words = WordVectors(["cat", "dog"], np.eye(2))
     texts = ["A cat, a bird; the DOG!", "Dog"]
-    for given_ in (texts, pd.Series(texts, index=[1, 0]), pd.Series(texts, index=["x", "y"]), iter(texts)):
-        assert words.encode(given_).tolist() == [[0, -1, -1, 1], [1, -1, -1, -1]]
+    for given in (texts, pd.Series(texts, index=[1, 0]), iter(texts)):
+        assert words.encode(given).tolist() == [[0, -1, -1, 1], [1, -1, -1, -1]]
     assert_close(words.points(iter(texts)), words(words.encode(texts)))
     assert words.covers([*texts, "no such", ""]).tolist() == [True, True, False, False]
     net = neuralize(np.eye(2), features=words)
@@ -117,39 +117,25 @@ def test_numbers_keep_in_step_with_the_words():
     refused("this network has none", NEON, net, neonxc.lrp.presets.epsilon())
     refused("heatmaps need a network with a feature", NEON(net).heatmaps, words.encode(texts))
     refused("no points between a baseline and a text", NEON, net, along=0.0)
-
-
-@pytest.mark.parametrize(("weighted", "dtype"), [(False, torch.int32), (True, torch.int64), (True, torch.float64)])
-def test_a_document_is_the_weighted_mean_of_its_known_words(weighted, dtype):
-    words, ids = vocabulary(8, 5, weighted=weighted), some_ids(8)
-    points = words(ids.to(dtype)).numpy()
-    for row, point in zip(ids.tolist(), points, strict=True):
-        total = sum(words.weights[i].item() * words.vectors[i].numpy() for i in row if i >= 0)
-        expected = total / sum(words.weights[i].item() for i in row if i >= 0)
-        assert_allclose(point, expected, rtol=1e-12)
+    refused("columns that are not numeric", net.predict, pd.DataFrame({"text": texts}))
+    ids = words.encode(texts).numpy()
+    assert_array_equal(net.predict(pd.DataFrame(ids)), net.predict(ids))
 
 
 # --- where vectors come from -------------------------------------------------------------------------------
-
-
-def dense_counts(texts, V, window):
-    counts = np.zeros((V, V))
-    for text in texts:
-        for i, a in enumerate(text):
-            for j, b in enumerate(text):
-                if 0 < abs(i - j) <= window:
-                    counts[a, b] += 1 - (abs(i - j) - 1) / window
-    return counts
 
 
 @pytest.mark.parametrize("window", [1, 3, 50])
 def test_vectors_are_singular_vectors_of_information_scaled_by_roots(window):
     texts = documents(90)
     words = WordVectors.from_texts(texts, 4, window=window, random_state=0)
+    assert sorted(words.words) == sorted(" ".join(TOPICS).split())  # no stop word
     known = [[words.words.index(word) for word in text if word in words.words] for text in words.tokenize(texts)]
-    counts = dense_counts(known, len(words.words), window)
-    smooth, V = counts.sum(0) ** 0.75, len(counts)
-    information = np.zeros((V, V))
+    counts = np.zeros((len(words.words),) * 2)
+    for text in known:
+        for i, j in itertools.permutations(range(len(text)), 2):
+            counts[text[i], text[j]] += max(0, 1 - (abs(i - j) - 1) / window)
+    smooth, information = counts.sum(0) ** 0.75, np.zeros(counts.shape)
     for i, j in zip(*counts.nonzero(), strict=True):
         joint, word = counts[i, j] / counts.sum(), counts[i].sum() / counts.sum()
         information[i, j] = max(0, np.log(joint / (word * smooth[j] / smooth.sum())))
@@ -157,16 +143,8 @@ def test_vectors_are_singular_vectors_of_information_scaled_by_roots(window):
     # alike up to the sign of each direction, which gram matrices don't see
     gram = (words.vectors @ words.vectors.T).numpy()
     assert_allclose(gram, U[:, :4] * S[:4] @ U[:, :4].T, atol=1e-5)
-
-
-def test_vectors_of_texts_know_what_stands_together():
-    words = WordVectors.from_texts(documents(300), 3, random_state=0, unit_norm=True)
-    assert sorted(words.words) == sorted(" ".join(TOPICS).split())  # no stop word
-    alike = (words.vectors @ words.vectors.T).numpy()
-    topic = np.array([next(k for k in range(3) if word in TOPICS[k]) for word in words.words])
-    same = topic[:, None] == topic
-    assert alike[same].min() > alike[~same].max()
-    assert_allclose(np.diag(alike), 1, rtol=1e-5)
+    unit = WordVectors.from_texts(texts, 4, window=window, random_state=0, unit_norm=True)
+    assert_close(unit.vectors, words.vectors / words.vectors.norm(dim=1, keepdim=True))
 
 
 def test_which_words_are_kept():
@@ -204,76 +182,36 @@ def test_vectors_of_a_file_in_any_script(tmp_path):
     assert words.words == ["我们", "है", "책", "น้ำ", "naïve", "они"]
     assert words.vectors[:, 0].tolist() == [1, 3, 4, 5, 9, 12]
     assert WordVectors.from_file(path, keep=["naïve", "我们"]).words == ["我们", "naïve"]
-
-
-@pytest.mark.parametrize("line", ["dog 1", "dog 1 x", "dog", "dog 1 nan"])
-def test_a_bad_line_is_named(tmp_path, line):
-    path = tmp_path / "vectors.txt"
-    path.write_text(f"cat 1 2\n{line}\n")
-    refused(r"line 2 needs a word and 2 numbers|'dog' needs a finite vector", WordVectors.from_file, path)
+    for line in ("dog 1", "dog 1 x", "dog", "dog 1 nan"):
+        path.write_text(f"cat 1 2\n{line}\n")
+        refused(r"line 2 needs a word and 2 numbers|'dog' needs a finite vector", WordVectors.from_file, path)
     refused(r"none\.txt", WordVectors.from_file, tmp_path / "none.txt", error=FileNotFoundError)
 
 
 # --- relevance ---------------------------------------------------------------------------------------------
 
 
-def token_relevance(words, row, pairs):
-    """Eq. 4 word by word, literally: `pairs` of two points, with the relevance that their contrast has."""
-    known = [i for i in row if i >= 0]
-    total = sum(words.weights[i].item() for i in known)
-    vectors, weights = words.vectors.numpy(), words.weights.numpy()
-    x = sum(weights[i] * vectors[i] for i in known) / total
-    expanded = np.zeros((len(row), len(x)))  # T inputs of d dimensions each, of one big linear layer
-    for c, k, R in pairs:
-        w, m = 2 * (c - k), (c + k) / 2
-        if R != 0:
-            for t, i in enumerate(row):
-                if i >= 0:
-                    expanded[t] += (vectors[i] - m) * w * weights[i] / total / (w @ (x - m)) * R
-    return expanded.sum(1)
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.4, np.inf])
-def test_words_of_kmeans_by_loops(beta):
-    words, ids = vocabulary(10, 4), some_ids(10)
-    points = words(ids).numpy()
+@pytest.mark.parametrize(("beta", "d", "T"), [(0.0, 4, 9), (0.4, 1, 9), (np.inf, 6, 1)])
+def test_words_of_kmeans_by_loops(beta, d, T):
+    """Eq. 4 word by word, literally: T inputs of d dimensions each, of one big linear layer."""
+    words, ids = vocabulary(10, d), some_ids(10, T=T)
+    known = (ids.numpy() >= 0) * words.weights.numpy()[ids]
+    shares, vectors = known / known.sum(1, keepdims=True), words.vectors.numpy()[ids]
+    points = (shares[:, :, None] * vectors).sum(1)  # weighted means of known words
+    assert_allclose(words(ids.int()), points, rtol=1e-12)
     model = KMeans(4, n_init=2, random_state=0).fit(points)
-    net, mu = neuralize(model, ids, words), model.cluster_centers_
-    net.beta = beta
-    for target in [None, 2]:
-        relevance = NEON(net).attribute(ids, target=target)
-        for n, row in enumerate(ids.tolist()):
+    mu = model.cluster_centers_
+    neon = NEON(neuralize(model, ids, words), beta=beta)
+    for target, competitor in ((None, None), (2, None), (0, 1)):
+        relevance = neon.attribute(ids, target=target, competitor=competitor).numpy()
+        assert not np.signbit(relevance[known == 0]).any()  # a table would show -0.0
+        for n, x in enumerate(points):
             c = int(model.labels_[n]) if target is None else target
-            rivals = [k for k in range(4) if k != c]
-            far = ((points[n] - mu) ** 2).sum(1)
-            R = contrast_relevance(far[rivals] - far[c], beta)
-            expected = token_relevance(words, row, [(mu[c], mu[k], R[i]) for i, k in enumerate(rivals)])
-            assert_allclose(relevance[n].numpy(), expected, atol=1e-10)
-
-
-@given(
-    V=st.integers(4, 12),
-    d=st.integers(1, 6),
-    T=st.integers(1, 8),
-    k=st.integers(2, 4),
-    beta=st.sampled_from([0.0, 0.7, np.inf]),
-    seed=st.integers(0, 10**6),
-)
-def test_words_share_the_logit(V, d, T, k, beta, seed):
-    words, ids = vocabulary(V, d, seed), some_ids(V, 30, T, seed)
-    centers = np.random.default_rng(seed).normal(size=(k, d))
-    net = neuralize(centers, features=words)
-    net.beta = beta
-    logits = net(ids)
-    for target in range(k):
-        relevance = NEON(net).attribute(ids, target=target)
-        assert relevance.shape == ids.shape
-        assert (relevance[ids < 0] == 0).all()
-        assert not relevance[ids < 0].signbit().any()  # a table would show -0.0
-        assert_close(relevance.sum(1), logits[:, target], rtol=1e-8, atol=1e-8)
-    contrast = NEON(net).attribute(ids, target=0, competitor=1)
-    far = torch.cdist(words(ids), torch.from_numpy(centers)).square()
-    assert_close(contrast.sum(1), far[:, 1] - far[:, 0], rtol=1e-6, atol=1e-6)
+            rivals = [k for k in range(4) if k != c] if competitor is None else [competitor]
+            h = np.array([w @ x + b for w, b in (neuron(mu[c], mu[k]) for k in rivals)])
+            parts = [(vectors[n] - (mu[c] + mu[k]) / 2) @ neuron(mu[c], mu[k])[0] for k in rivals]
+            wanted = contrast_relevance(h, beta) / h @ parts * shares[n]
+            assert_allclose(relevance[n], wanted, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -307,18 +245,16 @@ def test_words_share_what_the_dimensions_share(model, request):
 def test_a_clusters_words_by_loops():
     texts = documents(80)
     words = WordVectors.from_texts(texts, 4, random_state=0)
-    model = KMeans(3, n_init=2, random_state=0).fit(words.points(texts).numpy())
-    net = neuralize(model, features=words)
-    neon, ids = NEON(net), words.encode(texts)
-    summary, own, relevance = neon.summary(texts, n_prototypes=2), net.predict(texts), neon.attribute(texts)
+    net = neuralize(KMeans(3, n_init=2, random_state=0).fit(words.points(texts).numpy()), features=words)
+    neon, own, ids = NEON(net), net.predict(texts), words.encode(texts)
+    summary, relevance = neon.summary(texts, n_prototypes=2), np.asarray(neon.attribute(texts))
     assert_allclose(neon.summary(ids).relevance, summary.relevance, atol=1e-12)
-    expected = np.zeros((3, len(words.words)))
-    for k, row, values in zip(own, ids.tolist(), np.asarray(relevance).tolist(), strict=True):
-        for i, value in zip(row, values, strict=True):
-            expected[k, i] += value * (i >= 0) / (own == k).sum()
+    expected, contains = np.zeros((3, len(words.words))), np.zeros((80, len(words.words)))
+    for n, t in np.argwhere(ids.numpy() >= 0):
+        expected[own[n], ids[n, t]] += relevance[n, t] / (own == own[n]).sum()
+        contains[n, ids[n, t]] = 1
     assert_allclose(summary.relevance, expected, atol=1e-5)
     assert summary.sizes.tolist() == np.bincount(own).tolist()
-    contains = net.inputs.columns(texts).toarray() > 0
     assert_allclose(summary.values.means, [contains[own == k].mean(0) for k in range(3)])
     assert_allclose(summary.values.overall, contains.mean(0))
     for k in range(3):  # a cluster's words are those of one topic
@@ -333,58 +269,37 @@ def test_a_clusters_words_by_loops():
 def test_the_example_writes_a_page(run_example, tmp_path):
     rng = np.random.default_rng(0)
     for name, topic in zip(("food", "science", "art"), TOPICS, strict=True):
-        texts = []
-        for _ in range(60):  # a third of them on another topic than their file's
-            subject = topic if rng.random() < 0.7 else TOPICS[rng.integers(3)]
-            texts.append(" ".join(rng.choice((subject + " nice old blue red <b>").split(), size=20)))
+        words = (f"{topic} nice old blue red <b>").split()
+        texts = [" ".join(rng.choice([*words, *TOPICS[n % 3].split()], size=20)) for n in range(60)]
         (tmp_path / name).write_text("\n%\n".join(texts) + "\n%\n")
-    vectors = tmp_path / "vectors.txt"
+    vectors, out = tmp_path / "vectors.txt", tmp_path / "page.html"
     known = [*" ".join(TOPICS).split(), "nice", "old", "blue", "red"]
     vectors.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=6)))}\n" for word in known))
-    out = tmp_path / "page.html"
     run_example("words", "--data", tmp_path, "--out", out, "--vectors", vectors)
     figures = json.loads(out.with_suffix(".json").read_text())
-    assert figures["documents"] == 180
-    assert sum(cluster["documents"] for cluster in figures["clusters"]) == 180
+    assert figures["documents"] == sum(cluster["documents"] for cluster in figures["clusters"]) == 180
     assert figures["pairs"]
-    for pair in figures["pairs"]:
-        assert len(set(pair["topics"])) == 2
+    assert all(len(set(pair["topics"])) == 2 for pair in figures["pairs"])
     page = out.read_text()
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
 
 
-def test_messages_of_newsgroups_come_without_what_names_the_group(example, monkeypatch):
-    from sklearn.utils import Bunch
-
+def test_messages_of_newsgroups_come_without_what_names_the_group(example, monkeypatch, tmp_path):
     def fetch(subset, remove):
         assert set(remove) == {"headers", "footers", "quotes"}
         return Bunch(data=["a text", "A  text\n", "another"], target=np.array([1, 0, 0]), target_names=["x", "y"])
 
     monkeypatch.setattr("corpora.fetch_20newsgroups", fetch)
-    corpus = example("corpora").newsgroups()
+    corpora = example("corpora")
+    corpus = corpora.newsgroups()
     assert corpus.texts == ["a text", "another"]  # every text once
     assert corpus.labels.tolist() == [1, 0]
-
-
-def test_the_example_names_missing_texts(example, tmp_path):
-    refused("install Debian's package", example("corpora").fortunes, tmp_path, error=FileNotFoundError)
-
-
-def test_a_frame_holds_word_numbers():
-    words = WordVectors(["cat", "dog", "sun"], np.eye(3))
-    net = neuralize(np.eye(3)[:2], features=words)
-    ids = words.encode(["cat dog", "sun cat", "dog"]).numpy()
-    assert (net.predict(pd.DataFrame(ids, columns=["cat", "dog"])) == net.predict(ids)).all()
-    refused("columns that are not numeric", net.predict, pd.DataFrame({"text": ["cat", "dog"]}))
-    texts = ["cat dog", "dog", "sun", "sun sun"] * 5
-    net = neuralize(labels=["pets", "pets", "sky", "sky"] * 5, X=texts, features=words)
-    assert net.predict(texts).tolist() == ["pets", "pets", "sky", "sky"] * 5
+    refused("install Debian's package", corpora.fortunes, tmp_path, error=FileNotFoundError)
 
 
 def test_export():
-    words, ids = vocabulary(6, 4), some_ids(6, N=12)
+    words, ids = vocabulary(6, 4), some_ids(6, N=24)
     net = neuralize(np.eye(4)[:3], features=words)
-    exported = torch.export.export(net, (ids,)).module()
-    assert_close(exported(ids), net(ids))
-    assert_close(exported(some_ids(6, N=12, seed=5)), net(some_ids(6, N=12, seed=5)))
+    exported = torch.export.export(net, (ids[:12],)).module()
+    assert_close(exported(ids[12:]), net(ids[12:]))

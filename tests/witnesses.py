@@ -3,9 +3,6 @@
 Nothing here comes from the package; NumPy in float64 throughout.
 """
 
-from itertools import combinations
-from math import factorial
-
 import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
@@ -80,6 +77,16 @@ def hierarchy_logits(x, paths):
         for leaf, path in paths.items():
             logits[n, leaf] = min(((point - s) ** 2).sum() - ((point - c) ** 2).sum() for c, s in path)
     return logits
+
+
+def evidence(logits):
+    """The contrasts of each point's own cluster; a competitor's logit is minus its contrast."""
+    return [np.delete(-row, row.argmax()) for row in np.asarray(logits.detach())]
+
+
+def harmonic_beta(logits):
+    """One over the mean of ``(K - 1) / sum_k 1 / h_k``."""
+    return 1 / np.mean([len(h) / (1 / h).sum() for h in evidence(logits)])
 
 
 # --- relevance ---------------------------------------------------------------------------------------------
@@ -174,13 +181,27 @@ def pipeline_neon(model, x, c, beta, data):
     return neon(x, final.cluster_centers_, c, beta, folded(steps, x), data.mean(axis=0), scale)
 
 
-def shapley(value, n):
-    """Exact Shapley values: `value` maps a set of the players 0 ... n-1 to a number."""
-    phi = np.zeros(n)
-    for i in range(n):
-        others = [j for j in range(n) if j != i]
-        for size in range(n):
-            weight = factorial(size) * factorial(n - size - 1) / factorial(n)
-            for coalition in combinations(others, size):
-                phi[i] += weight * (value({*coalition, i}) - value(set(coalition)))
-    return phi
+def on_the_way(values, own, steps):
+    """Relevance and standard errors along the way from a baseline.
+
+    `values` tells the relevance of single features at a point that has a share of every group of features, whose
+    numbers are `own`: first in the middle of the straight line's halves, then where groups come in or go out.
+    """
+    ways, size = ([], []), own.max() + 1  # passes on which groups come in, and those on which they go out
+    for step in range(steps):
+        share = np.full(size, (step + 0.5) / 2)
+        if step >= 2:
+            totals = [np.bincount(own, np.sum(way, axis=0)) for way in ways]
+            sums = sum(total / np.abs(total).sum() for total in totals)
+            order = [group for group in np.argsort(-sums, kind="stable") if sums[group] != 0]
+            time = (((step - 2) // 2 + 0.5) * (5**0.5 - 1) / 2) % 1
+            share = np.zeros(size)
+            share[order] = 1 / (1 + np.exp(-10 * (time - (np.arange(len(order)) + 0.5) / len(order))))
+            share = 1 - share if step % 2 else share
+        for way in ways if step < 2 else [ways[step % 2]]:
+            way.append(values(share))
+    passes = [np.stack([np.bincount(own, one) for one in way]) for way in ways]
+    sizes = [np.abs(way.mean(0)).sum() for way in passes]
+    factors = np.mean(sizes) / sizes
+    errors = [way.std(0, ddof=1) / len(way) ** 0.5 for way in passes]
+    return factors @ [np.mean(way, axis=0) for way in ways] / 2, factors @ errors / 2
