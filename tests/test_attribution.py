@@ -391,14 +391,14 @@ def test_the_way_through_a_network():
     groups, channels = torch.arange(36).view(6, 6).expand(2, 6, 6), torch.arange(2)[:, None, None].expand(2, 6, 6)
     of_each = groups.expand(3, 2, 6, 6)  # for every input, as of superpixels
     for option, own in ((None, groups), (groups, groups), (of_each, groups), ("channels", channels)):
-        found = NEON(net, along=0.0, steps=5, groups=option).attribute(x)
+        found = NEON(net, along=0.2, steps=5, groups=option).attribute(x)
         for n, one in enumerate(x):
 
             def values(share, one=one, own=own):
-                at = (one * torch.tensor(share)[own]).requires_grad_()
+                at = (0.2 + (one - 0.2) * torch.tensor(share)[own]).requires_grad_()
                 (logit,), now = net(one[None]).max(1).values, net(at[None])[0, net.predict(one[None])[0]]
                 (slope,) = torch.autograd.grad(now * (logit / (logit + now.abs())).detach(), at)
-                return (one * slope).flatten().numpy()
+                return ((one - 0.2) * slope).flatten().numpy()
 
             relevance, _ = on_the_way(values, own.flatten().numpy(), 5)
             assert np.allclose(found[n].flatten(), relevance, rtol=1e-5, atol=1e-9)

@@ -326,6 +326,7 @@ def test_other_threads_checkpoint_while_a_network_is_explained():
     assert net.a.weight.grad is not None
 
 
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="torch 2.6 gives up on what ran in a dispatch mode")
 def test_compilation_is_on_again_after_an_error():
     compiled = []
 

@@ -281,6 +281,7 @@ def test_inductor(name):
     assert_close(torch.compile(net, fullgraph=True)(x), net(x), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="torch 2.6 asks for an upper bound of the batch")
 @nets
 def test_export_with_a_dynamic_batch(name):
     net, x = NETS[name](), tensor(NEW)

@@ -301,5 +301,5 @@ def test_messages_of_newsgroups_come_without_what_names_the_group(example, monke
 def test_export():
     words, ids = vocabulary(6, 4), some_ids(6, N=24)
     net = neuralize(np.eye(4)[:3], features=words)
-    exported = torch.export.export(net, (ids[:12],)).module()
+    exported = torch.export.export(net, (ids[:12],), strict=False).module()
     assert_close(exported(ids[12:]), net(ids[12:]))
