@@ -12,13 +12,11 @@ import pytest
 import torch
 from matplotlib.image import imread
 from scipy import stats
-from scipy.sparse import coo_matrix
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris
-from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import rbf_kernel
 
-from neonxc.evaluation import KDEImputer, calibrate_by_flipping, methods, waes
+from neonxc.evaluation import KDEImputer, calibrate_by_flipping, methods
 from neonxc.models import KernelKMeans
 from neonxc.trees import CART, IMM, SpExClique
 
@@ -151,9 +149,7 @@ DRAWINGS = {
         {"holes": 1, "ink": 32, "aspect": 1, "symmetry": 100, "slant": 0, "upper hole": 100 / 9}
     ),
     "#... .#.. ..#. ...#": {"slant": -45, "symmetry": 0, "holes": 0, "row strokes": 1, "upper ink": 50},
-    ".#. #.# .#.": {"holes": 1, "symmetry": 100},  # closed by corners alone
-    "#..# #..# #..# ####": {"top bay": 100 * 6 / 16, "row strokes": 7 / 4, "upper left bay": 0},
-    "### ..# ### #.. ###": {"upper left bay": 40 / 3, "lower right bay": 40 / 3, "column strokes": 7 / 3},
+    "#..# #..# #..# ####": {"top bay": 100 * 6 / 16, "column strokes": 1, "upper left bay": 0},
     "#### ..#. #.#. #..# ###.": (
         {"holes": 0, "upper hole": 0, "foot": 80, "symmetry": 200 / 3, "upper ink": 175 / 3, "aspect": 0.8}
         | {"upper left bay": 10, "upper right bay": 10, "lower left bay": 0, "top bay": 0}
@@ -166,30 +162,6 @@ def test_columns_of_drawings_by_hand(example, rows):
     image = torch.tensor([[[[float(pixel == "#") for pixel in row] for row in rows.split()]]])
     (row,) = example("attributes").attributes(image).to_dict("records")
     assert {name: row[name] for name in DRAWINGS[rows]} == pytest.approx(DRAWINGS[rows], abs=1e-5)
-
-
-def test_tables_count_what_the_trees_do(example):
-    attributes, labels = example("attributes"), np.arange(400) % 10
-    frame = pd.DataFrame({"a": labels + np.random.default_rng(0).normal(0, 0.3, 400)})
-    model = CART(10, max_leaves=10).fit(frame[:200], labels=labels[:200])
-    graph = coo_matrix(([2.0, 1, 1, 1], ([0, 10, 0, 5], [10, 20, 1, 6])), shape=(200, 200)).tocsr()
-    own = model.predict(frame)
-    table = cells(attributes.compared({"all": labels, "tree": own}, {"tree": model}, labels % 5, graph))
-    pairs = (own[:200], labels[:200]), (own[200:], labels[200:]), (own[:200], labels[:200] % 5)
-    scores = [f"{adjusted_rand_score(*pair):.2f}" for pair in pairs]
-    kept = np.average(own[[0, 10, 0, 5]] == own[[10, 20, 1, 6]], weights=[2, 1, 1, 1])
-    assert table[1] == ["tree", "10", f"{waes(model.tree_):.1f}", *scores, f"{100 * kept:.0f}%"]
-    counts = np.array([row[1:] for row in cells(attributes.exchanged(model, labels[:200]))], int)
-    assert counts[:, :-1].sum(1).tolist() == counts[:, -1].tolist() == [20] * 10
-    assert 200 - np.trace(counts) == sum(rule.mistakes for rule in model.tree_.rules())
-
-
-def test_the_guide_defines_the_columns_as_the_example_does(example):
-    attributes, page = example("attributes"), GUIDE.read_text(encoding="utf-8")
-    rows = dict(cells(next(block for block in page.split("\n\n") if block.startswith("| column"))))
-    simple = {column.__name__.replace("_", " "): column.__doc__.rstrip(".") for column in attributes.SIMPLE}
-    bays = ", ".join(name for name in attributes.COLUMNS if name not in simple)
-    assert rows == simple | {bays: rows[bays]}
 
 
 # Homogeneous clusters
@@ -298,19 +270,11 @@ def test_synthetic_two(example):
 # Trees of graphs
 
 
-def test_cart_cuts_through_the_wide_cluster_and_spex_below_it(example):
+def test_where_cart_and_trees_of_k_means_fail(example):
     X, cluster = example("spex_toys").wide_cluster()
     cart, spex = (explainer.fit(X, labels=cluster) for explainer in (CART(3), SpExClique(3)))
     assert (int(cart.tree_.feature[0]), int(spex.tree_.feature[0])) == (0, 1)
-    assert 0 < (cart.labels_ != cluster).sum() < 30
     assert (spex.labels_ == cluster).all()
-    leaves = cart.tree_.apply(X)
-    for node, _, (low, high) in example("spex_toys").cells(cart.tree_, (X.min(0) - 1, X.max(0) + 1)):
-        inside = np.logical_and(low < X, high >= X).all(1)
-        assert int(cart.tree_.feature[node]) >= 0 or (inside == (leaves == node)).all()
-
-
-def test_a_tree_of_k_means_misses_the_moons_and_one_of_their_labels_does_not(example):
     X, moon = example("spex_toys").moons()
     tree = IMM(2, random_state=0).fit(X)
     assert (example("reports").renumbered(tree.labels_, moon) != moon).mean() > 0.2
@@ -330,15 +294,6 @@ def test_kernel_kmeans_is_that_of_the_package(example):
     assert cost(labels, 3) == pytest.approx(model.objective_)
     one, best = (references.kernel_kmeans(kernel, 5, draw(1), starts) for starts in (1, 8))
     assert cost(best, 5) < cost(one, 5)
-
-
-def test_the_data_are_as_in_the_paper(example):
-    references, classes = example("spex_references"), np.repeat([0, 1, 2], [10, 3, 12])
-    iris, _ = references.small(None)
-    assert np.flatnonzero((load_iris().data != iris.X).any(1)).tolist() == [34, 37]
-    kept = references.without_small_classes(references.Dataset("Ecoli", np.arange(25.0)[:, None], 3, classes))
-    assert (kept.k, kept.y.tolist()) == (2, [0] * 10 + [1] * 12)
-    assert kept.X[:, 0].tolist() == np.flatnonzero(classes != 1).tolist()
 
 
 def gini(labels):
@@ -379,15 +334,6 @@ def test_printed_cart_splits_by_the_average_point(example):
         assert printed == slow_leaves(X, labels, 6)
         other += printed != usual
     assert other  # weighted by points, other leaves are split
-
-
-def test_the_papers_tables_are_read_as_they_are_printed(example):
-    paper = example("spex_paper")
-    assert paper.read(paper.TABLE_2)["kernel k-means", "CART, printed"]["R15"] == (0.682, 0.876, 0.759)
-    assert paper.read(paper.TABLE_5)["2",]["Cancer"] == (0.681, 0.603, -0.019)
-    assert paper.read(paper.TABLE_4)["EMN",]["R15"] == (101,)
-    text = paper.farthest({"one": (0.5, 0.6), "other": (0.51, 0.4)})
-    assert text == "Largest difference to the paper's ARI: +0.110 (other)."
 
 
 KEYS = {"2": ("reference", "algorithm"), "5": ("neighbours",), "6": ("algorithm",)}
@@ -536,9 +482,7 @@ def test_other_betas(on_wine, K):
     contrasts = far[:, 1:] - far[:, :1]
     found = variants.other_betas(net, data.X)
     assert found[variants.MEDIAN] == pytest.approx(1 / np.median(contrasts, axis=1).mean())
-    assert found[variants.LEAST] == pytest.approx(1 / contrasts.min(1).mean())
-    assert found[variants.HALF] == found[variants.LEAST] / 2
-    assert (found[variants.LEAST] == pytest.approx(net.beta)) == (K == 2)
+    assert found[variants.LEAST] == 2 * found[variants.HALF] == pytest.approx(1 / contrasts.min(1).mean())
 
 
 @SLOW
