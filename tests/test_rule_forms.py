@@ -172,16 +172,6 @@ def test_truth_values(model):
 # --- SQL ---------------------------------------------------------------------------------------------------
 
 
-def test_qualified_tables():
-    rules, _, frame = fitted(1, names=list("abcd"))
-    ask = in_duckdb(frame).execute
-    ask('CREATE SCHEMA "my.own"; CREATE TABLE "my.own".t AS SELECT * FROM t')
-    rows = [row for select in rules.to_sql(("my.own", "t")).selects.values() for row in ask(select).fetchall()]
-    assert len(rows) == len(frame)
-    for table in ("", None, ("schema", "")):
-        refused("table must be the name of a table", rules.to_sql, table)
-
-
 DIALECTS = {  # the source, a name, truth, and strings
     "ansi": ('"s"."t"', '"a""b`c]d\\e"', '"w"', "'it''s\n', TRUE", "'x\\y''z'"),
     "mysql": ("`s`.`t`", '`a"b``c]d\\e`', "`w`", "'it\\'s\\n', TRUE", "'x\\\\y\\'z'"),
@@ -201,6 +191,8 @@ def test_dialects(dialect):
     assert sql.case == f"CASE\n  WHEN {x} > 0.5 AND {x} <= 3 AND {w} IN ({values}) THEN {label}\nEND"
     assert sql.selects["x\\y'z"].startswith(f"SELECT *\nFROM {source}\nWHERE ")
     assert "\n-- -- x y\nSELECT" in sql  # no line of a name leaves its comment
+    for table in ("", None, ("schema", "")):
+        refused("table must be the name of a table", rules.to_sql, table, dialect)
     refused(r"dialect must be one of \['ansi', 'duckdb', .*'tsql'\], got 'ms'", rules.to_sql, "t", "ms")
 
 
@@ -292,8 +284,10 @@ def test_what_describes_no_rules():
         refused("the dictionary does not describe rules: its format is", Rules.from_dict, wrong)
     newer = "the rules have format version 2; this version of neonxc reads 1"
     refused(newer, Rules.from_dict, whole | {"version": 2})
-    for damaged in ({"columns": []}, {"rules": [{}]}, {"rules": None}, {"totals": None}):
-        refused("the description of rules is damaged: ", Rules.from_dict, whole | damaged)
+    for damaged in ({"columns": []}, {"rules": [{}]}, {"rules": None}):
+        refused("the description of rules is damaged", Rules.from_dict, whole | damaged)
+    del whole["totals"]
+    refused("damaged: KeyError", Rules.from_dict, whole)
 
 
 # --- a collection and its table ----------------------------------------------------------------------------
@@ -373,12 +367,6 @@ def test_measures_of_other_points_are_those_of_a_loop(seed, weighted, labels):
         ):
             assert share == pytest.approx(part / whole if whole else nan, nan_ok=True)
     assert found.held_out_totals == {label: expected(own, label) for label, own in rules.clusters.items()}
-
-
-def test_a_point_that_meets_several_rules_counts_once_in_their_total():
-    rules = Rules(tuple(ruled(Condition(COLUMN, ((low, 9),))) for low in (0, 1)), {})
-    found = rules.measure([[0.5], [2], [3], [12]], ["a", "a", "b", "a"])
-    assert found.held_out_totals == {"a": Counts(3, 1, 3, 4)}
 
 
 def test_labels_and_weights_of_other_points():
