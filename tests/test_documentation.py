@@ -188,17 +188,17 @@ def small_file(name):
     file, rng = Path(name), np.random.default_rng(sum(name.encode()))
     if file.exists() or not re.search(r"\.(csv|txt|jpg|pth)$", name):
         return
-    groups = np.arange(48) % 6
     if file.suffix == ".jpg":
         Image.fromarray(rng.integers(0, 256, (64, 80, 3), dtype=np.uint8)).save(file)
     elif file.suffix == ".txt":
         file.write_text("\n".join(f"fruit{n % 8} leaf{n % 8} tree{n % 4} seed{n}" for n in range(48)))
     elif file.suffix == ".csv":
-        centers = 4 * np.stack([groups % 3, groups // 3], 1)
-        table = pd.DataFrame(rng.normal(size=(48, 2)) + centers, columns=["a", "b"])
-        words = {name: np.char.add(name, groups.astype(str)) for name in ("segment", "label")}
-        ids = np.char.add("c", np.arange(48).astype(str))
-        table.assign(target=groups, income=groups, customer=ids, **words).to_csv(file, index=False)
+        groups = np.arange(48) % 6
+        table = pd.DataFrame({"target": groups, "income": groups, "customer": [f"c{n}" for n in range(48)]})
+        for name in ("segment", "label"):
+            table[name] = [f"{name}{group}" for group in groups]
+        table[["a", "b"]] = rng.normal(size=(48, 2)) + 4 * np.stack([groups % 3, groups // 3], 1)
+        table.to_csv(file, index=False)
     else:
         file.touch()
 
