@@ -118,6 +118,7 @@ def clustered(x, pool=None):
     return neonxc.neuralize(KMeans(2, n_init=10, random_state=0).fit(features.points(x).numpy()), x, features), x
 
 
+@pytest.mark.slow  # every preset; test_saved_relevance_of_whole_photos has one
 def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_path, no_drawing):
     twin = tmp_path / "other" / "photo0.png"  # another photo of the same name
     twin.parent.mkdir()

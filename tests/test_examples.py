@@ -13,11 +13,8 @@ import torch
 from matplotlib.image import imread
 from scipy import stats
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_iris
-from sklearn.metrics.pairwise import rbf_kernel
 
 from neonxc.evaluation import KDEImputer, calibrate_by_flipping, methods
-from neonxc.models import KernelKMeans
 from neonxc.trees import CART, IMM, SpExClique
 
 SLOW = pytest.mark.slow
@@ -273,61 +270,6 @@ def test_where_cart_and_trees_of_k_means_fail(example):
     tree = IMM(2, random_state=0).fit(X)
     assert (example("reports").renumbered(tree.labels_, moon) != moon).mean() > 0.2
     assert (SpExClique(2).fit(X, labels=moon).labels_ != moon).mean() < 0.16
-
-
-def test_kernel_kmeans_is_that_of_the_package(example):
-    references, X = example("spex_references"), load_iris().data
-    kernel, draw = rbf_kernel(X, gamma=0.3), np.random.default_rng
-    labels = references.kernel_kmeans(kernel, 3, draw(5), starts=1)
-    model = KernelKMeans(3, gamma=0.3, objective="feature", init=draw(5).choice(3, len(X))).fit(X)
-    assert (labels == model.labels_).all()
-
-    def cost(labels, k):
-        return references.to_means(kernel, labels, k)[np.arange(len(X)), labels].sum()
-
-    assert cost(labels, 3) == pytest.approx(model.objective_)
-    one, best = (references.kernel_kmeans(kernel, 5, draw(1), starts) for starts in (1, 8))
-    assert cost(best, 5) < cost(one, 5)
-
-
-def gini(labels):
-    return 1 - ((np.bincount(labels) / len(labels)) ** 2).sum()
-
-
-def slow_leaves(X, labels, n_leaves):
-    """Leaves of best-first growth by the decrease of impurity of a leaf's average point."""
-
-    def best(rows):
-        found = (np.inf,)
-        for j in range(X.shape[1]):
-            for value in np.unique(X[rows, j])[:-1]:
-                left = X[rows, j] <= value
-                score = left.mean() * gini(labels[rows[left]]) + (~left).mean() * gini(labels[rows[~left]])
-                if score < found[0] - 1e-12:
-                    found = (score, rows[left], rows[~left])
-        return found
-
-    leaves = [np.arange(len(X))]
-    while len(leaves) < n_leaves:
-        cuts = [best(rows) for rows in leaves]
-        at = int(np.argmax([gini(labels[rows]) - cut[0] for rows, cut in zip(leaves, cuts, strict=True)]))
-        leaves[at : at + 1] = cuts[at][1:]
-    return {frozenset(rows.tolist()) for rows in leaves}
-
-
-def test_printed_cart_splits_by_the_average_point(example):
-    generator, other = np.random.default_rng(0), 0
-    for _ in range(6):
-        X = generator.normal(size=(90, 2))
-        labels = np.unique((X.sum(1) + generator.normal(size=90)).round().clip(-2, 3), return_inverse=True)[1]
-        printed, usual = (
-            {frozenset(np.flatnonzero(own == leaf)) for leaf in range(6)}
-            for explainer in (example("spex").PrintedCART, CART)
-            for own in [explainer(6, leaf_labels="own").fit(X, labels=labels).labels_]
-        )
-        assert printed == slow_leaves(X, labels, 6)
-        other += printed != usual
-    assert other  # weighted by points, other leaves are split
 
 
 KEYS = {"2": ("reference", "algorithm"), "5": ("neighbours",), "6": ("algorithm",)}

@@ -165,10 +165,9 @@ def test_every_cluster_has_a_map():
     refused("cluster_maps with one integer per photo", sheet, [PHOTO], [size])
 
 
-@pytest.mark.parametrize("K", [10, 15, 40])
-def test_colors_of_clusters_are_distinct(K):
-    figure = plot.contact_sheet([PHOTO], rng.normal(size=(1, K, 12, 16)), [np.arange(K)[None]])
-    assert len({frame(axes) for axes in figure.axes[2 : 2 + K]}) == K
+def test_colors_of_clusters_are_distinct():
+    figure = plot.contact_sheet([PHOTO], rng.normal(size=(1, 40, 12, 16)), [np.arange(40)[None]])
+    assert len({frame(axes) for axes in figure.axes[2:42]}) == 40
 
 
 def names(figure):
