@@ -224,6 +224,7 @@ def test_these_tests_run_on_the_checkout():
     assert [name for name in PACKAGES if not inside(import_module(name).__file__, ROOT)] == []
 
 
+@pytest.mark.slow
 def test_what_is_not_used_is_not_imported_and_all_can_be(unpacked, tmp_path):
     printed = run("-c", IMPORT, "function", cwd=tmp_path, path=unpacked)
     assert "demo" in printed
