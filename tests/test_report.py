@@ -341,7 +341,7 @@ def test_names_of_clusters_of_photos_locations_and_texts():
 
 def test_warnings_in_plain_words(few, monkeypatch):
     assert "A single column has most of the relevance: proline" in warned(explained(kmeans(few), few)[1])
-    even = np.random.default_rng(0).normal(size=(120, 4))
+    even = np.random.default_rng(0).normal(size=(150, 4))
     for most in (1000, 100):  # all points are clustered again, or a sample
         monkeypatch.setattr("neonxc.report.explain.FAST", most)
         assert "The clusters are unstable" in warned(explained(even, clusters=5)[1])
