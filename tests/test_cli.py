@@ -95,10 +95,9 @@ def test_heatmaps(neonxc_command, photos, tmp_path, args, words, names, number, 
 
 
 def test_choices_on_the_command_line_are_those_of_the_library(neonxc_command, wine_csv, photos):
-    X = pd.DataFrame({"a": [0.0, 1.0]})
-    rules = CART(2).fit(X, labels=[0, 1]).tree_.rules()
+    rules = CART(2).fit([[0.0], [1.0]], labels=[0, 1]).tree_.rules()
     with pytest.raises(ValueError, match="scale must be one of") as scales:
-        prepare(X, scale="x")
+        prepare(pd.DataFrame({"a": [0.0, 1.0]}), scale="x")
     with pytest.raises(ValueError, match="dialect must be one of") as dialects:
         rules.to_sql("t", dialect="x")
     library = {
@@ -119,6 +118,7 @@ def clustered(x, pool=None):
     return neonxc.neuralize(KMeans(2, n_init=10, random_state=0).fit(features.points(x).numpy()), x, features), x
 
 
+@pytest.mark.slow  # every preset; test_saved_relevance_of_whole_photos has one
 def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_path, no_drawing):
     twin = tmp_path / "other" / "photo0.png"  # another photo of the same name
     twin.parent.mkdir()
@@ -128,13 +128,11 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
         alone = name == "epsilon"  # the one run that clusters each photo alone
         torch.manual_seed(0)
         args = f"photo0.png other/photo0.png {SMALL} --composite {name} --save maps/{name}.safetensors --out maps"
-        code, _, err = neonxc_command("heatmap", *args.split(), *(["--per-photo"] if alone else []))
+        code, _, err = neonxc_command("heatmap", *args.split(), *["--per-photo"] * alone)
         assert code == 0, err
-        file = tmp_path / "maps" / f"{name}.safetensors"
-        saved = load_file(file)
-        stems = ("photo0", "photo0-2")
-        assert set(saved) == {f"{stem}/{what}" for stem in stems for what in ("relevance", "logits")}
-        for i, stem in enumerate(stems):
+        saved = load_file(tmp_path / "maps" / f"{name}.safetensors")
+        assert len(saved) == 4
+        for i, stem in enumerate(("photo0", "photo0-2")):
             net, x = clustered(together[i : i + 1] if alone else together)
             x = x if alone else x[i : i + 1]
             boxed = name in ("paper", "epsilon-gamma-box")
@@ -142,14 +140,13 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
             torch.testing.assert_close(saved[f"{stem}/logits"], net(x)[0].detach())
             expected = neonxc.NEON(net, rules).heatmaps(x)[0]
             assert expected.shape == (2, 64, 80)
-            assert expected.abs().max() > 0
             torch.testing.assert_close(saved[f"{stem}/relevance"], expected, rtol=1e-4, atol=1e-6)
         own, other = saved["photo0/relevance"], saved["photo0-2/relevance"]
         # each photo, and each preset, has relevance of its own
-        assert all((own - one).norm() > 1e-2 * own.norm() for one in (other, *earlier))
+        assert all((own - one).norm() > 1e-2 * own.norm() > 0 for one in (other, *earlier))
         earlier.append(own)
-        with safe_open(file, framework="pt") as opened:
-            assert opened.metadata()["layer"].endswith(" of MobileNetV3")
+    with safe_open(tmp_path / "maps" / "paper.safetensors", framework="pt") as opened:
+        assert opened.metadata()["layer"].endswith(" of MobileNetV3")
 
 
 def test_saved_relevance_of_whole_photos(neonxc_command, photos, tmp_path, no_drawing):
@@ -189,7 +186,7 @@ def test_fitted_cuts_the_middle(patch_size, shape, rows, columns):
     assert torch.equal(found, photo[:, slice(*rows), slice(*columns)])
 
 
-@pytest.mark.parametrize("shape", [(32, 48), (48, 32), (64, 96), (20, 31)])
+@pytest.mark.parametrize("shape", [(32, 48), (64, 32), (20, 31)])
 def test_fitted_gives_the_one_size(shape):
     photo = torch.rand(3, *shape)
     found = fitted(photo, neonxc.models.FeatureExtractor(torch.nn.Identity(), "", size=(32, 32)))
@@ -318,7 +315,7 @@ def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, 
     assert not list(tmp_path.glob("r.safetensors*"))
 
 
-def test_a_later_run_removes_its_earlier_pictures_alone(neonxc_command, photos, tmp_path):
+def test_a_later_run_removes_its_earlier_pictures_alone(neonxc_command, photos, tmp_path, monkeypatch):
     def run(k):
         """All pictures after a run with k clusters."""
         args = f"photo1.png {SMALL} --layer features.2 --out maps -k {k}"
@@ -326,7 +323,7 @@ def test_a_later_run_removes_its_earlier_pictures_alone(neonxc_command, photos, 
         return {path.name: path.read_bytes() for path in (tmp_path / "maps").iterdir()}
 
     before = run(3)
-    mine = {"mine.png": photos[0].read_bytes(), "notes.txt": b"notes", "photo9-cluster-1.png": b"no picture"}
+    mine = {"mine.png": photos[0].read_bytes(), "photo9-cluster-1.png": b"no picture"}
     mine["copy.png"] = before["photo1-cluster-2.png"]
     for name, content in mine.items():
         (tmp_path / "maps" / name).write_bytes(content)
@@ -383,7 +380,6 @@ for args in {LIGHT}:
         assert end.code == (0 if args.startswith("--") else 2), args
     print([name for name in ("captum", "matplotlib", "sklearn", "torch", "torchvision") if name in sys.modules])
 """
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("[]\n") == len(LIGHT), done.stdout
+    assert done.stdout.count("[]\n") == len(LIGHT), done.stdout + done.stderr

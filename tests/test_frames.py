@@ -35,6 +35,13 @@ from neonxc.data.preparation import prepare
 from neonxc.models import BetaInterpretable, KernelKMeans, patterns
 from neonxc.trees import CART
 
+
+@pytest.fixture(autouse=True)
+def _few_searches(monkeypatch):
+    """The least changes across curved boundaries take seconds."""
+    monkeypatch.setattr("neonxc.report.points.SLOW", 0)
+
+
 Y = pd.Series(np.repeat([0, 1, 2], 15))
 NUMBERS = pd.DataFrame(np.random.default_rng(0).normal(size=(45, 3)) + 4 * np.eye(3)[Y], columns=["x", "y", "z"])
 MIXED = NUMBERS.assign(
@@ -84,16 +91,14 @@ FILES = {
     "path of a CSV file": file(lambda data, path: data.to_csv(path, index=False), "table.csv.gz"),
     "path of a Parquet file": file(pd.DataFrame.to_parquet, "table.parquet"),
 }
-CONTAINERS = (
-    FRAMES
-    | FILES
-    | {
-        "NumPy array": plain(np.asarray),
-        "list of rows": plain(np.ndarray.tolist),
-        "tensor": plain(torch.tensor),
-        "SciPy sparse": plain(sparse.csr_array),
-    }
-)
+CONTAINERS = {
+    **FRAMES,
+    **FILES,
+    "NumPy array": plain(np.asarray),
+    "list of rows": plain(np.ndarray.tolist),
+    "tensor": plain(torch.tensor),
+    "SciPy sparse": plain(sparse.csr_array),
+}
 
 
 TABLES = {"numbers": NUMBERS, "mixed": MIXED}
@@ -271,16 +276,16 @@ def test_numbers_are_numbers_whatever_holds_them(held, hidden):
         table.assign(x=table["x"].mask(table.index == hidden)) for table in (TENTHS, TENTHS.assign(x=HELD[held]))
     )
     assert_frame_equal(prepare(other).frame, prepare(X).frame)
-    expected, found = (
+    (relevance, rules), found = (
         (NEON(neuralize(labels=Y, X=table)).attribute(other), CART(3).fit(table, labels=Y).tree_.rules())
         for table in (X, other)
     )
-    assert_frame_equal(expected[0], found[0])
-    assert str(expected[1]) == str(found[1])
+    assert_frame_equal(relevance, found[0])
+    assert str(rules) == str(found[1])
     if hidden is None:
         model = KMeans(3, n_init=1, random_state=0).fit(X)
         assert_array_equal(neuralize(model, other).predict(other), model.labels_)
-        assert ev.choose_k(other, (2, 3)).k == ev.choose_k(X, (2, 3)).k
+        assert ev.cost_ratio(other, Y, Y) == 1
 
 
 ARRAYS = {
@@ -369,20 +374,14 @@ def test_files_that_are_missing_and_texts_are_named(entry):
     refused(r"^(X|after|relevance) can't be read: 'hello' is not the path of .*\[text\]", ask, entry, "hello")
 
 
-def test_columns_of_a_file_that_are_missing_or_no_numbers_are_named():
-    predict, write = fitted("numbers").net.predict, FILES["path of a CSV file"]
-    missing = r"table.csv.gz has no column \['z'\]; its columns are \['x', 'y'\]"
-    refused(missing, predict, write(NUMBERS[["x", "y"]]))
-    text = r"table.csv.gz, line 47, column 'z': 'q' is not a number"
-    refused(text, predict, write(pd.concat([NUMBERS, NUMBERS[:1].assign(z="q")])))
-
-
 def test_moves_between_files():
-    net, earlier = fitted("numbers").net, NUMBERS.iloc[::-1].assign(id=range(45))
-    expected = moves(net, earlier, NUMBERS.assign(id=range(45)), ids="id")
-    before, after = earlier.assign(other="?"), NUMBERS.assign(id=range(45), another=1)
-    paths = [write(X) for write, X in zip(FILES.values(), (before, after), strict=True)]
-    assert str(moves(net, *paths, ids="id")) == str(expected)
+    net, before, after = (
+        fitted("numbers").net,
+        NUMBERS.iloc[::-1].assign(id=range(45)),
+        NUMBERS.assign(id=range(45)),
+    )
+    paths = [write(X.assign(other="?")) for write, X in zip(FILES.values(), (before, after), strict=True)]
+    assert str(moves(net, *paths, ids="id")) == str(moves(net, before, after, ids="id"))
     refused(r"ids needs a column that is no input of the network, .* 'x'", moves, net, *paths, ids="x")
 
 
@@ -428,7 +427,7 @@ def test_levels_of_column_names_are_joined():
     X = NUMBERS.set_axis(pd.MultiIndex.from_product([["a"], ["mean", "std", ""]]), axis=1)
     net = neuralize(CENTERS.to_numpy(), X)
     assert net.feature_names_ == list(NEON(net).attribute(X)) == ["a_mean", "a_std", "a"]
-    assert "a_" in explain(X, labels=Y).to_frame()["rule"].iloc[0]
+    assert "a_" in explain(X, labels=Y, fast=True).to_frame()["rule"].iloc[0]
 
 
 class Cells:
@@ -447,16 +446,18 @@ def test_matrix_of_an_anndata(X):
     assert [list(axis) for axis in relevance.axes] == [list(cells.obs_names), list(cells.var_names)]
     tree, found = CART(3).fit(cells, labels=Y), explain(cells, "leiden", fast=True)
     assert tree.predict(cells).tolist() == tree.tree_.predict(X).tolist()
-    assert {*found.to_frame().index} == {"T", "B", "NK"}
-    assert found.to_frame()["rule"].str.contains("CD").all()
-    assert found.contents.title == f"{len(Y)} cells by leiden"
+    frame = found.to_frame()
+    assert {*frame.index} == {"T", "B", "NK"}
+    assert frame["rule"].str.contains("CD").all()
+    assert found.contents.title == "45 cells by leiden"
     refused(r"adata.obs has no column \['leidn'\] \(did you mean 'leiden'\?\)", explain, cells, "leidn")
 
 
 @pytest.mark.parametrize("read", [pl.from_pandas, lambda frame: frame.astype({"work": "string"})])  # of pandas.NA
 def test_reports_of_text_with_gaps(read):
     frame = MIXED[["x", "work"]]
-    assert "work is State" in explain(read(frame), labels=frame["work"] == "State").to_frame()["rule"].iloc[1]
+    found = explain(read(frame), labels=frame["work"] == "State", fast=True)
+    assert "work is State" in found.to_frame()["rule"].iloc[1]
 
 
 def table():

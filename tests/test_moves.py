@@ -1,10 +1,10 @@
 """Who changed cluster between two versions of the rows, and by which columns."""
 
-import html
 from html import escape
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 import torch
@@ -49,11 +49,9 @@ def test_relevance_sums_to_the_change_of_the_contrast(wine):
             neonxc.NEON(net).attribute(x.iloc[rows], target=move.new, competitor=move.old) for x in (before, after)
         ]
         assert_allclose(move.relevance, (values[1] - values[0]).mean(), rtol=1e-9, atol=1e-9)
-        contrasts = [net(torch.tensor(x.iloc[rows].to_numpy()))[:, [move.new, move.old]] for x in (before, after)]
-        assert all((own[:, 0] > own[:, 1]).all() == late for late, own in enumerate(contrasts))
         assert move.relevance.sum() == pytest.approx(move.change, rel=1e-9)
         assert move.change > 0
-    assert html.escape(str(found)) in found._repr_html_()
+    assert escape(str(found)) in found._repr_html_()
     first = found.moves[0]
     assert set(np.flatnonzero(segment)) == set(first.ids)
     assert first.top(1).index[0] == "proline"
@@ -68,8 +66,7 @@ def test_the_rule_is_measured_on_rows_that_it_has_not_seen(wine):
     assert rule.conditions[0].column.key == "alcohol"
     own = (net.predict(before) == 1).sum()
     assert rule.held_out.total == own - own // 2
-    assert rule.held_out.precision > 0.8
-    assert rule.held_out.coverage > 0.8
+    assert min(rule.held_out.precision, rule.held_out.coverage) > 0.8
     few = np.flatnonzero(segment)[5:]
     assert moves(net, before.drop(few), after.drop(few)).moves[0].rule is None
 
@@ -102,33 +99,22 @@ def test_rows_are_matched(wine):
         assert_allclose(found.moves[0].relevance, wanted.moves[0].relevance)
     arrays = neuralize(net.head.detection.references.numpy()), *[x.to_numpy() for x in plain]
     assert moves(*arrays, ids=keys).table.to_numpy().sum() == 160
-    for message, ids in (
-        ("170 and 168 rows, and no index", None),
-        ("several rows with the identifier 'wine 0'", (["wine 0", *keys[0][:-1]], keys[1])),
-        ("a pair of 170 and 168 identifiers, got", ([1], [2])),
-        ("a pair of 170 and 168 identifiers, got", 7),
-        ("no row of after", (keys[0], [f"{key}!" for key in keys[1]])),
-        ("before has no column 'customer'", "customer"),
-    ):
-        refused(message, moves, net, *plain, ids=ids)
+    refused("170 and 168 rows, and no index", moves, net, *plain)
     before.loc[102, "proline"] = np.nan
     refused("before has a value that is not finite: nan in row 102, column 'proline'", moves, net, before, after)
     refused("pass neonxc", moves, KMeans(2), *plain, error=TypeError)
 
 
-@pytest.mark.parametrize("container", ["array", "polars", "lazy", "arrow"])
+@pytest.mark.parametrize(
+    "container", [np.asarray, pl.from_pandas, lambda X: pl.from_pandas(X).lazy(), pa.Table.from_pandas]
+)
 def test_rows_without_an_index_go_by_their_order(wine, container):
     net, before, _, _ = wine
     back = before[::-1]
-    other = {
-        "array": back.to_numpy,
-        "polars": lambda: pytest.importorskip("polars").DataFrame(back),
-        "lazy": lambda: pytest.importorskip("polars").DataFrame(back).lazy(),
-        "arrow": lambda: pa.Table.from_pandas(back, preserve_index=False),
-    }[container]()
+    other = container(back.reset_index(drop=True))
     assert moves(net, back, other).headline == "178 rows: 0 (0%) moved"
     refused("have 3 and 178 rows, and no index", moves, net, back.iloc[:3], other)
-    if container == "polars":
+    if container == pl.from_pandas:
         assert explain(net, other, before=back, fast=True).contents.moved == "178 rows: 0 (0%) moved"
     named = before.rename(index=str)
     stored = pa.Table.from_pandas(named)  # has an index
@@ -180,6 +166,9 @@ def test_whole_numbers_with_a_gap_stay_exact(wine):
         (([3, 3], [3, 4]), "before has several rows with the identifier 3"),
         ((np.eye(2), [3, 4]), r"one identifier per row, got shape \[2, 2\]"),
         (("id", "id"), "a sequence of identifiers for each table, got 'id'"),
+        (([1], [2]), "a pair of 2 and 2 identifiers, got"),
+        (7, "a pair of 2 and 2 identifiers, got"),
+        ("customer", "before has no column 'customer'"),
     ],
 )
 def test_identifiers_that_match_nothing(wine, ids, message):
@@ -193,25 +182,23 @@ def test_rows_unlike_those_of_their_cluster_are_counted(wine):
     after.iloc[:40] *= 3
     found = moves(net, before, after)
     assert found.outside.sum() == 40
-    assert found.outside.reindex([*net.classes_]).tolist() == found.outside.tolist()
+    assert found.outside.index.tolist() == [*net.classes_]
     assert "outside the range of their cluster" in found.headline
     assert found.outside_columns.index[0] in found.unlike
     assert escape(found.unlike) in explain(net, after, before=before, fast=True).html()
-    assert not moves(net, before, before).outside.any()
     one = before.copy()
     one.loc[7, "ash"] = 60
     single = moves(net, before, one)
-    assert single.outside.sum() == 1
-    assert single.outside_columns.to_dict() == {"ash": 1}
+    assert (single.outside.sum(), single.outside_columns.to_dict()) == (1, {"ash": 1})
     mixed = before.sample(frac=1, random_state=0).reset_index(drop=True)
     assert moves(net, mixed[::2], mixed[1::2].set_axis(mixed.index[::2])).outside.sum() <= 4
 
 
 def test_mixed_tables_with_gaps():
-    n = 400
-    spend, visits = DRAW.normal(np.repeat([10, 50], n // 2), 4), DRAW.normal(5, 1, n)
-    visits[DRAW.choice(n, 30, replace=False)] = np.nan
-    before = pd.DataFrame({"spend": spend, "visits": visits, "plan": np.repeat(["free", "pro"], n // 2)})
+    group = np.arange(400) // 200
+    before = pd.DataFrame({"spend": DRAW.normal(10 + 40 * group, 4), "visits": DRAW.normal(5, 1, 400)})
+    before["plan"] = np.array(["free", "pro"])[group]
+    before.loc[::13, "visits"] = np.nan
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     columns = make_column_transformer((numbers, ["spend", "visits"]), (OneHotEncoder(), ["plan"]))
     net = neuralize(make_pipeline(columns, KMeans(2, n_init=3, random_state=0)).fit(before), before)
@@ -225,21 +212,17 @@ def test_mixed_tables_with_gaps():
     assert move.relevance.sum() == pytest.approx(move.change)
 
 
-def test_texts_sparse_points_and_trees():
+def test_texts_and_trees():
     topics = [["star", "moon", "orbit", "comet"], ["salt", "soup", "bread", "oven"]]
     before = [" ".join(DRAW.choice(topics[i % 2], 6)) for i in range(60)]
-    vectorizer = TfidfVectorizer()
-    model = make_pipeline(vectorizer, KMeans(2, n_init=3, random_state=0)).fit(before)
+    model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(before)
     after = [" ".join(DRAW.choice(topics[1], 6)) if i < 10 else text for i, text in enumerate(before)]
     move = moves(neuralize(model, before), before, after).moves[0]
     assert len(move.ids) == 5
     assert set(move.top(2).index) <= {*topics[0], *topics[1]}
     assert move.step(move.top(1).index[0]).startswith("in ")
     assert move.typical["text", "after"].tolist() == [after[i] for i in move.typical.index]
-    counts = [vectorizer.transform(texts) for texts in (before, after)]
-    sparse = moves(neuralize(model[-1], counts[0]), *counts).moves[0]
-    assert_allclose(sparse.relevance.sum(), sparse.change)
-    dense = [x.toarray() for x in counts]
+    dense = [model[0].transform(texts).toarray() for texts in (before, after)]
     tree = neuralize(ExShallow(2).fit(dense[0], labels=model.predict(before)))
     assert len(moves(tree, *dense).moves) == 1
 
@@ -247,15 +230,15 @@ def test_texts_sparse_points_and_trees():
 def test_images():
     images = torch.randn(40, 3, 8, 8)
     backbone = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
-    net = neuralize(backbone(images)[:2] * 3, features=backbone)
-    move = moves(net, images, images.flip(0)).moves[0]
+    move = moves(neuralize(backbone(images)[:2] * 3, features=backbone), images, images.flip(0)).moves[0]
     assert move.typical.shape == (min(len(move.ids), 5), 0)
     assert move.relevance.sum() == pytest.approx(move.change, rel=1e-4)
     maps = neuralize(torch.randn(2, 3), features=torch.nn.Identity())
     refused("one cluster per row", moves, maps, images, images)
 
 
-def test_noise():
+def test_noise(monkeypatch):
+    monkeypatch.setattr("neonxc.report.points.SLOW", 0)
     X, _ = make_blobs(60, 2, centers=[[0, 0], [9, 0]], random_state=0)
     net, far = neuralize(HDBSCAN(min_cluster_size=10, copy=True).fit(X), X), X.copy()
     far[:12] += 100
@@ -272,15 +255,13 @@ def test_noise():
 def test_frame_picture_and_page(wine):
     net, before, after, _ = wine
     found = moves(net, before.iloc[3:], after.iloc[:-2])
-    shares = found.to_frame()["of change"].abs().groupby(["old", "new"]).sum()
-    assert_allclose(shares, 1)
-    assert_allclose(found.shares.sum(axis=1), 1)
-    titles = [axes.get_title() for axes in found.plot().axes]
-    assert f"1 → 2: {len(found.moves[0].ids)} rows" in titles
+    for shares in (found.to_frame()["of change"].abs().groupby(["old", "new"]).sum(), found.shares.sum(axis=1)):
+        assert_allclose(shares, 1)
+    assert f"1 → 2: {len(found.moves[0].ids)} rows" in [axes.get_title() for axes in found.plot().axes]
     report = explain(net, after, before=before, fast=True)
-    contents = report.to_dict()
-    assert contents["moves"][0]["columns"][0][0] == "proline"
-    assert escape(contents["moves"][0]["rule"]) in report.html()
+    first = report.to_dict()["moves"][0]
+    assert first["columns"][0][0] == "proline"
+    assert escape(first["rule"]) in report.html()
     assert 'href="#moves"' in report.html()
     assert 'href="#moves"' not in explain(net, after, fast=True).html()
 

@@ -43,6 +43,7 @@ def test_overlay_is_zero_centred_and_robust_and_sums_channels():
     assert_allclose(drawn(figure.axes[0]), heatmap.sum(0))
     assert image.get_cmap()(0.5)[:3] == pytest.approx((1, 1, 1), abs=0.04)
     assert titles(figure) == ["cat"]
+    assert plot.heatmap_limit(np.zeros((3, 3))) == 1.0
 
 
 def assert_alike(found, expected):
@@ -54,14 +55,12 @@ def assert_alike(found, expected):
 
 @pytest.mark.parametrize("shape", [(1, 12, 16), (12, 16, 1), (12, 16)])
 def test_grey_images(shape):
-    grey, maps = rng.random(shape), rng.normal(size=(2, 12, 16))
+    grey, maps = rng.random(shape), rng.normal(size=(1, 12, 16))
     color = np.repeat(grey.reshape(12, 16, 1), 3, axis=2)
     assert_alike(plot.overlay(grey, maps[0]), plot.overlay(color, maps[0]))
-    sheets = (
-        plot.contact_sheet(torch.as_tensor(grey)[None], maps[:1], [0]),
-        plot.contact_sheet([color], maps[:1], [0]),
+    assert_alike(
+        plot.contact_sheet(torch.as_tensor(grey)[None], maps, [0]), plot.contact_sheet([color], maps, [0])
     )
-    assert_alike(*sheets)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool], ids=str)
@@ -70,17 +69,16 @@ def test_tensors_of_any_type_are_drawn_alike(dtype):
     values, photo = whole.to(dtype).requires_grad_(dtype.is_floating_point), torch.as_tensor(PHOTO)
 
     def figures(x):
-        yield plot.overlay(photo, x[:3], region=x[3, :3, :4])
+        yield plot.overlay((photo * 255).byte().movedim(2, 0), x[:3], region=x[3, :3, :4])
         yield plot.contact_sheet([photo, photo], x[:2], x[3, 0, :2], smooth=0)
         yield plot.contact_sheet(photo.to(x.dtype if dtype.is_floating_point else None)[None], x[None, :2])
-        yield plot.overlay((photo * 255).byte().movedim(2, 0), x[0])
         yield plot.bars(dict(zip("abc", x[0, 0], strict=False)))
         yield plot.bars(x[1, 0])
 
     for found, expected in zip(figures(values), figures(whole), strict=True):
         assert_alike(found, expected)
-    texts = [str(plot.text([["a", "b", "c"]], x[0, :1, :3], known=x[1, :1, :3])) for x in (values, whole)]
-    assert texts[0] == texts[1]
+    texts = {str(plot.text([["a", "b", "c"]], x[0, :1, :3], known=x[1, :1, :3])) for x in (values, whole)}
+    assert len(texts) == 1
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -132,13 +130,11 @@ def test_a_line_lies_between_the_region_and_the_rest():
 
 def test_typical_patches_stand_above_their_cluster():
     patches = [[np.full((4, 4, 3), k / 4)] * (k + 3) for k in range(3)]
-    clusters = [np.zeros((3, 4), dtype=int)]
-    figure = plot.contact_sheet([PHOTO], [rng.normal(size=(3, 12, 16))], clusters, patches=patches)
+    figure = plot.contact_sheet([PHOTO], rng.normal(size=(1, 3, 12, 16)), [np.zeros((3, 4), int)], patches=patches)
     grid = np.array(figure.axes[:-1]).reshape(2, 5)
     assert [axes.get_title() for axes in grid[0, 2:]] == ["cluster 0", "cluster 1", "cluster 2"]
     for k, axes in enumerate(grid[0, 2:]):
-        mosaic = drawn(axes)
-        assert (mosaic == k / 4).all(axis=2).sum() == 16 * (k + 3)
+        assert (drawn(axes) == k / 4).all(axis=2).sum() == 16 * (k + 3)
         assert frame(axes) == frame(grid[1, 2 + k])
     assert [axes.get_xlabel() for axes in grid[1, 2:]] == ["", "not in this photo", "not in this photo"]
 
@@ -159,10 +155,8 @@ def test_whole_photos_are_grouped_by_cluster():
 
 
 def test_every_cluster_has_a_map():
-    size = np.abs(rng.normal(size=(12, 16)))
+    size, places, sheet = np.abs(rng.normal(size=(12, 16))), [np.arange(12).reshape(3, 4) % 5], plot.contact_sheet
     channels = np.stack([size, 0.8 * size, -1.1 * size])
-    places = [np.arange(12).reshape(3, 4) % 5]
-    sheet = plot.contact_sheet
     message = r"3 maps per photo for 5 clusters: .* those of NEON\.heatmaps"
     refused(message, sheet, [PHOTO], [rng.normal(size=(3, 12, 16))], places)
     sheet([PHOTO], [channels], places, column_titles=["red", "green", "blue"])
@@ -171,10 +165,9 @@ def test_every_cluster_has_a_map():
     refused("cluster_maps with one integer per photo", sheet, [PHOTO], [size])
 
 
-@pytest.mark.parametrize("K", [10, 15, 40])
-def test_colors_of_clusters_are_distinct(K):
-    figure = plot.contact_sheet([PHOTO], rng.normal(size=(1, K, 12, 16)), [np.arange(K)[None]])
-    assert len({frame(axes) for axes in figure.axes[2 : 2 + K]}) == K
+def test_colors_of_clusters_are_distinct():
+    figure = plot.contact_sheet([PHOTO], rng.normal(size=(1, 40, 12, 16)), [np.arange(40)[None]])
+    assert len({frame(axes) for axes in figure.axes[2:42]}) == 40
 
 
 def names(figure):
@@ -187,19 +180,12 @@ def test_bars_show_the_largest_and_sum_up_the_rest():
     assert names(figure) == ["b", "c", "2 others"]
 
 
-FRAME = pd.DataFrame([[2.0, -1.0]], columns=["age", "income"], index=["patient 7"])
-
-
-@pytest.mark.parametrize(
-    ("given", "title"), [(FRAME, "patient 7"), (FRAME.iloc[0], "patient 7"), (dict(FRAME.iloc[0]), "")]
-)
-def test_bars_keep_the_names_they_are_given_with(given, title):
-    figure = plot.bars(given)
-    assert (names(figure), titles(figure)) == (["age", "income"], [title] if title else [])
-    figure = plot.bars(FRAME.iloc[0], ["a", "b"], title="mine")
-    assert (names(figure), titles(figure)) == (["a", "b"], ["mine"])
-    figure = plot.bars(pd.Series([2.0, 1.0], name=3))  # a row's number says nothing
-    assert (names(figure), titles(figure)) == (["x0", "x1"], [])
+def test_bars_keep_the_names_they_are_given_with():
+    row = pd.Series({"age": 2.0, "income": -1.0}, name="patient 7")
+    own = [row.to_frame().T, row, dict(row), pd.Series([2.0, 1.0], name=3)]  # a row's number says nothing
+    figures = [*map(plot.bars, own), plot.bars(row, ["a", "b"], title="mine")]
+    assert [titles(figure) for figure in figures] == [["patient 7"], ["patient 7"], [], [], ["mine"]]
+    assert [names(figure) for figure in figures] == [["age", "income"]] * 3 + [["x0", "x1"], ["a", "b"]]
 
 
 def test_summary_bars_has_a_panel_for_every_cluster():
@@ -212,12 +198,7 @@ def test_summary_bars_has_a_panel_for_every_cluster():
 
 def test_figures_stay_out_of_pyplots_registry(tmp_path):
     before = pyplot.get_fignums()
-    plot.overlay(PHOTO, PHOTO[..., 0]).savefig(tmp_path / "a.pdf")
+    plot.overlay(PHOTO, np.zeros((12, 16))).savefig(tmp_path / "a.pdf")  # nothing but white
     assert pyplot.get_fignums() == before
     assert (tmp_path / "a.pdf").stat().st_size > 0
     assert matplotlib.get_backend().lower() == "agg"
-
-
-def test_an_empty_heatmap_draws_white():
-    assert plot.heatmap_limit(np.zeros((3, 3))) == 1.0
-    plot.overlay(PHOTO, np.zeros((12, 16)))

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from refusals import refused
-from report_contents import HOSTILE, TEXTS, WINE, extractor, images, model
+from report_contents import TEXTS, WINE, extractor, images, model
 from report_contents import report as made
 from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
@@ -18,7 +18,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import neonxc
 from neonxc.data.preparation import prepare
@@ -90,7 +90,7 @@ def test_rules_and_tree_are_those_of_the_fitted_tree(report):
         assert card.fidelity == pytest.approx((report.tree.labels_[own] == k).mean())
     for i, node in enumerate(nodes):
         assert (node.left < 0) == (node.text == "")
-        if node.left >= 0:
+        if node.text:
             children = nodes[node.left], nodes[node.right]
             assert {child.parent for child in children} == {i}
             assert node.samples == sum(child.samples for child in children)
@@ -127,12 +127,11 @@ def test_forms_of_a_report(report, tmp_path):
     frame, first = report.to_frame(), report.contents.cards[0]
     assert (list(frame.index), frame["size"].sum()) == (["0", "1", "2"], 89)
     assert all(card.name in str(report) for card in report.contents.cards)
-    report.save(tmp_path / "report.json")
+    for suffix in ("json", "html"):
+        report.save(tmp_path / f"report.{suffix}")
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(report.to_dict()))
-    report.save(tmp_path / "report.html")
     assert first.name in (tmp_path / "report.html").read_text()
-    with pytest.raises(ValueError, match=r"\.html or \.json"):
-        report.save(tmp_path / "report.pdf")
+    refused(r"\.html or \.json", report.save, tmp_path / "report.pdf")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
 
 
@@ -140,16 +139,17 @@ def test_forms_of_a_report(report, tmp_path):
 
 
 def test_labels_and_names_of_ones_own():
-    iris = load_iris(as_frame=True)
-    X, species = iris.data[::3], iris.target_names[iris.target[::3]]
+    X, species = load_iris().data[::3], load_iris().target_names[load_iris().target[::3]]
     own = {"names": list("abcd"), "cluster_names": {"setosa": "small"}, "title": "Iris"}
-    _, found = explained(species, X.to_numpy(), **own)  # as in explain(X, labels=species)
+    _, found = explained(species, X, **own)  # as in explain(X, labels=species)
     assert found.title == "Iris"
     assert [column.name for column in found.columns] == list("abcd")
-    assert [card.label for card in found.cards] == ["setosa", "versicolor", "virginica"]
-    assert found.cards[0].name == "small"
-    assert found.figures[0].key == "surrogate"
-    assert [card.size for card in found.cards] == [17, 17, 16]
+    assert [(card.label, card.size) for card in found.cards] == [
+        ("setosa", 17),
+        ("versicolor", 17),
+        ("virginica", 16),
+    ]
+    assert (found.cards[0].name, found.figures[0].key) == ("small", "surrogate")
     assert not found.trust.seeds  # nothing to refit
 
 
@@ -161,7 +161,6 @@ def test_clusters_are_in_the_order_of_their_categories():
     assert [(card.label, card.size) for card in found.cards] == [(name, 20) for name in names]
     assert report.net.classes_.tolist() == names == [*CART(3).fit(X, labels=labels).tree_.rules().clusters]
     assert (report.net.predict(X) == labels).mean() > 0.8
-    assert explained(X, labels=labels.astype(str))[0].net.classes_.tolist() == ["1", "10", "2"]
 
 
 @pytest.mark.parametrize("by_labels", [False, True])
@@ -182,26 +181,25 @@ def test_the_card_of_noise_says_why(by_labels, monkeypatch):
         assert "medium" not in one.text
     order = rows[np.argsort(-logits[:, -1])].tolist()
     assert [item.row for item in (*card.prototypes, *card.borderline[::-1])] == order
-    nearest = np.bincount(logits[:, :2].argmax(1), minlength=2)
-    assert dict(card.rivals) == {k: n for k, n in enumerate(nearest.tolist()) if n}
+    assert dict(card.rivals) == {k: n for k in (0, 1) if (n := (logits[:, :2].argmax(1) == k).sum())}
     assert f"noise ({len(rows)}, {card.share:.0%})\n    points by nearest cluster: " in str(made)
-    assert {change.cluster for change in found.points.changes if change} - {-1, 0, 1} == set()
-    assert any(found.points.changes)
+    changes = {change.cluster for change in found.points.changes if change}
+    assert changes
+    assert changes <= {-1, 0, 1}
 
 
 @pytest.mark.parametrize("given", ["pipeline", "network", "labels", "texts", "others"])
 def test_one_cluster_and_outliers(given):
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=list("abc"))
     X.iloc[:12, 0] += np.tile([-1, 1], 6) * np.linspace(6, 40, 12)
-    model = DBSCAN(eps=1.4, min_samples=4).fit(X)
-    labels, named = model.labels_, {"labels": -1, "texts": None}
-    cases = {
-        "pipeline": (make_pipeline(StandardScaler(), DBSCAN(eps=1.4, min_samples=4)).fit(X), X),
-        "network": (neonxc.neuralize(model, X), X),
-        "others": (HDBSCAN(min_cluster_size=80, allow_single_cluster=True, copy=True).fit(X), X),
-    }
-    kept = np.where(labels < 0, named.get(given), labels if given == "labels" else "in")
-    _, found = explained(*cases.get(given, (X,)), labels=None if given in cases else kept)
+    model = make_pipeline(StandardScaler(), DBSCAN(eps=1.4, min_samples=4)).fit(X)
+    noise = model[-1].labels_ < 0
+    if given == "network":
+        model = neonxc.neuralize(model, X)
+    elif given == "others":
+        model = HDBSCAN(min_cluster_size=80, allow_single_cluster=True, copy=True).fit(X)
+    kept = {"labels": np.where(noise, -1, 0), "texts": np.where(noise, None, "in")}.get(given)
+    _, found = explained(*([model, X] if kept is None else [X]), labels=kept)
     assert found.title == "1 cluster and noise"
     assert [card.label for card in found.cards] == ["in" if given == "texts" else "0", "noise"]
     first = found.cards[1].statements[0]
@@ -209,7 +207,7 @@ def test_one_cluster_and_outliers(given):
     assert any(rule.text.startswith("a ") for rule in found.cards[1].rules)
     assert any("noise, which is explained like a second cluster" in note for note in found.notes)
     if given == "network":
-        assert cases["network"][0].classes_.tolist() == [0, -1], "the caller's network stays as it is"
+        assert model.classes_.tolist() == [0, -1], "the caller's network stays as it is"
 
 
 # Kinds of tables and of models
@@ -221,18 +219,7 @@ def test_a_tree_a_kernel_and_networks(few):
     assert {figure.key: figure.value for figure in found.figures}["fidelity"] == 1
     assert explained(KernelKMeans(3, random_state=0).fit(torch.tensor(X)), torch.tensor(X))[1].k == 3
     net = neonxc.neuralize(kmeans(X), pd.DataFrame(X))  # whose columns have numbers
-    made, found = explained(net, pd.DataFrame(X))
-    assert (made.net is net, found.k) == (True, 3)
-
-
-def test_trees_and_networks_of_mixed_tables(few):
-    table = few.iloc[:, :3].assign(size=np.where(few["alcohol"] > 13, "big", "small"))
-    _, found = explained(CART(3).fit(table, labels=kmeans(few).labels_), table)
-    assert sum(card.size for card in found.cards) == len(table)
-    numbers = ColumnTransformer([("n", StandardScaler(), [*few.columns[:3]]), ("c", OneHotEncoder(), ["size"])])
-    mixed = make_pipeline(numbers, KMeans(2, n_init=3, random_state=0)).fit(table)
-    _, found = explained(neonxc.neuralize(mixed, table), table)
-    assert [card.size for card in found.cards] == np.bincount(mixed.predict(table)).tolist()
+    assert explained(net, pd.DataFrame(X))[0].net is net
 
 
 def test_sparse_matrices(few):
@@ -243,21 +230,10 @@ def test_sparse_matrices(few):
         assert [s.relevance for s in one.statements] == pytest.approx([s.relevance for s in other.statements])
 
 
-def test_a_messy_table_with_hostile_names():
-    kind = np.resize(["a", "b", "c", "b", None], 120).astype(object)
-    size = np.random.default_rng(0).normal(0, 1, 120) + 4 * (kind == "a")
-    size[::17] = np.nan
-    frame = pd.DataFrame({HOSTILE[0]: kind, 'si"ze\n': size, "flag": np.arange(120) % 2 == 0})
-    made, found = explained(frame, labels=np.where(size > 2, "large</script>", "small"))
-    assert {(column.name, column.kind) for column in found.columns} >= {(HOSTILE[0], "category")}
-    assert found.notes  # what was done to the table
-    assert HOSTILE[0] not in made.html()
-
-
 HELD_OUT = train_test_split(np.arange(60), test_size=0.2, random_state=0, stratify=np.arange(60) // 20)[1]
 
 
-@pytest.mark.parametrize("rows", [HELD_OUT[:1], HELD_OUT, np.delete(np.arange(60), HELD_OUT)])
+@pytest.mark.parametrize("rows", [HELD_OUT[:1], np.delete(np.arange(60), HELD_OUT)])
 def test_columns_may_have_gaps_in_some_rows_only(rows):
     labels = np.arange(60) // 20
     X = 9 * np.eye(3)[labels, :2] + np.random.default_rng(0).normal(size=(60, 2))
@@ -278,15 +254,15 @@ def test_changes_behind_steps_that_are_no_scaling(monkeypatch):
     gaps = X.astype(float)
     gaps.loc[7, "b"] = np.nan
     for step, table in ((SimpleImputer(add_indicator=True), gaps), (FunctionTransformer(np.log1p), X)):
-        pipeline = make_pipeline(step, KMeans(3, n_init=3, random_state=0)).fit(table)
+        pipeline = make_pipeline(step, kmeans(X)).fit(table)
         assert any(explained(pipeline, table)[1].points.changes)
 
 
 def test_clusters_of_missing_values():
     draw = np.random.default_rng(0)
-    a, b = np.where(np.arange(120) < 40, np.nan, draw.normal(size=120)), draw.normal(size=120)
-    b[80:] += 5
-    _, found = explained(pd.DataFrame({"a": a, "b": b}), labels=np.repeat([0, 1, 2], 40))
+    table = pd.DataFrame(draw.normal(size=(120, 2)), columns=["a", "b"])
+    table.loc[:39, "a"], table.loc[80:, "b"] = np.nan, table["b"] + 5
+    _, found = explained(table, labels=np.repeat([0, 1, 2], 40))
     said = {found.columns[one.column].name: one for one in found.cards[0].statements}
     assert (said["a"].text, said["a"].inside_typical) == ("a is missing", "missing")
     typical = {value for j, _, value, _ in found.pairs[0].relevance if found.columns[j].name == "a"}
@@ -302,17 +278,16 @@ def test_no_answer_is_a_double_negation():
 
 
 def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
-    X = load_iris(as_frame=True).data[::3].reset_index(drop=True)
-    X.to_csv(tmp_path / "iris.csv", index=False)
+    X, path = load_iris(as_frame=True).data[::5].reset_index(drop=True), tmp_path / "iris.csv"
+    X.to_csv(path, index=False)
     _, chosen = explained(X, notes=["from a garden"])
     choice = choose_k(X, range(2, 9), preprocessing=prepare(X).pipeline)
     assert chosen.k == choice.k
-    assert any(choice.reason in note for note in chosen.notes)
     assert "from a garden" in chosen.notes
-    path = tmp_path / "iris.csv"
+    assert any(choice.reason in note for note in chosen.notes)
     for given, k, title in ((path, 3, path.name), (str(path), range(2, 3), path.name), (X.to_numpy(), "3", "")):
         _, found = explained(given, clusters=k, names=list("abcd"))
-        assert found.title.startswith(f"{max(k) if isinstance(k, range) else k} clusters of 50 rows")
+        assert found.title.startswith(f"{max(k) if isinstance(k, range) else k} clusters of 30 rows")
         assert found.title.endswith(title)
         assert [column.name for column in found.columns] == list("abcd")
 
@@ -322,28 +297,17 @@ def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
 
 @pytest.mark.parametrize("kind", [tuple, lambda texts: pd.Series(texts, dtype="string")])
 def test_texts_by_their_terms(kind):
-    pipeline = make_pipeline(TfidfVectorizer(), KMeans(3, n_init=3, random_state=0)).fit(TEXTS)
-    _, found = explained(pipeline, kind(TEXTS))
-    assert found.kind == "texts"
-    card = found.cards[pipeline.predict(["stir the soup"])[0]]
-    assert {"stir", "soup"} <= {statement.text for statement in card.statements}
-    item = card.prototypes[0]
-    assert "stir" in {item.text[start:end] for start, end, value in item.marks if value > 0}
-
-
-def test_texts_by_n_grams_of_characters_are_not_marked():
-    pipeline = make_pipeline(TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3)), KMeans(2, random_state=0))
-    _, found = explained(pipeline.fit(TEXTS), TEXTS)
-    for card in found.cards:
-        assert all(item.text in TEXTS and not item.marks for item in card.prototypes)
-
-
-def test_texts_by_word_vectors():
-    words = WordVectors.from_texts(TEXTS, n_dimensions=3)
-    found = neonxc.explain(KernelKMeans(2, 2, random_state=0).fit(words.points(TEXTS)), TEXTS, words).contents
-    assert found.kind == "texts"
-    assert any("soup" in card.name for card in found.cards)
-    assert found.cards[0].prototypes[0].marks
+    words, characters = TfidfVectorizer(), TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3))
+    for vectorizer in (words, characters):
+        pipeline = make_pipeline(vectorizer, KMeans(3, n_init=3, random_state=0)).fit(TEXTS)
+        _, found = explained(pipeline, kind(TEXTS))
+        assert found.kind == "texts"
+        card = found.cards[pipeline.predict(["stir the soup"])[0]]
+        item = card.prototypes[0]
+        marked = {item.text[start:end] for start, end, value in item.marks if value > 0}
+        assert ("stir" in marked) == bool(marked) == (vectorizer is words)  # n-grams of characters are not marked
+        if vectorizer is words:
+            assert {"stir", "soup"} <= {one.text for one in card.statements}
 
 
 def test_whole_images():
@@ -351,45 +315,37 @@ def test_whole_images():
     assert "channel" not in str(made_of)
     assert f"    {found.cards[0].prototypes[0].name}, IMG" in str(made_of)
     assert "<summary>Rules and relevance of the channels of the network</summary>" in made_of.html()
-    assert found.kind == "images"
-    assert sorted(card.size for card in found.cards) == [6, 6]
+    assert (found.kind, [card.size for card in found.cards]) == ("images", [6, 6])
     item = found.cards[0].prototypes[0]
     assert all(uri.startswith("data:image/webp;base64,") for uri in (item.picture, item.heatmap))
     assert found.cards[0].name == "cluster 0"  # channels say nothing to a reader
 
 
-def test_locations_of_photos():
-    features, x = extractor(), images()[:3]
-    model = kmeans(features.points(x).numpy(), 2)
-    _, found = explained(model, x, features)
-    assert (found.kind, found.n) == ("locations", 3 * 256)
-    assert all(uri.startswith("data:image/webp") for uri in (found.photo, found.regions))
-    assert [card.size for card in found.cards] == np.bincount(model.labels_).tolist()
-    assert all(card.prototypes[0].heatmap for card in found.cards)
-
-
 def test_names_of_clusters_of_photos_locations_and_texts():
-    names = np.array(["x", "y"])
-    kinds = [
-        (images(), extractor(pool="avg"), np.arange(12) // 6),
-        (images()[[0, 7]], extractor(), np.arange(512) // 256),
-        (TEXTS, WordVectors.from_texts(TEXTS, n_dimensions=3), np.arange(24) % 2),
-    ]
-    for X, features, labels in kinds:
-        _, found = explained(X, labels=names[labels], features=features)
-        assert [card.label for card in found.cards] == ["x", "y"]
+    kinds = {
+        "images": (images(), extractor(pool="avg"), np.arange(12) // 6),
+        "locations": (images()[[0, 7]], extractor(), np.arange(512) // 256),
+        "texts": (TEXTS, WordVectors.from_texts(TEXTS, n_dimensions=3), np.arange(24) % 2),
+    }
+    for kind, (X, features, labels) in kinds.items():
+        _, found = explained(X, labels=np.array(["x", "y"])[labels], features=features)
+        assert (found.kind, found.n) == (kind, len(labels))
+        assert [(card.label, card.size) for card in found.cards] == [*zip("xy", np.bincount(labels), strict=True)]
         assert all(item.heatmap or item.marks for card in found.cards for item in card.prototypes)
+        for uri in (found.photo, found.regions):
+            assert str(uri).startswith("data:image/webp") == (kind == "locations")
 
 
 # Warnings and what is left out
 
 
-def test_warnings_in_plain_words(few):
+def test_warnings_in_plain_words(few, monkeypatch):
     assert "A single column has most of the relevance: proline" in warned(explained(kmeans(few), few)[1])
-    even = pd.DataFrame(np.random.default_rng(0).random((100, 6)), columns=list("abcdef"))
-    _, found = explained(kmeans(even, 7), even)
-    assert "The clusters are unstable" in warned(found)
-    assert "The rules assign" in warned(found)
+    even = np.random.default_rng(0).normal(size=(150, 4))
+    for most in (1000, 100):  # all points are clustered again, or a sample
+        monkeypatch.setattr("neonxc.report.explain.FAST", most)
+        assert "The clusters are unstable" in warned(explained(even, clusters=5)[1])
+    assert "The rules assign" in warned(explained(even, clusters=7)[1])
 
 
 def test_columns_that_number_or_weight_the_rows_are_named(few):
@@ -398,8 +354,8 @@ def test_columns_that_number_or_weight_the_rows_are_named(few):
     text = "user_id, fnlwgt look like identifiers or weights of the rows, but they are used as features"
     used = ColumnTransformer([("used", StandardScaler(), [*few.columns[:2]])])
     for step in (StandardScaler(), used):
-        model = make_pipeline(step, KMeans(3, n_init=3, random_state=0)).fit(X)
-        assert (text in warned(explained(model, X)[1])) == (step is not used)
+        _, found = explained(make_pipeline(step, kmeans(X)).fit(X), X)
+        assert (text in warned(found)) == (step is not used)
 
 
 def test_warnings_of_noise_and_of_clusters_without_rules():
@@ -421,19 +377,12 @@ def test_warnings_of_noise_and_of_clusters_without_rules():
     assert "39% of the points are noise" in warned(found)
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_clusters_of_noise_are_unstable(fast, monkeypatch):
-    monkeypatch.setattr("neonxc.report.explain.FAST", 100)
-    X = np.random.default_rng(0).normal(size=(150, 4))
-    assert "The clusters are unstable" in warned(neonxc.explain(X, clusters=4, fast=fast).contents)
-
-
 def test_a_sample_is_no_refit_of_clusters_by_density(monkeypatch):
     X = np.concatenate([make_blobs([60, 40], centers=[[0, 0], [9, 9]], random_state=0)[0], [[50, 50]]])
-    for most, stability in ((1000, True), (90, False)):
+    for most in (1000, 90):
         monkeypatch.setattr("neonxc.report.explain.FAST", most)
         made, found = explained(DBSCAN(eps=1.5).fit(X), X)
-        assert any(figure.key == "stability" for figure in found.figures) is stability
+        assert ("stability" in {figure.key for figure in found.figures}) == (most == 1000)
     assert "including 1 noise point<" in made.html()
 
 
@@ -453,9 +402,8 @@ def test_a_fast_report_says_what_it_leaves_out(few):
     assert all(pair.relevance and not pair.rules for pair in found.pairs)
     assert "pixel-flipping" not in found.verdict
     assert found.what.startswith("60 rows with 1 column, 3 clusters from")
-    page = made.html()
-    assert "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping." in page
-    assert "<th scope=col class=n>Accuracy" not in page
+    assert "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping." in made.html()
+    assert "<th scope=col class=n>Accuracy" not in made.html()
 
 
 def test_few_points_are_not_held_out():
@@ -481,8 +429,8 @@ def test_more_points_than_are_shown():
     for item in found.trust.disagreements:  # each is on the map, where the table finds its clusters and values
         at = points.rows.index(item.row)
         assert found.tree[points.leaf[at]].cluster == labels[item.row] != points.cluster[at]
-    title = "Points that the tree assigns to another cluster</h3>"
-    table = made.html().partition(title)[2].partition("</table>")[0]
+    table = made.html().partition("Points that the tree assigns to another cluster</h3>")[2]
+    table = table.partition("</table>")[0]
     assert (table.count("<td"), table.count("<td></td>")) == (8 * (2 + 3), 0)
 
 

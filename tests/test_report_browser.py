@@ -1,6 +1,9 @@
 """The page of a report in a browser: what it does, that it asks for nothing, and that everybody can use it."""
 
 import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import report_contents as reports
@@ -8,6 +11,7 @@ import report_contents as reports
 playwright = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 pytestmark = pytest.mark.slow  # a browser for all of them
+FOLDER = TemporaryDirectory()
 
 
 @pytest.fixture(scope="module")
@@ -21,18 +25,21 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Pages by the name of their contents, written once."""
-    folder, written = tmp_path_factory.mktemp("pages"), {}
+@cache
+def file(name):
+    """The address of the page of a report, written once."""
+    path = Path(FOLDER.name, f"{name}.html")
+    path.write_text(reports.report(name).html(), encoding="utf-8")
+    return path.as_uri()
 
-    def file(name):
-        if name not in written:
-            written[name] = folder / f"{name}.html"
-            written[name].write_text(reports.report(name).html(), encoding="utf-8")
-        return written[name].as_uri()
 
-    return file
+def watched(page, trouble):
+    """The page, of which all that it says to the console or asks for comes into a list."""
+    # the tests look at the map's pixels
+    page.on("console", lambda one: "getImageData" in one.text or trouble.append(one.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("request", lambda one: one.url.startswith(("file:", "data:", "about:")) or trouble.append(one.url))
+    return page
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +50,16 @@ def pages(browser):
     def page_of(**options):
         key = repr(sorted(options.items()))
         if key not in opened:
-            page = opened[key] = browser.new_context(reduced_motion="reduce", **options).new_page()
+            page = browser.new_context(reduced_motion="reduce", **options).new_page()
             page.set_default_timeout(5_000)
-            page.on("console", lambda message: trouble.append(message.text) if _ours(message.text) else None)
-            page.on("pageerror", lambda error: trouble.append(str(error)))
-            page.on("request", lambda request: trouble.append(request.url) if _outside(request.url) else None)
+            opened[key] = watched(page, trouble)
         return opened[key]
 
     return page_of, trouble
 
 
 @pytest.fixture
-def visit(pages, files):
+def visit(pages):
     """Load a page anew; whatever it writes to the console or asks for fails the test."""
     page_of, trouble = pages
     trouble.clear()
@@ -62,19 +67,11 @@ def visit(pages, files):
     def load(name="wine", width=1400, **options):
         page = page_of(**options)
         page.set_viewport_size({"width": width, "height": 900})
-        page.goto(files(name))
+        page.goto(file(name))
         return page
 
     yield load
     assert trouble == []
-
-
-def _ours(message):
-    return "getImageData" not in message  # the tests look at the map's pixels
-
-
-def _outside(url):
-    return not url.startswith(("file:", "data:", "about:"))
 
 
 def dimmed(page, kind):
@@ -91,14 +88,14 @@ def place(page, at):
 
 def test_map_hover_and_click(visit):
     page, contents = visit(), reports.report("wine").contents
+    points, k = contents.points, contents.points.cluster[17]
     page.locator("#canvas").hover(position=place(page, 17))
     assert page.locator("#tip").is_visible()
-    k = contents.points.cluster[17]
     assert contents.cards[k].name in page.locator("#tip").inner_text()
     assert dimmed(page, ".card") == [one for one in range(3) if one != k]
     page.locator("#canvas").click(position=place(page, 17))
     row = int(page.locator("#row").input_value())
-    assert (contents.points.x[row], contents.points.y[row]) == (contents.points.x[17], contents.points.y[17])
+    assert (points.x[row], points.y[row]) == (points.x[17], points.y[17])
     page.locator("h1").hover()
     assert dimmed(page, ".card") == []
     assert page.locator("#tip").is_hidden()
@@ -126,17 +123,17 @@ def test_map_draws_every_cluster(visit):
 
 def test_legend_keeps_clusters_highlighted(visit):
     page = visit()
-    page.locator(".entry[data-k='1']").click()
-    page.locator("h1").hover()
-    assert dimmed(page, ".card") == [0, 2]
+
+    def dimmed_after(*entries):
+        for k in entries:
+            page.locator(f".entry[data-k='{k}']").click()
+        page.locator("h1").hover()
+        return dimmed(page, ".card")
+
+    assert dimmed_after(1) == [0, 2]
     assert page.locator(".entry[data-k='1']").get_attribute("aria-pressed") == "true"
-    page.locator(".entry[data-k='2']").click()
-    page.locator("h1").hover()
-    assert dimmed(page, ".card") == [0]
-    page.locator(".entry[data-k='1']").click()
-    page.locator(".entry[data-k='2']").click()
-    page.locator("h1").hover()
-    assert dimmed(page, ".card") == []
+    assert dimmed_after(2) == [0]
+    assert dimmed_after(1, 2) == []
 
 
 def test_noise_has_a_card_as_clusters_have(visit):
@@ -155,30 +152,28 @@ def test_noise_has_a_card_as_clusters_have(visit):
 
 def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     page, contents = visit(), reports.report("wine").contents
-    first = contents.cards[0].prototypes[0].row
-    assert f"row {first}" in page.locator("#detail h3").inner_text()  # to begin with
+    points, tree = contents.points, contents.tree
+    assert f"row {contents.cards[0].prototypes[0].row}" in page.locator("#detail h3").inner_text()  # to begin with
     page.locator("#row").fill("43")
-    detail = page.locator("#detail").inner_text()
-    at, tree = 43, contents.tree
-    assert f"row {at}" in detail
-    assert contents.cards[contents.points.cluster[at]].name in detail
-    assert f"logit {contents.points.logit[at]:.3g}" in detail
-    node, path = contents.points.leaf[at], []
-    while node >= 0:
-        path.append(node)
-        node = tree[node].parent
-    marked = page.eval_on_selector_all(
-        ".onpath", "all => all.map((one) => Number(one.closest('li').dataset.node))"
-    )
-    assert marked == path[::-1]
-    assert all(tree[node].text in detail for node in path)
-    shares = page.eval_on_selector_all("#detail .fall > .n", "all => all.map((one) => one.textContent)")
+    detail, path = page.locator("#detail").inner_text(), [points.leaf[43]]
+    while tree[path[0]].parent >= 0:
+        path.insert(0, tree[path[0]].parent)
+    marked = "all => all.map((one) => Number(one.closest('li').dataset.node))"
+    assert page.eval_on_selector_all(".onpath", marked) == path
+    change = points.changes[43]
+    for text in (
+        "row 43",
+        contents.cards[points.cluster[43]].name,
+        f"logit {points.logit[43]:.3g}",
+        *(tree[node].text for node in path),
+        f"{change.distance:.3g} standard deviations",
+        change.values[0][1].replace("-", "−"),
+    ):
+        assert text in detail
+    shares = page.locator("#detail .fall > .n").all_text_contents()
     *parts, total = [float(text.replace("−", "-")) for text in shares]
-    assert total == pytest.approx(contents.points.logit[at], rel=0.01)
+    assert total == pytest.approx(points.logit[43], rel=0.01)
     assert sum(parts) == pytest.approx(total, abs=0.02 * abs(total) + 0.1)
-    change = contents.points.changes[at]
-    assert f"{change.distance:.3g} standard deviations" in detail
-    assert change.values[0][1].replace("-", "−") in detail
 
     page.locator("#row").fill("99999")
     assert page.locator("#row").get_attribute("aria-invalid") == "true"
@@ -187,38 +182,35 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
 
     page.locator("#canvas").focus()
     for key in ("ArrowRight", "ArrowUp", "ArrowLeft", "ArrowDown"):
-        before = contents.points.rows.index(int(page.locator("#row").input_value()))
+        before = points.rows.index(int(page.locator("#row").input_value()))
         page.keyboard.press(key)
-        after = contents.points.rows.index(int(page.locator("#row").input_value()))
+        after = points.rows.index(int(page.locator("#row").input_value()))
         if after != before:
-            axis = contents.points.x if key in ("ArrowRight", "ArrowLeft") else contents.points.y
+            axis = points.x if key in ("ArrowRight", "ArrowLeft") else points.y
             assert (axis[after] > axis[before]) == (key in ("ArrowRight", "ArrowDown"))
 
 
 def test_sort_and_filter(visit):
-    page, contents = visit("many"), reports.report("many").contents
+    page, cards = visit("many"), reports.report("many").contents.cards
     order = "all => all.filter((one) => !one.hidden).map((one) => Number(one.dataset.k))"
-    cards = contents.cards
 
-    def shown():
+    def shown(by=None):
+        if by is not None:
+            page.locator("#sort").select_option(by)
         return page.eval_on_selector_all(".card", order)
 
-    page.locator("#sort").select_option("size")
-    assert [cards[k].size for k in shown()] == sorted((card.size for card in cards), reverse=True)
-    page.locator("#sort").select_option("fidelity")
-    assert [cards[k].fidelity for k in shown()] == sorted(card.fidelity for card in cards)
-    page.locator("#sort").select_option("given")
-    assert shown() == list(range(30))
+    assert [cards[k].size for k in shown("size")] == sorted((card.size for card in cards), reverse=True)
+    assert [cards[k].fidelity for k in shown("fidelity")] == sorted(card.fidelity for card in cards)
+    assert shown("given") == list(range(30))
     page.locator("#filter").fill(cards[7].name.upper())
     assert 7 in shown()
     assert len(shown()) < 30
     assert page.locator("#found").inner_text() == f"{len(shown())} of 30"
     page.locator("#filter").fill("")
     assert len(shown()) == 30
-    page.locator("#unfold").click()
-    assert page.locator(".card[open]").count() == 30
-    page.locator("#unfold").click()
-    assert page.locator(".card[open]").count() == 0
+    for opened in (30, 0):
+        page.locator("#unfold").click()
+        assert page.locator(".card[open]").count() == opened
     page.locator(".entry[data-k='20']").focus()
     assert len(dimmed(page, ".card")) == 29
     assert len(dimmed(page, ".leaf")) > 25
@@ -230,25 +222,24 @@ def test_units(visit):
     names = [column.name for column in contents.columns]
     cell, detail = (page.locator(f"{part} data").first for part in ("#c0 tbody tr:nth-child(2)", "#detail .fall"))
     shown = names.index(page.locator("#c0 thead th").nth(2).inner_text())
-    expected = []
+    printed, scaled = [], []
     for j in (shown, item.values[0][0]):
-        printed, column = contents.points.values[j][item.row], contents.columns[j]
-        scaled = f"{(float(str(printed).replace(',', '')) - column.mean) / column.spread:+.2f}"
-        expected.append((str(printed), scaled.replace("-", "−")))
-    for pressed in (False, True):
-        assert [cell.inner_text(), detail.inner_text()] == [texts[pressed] for texts in expected]
+        printed.append(str(contents.points.values[j][item.row]))
+        z = (float(printed[-1].replace(",", "")) - contents.columns[j].mean) / contents.columns[j].spread
+        scaled.append(f"{z:+.2f}".replace("-", "−"))
+    for texts in (printed, scaled):
+        assert [cell.inner_text(), detail.inner_text()] == texts
         page.locator("#units").click()
     page.locator("#units").click()
     page.locator("#row").fill("3")  # written anew, in the unit that was chosen
     assert detail.inner_text()[0] in "+−"
     page.locator("#units").click()
     assert detail.inner_text()[0] != "+"
-    assert cell.inner_text() == expected[0][0]
+    assert cell.inner_text() == printed[0]
 
 
 def test_a_against_b(visit):
     page, contents = visit(), reports.report("wine").contents
-    assert (page.locator("#a").input_value(), page.locator("#b").input_value()) == ("0", "1")
     page.locator("#b").select_option("2")
     (pair,) = [pair for pair in contents.pairs if (pair.a, pair.b) == (0, 2)]
     text = page.locator("#duel").inner_text()
@@ -257,12 +248,12 @@ def test_a_against_b(visit):
     signs = "all => all.map((one) => one.className)"
     bars = ["against" if share < 0 else "for" for _, share, *_ in pair.relevance]
     assert page.eval_on_selector_all("#duel .track i", signs) == bars
-    cells = page.locator("#duel .duel > span").all_inner_texts()
-    j, _, own, other = pair.relevance[0]
-    assert cells[5:8] == [contents.columns[j].name, own, other]
-    page.locator("#swap").click()
-    assert (page.locator("#a").input_value(), page.locator("#b").input_value()) == ("2", "0")
-    assert page.locator("#duel .duel > span").all_inner_texts()[5:8] == [contents.columns[j].name, other, own]
+    j, _, *typical = pair.relevance[0]
+    for a, b, shown in (("0", "2", typical), ("2", "0", typical[::-1])):
+        assert (page.locator("#a").input_value(), page.locator("#b").input_value()) == (a, b)
+        cells = page.locator("#duel .duel > span").all_inner_texts()
+        assert cells[5:8] == [contents.columns[j].name, *shown]
+        page.locator("#swap").click()
 
 
 def test_only_known_pairs_are_offered(visit):
@@ -288,8 +279,7 @@ def test_tree_folds_and_highlights(visit):
 
 
 def test_theme(visit):
-    page = visit(color_scheme="light")
-    paper = "getComputedStyle(document.body).backgroundColor"
+    page, paper = visit(color_scheme="light"), "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(paper)
     page.locator("#theme").click()
     assert page.evaluate(paper) != light
@@ -359,16 +349,14 @@ def test_axe_finds_nothing_serious(visit, name, scheme):
 
 
 def test_all_can_be_reached_by_keyboard(visit):
-    page = visit()
-    reached = set()
+    page, reached = visit(), set()
     about = """() => {
       const one = document.activeElement;
       if (one === document.body) return null;
       return [one.id || one.className || one.textContent, getComputedStyle(one).outlineStyle];
     }"""
-    for start in ("#theme", "#row", "#clusters a", "#swap", "#trust a"):
-        links = page.locator(start)
-        links.nth(-1 if start.endswith(" a") else 0).focus()
+    for start in ("#theme", "#row", "#clusters a >> nth=-1", "#swap", "#trust a >> nth=-1"):
+        page.locator(start).first.focus()
         for _ in range(16):
             page.keyboard.press("Tab")
             found = page.evaluate(about)
@@ -381,17 +369,17 @@ def test_all_can_be_reached_by_keyboard(visit):
 
 def test_without_javascript_it_can_be_read(visit):
     page, contents = visit(java_script_enabled=False), reports.report("wine").contents
-    assert page.locator(".picture").is_visible()
     for gone in ("#canvas", "#point", "#sort", "#units", "#a", ".copy"):
         assert page.locator(gone).first.is_hidden()
     text = page.locator("main").inner_text()
-    for card in contents.cards:
-        assert card.rules[0].text in text
-        assert card.statements[0].text in text
-    assert all(node.text in text for node in contents.tree)
-    assert page.locator(".pairs table").is_visible()
+    for part in (
+        *contents.tree,
+        *(part for card in contents.cards for part in (card.rules[0], card.statements[0])),
+    ):
+        assert part.text in text
     page.locator(".tile summary").first.click()
-    assert page.locator(".tile p").first.is_visible()
+    for shown in (".picture", ".pairs table", ".tile p"):
+        assert page.locator(shown).first.is_visible()
 
 
 def test_print_unfolds_everything_and_takes_the_controls_away(visit):
@@ -401,18 +389,16 @@ def test_print_unfolds_everything_and_takes_the_controls_away(visit):
     assert page.locator(".card[open]").count() == 30
     for gone in ("header", "#canvas", "#sort", "#unfold", ".copy"):
         assert page.locator(gone).first.is_hidden()
-    assert page.locator(".picture").is_visible()
-    assert page.locator("#c29 .rules").first.is_visible()
+    for shown in (".picture", "#c29 .rules"):
+        assert page.locator(shown).first.is_visible()
     assert contents.figures[0].help in page.locator("#verdict").inner_text()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(".card[open]").count() == 12
     page.emulate_media(media="screen")
 
 
-def test_in_a_frame_of_a_notebook(visit, browser):
-    page, trouble = browser.new_page(), []
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("request", lambda request: trouble.append(request.url) if _outside(request.url) else None)
+def test_in_a_frame_of_a_notebook(browser):
+    page = watched(browser.new_page(), trouble := [])
     page.set_content(f"<p>notebook</p>{reports.report('wine')._repr_html_()}")
     frame = page.frame_locator("iframe")
     frame.locator("#row").fill("43")

