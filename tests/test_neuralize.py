@@ -547,7 +547,15 @@ def test_other_forms_of_a_clustering_than_centers_are_refused(form, columns):
 
 
 @pytest.mark.parametrize(
-    "centers", [[[0, 1, 0.5, 2], [2, 3, 1, 3]], np.eye(4), 1 - np.eye(4), np.arange(12).reshape(3, 4), X[:9, :4]]
+    "centers",
+    [
+        [[0, 1, 0.5, 2], [2, 3, 1, 3]],
+        np.random.default_rng(0).random((9, 4)),  # all of it could be distances
+        np.eye(4),
+        1 - np.eye(4),
+        np.arange(12).reshape(3, 4),
+        X[:9, :4],
+    ],
 )
 def test_centers_that_look_like_something_else_remain_centers(centers):
     net = neuralize(centers, NEW)

@@ -75,6 +75,13 @@ def _are_results(model: Any) -> bool:
     return isinstance(model, tuple) and [np.ndim(part) for part in model[:2]] == [2, 1]
 
 
+def _is_linkage(model: np.ndarray) -> bool:
+    """Whether rows [K, 4] are merges: two numbers of clusters, their distance, and how many points they have."""
+    if model.shape[1] != 4 or not len(model) or (model[:, [0, 1, 3]] % 1 != 0).any():
+        return False
+    return bool(model[-1, 3] == len(model) + 1) and is_valid_linkage(model.astype(np.float64))
+
+
 def _of_array(model: np.ndarray, X: Table | None) -> tuple[str, str] | None:
     """What an array other than centers is, and the labels in it."""
     n, shape = None if X is None else len(X), model.shape
@@ -83,7 +90,7 @@ def _of_array(model: np.ndarray, X: Table | None) -> tuple[str, str] | None:
     if len(shape) != 2:
         return None
     surely = n == shape[0] + 1 or shape[0] >= LEAST
-    if shape[1] == 4 and surely and is_valid_linkage(model.astype(np.float64)):
+    if surely and _is_linkage(model):
         cut = 'labels=scipy.cluster.hierarchy.fcluster(model, 3, criterion="maxclust")'
         return "a linkage matrix, which needs to be cut into clusters", cut
     width = X.shape[1] if X is not None and len(X.shape) == 2 else None
