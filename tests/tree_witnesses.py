@@ -389,30 +389,17 @@ def spex(X, A, max_leaves):
 # --- fitted trees, read from outside -----------------------------------------------------------------------
 
 
-def inner_nodes(tree, X):
-    """(node, rows, sides) of every test, from the root down; values are compared with thresholds in float64."""
-    found, open_ = [], [(0, np.arange(len(X)), frozenset())]
-    while open_:
-        node, rows, sides = open_.pop()
-        feature = int(tree.feature[node])
-        if feature < 0:
-            continue
-        found.append((node, rows, sides))
-        left = X[rows, feature].astype(np.float64) <= float(tree.threshold[node])
-        open_.append((int(tree.right[node]), rows[~left], sides | {(feature, False)}))
-        open_.append((int(tree.left[node]), rows[left], sides | {(feature, True)}))
-    return found
+def inner_nodes(tree):
+    return (tree.feature >= 0).nonzero()[:, 0].tolist()
 
 
 def rows_of(tree, X):
-    """The rows that reach each node."""
-    rows = [np.array([], dtype=int)] * tree.n_nodes
-    rows[0] = np.arange(len(X))
-    for node in range(tree.n_nodes):
-        feature = int(tree.feature[node])
-        if feature >= 0:
-            left = X[rows[node], feature].astype(np.float64) <= float(tree.threshold[node])
-            rows[int(tree.left[node])], rows[int(tree.right[node])] = rows[node][left], rows[node][~left]
+    """The rows that reach each node; values are compared with bounds in float64."""
+    rows = [np.arange(len(X))] * tree.n_nodes
+    for node in inner_nodes(tree):
+        values = X[rows[node], int(tree.feature[node])].astype(np.float64)
+        left = np.logical_or.reduce([(low < values) & (values <= high) for low, high in tree.tests[node]])
+        rows[int(tree.left[node])], rows[int(tree.right[node])] = rows[node][left], rows[node][~left]
     return rows
 
 
@@ -431,6 +418,28 @@ def above(tree, nodes):
             node = int(tree.parents[node])
             found.add(node)
     return found
+
+
+def is_test(tree, node, cut):
+    """Whether a node's test is a cut, whatever the threshold within its gap."""
+    feature, low, high = cut
+    return int(tree.feature[node]) == feature and low <= float(tree.threshold[node]) < high
+
+
+def assert_best_first(tree, start, gains, rounding):
+    """From the nodes `start` on, it is the leaf that gains most that is split, or one that gains alike."""
+    seen = set()
+
+    def in_some_order(open_):
+        inner = [node for node in open_ if int(tree.feature[node]) >= 0]
+        if open_ in seen or not inner:
+            return open_ not in seen
+        seen.add(open_)
+        least = max(gains[node] for node in open_) - rounding
+        ready = [node for node in inner if gains[node] >= least]
+        return any(in_some_order(open_ - {node} | {int(tree.left[node]), int(tree.right[node])}) for node in ready)
+
+    assert in_some_order(frozenset(start)), "another leaf gains more"
 
 
 def nested(tree, node=0):
