@@ -7,20 +7,32 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from tree_witnesses import CENTER_TREES, GUIDED, KERNEL_TREES, WEIGHTLESS, data, inner_nodes, kmeans_cost, rows_of
+from tree_witnesses import (
+    CENTER_TREES,
+    GUIDED,
+    KERNEL_TREES,
+    WEIGHTLESS,
+    data,
+    inner_nodes,
+    kmeans_cost,
+    rows_of,
+    seeds,
+    tables,
+)
 
+from neonxc.models import KernelKMeans
 from neonxc.trees import CART, IMM, ExGreedy, ExKMC, ExShallow, KDTree, KernelIMM
 
+KMEANS = KMeans(4, n_init=2, random_state=0)
 ALL = [*GUIDED, *KERNEL_TREES, *WEIGHTLESS]
 every = pytest.mark.parametrize("model", GUIDED, ids=lambda model: model.__name__)
-seeds = st.integers(0, 2**32 - 1)
 
 
 def blobs(n=60, d=3, k=4, seed=0):
@@ -77,24 +89,25 @@ def test_weights_are_repeated_rows_for_bins(model, seed, sparse, unit):
     np.testing.assert_allclose(weighted.tree_.threshold, repeated.tree_.threshold, rtol=1e-9)
 
 
-@pytest.mark.parametrize("model", [IMM, ExShallow, ExKMC, KDTree])
+@pytest.mark.parametrize("model", [IMM, ExShallow, ExKMC, KDTree, *KERNEL_TREES])
 def test_a_pipeline_as_reference(model):
-    """Rules in raw units, cost behind the scaler."""
+    """Rules in raw units, costs and kernels behind the scaler."""
     X = blobs(n=90) * [1, 100, 0.01] + [5, -300, 2]
-    reference = make_pipeline(StandardScaler(), KMeans(4, n_init=2, random_state=0))
-    fitted = model(4, reference=reference).fit(X)
-    scaler = StandardScaler().fit(X)
-    Z = scaler.transform(X)
-    behind = model(4, reference=KMeans(4, n_init=2, random_state=0)).fit(Z)
-    assert torch.equal(fitted.tree_.feature, behind.tree_.feature) or model is KDTree
-    for node, rows, _ in inner_nodes(fitted.tree_, X):
-        feature, threshold = int(fitted.tree_.feature[node]), float(fitted.tree_.threshold[node])
-        assert X[rows, feature].min() <= threshold < X[rows, feature].max()
-        if model is not KDTree:
-            assert threshold == pytest.approx(
-                float(behind.tree_.threshold[node]) * scaler.scale_[feature] + scaler.mean_[feature], rel=1e-6
-            )
+    reference = KernelKMeans(4, objective="feature", random_state=0) if model in KERNEL_TREES else KMEANS
+    fitted = model(4, reference=make_pipeline(StandardScaler(), reference)).fit(X)
+    Z = StandardScaler().fit_transform(X)
+    behind = model(4, reference=reference).fit(Z)
+    if model is not KDTree:
+        assert torch.equal(fitted.tree_.feature, behind.tree_.feature)
+        assert np.array_equal(fitted.labels_, behind.labels_)
+        for node in inner_nodes(fitted.tree_):
+            column = X[:, int(fitted.tree_.feature[node])]
+            raw = np.array(behind.tree_.tests[node]) * column.std() + column.mean()
+            np.testing.assert_allclose(fitted.tree_.tests[node], raw, rtol=1e-6)
+    assert np.array_equal(fitted.predict(X), fitted.labels_)
     assert fitted.inertia_ == pytest.approx(kmeans_cost(Z, fitted.labels_, np.ones(90)))
+    assert fitted.score(X) == pytest.approx(-fitted.inertia_)
+    assert vars(fitted).get("gamma_") == pytest.approx(vars(behind).get("gamma_"))
     means = [X[fitted.labels_ == c].mean(0) for c in np.unique(fitted.labels_)]
     np.testing.assert_allclose(fitted.cluster_centers_[np.unique(fitted.labels_)], means)
 
@@ -125,10 +138,10 @@ def test_other_references():
     assert fitted.score(pd.DataFrame(X, columns=list("abc"))) == pytest.approx(-fitted.inertia_)
 
 
-@every
-@given(seed=seeds, n=st.integers(8, 60), d=st.integers(1, 4), k=st.integers(2, 4), weighted=st.booleans())
-def test_what_fitting_leaves_behind(model, seed, n, d, k, weighted):
-    case = data(seed, n, d, k, kind="fine", weighted=weighted)
+@pytest.mark.parametrize("model", [*GUIDED, *KERNEL_TREES], ids=lambda model: model.__name__)
+@given(case=tables(clusters=2, separable=True))
+def test_what_fitting_leaves_behind(model, case):
+    k, weighted = case.k, case.weight is not None
     fitted = model(k).fit(case.X, labels=case.labels, sample_weight=case.weight)
     tree, rows = fitted.tree_, rows_of(fitted.tree_, case.values)
     size = kmeans_cost(case.values, np.zeros(len(case.X)), case.mass)
@@ -163,15 +176,16 @@ def test_one_cluster_is_one_leaf(model, extra):
 
 
 @given(
-    model=st.sampled_from(GUIDED),
+    model=st.sampled_from([*GUIDED, *KERNEL_TREES]),
     seed=seeds,
     n=st.integers(6, 40),
     k=st.integers(2, 4),
     kind=st.sampled_from([np.float16, np.float32, np.float64]),
     start=st.sampled_from([1.0, -1.0, 0.0, 1e-3, 3e4, -2.0]),
 )
+@settings(max_examples=4 * settings().max_examples)
 def test_neighbouring_floats_are_told_apart(model, seed, n, k, kind, start):
-    """Columns of a few floats next to each other: means lie between neighbours."""
+    """Columns of a few floats next to each other: means lie between neighbours, and bounds are of their type."""
     rng = np.random.default_rng(seed)
     values = [kind(start)]
     for _ in range(5):
@@ -186,12 +200,12 @@ def test_neighbouring_floats_are_told_apart(model, seed, n, k, kind, start):
         return
     tree = fitted.tree_
     rows = rows_of(tree, X)
-    for node, *_ in inner_nodes(tree, X):
-        left = X[rows[node], int(tree.feature[node])] <= kind(float(tree.threshold[node]))
+    for node in inner_nodes(tree):
+        own = X[rows[node], int(tree.feature[node])]
+        left = np.any([(low < own) & (own <= high) for low, high in np.array(tree.tests[node], dtype=kind)], 0)
         assert np.array_equal(rows[node][left], rows[int(tree.left[node])])
-        assert left.any() or not len(rows[int(tree.left[node])])
     assert np.array_equal(fitted.predict(X), fitted.labels_)
-    assert [float(tree.samples[node]) for node in range(tree.n_nodes)] == [len(own) for own in rows]
+    assert tree.samples.tolist() == [len(own) for own in rows]
 
 
 @every

@@ -100,7 +100,7 @@ def data(seed, n, d, k, *, kind="grid", dtype=np.float64, weighted=False, random
 
 
 @st.composite
-def tables(draw, most=60, columns=5, clusters=2, weighted=None, separable=False):
+def tables(draw, most=60, columns=5, clusters=2, weighted=None, separable=False, dtypes=tuple(DTYPES)):
     """Tables of every kind; `separable`: their clusters have different means."""
     case = data(
         draw(seeds),
@@ -108,7 +108,7 @@ def tables(draw, most=60, columns=5, clusters=2, weighted=None, separable=False)
         draw(st.integers(1, columns)),
         draw(st.integers(clusters, 6)),
         kind=draw(st.sampled_from(["grid", "fine"])),
-        dtype=draw(st.sampled_from(DTYPES)),
+        dtype=draw(st.sampled_from(dtypes)),
         weighted=draw(st.booleans()) if weighted is None else weighted,
         random_labels=draw(st.booleans()),
     )
