@@ -178,7 +178,7 @@ def said(ax):
 
 
 def assert_apart(ax):
-    """Boxes and answers lie apart in the figure, the boxes in the axes as well, and texts inside of their boxes."""
+    """Boxes and answers lie apart in the figure, the boxes in the axes as well, and texts inside of boxes."""
     canvas = FigureCanvasAgg(ax.figure)
     canvas.draw()
     inside, others = texts_of(ax)
