@@ -256,7 +256,7 @@ def test_saved_and_loaded(model, iris, tmp_path):
     assert loaded.score(X) == fitted.score(X)
     assert torch.equal(loaded.tree_.bounds, fitted.tree_.bounds)
     assert str(loaded.tree_.rules()) == str(fitted.tree_.rules())
-    reference = make_pipeline(StandardScaler(), iris[1])  # is not saved
+    reference = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0))  # is not saved
     fitted = model(3, reference=reference).fit(iris[0])
     neonxc.save(fitted, file)
     assert np.array_equal(neonxc.load(file).predict(iris[0]), fitted.labels_)
