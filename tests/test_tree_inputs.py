@@ -93,6 +93,13 @@ def test_refinement_lowers_the_cost_of_k_medians_too(seed):
     assert costs[1] <= costs[0] + 1e-9
 
 
+def test_costs_of_clusters_far_apart():
+    X, labels = np.random.default_rng(0).normal(size=(210, 3)), np.repeat([0, 1, 2], 70)
+    X += labels[:, None] * 1e8
+    model = IMM(3).fit(X, labels=labels)
+    assert [model.inertia_, -model.score(X)] == pytest.approx([kmeans_cost(X, labels)] * 2, rel=1e-6)
+
+
 def test_bases_and_labels_of_objects(wine):
     base = IMM(3, random_state=0).fit(wine)
     copied = clone(ExKMC(3, base=base.tree_, random_state=0)).fit(wine)
