@@ -18,7 +18,7 @@ from refusals import refused
 from scipy.sparse import csr_matrix
 
 from neonxc.rules import Column, Condition, Counts, Rule, render_rules
-from neonxc.trees import CART
+from neonxc.trees import CART, export_graphviz, export_text
 
 FORMATS = ("text", "markdown", "html")
 IRIS = np.array([[0.2, 1.4], [0.3, 1.5], [1.3, 4.5], [1.5, 4.6], [1.4, 5.5], [2.1, 5.0], [1.9, 5.1]])
@@ -126,7 +126,8 @@ def test_numbers_of_one_column_never_print_alike():
     refused("precision must be at least 1, got 0", Condition(Column(0, "x"), ((0, 1),)).text, 0)
     splits = [(0, 0, 0.5), (1, 1, 0.1), (2, 1, 0.100001)]
     tree, _ = grown(splits, [0, 0, 0, 0, 1, 2, 3], [[0.0, 0.0], [1.0, 1.0]])
-    for page in (render_rules(tree, format) for format in FORMATS):
+    drawn = export_text(tree), export_graphviz(tree)
+    for page in (*drawn, *(render_rules(tree, format) for format in FORMATS)):
         assert "0.100001" in page
         assert re.search(r"0\.1\b", page)
 
@@ -216,9 +217,8 @@ def test_html_is_a_fragment_with_escaped_names():
     names = {"feature_names": ["<script>alert('a')</script>", 'b & "c"'], "class_names": ["<b>A</b>", "B", "C"]}
     page = Page(render_rules(iris(**names), "html"))
     assert page.open == []
-    assert {tag for tag, _ in page.tags} == set(
-        ["style", "table", "thead", "tbody", "tfoot", "i", "tr", "th", "td", "span", "div"]
-    )
+    tags = ["style", "table", "thead", "tbody", "tfoot", "i", "tr", "th", "td", "span", "div"]
+    assert {tag for tag, _ in page.tags} == {*tags}
     assert ("table", {"class": "neonxc-rules"}) in page.tags
     assert ("th", {"rowspan": "2", "scope": "rowgroup"}) in page.tags
     rows = [" ".join(row.split()) for row in page.rows]
