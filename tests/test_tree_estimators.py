@@ -1,5 +1,7 @@
 """Tree explainers as estimators: references, what fitting leaves behind, thresholds in the type of the data."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tree_witnesses import (
-    CENTER_TREES,
     GUIDED,
     KERNEL_TREES,
     WEIGHTLESS,
@@ -27,7 +28,7 @@ from tree_witnesses import (
 )
 
 from neonxc.models import KernelKMeans
-from neonxc.trees import CART, IMM, ExKMC, ExShallow, KDTree, KernelIMM
+from neonxc.trees import CART, IMM, ExKMC, ExShallow, KDTree
 
 KMEANS = KMeans(4, n_init=2, random_state=0)
 ALL = [*GUIDED, *KERNEL_TREES, *WEIGHTLESS]
@@ -149,8 +150,8 @@ def test_what_fitting_leaves_behind(model, case):
 @pytest.mark.parametrize("extra", [{}, {"labels": np.full(20, 7)}, {"centers": np.zeros((1, 3))}])
 def test_one_cluster_is_one_leaf(model, extra):
     X = blobs(20)
-    most = {} if model in (*WEIGHTLESS, KernelIMM) else {"max_leaves": 1}
-    most |= {"refine": True} if model in CENTER_TREES else {}
+    most = {"max_leaves": 1, "refine": True}
+    most = {name: most[name] for name in most if name in signature(model).parameters}
     fitted = model(n_clusters=1, **most).fit(X, **extra)
     assert (fitted.tree_.n_leaves, fitted.tree_.depth, fitted.tree_.n_nodes) == (1, 0, 1)
     assert (fitted.labels_ == (7 if "labels" in extra else 0)).all()

@@ -82,20 +82,6 @@ def limits(path):
         yield
 
 
-def assert_same_tree(tree, expected, X):
-    """A fitted tree is the nested witness: the same tests, whatever the threshold within a gap."""
-    assert isinstance(tree, int) == isinstance(expected, int)
-    if isinstance(tree, int):
-        assert tree == expected
-    elif len(X):  # any cut will do for no points
-        feature, low, high, *children = expected
-        assert tree[0] == feature
-        assert low <= tree[1] < high
-        left = X[:, feature] <= low
-        for ours, theirs, own in zip(tree[2:], children, (X[left], X[~left]), strict=True):
-            assert_same_tree(ours, theirs, own)
-
-
 def leaf_rows(tree, case):
     """The points of every leaf."""
     rows = rows_of(tree, case.values)
@@ -118,7 +104,7 @@ def test_the_whole_tree_is_that_of_the_paper(path, name, case, depth_factor):
         model = SEPARATING[name](case.k, **extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
     assert model.tree_.n_leaves == case.k
     expected = Scorer(name, case, case.centers, depth_factor).grow()
-    assert_same_tree(nested(model.tree_), expected, case.values)
+    assert same_cuts(nested(model.tree_), expected, case.values)
 
 
 @st.composite
@@ -159,12 +145,12 @@ def test_no_cut_parts_a_center_from_a_value_that_it_equals_but_for_rounding(name
     X, expected = exact.X * 0.1, in_tenths(Scorer(name, exact, exact.centers, 0.03).grow())
     for form in (np.asarray, sparse.csc_array):
         model.fit(form(case.X * 0.1), labels=case.labels, sample_weight=case.weight)
-        assert_same_tree(nested(model.tree_), expected, X)
+        assert same_cuts(nested(model.tree_), expected, X)
     if all((exact.X[exact.labels == c] == center).all(1).any() for c, center in enumerate(exact.centers)):
         assert (model.tree_.samples[model.tree_.leaves] > 0).all()
     if case.weight is None:
         model.fit(lambda: iter(np.array_split(X, 2)), labels=case.labels)
-        assert_same_tree(nested(model.tree_), expected, X)
+        assert same_cuts(nested(model.tree_), expected, X)
 
 
 @pytest.mark.parametrize("given_", ["labels", "centers", "kmeans"])
@@ -192,7 +178,7 @@ def test_centers_far_from_all_points(name, seed, n, d, k, spread):
     assume(len(centers) > 1)
     tree = SEPARATING[name](k).fit(case.X, centers=centers).tree_
     assert tree.n_leaves == len(centers)
-    assert_same_tree(nested(tree), Scorer(name, case, centers, 0.03).grow(), case.values)
+    assert same_cuts(nested(tree), Scorer(name, case, centers, 0.03).grow(), case.values)
 
 
 @pytest.mark.parametrize("path", ["as_it_is", "bins"])
@@ -202,7 +188,7 @@ def test_a_side_without_points_is_not_overlooked(path):
     with limits(path):
         plain, fine = (ExShallow(3, refine=refine).fit(X, centers=centers) for refine in (False, True))
     expected = Scorer("ExShallow", Data(X, np.zeros(30, dtype=int)), centers, 0.03).grow()
-    assert_same_tree(nested(plain.tree_), expected, X)
+    assert same_cuts(nested(plain.tree_), expected, X)
     assert fine.tree_.n_leaves == 3
     assert fine.inertia_ <= plain.inertia_ * (1 + 1e-9)
 
@@ -223,7 +209,7 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
     if model in (CART, KDTree, SpExClique):
         assert min(mass) > 0.05
     if model in (IMM, EMN, ExGreedy):
-        assert_same_tree(nested(tree), Scorer(model.__name__, case, centers).grow(), case.values)
+        assert same_cuts(nested(tree), Scorer(model.__name__, case, centers).grow(), case.values)
 
 
 @pytest.mark.parametrize("model", [*ALL, SpExClique, SpExKNN, SpExGraph])

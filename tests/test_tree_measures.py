@@ -211,28 +211,19 @@ def test_default_candidates(iris):
 def test_costs_are_measured_where_the_reference_is():
     wine = load_wine(as_frame=True).data
     reference = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0))
-    candidates = {"IMM": IMM(3), "ExShallow": ExShallow(3)}
-    fitted = clone(reference).fit(wine)
-    space, weight = fitted[:-1].transform(wine), np.arange(178) % 3 + 0.5
-    for given in (reference, fitted):
-        for one in trade_off(wine, reference=given, candidates=candidates):
-            assert one.cost_ratio == pytest.approx(by_hand(space, one.explainer.labels_) / fitted[-1].inertia_)
+    fitted, weight = clone(reference).fit(wine), np.arange(178) % 3 + 0.5
+    mixed = pd.DataFrame({"age": np.where(np.arange(178) % 7, wine["alcohol"], np.nan), "work": list("ab") * 89})
+    labels = mixed["age"].fillna(13) > 13
+    candidates = {"IMM": IMM(3), "refined": ExShallow(3, refine=True)}
+    for table, given in (
+        (wine, {"reference": reference}),
+        (wine, {"reference": fitted, "sample_weight": weight}),
+        (mixed, {"labels": labels}),
+    ):
+        for one in trade_off(table, candidates=candidates, **given):
             assert one.cost_ratio == pytest.approx(one.explainer.tree_.cost_ratio)
-    for one in trade_off(wine, reference=fitted, candidates=candidates, sample_weight=weight):
-        ratio = by_hand(space, one.explainer.labels_, weight) / by_hand(space, fitted.predict(wine), weight)
-        assert one.cost_ratio == pytest.approx(ratio)
     with pytest.warns(UserWarning, match=r"costs 0\.51 times as much as the reference.* pass that pipeline"):
-        trade_off(wine, labels=fitted.predict(wine), candidates=candidates)
-
-
-def test_a_trade_off_of_a_table_with_categories_and_gaps():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": rng.integers(18, 80, 60).astype(float), "work": rng.choice(["a", "b", "c"], 60)})
-    frame.loc[::7, "age"] = np.nan
-    candidates = {"IMM": IMM(3), "refined": IMM(3, refine=True)}
-    found = trade_off(frame, labels=(frame["age"].fillna(40) // 30).astype(int), candidates=candidates)
-    for one in found:
-        assert one.cost_ratio == pytest.approx(one.explainer.tree_.cost_ratio)
+        trade_off(wine, labels=fitted.predict(wine), candidates={"IMM": IMM(3), "ExShallow": ExShallow(3)})
 
 
 # --- files -----------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from neonxc.trees import (
     SpExKNN,
 )
 
+TIE = 1e-12
 seeds = st.integers(0, 2**32 - 1)
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 
@@ -292,35 +293,21 @@ class Scorer:
         current = current_cost(self.far[np.ix_(rows, centers)], self.mass[rows])
         return 1 + total / (current if current > 0 else 1.0)
 
-    def grow(self, tolerance=1e-12):
+    def best(self, rows, centers, path):
+        found = self.all(rows, centers, {step[:2] for step in path})
+        limit = min(found, default=(0.0,))[0] + TIE * self.size(rows, centers)
+        return next(((score, cut) for score, cut in found if score <= limit), None)
+
+    def grow(self):
         """The whole tree, as nested (feature, low, high, left, right) and centers at its leaves."""
-
-        def node(rows, centers, sides):
-            if len(centers) == 1:
-                return int(centers[0])
-            found = self.all(rows, centers, sides)
-            limit = min(found)[0] + tolerance * self.size(rows, centers)
-            feature, low, high = next(cut for score, cut in found if score <= limit)
-            left = self.X[rows, feature] <= low
-            mine = self.centers[centers, feature] <= low
-            return (
-                feature,
-                low,
-                high,
-                node(rows[left], centers[mine], sides | {(feature, True)}),
-                node(rows[~left], centers[~mine], sides | {(feature, False)}),
-            )
-
-        return node(np.arange(len(self.X)), np.arange(len(self.centers)), frozenset())
+        return grow(self.X, self.best, centers=self.centers, leaf=lambda _, own: int(own[0]))
 
 
 # --- growth by any score -----------------------------------------------------------------------------------
 
-TIE = 1e-12
 
-
-def grow(X, best, most=10**6, centers=None):
-    """The tree as nested (feature, low, high, left, right), with the rows of a leaf.
+def grow(X, best, most=10**6, centers=None, leaf=lambda rows, _: rows):
+    """The tree as nested (feature, low, high, left, right), and `leaf` of the rows and centers of a leaf.
 
     `best` of (rows, centers, path): score and cut of a node's best cut, or None; a path has the cuts above it, as
     (feature, whether to the left, low, high). The leaf of least score is cut first, of equal ones that which was
@@ -349,7 +336,7 @@ def grow(X, best, most=10**6, centers=None):
             found.append(best(*nodes[-1]))
 
     def nested(node):
-        return (*found[node][1], *map(nested, children[node])) if node in children else nodes[node][0]
+        return (*found[node][1], *map(nested, children[node])) if node in children else leaf(*nodes[node][:2])
 
     return nested(0)
 
@@ -464,12 +451,15 @@ def parts_of(tree, X):
     return part(0)
 
 
-def same_cuts(ours, expected):
-    """The same cuts, whatever the threshold within a gap, and the same points in every leaf."""
-    if isinstance(ours, np.ndarray) or isinstance(expected, np.ndarray):
-        return isinstance(ours, np.ndarray) and isinstance(expected, np.ndarray) and np.array_equal(ours, expected)
+def same_cuts(ours, expected, X=None):
+    """The same cuts, whatever the threshold within a gap, and leaves; any cuts will do where X has no points."""
+    if not (isinstance(ours, tuple) and isinstance(expected, tuple)):
+        return type(ours) is type(expected) and np.array_equal(ours, expected)
+    if X is not None and not len(X):
+        return True
     feature, low, high, *children = expected
-    return ours[0] == feature and low <= ours[1] < high and all(map(same_cuts, ours[2:], children))
+    sides = (None, None) if X is None else (X[X[:, feature] <= low], X[X[:, feature] > low])
+    return ours[0] == feature and low <= ours[1] < high and all(map(same_cuts, ours[2:], children, sides))
 
 
 def shared_nodes(tree, base, node=0, other=0):
