@@ -97,9 +97,7 @@ def assert_imm(tree, case, columns, scorer):
         open_ += children
         if not len(rows):  # any cut will do
             continue
-        found = scorer.all(rows, own, frozenset())
-        limit = min(found)[0] + 1e-9 * scorer.size(rows, own)
-        feature, low, _ = next(cut for score, cut in found if score <= limit)
+        _, (feature, low, _) = scorer.best(rows, own, ())
         left, mine = columns[rows, feature] <= low, scorer.centers[own, feature] <= low
         assert int(tree.feature[node]) == feature // size
         assert {frozenset(raw[child]): set(labels_below(tree, child)) for child in children} == {

@@ -422,11 +422,9 @@ def test_errors(fitted, on_images):
     explainer, X = fitted["ExKMC"]
     tree, features, images, _ = on_images
     neon = neonxc.NEON(neonxc.neuralize(explainer, X))
-    maps = neonxc.NEON(neonxc.neuralize(tree, images, features))
     kmeans = neonxc.NEON(neonxc.neuralize(X[:3], X))
     one_label = grown([(0, 0, 0.0)], [1, 1, 1], [[1.0], [-1.0]])[0]
     for message, call, *arguments in (
-        ("at least 2 clusters", neonxc.neuralize, IMM(1).fit(X)),
         ("at least 2 clusters", neonxc.neuralize, one_label),
         ("probabilities", partial(neonxc.neuralize, threshold=0.5), explainer, X),
         ("features", neonxc.neuralize, explainer, X[:, :2]),
@@ -434,7 +432,7 @@ def test_errors(fitted, on_images):
         ("feature network", neon.threshold_heatmaps, X),
         ("target", neon.thresholds, X, 4),
         ("competitor are both 1", neon.thresholds, X, 1, 1),
-        ("target", maps.threshold_heatmaps, images, 3),
+        ("target", neonxc.NEON(neonxc.neuralize(tree, images, features)).threshold_heatmaps, images, 3),
         ("only trees have thresholds", kmeans.thresholds, X),
         ("only trees have thresholds", kmeans.threshold_heatmaps, X),
     ):

@@ -153,11 +153,6 @@ def mistakes(own_left, left, mass):
     return mass[own_left != left].sum()
 
 
-def emn_ratio(own_left, left, mass, centers_left):
-    """Mistakes over the lesser number of centers on a side."""
-    return mistakes(own_left, left, mass) / min(centers_left.sum(), (~centers_left).sum())
-
-
 def current_cost(far, mass):
     """Eq. 6: every point to its nearest center."""
     return (far.min(1) * mass).sum()
@@ -263,25 +258,19 @@ class Scorer:
         self.X, self.mass, self.labels = self.data.values, self.data.mass, self.data.labels
         self.far = distances(self.X, self.centers)
 
-    def of(self, rows, centers, sides, feature, left, centers_left):
-        """Score of a cut that sends some of the rows, and some of the centers, to the left."""
+    def score(self, rows, centers, sides, cut):
+        """Score of a cut of some of the rows and some of the centers."""
+        left, centers_left = parted(self.X[rows], self.centers[centers], cut)
         mass, far = self.mass[rows], self.far[np.ix_(rows, centers)]
         if self.name in ("IMM", "EMN"):
-            place = {int(c): i for i, c in enumerate(centers)}
-            still = np.array([int(c) in place for c in self.labels[rows]], dtype=bool)
-            own = np.array([centers_left[place[int(c)]] for c in self.labels[rows][still]], dtype=bool)
-            if self.name == "IMM":
-                return mistakes(own, left[still], mass[still])
-            return emn_ratio(own, left[still], mass[still], centers_left)
+            still = np.isin(self.labels[rows], centers)
+            own = centers_left[np.searchsorted(centers, self.labels[rows][still])]
+            lost = mistakes(own, left[still], mass[still])
+            return lost if self.name == "IMM" else lost / min(centers_left.sum(), (~centers_left).sum())
         if self.name == "ExGreedy":
             return induced_cost(far, left, centers_left, mass)
-        depth = depth_estimate(feature, left, centers_left, mass, sides)
+        depth = depth_estimate(cut[0], left, centers_left, mass, sides)
         return price(far, left, centers_left, mass) + self.depth_factor * depth
-
-    def all(self, rows, centers, sides):
-        """(score, cut) of every cut that separates centers, lowest feature first, then lowest threshold."""
-        X, own = self.X[rows], self.centers[centers]
-        return [(self.of(rows, centers, sides, cut[0], *parted(X, own, cut)), cut) for cut in separating(X, own)]
 
     def size(self, rows, centers):
         """What a difference of scores is to be compared with."""
@@ -294,7 +283,9 @@ class Scorer:
         return 1 + total / (current if current > 0 else 1.0)
 
     def best(self, rows, centers, path):
-        found = self.all(rows, centers, {step[:2] for step in path})
+        """The first of the best cuts, lowest feature first, then lowest threshold."""
+        possible, sides = separating(self.X[rows], self.centers[centers]), {step[:2] for step in path}
+        found = [(self.score(rows, centers, sides, cut), cut) for cut in possible]
         limit = min(found, default=(0.0,))[0] + TIE * self.size(rows, centers)
         return next(((score, cut) for score, cut in found if score <= limit), None)
 
