@@ -297,23 +297,6 @@ def test_kd_tree_halves_the_largest_leaf(path, case, leaves):
     assert same_cuts(parts_of(tree, X), grow(X, best, leaves))
 
 
-# --- more leaves -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("leaf_labels", ["surrogate", "majority", "own"])
-@pytest.mark.parametrize("model", [IMM, ExKMC, CART, KDTree])
-def test_labels_of_leaves(model, leaf_labels):
-    case = data(3, 60, 2, 4, kind="fine", random_labels=True, weighted=True)
-    model = model(4, max_leaves=8, leaf_labels=leaf_labels)
-    tree = model.fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
-    far = distances(case.values, case.centers)
-    for number, (leaf, own) in enumerate(zip(tree.leaves.tolist(), leaf_rows(tree, case), strict=True)):
-        counts = np.bincount(case.labels[own], case.mass[own], minlength=4)
-        least = (far[own] * case.mass[own, None]).sum(0).argmin()
-        expected = {"own": number, "majority": counts.argmax(), "surrogate": least}
-        assert int(tree.label[leaf]) == expected[leaf_labels]
-
-
 # --- refinement --------------------------------------------------------------------------------------------
 
 
