@@ -1,5 +1,7 @@
 """SpEx: every tree is the one that growing on the whole graph gives; graphs, weights, noise."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,6 +12,7 @@ from test_tree_explainers import PATHS, limits
 from tree_witnesses import clique_adjacency, data, nested, parts_of, rows_of, same_cuts, seeds, spex, tables
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
+from neonxc.trees.cuts import histograms
 from neonxc.trees.graph import knn_graph
 
 WAYS = [path for path in PATHS if "few_centers" not in path]  # SpEx has none
@@ -81,6 +84,21 @@ def test_trees_of_neighbours_are_those_of_their_graph(path, case, neighbors, mos
         tree = SpExKNN(most, n_neighbors=neighbors).fit(case.X).tree_
     A = adjacency(knn_graph(case.X, neighbors))
     assert_grown(tree, case.values, A, most)
+
+
+def test_codes_of_long_columns_are_renumbered_in_small_nodes():
+    X = np.random.default_rng(4).normal(size=(270, 2))
+    X[60:] += [5, 1]
+    edges, weights = edges_of(0, 270, "random")
+    within = (edges[:, 0] < 60) == (edges[:, 1] < 60)
+    graph = edges[within], weights[within]
+    with (
+        limits("bins"),
+        mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as called,
+    ):
+        tree = SpExGraph(5).fit(X, graph=graph).tree_
+    assert called.called
+    assert_grown(tree, X, adjacency_of(*graph, 270), 5)
 
 
 # --- weights -----------------------------------------------------------------------------------------------
