@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from tree_witnesses import GROUPED, STREAMED, assert_same
 from turns import in_turns
 
-from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
+from neonxc.trees import CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARES = {"even": (0.34, 0.67), "uneven": (0.02, 0.9), "one is empty": (0.4, 0.4), "two are empty": (0.0, 1.0)}
@@ -32,18 +32,13 @@ def rows_of(group, X, shares):
     return order[ends[rank] : ends[rank + 1]]
 
 
-def fitted(group, model, X, shares, arguments, spoil=None, batch=None):
+def fitted(group, model, X, shares, arguments, batch=None):
     """A fitted explainer, and the rows that it was given, in batches of some size or at once."""
     rows = rows_of(group, X, shares)
     own = {name: value if name == "centers" else value[rows] for name, value in arguments.items()}
     mine = X[rows]
-    if spoil is not None and dist.get_rank(group) == 1:
-        mine = mine[:, :3] if spoil == "columns" else np.where(mine > 3, np.nan, mine)
-
-    def batches():
-        return (mine[first : first + batch] for first in range(0, len(mine), batch))
-
-    return model.fit(mine if batch is None else batches, group=group, **own), rows
+    batches = [mine[first : first + batch] for first in range(0, len(mine), batch)] if batch else None
+    return model.fit((lambda: batches) if batch else mine, group=group, **own), rows
 
 
 def table(dtype, n=90, seed=0):
@@ -53,45 +48,48 @@ def table(dtype, n=90, seed=0):
     return (X * 8).round().clip(-100, 100).astype(dtype) if dtype is np.int8 else X.astype(dtype), labels
 
 
-def results(answers):
+def answered(answers):
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer
     return answers
 
 
-def all_raise(answers, message):
-    for error in answers:
-        with pytest.raises(ValueError, match=message):
-            raise error
-
-
 def assert_that_of_one_process(ranks, model, X, shares, arguments):
     one = deepcopy(model).fit(X, **arguments)
-    for many, rows in results(ranks(fitted, model, X, SHARES[shares], arguments)):
+    for many, rows in answered(ranks(fitted, model, X, SHARES[shares], arguments)):
         assert_same(one, many, costs=0)
         assert np.array_equal(many.labels_, one.labels_[rows])
-        assert len(rows) == 0 or np.array_equal(many.predict(X[rows]), one.labels_[rows])
-        assert len(rows) == 0 or many.score(X[rows]) == one.score(X[rows])
+        if len(rows):
+            assert np.array_equal(many.predict(X[rows]), one.labels_[rows])
+            assert many.score(X[rows]) == one.score(X[rows])
     return one
 
 
 @pytest.mark.filterwarnings("ignore:the tree has no points in clusters", "ignore:labels has")
 @pytest.mark.parametrize(
-    ("model", "shares", "dtype", "max_bins"),
-    in_turns([*GROUPED, IMM(), IMM()], SHARES, [np.float64, np.float32, np.int8], [None, None, None, None, 16]),
+    ("model", "shares", "dtype", "max_bins", "given_"),
+    in_turns(
+        [*GROUPED, IMM(), IMM()],
+        SHARES,
+        [np.float64, np.float32, np.int8],
+        [None, None, None, None, 16],
+        [("centers", "labels"), ("labels", "centers")],
+    ),
     ids=str,
 )
-def test_the_tree_is_that_of_one_process(ranks, model, shares, dtype, max_bins):
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_tree_is_that_of_one_process(ranks, model, shares, dtype, max_bins, given_, turn):
     """Given centers, or labels with noise and weights, some of which are 0."""
     X, labels = table(dtype, seed=1)
-    weight = np.random.default_rng(0).random(len(X)) * (np.arange(len(X)) % 7 > 0)
-    noisy = {"labels": np.where(np.arange(len(X)) % 11 == 3, -1, labels), "sample_weight": weight}
-    centers = KMeans(6, n_init=1, random_state=0).fit(X).cluster_centers_
+    arguments = {"labels": labels}
+    if given_[turn] == "centers":
+        arguments = {"centers": KMeans(6, n_init=1, random_state=0).fit(X).cluster_centers_}
+    elif "Random" not in str(model):  # whose costs of trials are rounded
+        weight = np.random.default_rng(0).random(len(X)) * (np.arange(len(X)) % 7 > 0)
+        arguments = {"labels": np.where(np.arange(len(X)) % 11 == 3, -1, labels), "sample_weight": weight}
     model = clone(model).set_params(**{} if max_bins is None else {"max_bins": max_bins})
-    rounded = "Random" in str(model)  # whose costs of trials are
-    for arguments in ({"centers": centers}, {"labels": labels} if rounded else noisy):
-        assert_that_of_one_process(ranks, model, X, shares, arguments)
+    assert_that_of_one_process(ranks, model, X, shares, arguments)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int8])
@@ -109,7 +107,7 @@ def test_kmeans_is_the_default_reference(ranks):
     X = load_wine().data
     X = (X - X.mean(0)) / X.std(0)
     one = ExShallow(3, random_state=0).fit(X)
-    answers = results(ranks(fitted, ExShallow(3, random_state=0), X, SHARES["uneven"], {}))
+    answers = answered(ranks(fitted, ExShallow(3, random_state=0), X, SHARES["uneven"], {}))
     for many, _ in answers:
         assert_same(answers[0][0], many, costs=0)
         assert many.inertia_ <= 1.05 * one.inertia_
@@ -134,100 +132,98 @@ def test_a_fitted_clusterer_is_a_reference(ranks, model, scaled):
 def test_streams_of_several_processes(ranks, model, shares, reference):
     """The same tree as from memory in one process, with the same bins."""
     X, labels = table(np.float32)
-    model, arguments = (
-        clone(model).set_params(max_bins=32),
-        {reference: labels if reference == "labels" else X[:5]},
-    )
+    model, arguments = clone(model).set_params(max_bins=32), {reference: X[:5]}
+    arguments |= {"labels": labels} if reference == "labels" else {}
     one, alone = (clone(model).fit(given, **arguments) for given in (X, lambda: iter([X])))
-    for many, rows in results(ranks(fitted, model, X, SHARES[shares], arguments, None, 37)):
+    for many, rows in answered(ranks(fitted, model, X, SHARES[shares], arguments, 37)):
         assert_same(many, one)
         assert_same(many, alone)
         assert np.array_equal(many.cluster_centers_, alone.cluster_centers_)
         assert np.array_equal(many.labels_, one.labels_[rows])
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"), [("NaN", "rank 1 of 3"), ("columns", "columns differs|rank 1 of 3")]
-)
-def test_a_stream_that_one_process_spoils(ranks, spoil, message):
-    X, _ = table(np.float32)
-    arguments = {"centers": X[:5]} if spoil == "NaN" else {"labels": np.arange(len(X)) % 3}
-    all_raise(ranks(fitted, CART(), X, SHARES["even"], arguments, spoil, 37), message)
-
-
 # --- errors --------------------------------------------------------------------------------------------------
 
 
-def spoiled(group, what):
-    """A fit that one process of three spoils."""
-    X, labels = table(np.float64, 60)
-    if what == "no rows":
-        X = np.empty((0, 5))
-    rows = rows_of(group, X, SHARES["one is empty" if what in ("base", "text") else "even"])
-    X, labels, model, arguments = X[rows], labels[rows], IMM(4), {"centers": np.eye(4, 5)}
-    arguments = {"labels": labels} if what == "names" else arguments
-    if what in ALL_SPOIL:
-        model, given = ALL_SPOIL[what]
-        return model.fit(X, **{"group": group} | given)
-    if what == "base":
-        own = table(np.float64, 60)
-        tree = IMM().fit(own[0], labels=own[1] if dist.get_rank(group) != 1 else (own[0][:, 0] > 0) * 1).tree_
-        model, arguments = ExKMC(base=tree), {"centers": own[0][:6]}
-    elif dist.get_rank(group) == 1 and what != "no rows":
-        X, arguments, model = {
-            "NaN": (np.where(X > 3, np.nan, X), arguments, model),
-            "columns": (X[:, :3], {"centers": np.eye(4, 3)}, model),
-            "types": (X.astype(np.float32), arguments, model),
-            "centers": (X, {"centers": np.eye(4, 5) + 1e-9}, model),
-            "text": (X, {"centers": [["a"] * 5]}, model),
-            "parameters": (X, arguments, IMM(4, max_leaves=6)),
-            "arguments": (X, {"labels": labels}, model),
-            "weights": (X, {**arguments, "sample_weight": np.ones(len(X))}, model),
-            "shape": (np.arange(5.0), arguments, model),
-            "models": (X, arguments, EMN(4)),
-            "names": (X, {"labels": labels.astype(str)}, model),
-            "both": (X, {**arguments, "labels": labels}, model),
-            "invalid parameters": (X, arguments, IMM(4, max_bins=1)),
-            "batches": (lambda: iter([X]), arguments, model),
-        }[what]
-    return model.fit(X, group=group, **arguments)
-
-
-ALL_SPOIL = {
-    "groups": (ExShallow(4), {"group": "all", "centers": np.eye(4, 5)}),
-    "an unfitted reference": (IMM(reference=KMeans(3)), {}),
-    "graphs": (CUBT(4), {}),
-    "spectral": (ExKMC(4, reference="spectral"), {}),
+# What the second of three processes changes in a fit, by the error of all
+ONE_SPOILS = {
+    "NaN.*on rank 1 of 3": lambda X, labels: {"X": np.where(X > 3, np.nan, X)},
+    "centers differs between processes: .*5.*on rank 0, .*3.*on rank 1": lambda X, labels: {
+        "X": X[:, :3],
+        "centers": np.eye(4, 3),
+    },
+    "the dtype of X differs between processes: torch.float64 on rank 0, torch.float32 on rank 1": (
+        lambda X, labels: {"X": X.astype(np.float32)}
+    ),
+    "centers differs between processes": lambda X, labels: {"centers": np.eye(4, 5) + 1e-9},
+    "centers can't be read as an array of numbers.*on rank 1 of 3": lambda X, labels: {
+        "X": X[:0],
+        "centers": [["a"] * 5],
+    },
+    "model differs between processes: IMM.*'max_leaves': None.*'max_leaves': 6": lambda X, labels: {
+        "model": IMM(4, max_leaves=6)
+    },
+    "centers differs between processes: given on rank 0, missing on rank 1": lambda X, labels: {
+        "centers": None,
+        "labels": labels,
+    },
+    "sample_weight differs between processes: missing on rank 0, given on rank 1": lambda X, labels: {
+        "sample_weight": np.ones(len(X))
+    },
+    "on rank 1 of 3": lambda X, labels: {"X": np.arange(5.0)},
+    "model differs between processes: IMM.*EMN": lambda X, labels: {"model": EMN(4)},
+    "fit takes labels or centers, not both.*on rank 1 of 3": lambda X, labels: {"labels": labels},
+    "max_bins needs.*on rank 1 of 3": lambda X, labels: {"model": IMM(4, max_bins=1)},
+    "X is read in batches by some processes and in memory by others": lambda X, labels: {"X": lambda: iter([X])},
 }
+# What all of them do
+ALL_SPOIL = {
+    "labels needs whole numbers or names, got both": lambda X, labels, second: {
+        "centers": None,
+        "labels": labels.astype(str) if second else labels,
+    },
+    "base differs between processes: a tree of 6 leaves": lambda X, labels, second: {
+        "X": X[:0] if second else X,
+        "model": ExKMC(base=IMM().fit(POINTS[0], labels=POINTS[1] // (2 if second else 1)).tree_),
+        "centers": POINTS[0][:6],
+    },
+    "group needs a process group": lambda *_: {"model": ExShallow(4), "group": "all"},
+    "reference in a group needs to be fitted": lambda *_: {"model": IMM(reference=KMeans(3)), "centers": None},
+    "CUBT takes no group: finding its own clusters takes all points": lambda *_: {
+        "model": CUBT(4),
+        "centers": None,
+    },
+    "reference in a group needs": lambda *_: {"model": ExKMC(4, reference="spectral"), "centers": None},
+    r"^X is empty: no rank of the group has rows\n": lambda X, *_: {"X": X[:0]},
+    "batch 1.*nan.*rank 1 of 3": lambda X, labels, second: {
+        "X": lambda: [X[:5], X[5:] * (np.nan if second else 1)]
+    },
+    "columns differs|rank 1 of 3": lambda X, labels, second: {
+        "X": lambda: [X[:, : 3 if second else 5]],
+        "centers": None,
+        "labels": labels,
+    },
+}
+POINTS = table(np.float64, 60)
 
 
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        ("NaN", "NaN.*on rank 1 of 3"),
-        ("columns", "centers differs between processes: .*5.*on rank 0, .*3.*on rank 1"),
-        ("types", "the dtype of X differs between processes: torch.float64 on rank 0, torch.float32 on rank 1"),
-        ("centers", "centers differs between processes"),
-        ("text", "centers can't be read as an array of numbers.*on rank 1 of 3"),
-        ("parameters", "model differs between processes: IMM.*'max_leaves': None.*'max_leaves': 6"),
-        ("arguments", "centers differs between processes: given on rank 0, missing on rank 1"),
-        ("weights", "sample_weight differs between processes: missing on rank 0, given on rank 1"),
-        ("shape", "on rank 1 of 3"),
-        ("models", "model differs between processes: IMM.*EMN"),
-        ("names", "labels needs whole numbers or names, got both"),
-        ("both", "fit takes labels or centers, not both.*on rank 1 of 3"),
-        ("invalid parameters", "max_bins needs.*on rank 1 of 3"),
-        ("batches", "X is read in batches by some processes and in memory by others"),
-        ("base", "base differs between processes: a tree of 6 leaves"),
-        ("groups", "group needs a process group"),
-        ("an unfitted reference", "reference in a group needs to be fitted"),
-        ("graphs", "CUBT takes no group: finding its own clusters takes all points"),
-        ("spectral", "reference in a group needs"),
-        ("no rows", r"^X is empty: no rank of the group has rows\n"),
-    ],
-)
-def test_what_one_process_spoils_is_an_error_of_all(ranks, what, message):
-    all_raise(ranks(spoiled, what), message)
+def spoiled(group, message):
+    """A fit that ends in an error."""
+    X, labels = (values[rows_of(group, POINTS[0], SHARES["even"])] for values in POINTS)
+    arguments = {"X": X, "model": IMM(4), "centers": np.eye(4, 5), "group": group}
+    second = dist.get_rank(group) == 1
+    if message in ALL_SPOIL:
+        arguments |= ALL_SPOIL[message](X, labels, second)
+    elif second:
+        arguments |= ONE_SPOILS[message](X, labels)
+    return arguments.pop("model").fit(**arguments)
+
+
+@pytest.mark.parametrize("message", [*ONE_SPOILS, *ALL_SPOIL])
+def test_what_one_process_spoils_is_an_error_of_all(ranks, message):
+    for error in ranks(spoiled, message):
+        with pytest.raises(ValueError, match=message):
+            raise error
 
 
 @pytest.mark.parametrize("without", ["weights", "labels"])

@@ -9,52 +9,29 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import KERNEL_TREES, Data, Scorer, above, data, labels_below, shared_nodes
+from tree_witnesses import (
+    Data,
+    Scorer,
+    above,
+    assert_best_first,
+    data,
+    inner_nodes,
+    labels_below,
+    rows_of,
+    seeds,
+    shared_nodes,
+    tables,
+)
 
 from neonxc.models import KernelKMeans
-from neonxc.rules.intervals import contains
 from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.fit.kernel_features import KernelFeatures
 
 EXPANDED = [KernelExKMC, KernelExpand]
-every = pytest.mark.parametrize("model", KERNEL_TREES, ids=lambda model: model.__name__)
-seeds = st.integers(0, 2**32 - 1)
+TYPES = [np.float64, np.float32, np.uint8]
 POWER = {"gaussian": 2, "laplace": 1}  # of the distance
 FEATURES = [("anchors", "gaussian"), ("anchors", "laplace"), ("taylor", "gaussian")]
-
-
-@st.composite
-def tables(draw, most=24):
-    return data(
-        draw(seeds),
-        draw(st.integers(3, most)),
-        draw(st.integers(1, 3)),
-        draw(st.integers(2, 4)),
-        kind=draw(st.sampled_from(["grid", "fine"])),
-        dtype=draw(st.sampled_from([np.float64, np.float32, np.uint8])),
-        weighted=draw(st.booleans()),
-        random_labels=draw(st.booleans()),
-    )
-
-
-def sides_of(tree, X):
-    """For every node: the rows that reach it. Tests are read as intervals."""
-    rows = [np.array([], dtype=int)] * tree.n_nodes
-    rows[0] = np.arange(len(X))
-    for node, test in enumerate(tree.tests):
-        if int(tree.feature[node]) >= 0:
-            values = torch.from_numpy(X[rows[node], int(tree.feature[node])].astype(np.float64))
-            left = contains(test, values).numpy()
-            rows[int(tree.left[node])], rows[int(tree.right[node])] = rows[node][left], rows[node][~left]
-    return rows
-
-
-def said_by(tree):
-    """What a tree asks, and how it answers."""
-    return tree.feature.tolist(), tree.tests, tree.label.tolist(), tree.samples.tolist()
 
 
 def fitted(model, case, X=None, **extra):
@@ -96,8 +73,8 @@ def assume_distinct_means(case, kernel="gaussian", gamma=1.0):
 
 def assert_bounds(tree, X):
     """Intervals begin and end midway between values of a node, one on the left and one on the right."""
-    rows = sides_of(tree, X)
-    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
+    rows = rows_of(tree, X)
+    for node in inner_nodes(tree):
         values, first = np.unique(X[rows[node], int(tree.feature[node])].astype(np.float64), return_index=True)
         left = np.isin(rows[node][first], rows[int(tree.left[node])])
         ends = np.flatnonzero(left[1:] != left[:-1])
@@ -109,7 +86,7 @@ def assert_bounds(tree, X):
 
 def assert_imm(tree, case, columns, scorer):
     """Who goes where is what IMM does on the features: from node to node, the first of the best cuts."""
-    raw, size, open_ = sides_of(tree, case.values), columns.shape[1] // case.X.shape[1], [0]
+    raw, size, open_ = rows_of(tree, case.values), columns.shape[1] // case.X.shape[1], [0]
     while open_:
         node = open_.pop()
         own, rows = np.array(sorted(labels_below(tree, node))), raw[node]
@@ -120,9 +97,7 @@ def assert_imm(tree, case, columns, scorer):
         open_ += children
         if not len(rows):  # any cut will do
             continue
-        found = scorer.all(rows, own, frozenset())
-        limit = min(found)[0] + 1e-9 * scorer.size(rows, own)
-        feature, low, _ = next(cut for score, cut in found if score <= limit)
+        _, (feature, low, _) = scorer.best(rows, own, ())
         left, mine = columns[rows, feature] <= low, scorer.centers[own, feature] <= low
         assert int(tree.feature[node]) == feature // size
         assert {frozenset(raw[child]): set(labels_below(tree, child)) for child in children} == {
@@ -133,7 +108,7 @@ def assert_imm(tree, case, columns, scorer):
 
 @pytest.mark.parametrize("features", FEATURES, ids="-".join)
 @given(
-    case=tables(),
+    case=tables(24, 3, dtypes=TYPES),
     size=st.integers(1, 9),
     gamma=st.sampled_from([0.1, 1.0, 4.0]),
     path=st.sampled_from(list(PATHS)),
@@ -149,17 +124,6 @@ def test_kernel_imm_is_imm_on_the_features_of_the_kernel(features, case, size, g
     assert all(len(test) <= (2 if features[0] == "taylor" else 1) for test in tree.tests)
     assert_bounds(tree, case.X)
     assert_imm(tree, case, columns, Scorer("IMM", Data(columns, case.labels, case.weight), centers))
-
-
-def test_one_interval_parts_an_inner_ring():
-    angle = np.linspace(0, 6, 60)
-    ring = np.stack([np.cos(angle), np.sin(angle)], 1)
-    X, labels = np.concatenate([ring, ring / 5]), np.arange(120) // 60
-    tree = KernelIMM(2, gamma=2.0).fit(X, labels=labels).tree_
-    assert tree.n_leaves == 2
-    ((low, high),) = tree.tests[0]
-    assert -0.9 < low < -0.2
-    assert 0.2 < high < 0.9
 
 
 def test_neighbouring_numbers_at_a_summit_are_in_order():
@@ -229,48 +193,32 @@ def best_of_all(X, costs):
 
 def assert_best_intervals(tree, X, costs, start, most):
     """From the nodes `start` on the leaf that gains most is split, by its best interval, as any gains."""
-    rows, size = sides_of(tree, X), max(costs.max(1).sum(), 1e-300)
+    rows, rounding = rows_of(tree, X), 1e-9 * max(costs.max(1).sum(), 1e-300)
     best = [best_of_all(X[own], costs[own]) if len(own) else (np.inf,) for own in rows]
     gains = [costs[own].sum(0).min() - cost for own, (cost, *_) in zip(rows, best, strict=True)]
-    base = above(tree, start)
-    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
-        if node in base:
-            continue
+    for node in {*inner_nodes(tree)} - above(tree, start):
         assert len(tree.tests[node]) == 1
         left, right = (costs[rows[int(side[node])]].sum(0) for side in (tree.left, tree.right))
         pairs = (left[:, None] + right)[~np.eye(len(left), dtype=bool)]
-        assert costs[rows[node]].sum(0).min() - pairs.min() >= gains[node] - 1e-9 * size
+        assert costs[rows[node]].sum(0).min() - pairs.min() >= gains[node] - rounding
         assert gains[node] > 0
         if not (costs % 1).any():  # sums are exact
             _, feature, _, inside = best[node]
             assert int(tree.feature[node]) == feature
             on_left = np.isin(rows[node], rows[int(tree.left[node])])
             assert len(set(on_left == inside)) == 1  # one side is inside
-    seen = set()
-
-    def in_some_order(open_):
-        """Leaves that gain alike may be split in any order."""
-        inner = [node for node in open_ if int(tree.feature[node]) >= 0]
-        if open_ in seen or not inner:
-            return open_ not in seen
-        seen.add(open_)
-        limit = max(gains[node] for node in open_) - 1e-9 * size
-        ready = [node for node in inner if gains[node] >= limit]
-        return any(in_some_order(open_ - {node} | {int(tree.left[node]), int(tree.right[node])}) for node in ready)
-
-    assert in_some_order(frozenset(start)), "another leaf gains more"
+    assert_best_first(tree, start, gains, rounding)
     assert tree.n_leaves <= most
-    if tree.n_leaves < most:
-        assert max(gains[leaf] for leaf in tree.leaves.tolist()) <= 1e-9 * size
     for leaf in tree.leaves.tolist():
+        assert tree.n_leaves == most or gains[leaf] <= rounding
         of_label = costs[rows[leaf]].sum(0)
-        assert of_label[int(tree.label[leaf])] <= of_label.min() + 1e-9 * size
+        assert of_label[int(tree.label[leaf])] <= of_label.min() + rounding
 
 
 @pytest.mark.parametrize("model", EXPANDED, ids=lambda model: model.__name__)
 @pytest.mark.parametrize("base", ["none", "imm"])
 @given(
-    case=tables(most=16),
+    case=tables(16, 3, dtypes=TYPES),
     extra=st.integers(0, 6),
     kernel=st.sampled_from(["gaussian", "laplace"]),
     path=st.sampled_from(["as_it_is", "sorted", "bins", "chunks", "small_cache", "more_bins"]),
@@ -290,19 +238,6 @@ def test_every_interval_is_the_best_of_all(model, base, case, extra, kernel, pat
     start = [0] if base == "none" else shared_nodes(tree, fitted(KernelIMM(case.k, **options), case).tree_)
     assert_bounds(tree, case.X)
     assert_best_intervals(tree, case.values, costs_of(model, case, 0.5, kernel), start, case.k + extra)
-
-
-def test_of_equal_intervals_the_first():
-    """The lowest column, there the lowest beginning."""
-    X = np.array([[5.0, 0, 0], [5, 1, 1], [5, 2, 2], [5, 3, 3]])
-    tree = KernelExpand(2, base="none", max_leaves=2).fit(X, labels=[0, 1, 0, 0]).tree_
-    assert int(tree.feature[0]) == 1
-    assert tree.tests[0] == ((0.5, 1.5),)
-    tree = KernelExpand(2, base="none", max_leaves=2).fit(X, labels=[1, 0, 1, 0]).tree_
-    assert tree.tests[0][0] == (-np.inf, 0.5)  # one mistake, as for the other three intervals
-    assert float(tree.threshold[0]) == 0.5
-    corner = [[0.0, 0], [0, 0], [0, 1], [1, 0]]  # one mistake by either column, with other pairs of labels
-    assert int(KernelExpand(3, base="none", max_leaves=2).fit(corner, labels=[0, 0, 1, 2]).tree_.feature[0]) == 0
 
 
 @pytest.mark.parametrize("model", EXPANDED, ids=lambda model: model.__name__)
@@ -326,7 +261,7 @@ def slow_gamma(X, kernel):
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
-@given(case=tables())
+@given(case=tables(24, 3, dtypes=TYPES))
 def test_the_default_gamma_is_one_over_the_median_distance(kernel, case):
     assume(len(np.unique(case.values, axis=0)) > 1)
     rows = np.repeat(np.arange(len(case.X)), case.mass.astype(int))
@@ -345,71 +280,3 @@ def test_gamma_of_other_points():
     many = data(1, 2500, 2, 3, kind="fine").X  # some of the points will do
     sampled = KernelExpand(3, base="none", max_leaves=1).fit(many, labels=np.arange(2500) % 3).gamma_
     assert sampled == pytest.approx(slow_gamma(many[:400], "gaussian"), rel=0.2)
-
-
-# --- weights, kinds of data, references --------------------------------------------------------------------
-
-
-@every
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@given(seed=seeds, start=st.sampled_from([1.0, -1.0, 1e-3, 3e4]))
-def test_intervals_part_neighbouring_floats_of_the_data_s_type(model, dtype, seed, start):
-    rng = np.random.default_rng(seed)
-    values = [dtype(start)]
-    for _ in range(5):
-        values.append(np.nextafter(values[-1], dtype(np.inf)))
-    X, labels = np.array(values)[rng.integers(0, 6, (30, 2))], rng.permutation(np.arange(30) % 3)
-    try:
-        estimator = model(3).fit(X, labels=labels)
-    except ValueError as error:
-        assert "the same in every column" in str(error)  # noqa: PT017 - means may well coincide
-        return
-    assert np.array_equal(estimator.predict(X), estimator.labels_)
-    tree = estimator.tree_
-    assert [len(rows) for rows in sides_of(tree, X)] == tree.samples.tolist()
-    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
-        if min(float(tree.samples[side[node]]) for side in (tree.left, tree.right)):
-            bounds = np.array(tree.tests[node])
-            assert (bounds[np.isfinite(bounds)].astype(dtype) == bounds[np.isfinite(bounds)]).all()
-
-
-@every
-def test_a_pipeline_as_reference(model):
-    """Rules in raw units, the kernel behind the scaler."""
-    case = data(8, 60, 3, 3, kind="fine")
-    X = case.values * [1, 100, 0.01] + [5, -300, 2]
-    kmeans = KernelKMeans(3, objective="feature", random_state=0)
-    estimator = model(3, reference=make_pipeline(StandardScaler(), kmeans)).fit(X)
-    Z = StandardScaler().fit_transform(X)
-    behind = model(3, reference=kmeans).fit(Z)
-    assert estimator.gamma_ == pytest.approx(behind.gamma_)
-    assert estimator.tree_.feature.tolist() == behind.tree_.feature.tolist()
-    assert np.array_equal(estimator.labels_, behind.labels_)
-    assert np.array_equal(estimator.predict(X), estimator.labels_)
-    assert estimator.score(X) == pytest.approx(behind.score(Z))
-    for node, test in enumerate(estimator.tree_.tests):
-        feature = int(estimator.tree_.feature[node])
-        if feature >= 0:
-            raw = np.array(behind.tree_.tests[node]) * X[:, feature].std() + X[:, feature].mean()
-            np.testing.assert_allclose(np.array(test), raw, rtol=1e-6)
-
-
-# --- what is left behind -----------------------------------------------------------------------------------
-
-
-@every
-@given(case=tables(most=40))
-def test_predictions_and_rules_say_the_same(model, case):
-    assume_distinct_means(case)
-    estimator = fitted(model(case.k, gamma=1.0), case)
-    tree = estimator.tree_
-    assert np.array_equal(estimator.predict(case.X), estimator.labels_)
-    assert [case.mass[rows].sum() for rows in sides_of(tree, case.values)] == tree.samples.tolist()
-    new = np.random.default_rng(0).normal(size=(50, case.X.shape[1])) * 3
-    rows, leaf = sides_of(tree, new), tree.apply(new)
-    assert all((leaf[rows[node]] == node).all() for node in tree.leaves.tolist())
-    rules = tree.rules()
-    assert sum(rule.matches(new) for rule in rules).tolist() == [1] * 50
-    for rule in rules:
-        assert np.array_equal(rule.matches(new), leaf == rule.leaves[0])
-        assert (estimator.predict(new)[rule.matches(new)] == rule.label).all()

@@ -87,39 +87,27 @@ def test_trees_of_neighbours_are_those_of_their_graph(path, case, neighbors, mos
 
 
 def test_codes_of_long_columns_are_renumbered_in_small_nodes():
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(270, 2))
+    X = np.random.default_rng(4).normal(size=(270, 2))
     X[60:] += [5, 1]
     edges, weights = edges_of(0, 270, "random")
     within = (edges[:, 0] < 60) == (edges[:, 1] < 60)
     graph = edges[within], weights[within]
-    model = SpExGraph(5)
     with (
         limits("bins"),
         mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as called,
     ):
-        tree = model.fit(X, graph=graph).tree_
+        tree = SpExGraph(5).fit(X, graph=graph).tree_
     assert called.called
-    assert nested(tree) == nested(model.fit(X, graph=graph).tree_)
     assert_grown(tree, X, adjacency_of(*graph, 270), 5)
 
 
 # --- weights -----------------------------------------------------------------------------------------------
 
 
-def test_weights_below_1_are_in_units_of_the_lightest_point():
-    case = data(3, 50, 3, 4, kind="fine", weighted=True, random_labels=True)
-    model = SpExClique(4, max_leaves=8)
-    points = model.fit(case.X, labels=case.labels, sample_weight=case.mass).tree_
-    less = model.fit(case.X, labels=case.labels, sample_weight=case.mass / 16).tree_
-    assert nested(points) == nested(less)
-
-
 @pytest.mark.parametrize("weight", [[3, 9, 9, 1, 0.5], [6, 8, 4, 7, 0.5], [4, 4, 6, 8, 9, 3]])
 def test_a_side_of_the_lightest_point_has_no_edges_whatever_the_rounding(weight):
-    weight = np.array(weight) / 10
-    X, labels = np.arange(len(weight))[:, None], np.arange(len(weight))  # a cluster for every point
-    tree = SpExClique(len(weight), max_leaves=2).fit(X, labels=labels, sample_weight=weight).tree_
+    labels, weight = np.arange(len(weight)), np.array(weight) / 10  # a cluster for every point
+    tree = SpExClique(len(weight), max_leaves=2).fit(labels[:, None], labels=labels, sample_weight=weight).tree_
     assert float(tree.threshold[0]) == 0.5  # all sides have conductance 0, but for that of the last point alone
 
 
@@ -148,26 +136,25 @@ def test_labels_only_name_the_leaves(model, case, most, graph):
     assume(n >= max(most, 2))
     edges = edges_of(graph, n, "random")
     plain = fitted(model(most), case.X, edges)
-    labelled = fitted(model(most), case.X, edges, labels=case.labels)
-    assert torch.equal(labelled.tree_.feature, plain.tree_.feature)
-    assert torch.equal(labelled.tree_.threshold.nan_to_num(), plain.tree_.threshold.nan_to_num())
-    counts = [np.bincount(case.labels[rows], minlength=case.k) for rows in rows_of(plain.tree_, case.values)]
-    for leaf in labelled.tree_.leaves.tolist():
-        assert int(labelled.tree_.label[leaf]) == counts[leaf].argmax()
-    numbers = np.unique(plain.labels_)
-    assert np.array_equal(numbers, np.arange(plain.tree_.n_leaves))  # without labels leaves are clusters
-    assert np.array_equal(plain.predict(case.X), plain.labels_)
-    assert np.array_equal(labelled.predict(case.X), labelled.labels_)
+    others = [fitted(model(most), case.X, edges, labels=case.labels)]
     if len(np.unique(case.centers, axis=0)) == case.k:
-        by_centers = fitted(model(most), case.X, edges, centers=case.centers)
-        assert torch.equal(by_centers.tree_.feature, plain.tree_.feature)
+        others.append(fitted(model(most), case.X, edges, centers=case.centers))
+    for other in others:
+        assert torch.equal(other.tree_.feature, plain.tree_.feature)
+        assert torch.equal(other.tree_.threshold.nan_to_num(), plain.tree_.threshold.nan_to_num())
+        assert np.array_equal(other.predict(case.X), other.labels_)
+    rows, tree = rows_of(plain.tree_, case.values), others[0].tree_
+    for leaf in tree.leaves.tolist():
+        assert int(tree.label[leaf]) == np.bincount(case.labels[rows[leaf]]).argmax()
+    # without labels leaves are clusters
+    assert np.array_equal(np.unique(plain.labels_), np.arange(plain.tree_.n_leaves))
+    assert np.array_equal(plain.predict(case.X), plain.labels_)
 
 
 @pytest.mark.parametrize("model", [SpExClique, SpExKNN, SpExGraph])
 def test_noise_is_left_out_of_the_graph(model):
     case = data(2, 50, 3, 3, kind="grid")
-    labels = case.labels.copy()
-    labels[::6] = -1
+    labels = np.where(np.arange(50) % 6, case.labels, -1)
     stay = np.flatnonzero(labels >= 0)
     edges, weights = edges_of(5, 50, "random")
     A = adjacency_of(edges, weights, 50)
@@ -186,13 +173,10 @@ def test_noise_is_left_out_of_the_graph(model):
 
 
 def test_the_default_graph_is_that_of_20_neighbours():
-    case = data(7, 60, 3, 3, kind="fine")
-    assert nested(SpExGraph(5).fit(case.X).tree_) == nested(SpExKNN(5).fit(case.X).tree_)
-    assert nested(SpExGraph(5).fit(case.X, graph=knn_graph(case.X, 20)).tree_) == nested(
-        SpExKNN(5, n_neighbors=20).fit(case.X).tree_
-    )
-    few = data(7, 6, 3, 2, kind="fine")  # fewer points than neighbours
-    assert SpExKNN(3).fit(few.X).tree_.n_leaves == 3
+    X = data(7, 60, 3, 3, kind="fine").X
+    fits = SpExGraph(5).fit(X), SpExGraph(5).fit(X, graph=knn_graph(X, 20)), SpExKNN(5, n_neighbors=20).fit(X)
+    assert all(nested(model.tree_) == nested(SpExKNN(5).fit(X).tree_) for model in fits)
+    assert SpExKNN(3).fit(X[:6]).tree_.n_leaves == 3  # fewer points than neighbours
 
 
 def test_a_graph_without_edges_where_noise_is_left_out():
@@ -207,12 +191,8 @@ def test_a_graph_without_edges_where_noise_is_left_out():
 
 @pytest.mark.parametrize("model", [SpExClique, SpExKNN, SpExGraph])
 def test_equal_points_and_constant_columns(model):
-    X = np.full((8, 3), 0.1)
-    labels = np.arange(8) % 2
-    graph = edges_of(0, 8, "random")
-    tree = fitted(model(2), X, graph, labels=labels).tree_
-    assert tree.n_leaves == 1
+    X, labels, graph = np.full((8, 3), 0.1), np.arange(8) % 2, edges_of(0, 8, "random")
+    assert fitted(model(2), X, graph, labels=labels).tree_.n_leaves == 1
     X[:, 1] = np.arange(8) // 4
     tree = fitted(model(2, max_leaves=5), X, graph, labels=labels).tree_
-    assert tree.n_leaves == 2
-    assert (int(tree.feature[0]), float(tree.threshold[0])) == (1, 0.5)
+    assert (tree.n_leaves, int(tree.feature[0]), float(tree.threshold[0])) == (2, 1, 0.5)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.compose import make_column_transformer
@@ -15,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from tree_witnesses import FIELDS, STREAMED, assert_same, rows_of
 from turns import in_turns
 
-from neonxc.trees import CART, CUBT, IMM, ExGreedy, ExShallow, KDTree
+from neonxc.trees import CART, CUBT, IMM, ExGreedy, ExShallow
 
 N, D, K = 700, 4, 5
 
@@ -61,52 +62,36 @@ def test_the_same_tree_as_in_memory(model, max_bins, most, dtype, monkeypatch):
 
 
 def test_every_kind_of_stream(tmp_path, monkeypatch):
-    X = points()
+    X, file, parts = points(), tmp_path / "X.parquet", tmp_path / "parts"
     np.save(tmp_path / "X.npy", X)
     frame = pd.DataFrame(X, columns=list("abcd"))
-    frame.to_parquet(tmp_path / "X.parquet", row_group_size=100)
-    (tmp_path / "parts" / "year=1").mkdir(parents=True)
-    (tmp_path / "parts" / "_metadata.parquet").write_bytes(b"not a table")
-    frame[:300].to_parquet(tmp_path / "parts" / "a.parquet")
-    frame[300:].to_parquet(tmp_path / "parts" / "year=1" / "a.parquet")
+    frame.to_parquet(file, row_group_size=100)
+    (parts / "year=1").mkdir(parents=True)
+    (parts / "_metadata.parquet").write_bytes(b"not a table")
+    frame[:300].to_parquet(parts / "a.parquet")
+    frame[300:].to_parquet(parts / "year=1" / "a.parquet")
     monkeypatch.setattr("neonxc.trees.fit.batches.LARGE", 0)
-    memmap = np.load(tmp_path / "X.npy", mmap_mode="r")
     expected = CART(K, max_bins=32).fit(X, centers=CENTERS)
-    kinds = {
-        "memmap": memmap,
-        "file": tmp_path / "X.parquet",
-        "text": str(tmp_path / "X.parquet"),
-        "folder": tmp_path / "parts",
-        "tensors": lambda: (torch.from_numpy(part) for part in np.array_split(X, 3)),
-        "frames": lambda: [frame[:10], frame[10:10], frame[10:]],
-    }
-    for kind, given in kinds.items():
+    for given, names in (
+        (np.load(tmp_path / "X.npy", mmap_mode="r"), None),
+        (lambda: (torch.from_numpy(part) for part in np.array_split(X, 3)), None),
+        (lambda: [frame[:10], frame[10:10], frame[10:]], tuple("abcd")),
+        *((path, tuple("abcd")) for path in (file, str(file), parts)),
+    ):
         model = CART(K, max_bins=32).fit(given, centers=CENTERS)
         assert_same(expected, model)
-        assert np.array_equal(model.labels_, expected.labels_), kind
-        assert np.array_equal(model.predict(given), expected.labels_), kind
-        named = kind in ("file", "text", "folder", "frames")
-        assert model.tree_.feature_names == (tuple("abcd") if named else None)
-        assert getattr(model, "feature_names_in_", np.array([])).tolist() == (list("abcd") if named else [])
+        assert np.array_equal(model.labels_, expected.labels_)
+        assert np.array_equal(model.predict(given), expected.labels_)
+        assert model.tree_.feature_names == names
+        assert tuple(getattr(model, "feature_names_in_", ())) == (names or ())
     assert np.array_equal(model.predict(frame), expected.labels_)
-    with pytest.raises(ValueError, match="missing"):
-        model.predict(lambda: [frame.rename(columns={"a": "z"})])
-    assert model.score(tmp_path / "X.parquet") == pytest.approx(model.score(frame), rel=1e-9)
+    refused("missing", model.predict, lambda: [frame.rename(columns={"a": "z"})])
+    assert model.score(file) == pytest.approx(model.score(frame), rel=1e-9)
     wider = frame.iloc[:, ::-1].assign(text="?")
-    wider.to_parquet(tmp_path / "X.parquet", row_group_size=100)
-    assert np.array_equal(model.predict(tmp_path / "X.parquet"), expected.labels_)
-    wider.drop(columns="b").to_parquet(tmp_path / "X.parquet")
-    with pytest.raises(ValueError, match=r"X.parquet has no column \['b'\]"):
-        model.predict(tmp_path / "X.parquet")
-
-
-def test_a_small_memory_mapped_array_is_an_array(tmp_path):
-    X = points(np.float64)
-    np.save(tmp_path / "X.npy", X)
-    memmap = np.load(tmp_path / "X.npy", mmap_mode="r")
-    labels = np.arange(N) % K
-    for model in (IMM(K), KDTree(K), CUBT(K, max_leaves=4)):
-        assert_same(*(clone(model).fit(given, labels=labels) for given in (X, memmap)))
+    wider.to_parquet(file, row_group_size=100)
+    assert np.array_equal(model.predict(file), expected.labels_)
+    wider.drop(columns="b").to_parquet(file)
+    refused(r"X.parquet has no column \['b'\]", model.predict, file)
 
 
 def test_labels_with_noise():
@@ -118,16 +103,6 @@ def test_labels_with_noise():
     assert np.array_equal(stream.labels_, inside.labels_)
 
 
-def test_k_means_of_the_sample():
-    X = points()
-    model = IMM(K, random_state=0).fit(in_batches(X))
-    again = IMM(K, random_state=0).fit(in_batches(X[::-1], 3))
-    assert_same(model, again)
-    assert np.array_equal(model.labels_, again.labels_[::-1])
-    cost = IMM(K, random_state=0, max_bins=256).fit(X).inertia_
-    assert model.inertia_ == pytest.approx(cost, rel=0.1)
-
-
 def test_arrays_too_large_for_memory_go_to_files(monkeypatch):
     X = points()
     expected = ExGreedy(K).fit(in_batches(X), centers=CENTERS)
@@ -136,23 +111,19 @@ def test_arrays_too_large_for_memory_go_to_files(monkeypatch):
     assert_same(expected, found)
 
 
-@pytest.mark.parametrize("bins", [256, 300, 600])  # in one and in two bytes
+@pytest.mark.parametrize("bins", [256, 600])  # in one and in two bytes
 def test_columns_of_many_and_of_few_bins(bins):
     model = CART(3, max_bins=bins, max_leaves=8)
     assert_same(*(clone(model).fit(x, centers=X[:3]) for x in (X, in_batches(X))))
 
 
 def test_bad_files(tmp_path):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    with pytest.raises(ValueError, match="no file or folder with files"):
-        IMM(2).fit(folder, centers=X[:2])
-    (folder / "X.parquet").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="be read as a Parquet file"):
-        IMM(2).fit(folder, centers=X[:2])
-    pd.DataFrame({"a": [1.0, None], "b": [1.0, 2.0]}).to_parquet(folder / "X.parquet")
-    with pytest.raises(ValueError, match=r"batch 0 of X .*nan in row 1, column 'a'"):
-        IMM(2).fit(folder, centers=X[:2, :2])
+    file = tmp_path / "X.parquet"
+    refused("no file or folder with files", IMM(2).fit, tmp_path, centers=X[:2])
+    file.write_text("a,b\n1,2\n")
+    refused("be read as a Parquet file", IMM(2).fit, tmp_path, centers=X[:2])
+    pd.DataFrame({"a": [1.0, None], "b": [1.0, 2.0]}).to_parquet(file)
+    refused(r"batch 0 of X .*nan in row 1, column 'a'", IMM(2).fit, tmp_path, centers=X[:2, :2])
 
 
 SCALED = make_pipeline(StandardScaler(), KMeans(K, n_init=3, random_state=0))
@@ -178,11 +149,16 @@ def test_references_label_and_measure_batches(model, name):
 
 def test_references_that_are_not_fitted_are_fitted_to_a_sample():
     frame = pd.DataFrame(X, columns=list("abcd"))
-    inside = ExShallow(K, reference=SCALED, max_bins=64).fit(frame)
-    stream = ExShallow(K, reference=SCALED, max_bins=64).fit(lambda: [frame, frame])  # the sample has all rows
-    assert stream.inertia_ == pytest.approx(2 * inside.inertia_, rel=0.05)
-    with pytest.raises(ValueError, match="AgglomerativeClustering, which can't predict"):
-        IMM(K, reference=AgglomerativeClustering(K)).fit(lambda: [frame])
+    for reference in (SCALED, "kmeans"):
+        model = ExShallow(K, reference=reference, max_bins=64, random_state=0)
+        inside = clone(model).fit(frame)
+        stream = clone(model).fit(lambda: [frame, frame])  # the sample has all rows
+        assert stream.inertia_ == pytest.approx(2 * inside.inertia_, rel=0.05)
+        again = clone(model).fit(lambda: [frame[::-1]] * 2)
+        assert_same(stream, again)
+        assert np.array_equal(stream.labels_, again.labels_[::-1])
+    message = "AgglomerativeClustering, which can't predict"
+    refused(message, IMM(K, reference=AgglomerativeClustering(K)).fit, lambda: [frame])
 
 
 def test_columns_that_number_the_rows_of_batches_are_named(tmp_path):
@@ -195,8 +171,10 @@ def test_small_files_are_tables_in_memory(tmp_path):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(kind=np.where(X[:, 1] > 0, "p", "q"))
     frame.loc[::9, "a"] = np.nan
     frame.to_parquet(tmp_path / "X.parquet")
-    labels = np.arange(N) % K
+    np.save(tmp_path / "X.npy", X)
+    memmap, labels = np.load(tmp_path / "X.npy", mmap_mode="r"), np.arange(N) % K
     for model in (IMM(K, random_state=0), IMM(K, refine=True, random_state=0), CUBT(K, max_leaves=4)):
+        assert_same(*(clone(model).fit(given, labels=labels) for given in (X, memmap)))
         found = clone(model).fit(tmp_path / "X.parquet", labels=labels, sample_weight=np.ones(N))
         assert_same(found, model.fit(frame, labels=labels))
         assert np.array_equal(found.predict(tmp_path / "X.parquet"), model.labels_)

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 from refusals import refused
-from scipy.sparse import csr_matrix
 from sklearn.cluster import BisectingKMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -16,12 +15,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from test_tree_intervals import grown, random_splits
 from torch import nn
+from tree_witnesses import inner_nodes
 from turns import in_turns
 from witnesses import blobs, contrast_relevance, folded, near, nearest_preimage
 
 import neonxc
 from neonxc.trees import (
-    CART,
     CUBT,
     IMM,
     ExGreedy,
@@ -81,37 +80,27 @@ def logits(tree, x):
     return found
 
 
-def in_order(tree, x):
-    return [f for _, f in sorted(logits(tree, x).items())]
+def logits_of(tree, points):
+    return [[f for _, f in sorted(logits(tree, x).items())] for x in points]
 
 
 def best_way(tree, label, x):
     return max((way for other, way in paths(tree) if other == label), key=lambda way: leaf_value(tree, way, x))
 
 
-def shares_of(tree, x, label, beta, competitor=None):
-    """{node: relevance} of the decision for a label; with a competitor of the test where the ways part."""
+def explained(tree, x, label, beta, competitor=None):
+    """Relevance of the tests, in preorder, and of the columns; with a competitor of the test where ways part."""
     way = best_way(tree, label, x)
     if competitor is not None:
         other = dict(best_way(tree, competitor, x))
         way = [(node, side) for node, side in way if node in other and other[node] != side]
         assert len(way) == 1
-    evidence = np.array([side * margin(tree, node, x) for node, side in way])
-    return {node: R for (node, _), R in zip(way, contrast_relevance(evidence, beta), strict=True)}
-
-
-def explained(tree, x, label, beta, competitor=None):
-    """Relevance [T] of the tests, in preorder, and [d] of the columns."""
-    shares = shares_of(tree, x, label, beta, competitor)
-    columns = np.zeros(tree.n_features)
-    for node, R in shares.items():
+    relevance = contrast_relevance(np.array([side * margin(tree, node, x) for node, side in way]), beta)
+    tests, columns = np.zeros(tree.n_nodes), np.zeros(tree.n_features)
+    for (node, _), R in zip(way, relevance, strict=True):
+        tests[node] = R
         columns[plain(tree)[node][0]] += R
-    return np.array([shares.get(node, 0.0) for node in inner(tree)]), columns
-
-
-def inner(tree):
-    """The nodes that test, in preorder."""
-    return [number for number, (column, *_) in enumerate(plain(tree)) if column >= 0]
+    return tests[inner_nodes(tree)], columns
 
 
 def assert_explains(net, tree, X, target=None, competitor=None, beta=None):
@@ -168,44 +157,38 @@ def fitted():
 def test_explainers(fitted, name):
     explainer, X = fitted[name]
     tree, net = explainer.tree_, neonxc.neuralize(explainer, X)
+    tested = np.isin(np.arange(X.shape[1]), tree.feature.numpy())
+    np.testing.assert_allclose(tree.spread, np.where(tested, X.std(0), 1))
     if name in RINGS:
         assert sum(math.isfinite(a) and math.isfinite(b) for node in tree.tests for a, b in node) >= 2
-    points = near(X, 12)
-    f = net(torch.from_numpy(points))
-    np.testing.assert_allclose(f, [in_order(tree, x) for x in points])
-    assert ((f > 0).sum(1) == 1).all()
-    np.testing.assert_array_equal(net.predict(points), explainer.predict(points))
-    np.testing.assert_array_equal(net.classes_[f.argmax(1)], explainer.predict(points))
-    assert_explains(net, tree, points)
-    assert_explains(net, tree, points, target=1)
-    assert_explains(net, tree, points, competitor=0)
-    np.testing.assert_allclose(neonxc.NEON(net).attribute(points).sum(1), f.amax(1), rtol=1e-12)
-    np.testing.assert_allclose(neonxc.NEON(net).residual(points), 0, atol=1e-12)
     if name in ("CUBT", "ExKMC", "KernelExKMC"):
         assert len(tree.leaves) > len(net.classes_)
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.7, math.inf])
-@pytest.mark.parametrize("name", ["ExKMC", "KernelExKMC"])
-def test_stiffness(fitted, name, beta):
-    explainer, X = fitted[name]
-    net, points = neonxc.neuralize(explainer, X), near(X, 12)
-    for target in (None, 0, 2):
-        assert_explains(net, explainer.tree_, points, target, beta=beta)
-    assert_explains(net, explainer.tree_, points, 2, competitor=1, beta=beta)
+    points = near(X, 12)
+    f = net(torch.from_numpy(points))
+    np.testing.assert_allclose(f, logits_of(tree, points))
+    np.testing.assert_array_equal(net.predict(points), explainer.predict(points))
+    np.testing.assert_array_equal(net.classes_[f.argmax(1)], explainer.predict(points))
+    np.testing.assert_allclose(neonxc.NEON(net).attribute(points).sum(1), f.amax(1), rtol=1e-12)
+    np.testing.assert_allclose(neonxc.NEON(net).residual(points), 0, atol=1e-12)
+    for beta in (None, 0.0, 0.7, math.inf):
+        for target, competitor in ((None, None), (0, None), (None, 0), (2, 1)):
+            assert_explains(net, tree, points, target, competitor, beta)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_tests_of_all_kinds(seed):
-    splits, label, X = random_splits(seed, 9)
+    splits, label, X = random_splits(seed, 9)  # X and the bounds are on one grid
     tree, _ = grown(splits, label, X)
     if len(tree.label[tree.leaves].unique()) < 2:
         pytest.skip("one cluster")
-    points = X[:12] + 0.0625  # on no bound
     net = neonxc.neuralize(tree)
+    for x in (X, X.astype(np.float32), torch.from_numpy(X).half()):
+        np.testing.assert_array_equal(net.predict(x), tree.predict(x))
+        assert ((net(torch.as_tensor(x)) > 0).sum(1) == 1).all()
+    points = X[:12] + 0.0625  # on no bound
     net.beta = 1.3
     f = net(torch.from_numpy(points))
-    np.testing.assert_allclose(f, [in_order(tree, x) for x in points])
+    np.testing.assert_allclose(f, logits_of(tree, points))
     for target in (None, 0, 1):
         found = neonxc.NEON(net).thresholds(points, target)
         assert np.isfinite(found).all()
@@ -221,7 +204,6 @@ def test_tests_that_send_all_or_none_left():
     X = np.array([[0.5], [1.0], [-3.0]])
     for splits, label in (
         ([(0, 0, inside), (1, 0, everything)], [0, 0, 0, 1, 2]),
-        ([(0, 0, inside), (2, 0, nothing)], [0, 1, 0, 2, 0]),
         ([(0, 0, nothing), (2, 0, inside)], [0, 1, 0, 2, 0]),
     ):
         tree, _ = grown(splits, label, X)
@@ -237,53 +219,23 @@ def test_tests_that_send_all_or_none_left():
 @pytest.mark.parametrize(("dtype", "name"), in_turns([np.float32, np.float64], [*TABLE, *RINGS]))
 def test_points_on_thresholds_and_bounds(fitted, name, dtype):
     explainer, X = fitted[name]
-    tree, net = explainer.tree_, neonxc.neuralize(explainer, X)
-    points = []
-    for node in range(tree.n_nodes):
-        for bound in {b for pair in tree.tests[node] for b in pair if math.isfinite(b)}:
-            for row in near(X, 6, seed=node):
-                for value in (bound, np.nextafter(bound, math.inf), np.nextafter(bound, -math.inf)):
-                    row[int(tree.feature[node])] = value
-                    points.append(row.copy())
+    tree, net, points = explainer.tree_, neonxc.neuralize(explainer, X), []
+    for column, test in zip(tree.feature.tolist(), tree.tests, strict=True):
+        for bound in {bound for pair in test for bound in pair if math.isfinite(bound)}:
+            rows = near(X, 6, seed=len(points)).repeat(3, 0)
+            rows[:, column] = np.tile([bound, np.nextafter(bound, math.inf), np.nextafter(bound, -math.inf)], 6)
+            points.extend(rows)
     points = np.array(points).astype(dtype)
     if dtype == np.float64:  # some points are on several
         points = np.concatenate([points, points[:, [1, 0, *range(2, points.shape[1])]]])
     np.testing.assert_array_equal(net.predict(points), explainer.predict(points))
     f = net(torch.from_numpy(points))
-    assert f.dtype == torch.from_numpy(points).dtype
+    assert f.numpy().dtype == dtype
     assert ((f > 0).sum(1) == 1).all()
-    assert torch.isfinite(torch.from_numpy(neonxc.NEON(net).attribute(points))).all()
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_points_on_bounds_of_all_kinds(seed):
-    splits, label, X = random_splits(seed, 14)  # X and the bounds are on one grid
-    tree, _ = grown(splits, label, X)
-    net = neonxc.neuralize(tree)
-    for x in (X, X.astype(np.float32), torch.from_numpy(X).half()):
-        np.testing.assert_array_equal(net.predict(x), tree.predict(x))
-        assert ((net(torch.as_tensor(x)) > 0).sum(1) == 1).all()
+    assert np.isfinite(neonxc.NEON(net).attribute(points)).all()
 
 
 # --- what trees bring along ------------------------------------------------------------------------------------
-
-
-def test_spread_is_the_standard_deviation_of_tested_columns(fitted):
-    X, labels = blobs(60, 5, 3), np.arange(60) % 3
-    sparse = X * (X > 4)
-    for tree, data in (
-        (IMM(3, random_state=0).fit(X).tree_, X),
-        (IMM().fit(csr_matrix(sparse), labels=labels).tree_, sparse),
-        (fitted["KernelIMM"][0].tree_, fitted["KernelIMM"][1]),
-    ):
-        tested = np.isin(np.arange(data.shape[1]), tree.feature.numpy())
-        np.testing.assert_allclose(tree.spread, np.where(tested, data.std(0), 1))
-    # a weight of 2 is a point twice, and one of 0 none; noise is left out
-    weight, labels[:6] = np.arange(60) % 3, -1
-    weighted = CART(3).fit(X, labels=labels, sample_weight=weight).tree_
-    rows = np.repeat(np.arange(6, 60), weight[6:])
-    np.testing.assert_allclose(weighted.spread, np.where(weighted.spread == 1, 1, X[rows].std(0)))
-    np.testing.assert_allclose(weighted.spread, CART(3).fit(X[rows], labels=labels[rows]).tree_.spread)
 
 
 def test_a_cluster_that_lost_its_leaves_has_no_column():
@@ -302,10 +254,9 @@ def test_names_as_labels_and_of_columns():
     for model in (explainer, explainer.tree_):
         net = neonxc.neuralize(model, X)
         np.testing.assert_array_equal(net.predict(X), explainer.predict(X))
-        assert net.feature_names_ == ["a", "b", "c"]
-        for call in (net.predict, lambda other, model=model: neonxc.neuralize(model, other)):
+        for call in (net.predict, partial(neonxc.neuralize, model)):
             refused("columns", call, X[["b", "a", "c"]])
-    assert neonxc.NEON(net).attribute(X).columns.tolist() == ["a", "b", "c"]
+    assert neonxc.NEON(net).attribute(X).columns.tolist() == net.feature_names_ == ["a", "b", "c"]
     assert isinstance(neonxc.NEON(net).thresholds(X), np.ndarray)  # tests are no columns
 
 
@@ -342,7 +293,7 @@ def folded_explanation(tree, steps, X, x, beta):
     if normalizer is not None:  # counted from where the vector that is rescaled is zero
         A0, b0 = folded(steps[:normalizer], x)
         mean = nearest_preimage(A0, b0, np.zeros(len(b0)), mean, scale)
-    for node, R in zip(inner(tree), tests, strict=True):
+    for node, R in zip(inner_nodes(tree), tests, strict=True):
         row = A[[int(tree.feature[node])]]
         edge = np.array([float(tree.threshold[node])])
         root = nearest_preimage(row, b[[int(tree.feature[node])]], edge, mean, scale)
@@ -368,7 +319,7 @@ def test_pipelines(steps):
     np.testing.assert_array_equal(net.predict(X), model.predict(X))
     np.testing.assert_array_equal(net.predict(points), model.predict(points))
     tree, f = model[-1].tree_, net(torch.from_numpy(points))
-    np.testing.assert_allclose(f, [in_order(tree, z) for z in model[:-1].transform(points)], atol=1e-9)
+    np.testing.assert_allclose(f, logits_of(tree, model[:-1].transform(points)), atol=1e-9)
     neon = neonxc.NEON(net)
     found = zip(points, neon.thresholds(points), neon.attribute(points), strict=True)
     for x, tests, columns in found:
@@ -430,44 +381,29 @@ def test_maps_of_locations(on_images):
 @pytest.mark.parametrize("head_rule", ["linear", "midpoint"])
 def test_heatmaps_add_up(on_images, head_rule):
     tree, features, images, _ = on_images
-    net = neonxc.neuralize(tree, images, features)
-    neon = neonxc.NEON(net, head_rule=head_rule)
-    total = neon.attribute(images).sum(1)
-    close = {"rtol": 1e-3, "atol": 1e-4}
+    neon = neonxc.NEON(neonxc.neuralize(tree, images, features), head_rule=head_rule)
+    close = partial(torch.testing.assert_close, rtol=1e-3, atol=1e-4)
     maps = neon.heatmaps(images)
     assert maps.shape == (3, 3, 16, 16)
-    torch.testing.assert_close(maps.sum(1), total, **close)  # every location is of one cluster
-    of_tests = neon.threshold_heatmaps(images)
-    assert of_tests.shape == (3, 4, 16, 16)
-    torch.testing.assert_close(of_tests.sum(1), total, **close)
-    for target in (0, 1, 2, (1, 2, 3)):
-        of_tests = neon.threshold_heatmaps(images, target).sum(1)
-        torch.testing.assert_close(of_tests, neon.attribute(images, target).sum(1), **close)
+    close(maps.sum(1), neon.attribute(images).sum(1))  # every location is of one cluster
+    for target in (None, 0, 2, (1, 2, 3)):
+        of_tests = neon.threshold_heatmaps(images, target)
+        assert of_tests.shape == (3, 4, 16, 16)
+        close(of_tests.sum(1), neon.attribute(images, target).sum(1))
         if isinstance(target, int):
-            torch.testing.assert_close(of_tests, maps[:, target], **close)
-
-
-def test_a_test_alone_is_the_tree_of_that_test(on_images):
-    """With a competitor a single test decides: its heatmap is all there is."""
-    tree, features, images, _ = on_images
-    neon = neonxc.NEON(neonxc.neuralize(tree, images, features))
-    at = (0, 1, 1)
-    decided = neon.thresholds(images, at, 1)[:, :, 1, 1]
+            close(of_tests.sum(1), maps[:, target])
+    # with a competitor a single test decides: its heatmap is all there is
+    decided = neon.thresholds(images, (0, 1, 1), 1)[:, :, 1, 1]
     assert ((decided != 0).sum(1) == 1).all()
-    maps = neon.threshold_heatmaps(images, at, 1)
+    maps = neon.threshold_heatmaps(images, (0, 1, 1), 1)
     assert torch.equal((maps != 0).any(-1).any(-1), decided != 0)
-    torch.testing.assert_close(maps.sum(1), neon.attribute(images, at, 1).sum(1), rtol=1e-3, atol=1e-4)
-
-
-def test_pooled_features(on_images):
-    _, features, images, _ = on_images
+    close(maps.sum(1), neon.attribute(images, (0, 1, 1), 1).sum(1))
+    # of pooled features as well
     pooled = nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
-    points = pooled(images).detach().numpy()
-    tree = IMM(2).fit(points, labels=[0, 1, 1])
-    net = neonxc.neuralize(tree, images, pooled)
+    net = neonxc.neuralize(IMM(2).fit(pooled(images).detach().numpy(), labels=[0, 1, 1]), images, pooled)
     np.testing.assert_array_equal(net.predict(images), [0, 1, 1])
-    maps = neonxc.NEON(net).threshold_heatmaps(images)
-    torch.testing.assert_close(maps.sum(1), neonxc.NEON(net).attribute(images).sum(1), rtol=1e-3, atol=1e-4)
+    neon = neonxc.NEON(net, head_rule=head_rule)
+    close(neon.threshold_heatmaps(images).sum(1), neon.attribute(images).sum(1))
 
 
 @pytest.mark.slow
@@ -486,11 +422,9 @@ def test_errors(fitted, on_images):
     explainer, X = fitted["ExKMC"]
     tree, features, images, _ = on_images
     neon = neonxc.NEON(neonxc.neuralize(explainer, X))
-    maps = neonxc.NEON(neonxc.neuralize(tree, images, features))
     kmeans = neonxc.NEON(neonxc.neuralize(X[:3], X))
     one_label = grown([(0, 0, 0.0)], [1, 1, 1], [[1.0], [-1.0]])[0]
     for message, call, *arguments in (
-        ("at least 2 clusters", neonxc.neuralize, IMM(1).fit(X)),
         ("at least 2 clusters", neonxc.neuralize, one_label),
         ("probabilities", partial(neonxc.neuralize, threshold=0.5), explainer, X),
         ("features", neonxc.neuralize, explainer, X[:, :2]),
@@ -498,7 +432,7 @@ def test_errors(fitted, on_images):
         ("feature network", neon.threshold_heatmaps, X),
         ("target", neon.thresholds, X, 4),
         ("competitor are both 1", neon.thresholds, X, 1, 1),
-        ("target", maps.threshold_heatmaps, images, 3),
+        ("target", neonxc.NEON(neonxc.neuralize(tree, images, features)).threshold_heatmaps, images, 3),
         ("only trees have thresholds", kmeans.thresholds, X),
         ("only trees have thresholds", kmeans.threshold_heatmaps, X),
     ):

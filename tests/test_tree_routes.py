@@ -17,17 +17,16 @@ def cases():
     """A table of few entries and one of many, in whole numbers: sums are exact in any order."""
     rng = np.random.default_rng(0)
     labels = np.r_[np.arange(K), rng.integers(0, K, 95)]
-    sparse = entries(0)[0].toarray() * 8
     dense = (rng.normal(size=(100, 4)) * 3 + rng.normal(size=(K, 4))[labels] * 8).round().clip(-90, 90)
     dense[0, 0] = -0.0
-    for X in (sparse, dense):
+    for X in (entries(0)[0].toarray() * 8, dense):
         yield X, {"labels": labels}
         yield X, {"labels": labels, "sample_weight": rng.integers(0, 4, 100) / 2}
         yield X, {"centers": rng.normal(size=(K, X.shape[1])).round(2) * 8 + X.mean(0)}
 
 
 CASES = [*cases()]
-ALL = np.arange(100)
+ALL, LABELS = np.arange(100), CASES[0][1]
 
 
 def of_rows(given, rows, **more):
@@ -42,32 +41,21 @@ def typed(dtype):
     """Numbers of another type are those numbers."""
 
     def route(X, given):
-        if isinstance(dtype, torch.dtype):
-            X = torch.from_numpy(np.abs(X)).to(dtype)
-            plain = X.double()
-        else:
-            X = np.abs(X).astype(dtype)
-            plain = X.astype(np.float64)
-        labels = {"labels": CASES[0][1]["labels"]}
-        return (plain, labels), (X, labels), ALL
+        form = torch.from_numpy if isinstance(dtype, torch.dtype) else np.asarray
+        X = getattr(form(np.abs(X)), "to" if form is torch.from_numpy else "astype")(dtype)
+        plain = X.double() if form is torch.from_numpy else X.astype(np.float64)
+        return (plain, LABELS), (X, LABELS), ALL
 
     return route
+
+
+def named(names):
+    return lambda X, given: ((X, LABELS), (X, {"labels": np.array(names)[LABELS["labels"]]}), ALL)
 
 
 def argument(change):
     """Labels, centers and weights in other containers."""
     return lambda X, given: ((X, given), (X, {name: change(value) for name, value in given.items()}), ALL)
-
-
-def named(names):
-    def route(X, given):
-        return (X, CASES[0][1]), (X, {"labels": np.array(names)[CASES[0][1]["labels"]]}), ALL
-
-    return route
-
-
-def frames(X, given):
-    return (X, given), (pd.DataFrame(X).add_prefix("column "), given), ALL
 
 
 def twice(X, given):
@@ -88,10 +76,9 @@ def shuffled(X, given):
 
 def batches(dtype):
     def route(X, given):
-        X = np.abs(X).astype(dtype) if dtype == np.uint8 else X.astype(dtype)
-        given = {name: value for name, value in given.items() if name != "sample_weight"}
-        plain, (shuffled_X, own), rows = shuffled(X, given)
-        return plain, (lambda: iter(np.array_split(shuffled_X, 7)), own), rows
+        X = np.abs(X).astype(dtype) if dtype == np.uint8 else X
+        plain, (mixed, own), rows = shuffled(X, {name: given[name] for name in given if name != "sample_weight"})
+        return plain, (lambda: iter(np.array_split(mixed, 7)), own), rows
 
     return route
 
@@ -107,15 +94,13 @@ def weightless(X, given):
     """Points of no weight, far from all others, and in any cluster."""
     weight = given.get("sample_weight", np.ones(100))
     far = np.random.default_rng(3).integers(-900, 900, (5, X.shape[1]))
-    own = {"sample_weight": np.r_[weight, np.zeros(5)]} | (
-        {"labels": np.r_[given["labels"], np.arange(5)]} if "labels" in given else {"centers": given["centers"]}
-    )
+    own = given | {"sample_weight": np.r_[weight, np.zeros(5)]}
+    own |= {"labels": np.r_[given["labels"], np.arange(5)]} if "labels" in given else {}
     return (X, given | {"sample_weight": weight}), (np.r_[X, far], own), np.r_[ALL, [-1] * 5]
 
 
 def noisy(X, given):
-    given = {"labels": CASES[0][1]["labels"]}
-    return (X, given), (np.r_[X, X[:9]], {"labels": np.r_[given["labels"], np.full(9, -1)]}), np.r_[ALL, :9]
+    return (X, LABELS), (np.r_[X, X[:9]], {"labels": np.r_[LABELS["labels"], np.full(9, -1)]}), np.r_[ALL, :9]
 
 
 NUMPY = (bool, np.uint8, np.int16, np.uint32, np.int64, np.float16, np.float32, ">f8", ">i4")
@@ -127,7 +112,7 @@ ROUTES = {
     "indices there twice": twice,
     "tensor": formed(torch.from_numpy),
     "list": formed(np.ndarray.tolist),
-    "frame": frames,
+    "frame": formed(lambda X: pd.DataFrame(X).add_prefix("column ")),
     "arguments as lists": argument(np.ndarray.tolist),
     "arguments as tensors": argument(torch.from_numpy),
     "arguments as frames": argument(lambda values: pd.DataFrame(values) if values.ndim > 1 else pd.Series(values)),
@@ -142,13 +127,18 @@ ROUTES = {
 }
 
 
+CONTAINERS = "list", "frame", "arguments as lists", "arguments as tensors", "arguments as frames"
+
+
 def explainers(route):
-    """Those that a route is for; of types, all take IMM and the others take turns."""
-    if route in TYPES:
-        return [EXPLAINERS[0], *EXPLAINERS[1 + list(TYPES).index(route) % 5 :: 5]]
+    """Those that a route is for; of types and containers, all take IMM and the others take turns."""
     if "batches" in route:
         return STREAMED
-    return WEIGHTED if route in ("repeated rows", "points of no weight") else EXPLAINERS
+    if route in ("repeated rows", "points of no weight"):
+        return WEIGHTED
+    if route in TYPES or route in CONTAINERS:
+        return [EXPLAINERS[0], *EXPLAINERS[1 + (list(ROUTES).index(route) + 2) % 5 :: 5]]
+    return EXPLAINERS
 
 
 @cache

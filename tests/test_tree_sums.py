@@ -34,14 +34,6 @@ def test_estimated_depth_is_the_recursion(points, centers, draw):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_estimated_depth_of_the_paper_s_figure():
-    # 4 centers, 128 points; halves: two tests for all; quarters: three levels, most points in the deepest leaf
-    found = [
-        estimated_depth(torch.tensor([n]).double(), torch.tensor([k]), 128.0, 4) for n, k in ((64, 2), (32, 1))
-    ]
-    assert [float(depth) for depth in found] == [2, (128 + 96 + 72) / 128]
-
-
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 

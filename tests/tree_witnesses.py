@@ -35,6 +35,7 @@ from neonxc.trees import (
     SpExKNN,
 )
 
+TIE = 1e-12
 seeds = st.integers(0, 2**32 - 1)
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
 
@@ -100,7 +101,7 @@ def data(seed, n, d, k, *, kind="grid", dtype=np.float64, weighted=False, random
 
 
 @st.composite
-def tables(draw, most=60, columns=5, clusters=2, weighted=None, separable=False):
+def tables(draw, most=60, columns=5, clusters=2, weighted=None, separable=False, dtypes=tuple(DTYPES)):
     """Tables of every kind; `separable`: their clusters have different means."""
     case = data(
         draw(seeds),
@@ -108,7 +109,7 @@ def tables(draw, most=60, columns=5, clusters=2, weighted=None, separable=False)
         draw(st.integers(1, columns)),
         draw(st.integers(clusters, 6)),
         kind=draw(st.sampled_from(["grid", "fine"])),
-        dtype=draw(st.sampled_from(DTYPES)),
+        dtype=draw(st.sampled_from(dtypes)),
         weighted=draw(st.booleans()) if weighted is None else weighted,
         random_labels=draw(st.booleans()),
     )
@@ -150,11 +151,6 @@ def parted(X, centers, cut):
 def mistakes(own_left, left, mass):
     """Weight of the points that are cut from their center; `own_left`: whether a point's center goes left."""
     return mass[own_left != left].sum()
-
-
-def emn_ratio(own_left, left, mass, centers_left):
-    """Mistakes over the lesser number of centers on a side."""
-    return mistakes(own_left, left, mass) / min(centers_left.sum(), (~centers_left).sum())
 
 
 def current_cost(far, mass):
@@ -262,25 +258,19 @@ class Scorer:
         self.X, self.mass, self.labels = self.data.values, self.data.mass, self.data.labels
         self.far = distances(self.X, self.centers)
 
-    def of(self, rows, centers, sides, feature, left, centers_left):
-        """Score of a cut that sends some of the rows, and some of the centers, to the left."""
+    def score(self, rows, centers, sides, cut):
+        """Score of a cut of some of the rows and some of the centers."""
+        left, centers_left = parted(self.X[rows], self.centers[centers], cut)
         mass, far = self.mass[rows], self.far[np.ix_(rows, centers)]
         if self.name in ("IMM", "EMN"):
-            place = {int(c): i for i, c in enumerate(centers)}
-            still = np.array([int(c) in place for c in self.labels[rows]], dtype=bool)
-            own = np.array([centers_left[place[int(c)]] for c in self.labels[rows][still]], dtype=bool)
-            if self.name == "IMM":
-                return mistakes(own, left[still], mass[still])
-            return emn_ratio(own, left[still], mass[still], centers_left)
+            still = np.isin(self.labels[rows], centers)
+            own = centers_left[np.searchsorted(centers, self.labels[rows][still])]
+            lost = mistakes(own, left[still], mass[still])
+            return lost if self.name == "IMM" else lost / min(centers_left.sum(), (~centers_left).sum())
         if self.name == "ExGreedy":
             return induced_cost(far, left, centers_left, mass)
-        depth = depth_estimate(feature, left, centers_left, mass, sides)
+        depth = depth_estimate(cut[0], left, centers_left, mass, sides)
         return price(far, left, centers_left, mass) + self.depth_factor * depth
-
-    def all(self, rows, centers, sides):
-        """(score, cut) of every cut that separates centers, lowest feature first, then lowest threshold."""
-        X, own = self.X[rows], self.centers[centers]
-        return [(self.of(rows, centers, sides, cut[0], *parted(X, own, cut)), cut) for cut in separating(X, own)]
 
     def size(self, rows, centers):
         """What a difference of scores is to be compared with."""
@@ -292,35 +282,23 @@ class Scorer:
         current = current_cost(self.far[np.ix_(rows, centers)], self.mass[rows])
         return 1 + total / (current if current > 0 else 1.0)
 
-    def grow(self, tolerance=1e-12):
+    def best(self, rows, centers, path):
+        """The first of the best cuts, lowest feature first, then lowest threshold."""
+        possible, sides = separating(self.X[rows], self.centers[centers]), {step[:2] for step in path}
+        found = [(self.score(rows, centers, sides, cut), cut) for cut in possible]
+        limit = min(found, default=(0.0,))[0] + TIE * self.size(rows, centers)
+        return next(((score, cut) for score, cut in found if score <= limit), None)
+
+    def grow(self):
         """The whole tree, as nested (feature, low, high, left, right) and centers at its leaves."""
-
-        def node(rows, centers, sides):
-            if len(centers) == 1:
-                return int(centers[0])
-            found = self.all(rows, centers, sides)
-            limit = min(found)[0] + tolerance * self.size(rows, centers)
-            feature, low, high = next(cut for score, cut in found if score <= limit)
-            left = self.X[rows, feature] <= low
-            mine = self.centers[centers, feature] <= low
-            return (
-                feature,
-                low,
-                high,
-                node(rows[left], centers[mine], sides | {(feature, True)}),
-                node(rows[~left], centers[~mine], sides | {(feature, False)}),
-            )
-
-        return node(np.arange(len(self.X)), np.arange(len(self.centers)), frozenset())
+        return grow(self.X, self.best, centers=self.centers, leaf=lambda _, own: int(own[0]))
 
 
 # --- growth by any score -----------------------------------------------------------------------------------
 
-TIE = 1e-12
 
-
-def grow(X, best, most=10**6, centers=None):
-    """The tree as nested (feature, low, high, left, right), with the rows of a leaf.
+def grow(X, best, most=10**6, centers=None, leaf=lambda rows, _: rows):
+    """The tree as nested (feature, low, high, left, right), and `leaf` of the rows and centers of a leaf.
 
     `best` of (rows, centers, path): score and cut of a node's best cut, or None; a path has the cuts above it, as
     (feature, whether to the left, low, high). The leaf of least score is cut first, of equal ones that which was
@@ -349,7 +327,7 @@ def grow(X, best, most=10**6, centers=None):
             found.append(best(*nodes[-1]))
 
     def nested(node):
-        return (*found[node][1], *map(nested, children[node])) if node in children else nodes[node][0]
+        return (*found[node][1], *map(nested, children[node])) if node in children else leaf(*nodes[node][:2])
 
     return nested(0)
 
@@ -389,30 +367,17 @@ def spex(X, A, max_leaves):
 # --- fitted trees, read from outside -----------------------------------------------------------------------
 
 
-def inner_nodes(tree, X):
-    """(node, rows, sides) of every test, from the root down; values are compared with thresholds in float64."""
-    found, open_ = [], [(0, np.arange(len(X)), frozenset())]
-    while open_:
-        node, rows, sides = open_.pop()
-        feature = int(tree.feature[node])
-        if feature < 0:
-            continue
-        found.append((node, rows, sides))
-        left = X[rows, feature].astype(np.float64) <= float(tree.threshold[node])
-        open_.append((int(tree.right[node]), rows[~left], sides | {(feature, False)}))
-        open_.append((int(tree.left[node]), rows[left], sides | {(feature, True)}))
-    return found
+def inner_nodes(tree):
+    return (tree.feature >= 0).nonzero()[:, 0].tolist()
 
 
 def rows_of(tree, X):
-    """The rows that reach each node."""
-    rows = [np.array([], dtype=int)] * tree.n_nodes
-    rows[0] = np.arange(len(X))
-    for node in range(tree.n_nodes):
-        feature = int(tree.feature[node])
-        if feature >= 0:
-            left = X[rows[node], feature].astype(np.float64) <= float(tree.threshold[node])
-            rows[int(tree.left[node])], rows[int(tree.right[node])] = rows[node][left], rows[node][~left]
+    """The rows that reach each node; values are compared with bounds in float64."""
+    rows = [np.arange(len(X))] * tree.n_nodes
+    for node in inner_nodes(tree):
+        values = X[rows[node], int(tree.feature[node])].astype(np.float64)
+        left = np.logical_or.reduce([(low < values) & (values <= high) for low, high in tree.tests[node]])
+        rows[int(tree.left[node])], rows[int(tree.right[node])] = rows[node][left], rows[node][~left]
     return rows
 
 
@@ -431,6 +396,28 @@ def above(tree, nodes):
             node = int(tree.parents[node])
             found.add(node)
     return found
+
+
+def is_test(tree, node, cut):
+    """Whether a node's test is a cut, whatever the threshold within its gap."""
+    feature, low, high = cut
+    return int(tree.feature[node]) == feature and low <= float(tree.threshold[node]) < high
+
+
+def assert_best_first(tree, start, gains, rounding):
+    """From the nodes `start` on, it is the leaf that gains most that is split, or one that gains alike."""
+    seen = set()
+
+    def in_some_order(open_):
+        inner = [node for node in open_ if int(tree.feature[node]) >= 0]
+        if open_ in seen or not inner:
+            return open_ not in seen
+        seen.add(open_)
+        least = max(gains[node] for node in open_) - rounding
+        ready = [node for node in inner if gains[node] >= least]
+        return any(in_some_order(open_ - {node} | {int(tree.left[node]), int(tree.right[node])}) for node in ready)
+
+    assert in_some_order(frozenset(start)), "another leaf gains more"
 
 
 def nested(tree, node=0):
@@ -455,12 +442,15 @@ def parts_of(tree, X):
     return part(0)
 
 
-def same_cuts(ours, expected):
-    """The same cuts, whatever the threshold within a gap, and the same points in every leaf."""
-    if isinstance(ours, np.ndarray) or isinstance(expected, np.ndarray):
-        return isinstance(ours, np.ndarray) and isinstance(expected, np.ndarray) and np.array_equal(ours, expected)
+def same_cuts(ours, expected, X=None):
+    """The same cuts, whatever the threshold within a gap, and leaves; any cuts will do where X has no points."""
+    if not (isinstance(ours, tuple) and isinstance(expected, tuple)):
+        return type(ours) is type(expected) and np.array_equal(ours, expected)
+    if X is not None and not len(X):
+        return True
     feature, low, high, *children = expected
-    return ours[0] == feature and low <= ours[1] < high and all(map(same_cuts, ours[2:], children))
+    sides = (None, None) if X is None else (X[X[:, feature] <= low], X[X[:, feature] > low])
+    return ours[0] == feature and low <= ours[1] < high and all(map(same_cuts, ours[2:], children, sides))
 
 
 def shared_nodes(tree, base, node=0, other=0):
