@@ -52,6 +52,7 @@ def people(n, seed, unseen=False):
 
 
 NUMBERS, TEXTS = ["age", "hours"], ["work", "sex"]
+MISSING = pd.Series(np.array(["m", None], dtype=object)).iloc[1]  # NaN from pandas 3 on
 log = make_pipeline(FunctionTransformer(np.log1p), StandardScaler())
 filled = make_pipeline(SimpleImputer(), StandardScaler())
 
@@ -67,7 +68,7 @@ APART = {
     "usual": columns(
         (filled, NUMBERS), (log, ["gain"]), (OneHotEncoder(handle_unknown="ignore"), ["work", "sex", "city"])
     ),
-    "dropped by name": columns((OneHotEncoder(drop=["Self", np.nan]), TEXTS), (filled, NUMBERS)),
+    "dropped by name": columns((OneHotEncoder(drop=["Self", MISSING]), TEXTS), (filled, NUMBERS)),
     "rare together": columns((filled, NUMBERS), (OneHotEncoder(min_frequency=0.06), ["city"])),
     "rare and unknown": columns((OneHotEncoder(**RARE), ["city", "work"]), (filled, NUMBERS)),
     "codes": columns(
