@@ -147,7 +147,7 @@ def test_explanations_hardly_change_when_some_rows_are_left_out():
 def test_a_lost_cluster_warns():
     """Most points get their label, and few of those of a small cluster among the others."""
     rng = np.random.default_rng(0)
-    X, y = np.concatenate([rng.normal(size=(485, 4)), rng.normal(0.5, size=(15, 4))]), np.repeat([0, 1], [485, 15])
+    X, y = np.concatenate([rng.normal(size=(970, 4)), rng.normal(0.5, size=(30, 4))]), np.repeat([0, 1], [970, 30])
     with pytest.warns(UserWarning, match=r"their label, \d+% in cluster small: it"):
         neuralize(labels=np.where(y, "small", "large"), X=X)
 
