@@ -11,13 +11,7 @@ import torchvision
 from refusals import refused
 from torch import nn
 
-from neonxc.models import (
-    BACKBONES,
-    FeatureExtractor,
-    backbone,
-    efficientnet_lite0,
-    vgg16,
-)
+from neonxc.models import BACKBONES, FeatureExtractor, backbone, efficientnet_lite0, vgg16
 from neonxc.models.backbones import build
 
 

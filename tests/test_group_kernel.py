@@ -124,11 +124,7 @@ def test_the_result_is_that_of_one_process(ranks, n, options):
 
 
 @pytest.mark.parametrize(
-    ("options", "dtype"),
-    [
-        ({"init": "random"}, np.float64),
-        ({"weighted": True, "gamma": 0.3}, np.float32),
-    ],
+    ("options", "dtype"), [({"init": "random"}, np.float64), ({"weighted": True, "gamma": 0.3}, np.float32)]
 )
 def test_the_objective_never_rises(ranks, options, dtype):
     X = BLOBS.astype(dtype)

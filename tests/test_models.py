@@ -18,14 +18,7 @@ from torch.testing import assert_close
 from torchvision import models, transforms
 
 from neonxc.evaluation import BlurImputer
-from neonxc.models import (
-    EfficientNetLite0,
-    FeatureExtractor,
-    backbone,
-    efficientnet_lite0,
-    load_image,
-    to_tensor,
-)
+from neonxc.models import EfficientNetLite0, FeatureExtractor, backbone, efficientnet_lite0, load_image, to_tensor
 from neonxc.models.layers import layout
 
 

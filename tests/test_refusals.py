@@ -139,10 +139,7 @@ test_frames_with_other_columns = everywhere(
         r"missing \['age'\], unexpected \['Age'\]": [FRAME.rename(columns={"age": "Age"})],
         r"X are in another order than at fit time; needed: \['age', 'height'": [FRAME[NAMES[::-1]]],
         r"X has columns that are not numeric: \['height'\]; drop or encode them": [FRAME.assign(height="tall")],
-        r"columns that are not numeric: \['age'\]": [
-            FRAME.assign(age=pd.Timestamp("2020")),
-            FRAME.assign(age=1j),
-        ],
+        r"columns that are not numeric: \['age'\]": [FRAME.assign(age=pd.Timestamp("2020")), FRAME.assign(age=1j)],
         r"columns that are not numeric: \['weight'\]": [FRAME.astype({"weight": "category"})],
     }
 )
@@ -221,10 +218,7 @@ test_centers_that_explain_nothing = refusals(
         r"centers is empty: shape \[0, 3\]": lambda: neuralize(np.zeros((0, 3))),
         "centers can't be read as an array of numbers": lambda: neuralize([["a"], ["b"]]),
         "centers can't be read as an array of numbers: .*inhomogeneous": lambda: neuralize([[1, 2], [3]]),
-        IDENTICAL: [
-            lambda: neuralize(twins(km())),
-            lambda: neuralize(twins(Birch(n_clusters=3, threshold=6))),
-        ],
+        IDENTICAL: [lambda: neuralize(twins(km())), lambda: neuralize(twins(Birch(n_clusters=3, threshold=6)))],
         "squared distances between the clusters are at most 0, too small": lambda: neuralize(
             [[0.0, 0], [0, 1e-300]]
         ),

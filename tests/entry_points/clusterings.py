@@ -19,14 +19,7 @@ from torch import nn
 import neonxc
 from neonxc.evaluation import ZeroImputer, pixel_flipping
 from neonxc.head import bisecting_head, centroid_head, linear_head, with_noise
-from neonxc.models import (
-    SCAN,
-    BetaInterpretable,
-    KCenter,
-    KernelKMeans,
-    StronglyInterpretable,
-    patterns,
-)
+from neonxc.models import SCAN, BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable, patterns
 from neonxc.models.scan import RandomWarp
 from neonxc.trees import IMM, KernelExKMC
 
