@@ -10,6 +10,7 @@ import torch
 import torchvision
 from refusals import refused
 from torch import nn
+from torch.testing import assert_close
 
 from neonxc.models import BACKBONES, FeatureExtractor, backbone, efficientnet_lite0, vgg16
 from neonxc.models.backbones import build
@@ -59,9 +60,9 @@ def test_vit_tokens():
     nn.init.normal_(net.heads.head.weight)  # torchvision's is zero
     tokens = torch.cat([net.class_token, net._process_input(images)], 1) + net.encoder.pos_embedding
     expected = net.encoder.layers(tokens)[:, 1:].reshape(1, 14, 14, 768).permute(0, 3, 1, 2)
-    torch.testing.assert_close(vit(images), expected)
+    assert_close(vit(images), expected)
     normed = FeatureExtractor(net, "encoder.ln", tokens=vit.tokens, pool="class")(images)
-    torch.testing.assert_close(net.heads(normed), net(images))  # it classifies the normed class token
+    assert_close(net.heads(normed), net(images))  # it classifies the normed class token
 
 
 def test_tokens_follow_the_layer():

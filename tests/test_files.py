@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from refusals import refusals, refused
 from safetensors import safe_open
 from safetensors.torch import save, save_file
@@ -83,7 +84,7 @@ def test_scan(tmp_path):
     found = again(scan, tmp_path)
     np.testing.assert_allclose(found.predict_proba(images), scan.predict_proba(images), rtol=1e-4, atol=1e-5)
     for name in ("labels_", "neighbors_", "losses_", "history_", "image_shape_"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(scan, name))
+        assert_array_equal(getattr(found, name), getattr(scan, name))
     assert {**found.get_params(), "backbone": None} == {**scan.get_params(), "backbone": None}
     assert not found.embedding_.training
     scan = scan_of(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()), images)
@@ -110,7 +111,7 @@ def test_labels_keep_their_types_and_beta_its_value(classes, beta, tmp_path):
     assert net.classes_.tolist() == classes.tolist()
     labels, from_tensor = net.predict(NEW), net.predict(torch.as_tensor(NEW))  # a tensor can't hold names
     assert isinstance(from_tensor, np.ndarray if classes.dtype.kind in "UO" else torch.Tensor)
-    np.testing.assert_array_equal(np.asarray(from_tensor), labels)
+    assert_array_equal(np.asarray(from_tensor), labels)
 
 
 # --- feature networks --------------------------------------------------------------------------------------

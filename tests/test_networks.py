@@ -4,6 +4,7 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch.testing import assert_close
 
 import neonxc
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, presets
@@ -65,14 +66,14 @@ def test_works_unmodified(library, name):
     net, x = build(library, name), picture(name)
     recording = LRP(net).record(x)
     with torch.no_grad():
-        torch.testing.assert_close(recording.output, net(x), rtol=1e-3, atol=1e-4)
+        assert_close(recording.output, net(x), rtol=1e-3, atol=1e-4)
     start = torch.zeros_like(recording.output)
     start[:, 3] = 1
     relevance = recording.propagate(start)
     assert relevance.shape == x.shape
     assert torch.isfinite(relevance).all()
     assert (relevance != 0).float().mean() > 0.9
-    torch.testing.assert_close(LRP(net, Composite()).attribute(x, 3), relevance)  # one walk or several
+    assert_close(LRP(net, Composite()).attribute(x, 3), relevance)  # one walk or several
     if name in ONLY_RELU:
         plain = LRP(net, Composite(Epsilon(0.0))).attribute(x, 3)
         wanted = gradient_times_input(net, x, 3)
@@ -115,5 +116,5 @@ def test_attention_of_features_is_constant_by_default():
     for features, same in ((net, held), (nn.Sequential(net, nn.Softmax(1)), Composite())):
         head = neonxc.neuralize(features(x).detach().numpy(), x, features)
         default, own, other = (neonxc.NEON(head, rules).attribute(x) for rules in (None, same, Composite()))
-        torch.testing.assert_close(default, own)
+        assert_close(default, own)
         assert torch.allclose(default, other) == (same is not held)

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
@@ -25,8 +26,8 @@ def test_numbers_are_filled_and_scaled():
     prepared = prepare(frame)
     assert [part[2] for part in prepared.pipeline.transformers] == [["number", "gaps"], ["truth"]]
     Z = prepared.pipeline.fit_transform(prepared.frame)
-    np.testing.assert_allclose(Z[:, 1], scale(frame["gaps"].fillna(frame["gaps"].median())))
-    np.testing.assert_array_equal(Z[:, 3], frame["truth"])
+    assert_allclose(Z[:, 1], scale(frame["gaps"].fillna(frame["gaps"].median())))
+    assert_array_equal(Z[:, 3], frame["truth"])
     assert prepared.notes[0] == "1 column of numbers has missing values: gaps (2%); filled in with the median"
 
 
@@ -34,8 +35,8 @@ def test_categories_are_one_hot_with_rare_ones_together():
     words = ["a"] * 150 + ["b"] * 146 + [None] * 5 + ["c", "d"]
     prepared = prepare(pd.DataFrame({"number": np.sin(np.arange(303)), "word": words}))
     Z = prepared.pipeline.fit_transform(prepared.frame)
-    np.testing.assert_array_equal(Z[:, 1:].sum(0), [150, 146, 5, 2])
-    np.testing.assert_array_equal(Z[:, 1:].sum(1), 1)
+    assert_array_equal(Z[:, 1:].sum(0), [150, 146, 5, 2])
+    assert_array_equal(Z[:, 1:].sum(1), 1)
     assert (
         "1 column of categories is one-hot encoded: word (4 values, 2 rare ones combined, and missing values)"
         in prepared.notes
@@ -51,7 +52,7 @@ SCALES = {"none": np.asarray, "standard": scale, "minmax": minmax_scale, "robust
 def test_scales(name):
     frame = table(other=np.arange(N) ** 2.0)
     Z = prepare(frame, scale=name).pipeline.fit_transform(frame)
-    np.testing.assert_allclose(Z[:, 1], SCALES[name](frame["other"]))
+    assert_allclose(Z[:, 1], SCALES[name](frame["other"]))
 
 
 IDENTIFIERS = {
@@ -206,7 +207,7 @@ def test_whatever_is_prepared_can_be_clustered_and_explained(number, word, truth
     prepared = prepare(frame.astype({"number": float}))
     model = make_pipeline(prepared.pipeline, KMeans(2, n_init=3, random_state=0)).fit(prepared.frame)
     net = neonxc.neuralize(model, prepared.frame)
-    np.testing.assert_array_equal(net.predict(prepared.frame), model.predict(prepared.frame))
+    assert_array_equal(net.predict(prepared.frame), model.predict(prepared.frame))
     relevance = neonxc.NEON(net).attribute(prepared.frame)
     assert list(relevance) == list(prepared.frame)
     assert np.isfinite(relevance.to_numpy()).all()

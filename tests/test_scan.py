@@ -15,6 +15,7 @@ from refusals import refused
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import nn
+from torch.testing import assert_close
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import neonxc
@@ -164,7 +165,7 @@ STILL = dict.fromkeys(("rotation", "shear", "scale", "translation", "elastic", "
 @pytest.mark.parametrize("size", [(9, 9), (8, 13)])
 def test_a_warp_of_nothing_changes_nothing(size):
     images = torch.rand(4, 3, *size, dtype=torch.float64)
-    torch.testing.assert_close(RandomWarp(**STILL)(images), images)
+    assert_close(RandomWarp(**STILL)(images), images)
 
 
 def test_a_rotation_keeps_circles_round_also_in_oblong_images():
@@ -226,13 +227,13 @@ def test_the_decision_is_one_linear_layer_on_the_embedding():
         features = scan.embedding_(IMAGES)
         scores = scan.cluster_head_(features)
     assert isinstance(scan.cluster_head_, nn.Linear)
-    torch.testing.assert_close(scan.transform(IMAGES), features)
-    torch.testing.assert_close(scan.predict_proba(IMAGES), scores.softmax(1))
+    assert_close(scan.transform(IMAGES), features)
+    assert_close(scan.predict_proba(IMAGES), scores.softmax(1))
     assert (scan.predict(IMAGES) == scores.argmax(1)).all()
     assert (scan.labels_ == scores.argmax(1).numpy()).all()
     net = neonxc.neuralize(scan.cluster_head_, IMAGES, features=scan.embedding_)
     first, second = scores.log_softmax(1).topk(2).values.T  # in logarithms: the second probability may be 0
-    torch.testing.assert_close(net(IMAGES).amax(1), first - second, rtol=1e-3, atol=1e-3)
+    assert_close(net(IMAGES).amax(1), first - second, rtol=1e-3, atol=1e-3)
     assert (net.predict(IMAGES).numpy() == scan.labels_).all()
     assert neonxc.NEON(net).attribute(IMAGES).isfinite().all()
 
@@ -288,7 +289,7 @@ def test_the_backbone_given_is_not_changed():
     scan = learning(backbone=backbone).fit(IMAGES)
     assert backbone.training
     assert scan.transform(IMAGES.double()).dtype == torch.float32
-    torch.testing.assert_close(backbone.state_dict(), tiny().state_dict(), rtol=0, atol=0)
+    assert_close(backbone.state_dict(), tiny().state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("pool", [None, "avg"])
@@ -298,7 +299,7 @@ def test_a_feature_extractor_is_a_backbone_and_maps_are_averaged(pool):
     for backbone in (maps, extractor):
         scan = small(backbone=backbone, epochs=0, head_epochs=1, self_label_epochs=0).fit(IMAGES)
         assert isinstance(scan.embedding_, FeatureExtractor)
-        torch.testing.assert_close(scan.transform(IMAGES), maps(IMAGES).mean((2, 3)).detach())
+        assert_close(scan.transform(IMAGES), maps(IMAGES).mean((2, 3)).detach())
     assert extractor.pool == pool
 
 
@@ -343,7 +344,7 @@ def test_images_may_come_from_anywhere(give, found):
     expected = learned()
     scan = learning().fit(give())
     assert (scan.labels_ == expected.labels_).all()
-    torch.testing.assert_close(torch.as_tensor(scan.predict_proba(give())), expected.predict_proba(IMAGES))
+    assert_close(torch.as_tensor(scan.predict_proba(give())), expected.predict_proba(IMAGES))
     assert isinstance(scan.predict(give()), found)
 
 
@@ -432,7 +433,7 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_been(monkeypatch, tmp
         with pytest.raises(InterruptedError):
             model.fit(IMAGES)
     scan = clone(model).fit(IMAGES)
-    torch.testing.assert_close(scan.predict_proba(IMAGES), expected.predict_proba(IMAGES), rtol=0, atol=0)
+    assert_close(scan.predict_proba(IMAGES), expected.predict_proba(IMAGES), rtol=0, atol=0)
     assert scan.history_ == expected.history_
     assert (scan.losses_ == expected.losses_).all()
 
@@ -458,7 +459,7 @@ def test_a_clustering_can_be_self_labelled_later(monkeypatch, tmp_path):
     first = learning(self_label_epochs=0, checkpoint=tmp_path).fit(IMAGES)
     monkeypatch.setattr("neonxc.models.scan.stages.scan_loss", None)
     later = learning(self_label_threshold=0.3, checkpoint=tmp_path).fit(IMAGES).predict_proba(IMAGES)
-    torch.testing.assert_close(later, uninterrupted().predict_proba(IMAGES), rtol=0, atol=0)
+    assert_close(later, uninterrupted().predict_proba(IMAGES), rtol=0, atol=0)
     assert not torch.equal(first.predict_proba(IMAGES), later)
     again = learning(self_label_threshold=0.4, checkpoint=tmp_path)
     refused(r"self_label_threshold was 0\.3 and is now 0\.4", again.fit, IMAGES)

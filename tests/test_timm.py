@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from refusals import refusals, refused
+from torch.testing import assert_close
 
 from neonxc.models import backbone
 from neonxc.models.backbones import build
@@ -47,12 +48,12 @@ def test_features_are_those_that_timm_gives(name, block, prefix, size):
     options = {"return_prefix_tokens": True} if prefix else {}
     (witness,) = extractor.net.forward_intermediates(images, indices=[block], intermediates_only=True, **options)
     expected, first = witness if prefix else (witness, None)
-    torch.testing.assert_close(extractor(images), expected)
+    assert_close(extractor(images), expected)
     extractor.pool = "avg"
-    torch.testing.assert_close(extractor(images), expected.mean((2, 3)))
+    assert_close(extractor(images), expected.mean((2, 3)))
     if prefix:
         extractor.pool = "class"
-        torch.testing.assert_close(extractor(images), first[:, 0])
+        assert_close(extractor(images), first[:, 0])
 
 
 def test_ready_to_use():
@@ -61,7 +62,7 @@ def test_ready_to_use():
     assert extractor.mean == (0.5, 0.5, 0.5)  # timm's, not ImageNet's
     assert not any(module.training for module in extractor.modules())
     assert not any(parameter.requires_grad for parameter in extractor.parameters())
-    torch.testing.assert_close(extractor(torch.rand(2, 3, 32, 48)).norm(dim=1), torch.ones(2))
+    assert_close(extractor(torch.rand(2, 3, 32, 48)).norm(dim=1), torch.ones(2))
     assert build(json.loads(json.dumps(extractor.recipe))).recipe == extractor.recipe
     for name, owner in (("resnet18", "torchvision"), ("timm/resnet18", "timm"), ("mobilenetv2_100", "timm")):
         assert backbone(name, weights=None).net.__module__.startswith(owner)

@@ -16,8 +16,10 @@ import torch.nn.functional as F
 import torchvision
 from refusals import refused
 from torch import nn
+from torch.testing import assert_close
 
 import neonxc
+from neonxc import NEON, neuralize
 from neonxc.lrp import LRP, Composite, Epsilon, Gamma
 from neonxc.models import FeatureExtractor, vgg_small
 
@@ -43,12 +45,12 @@ def in_use(net):
 
 def cluster(net, images):
     features = FeatureExtractor(net, "features.block2", pool="avg", normalize=True)
-    return neonxc.neuralize(features.points(images)[:3].cpu(), images, features)
+    return neuralize(features.points(images)[:3].cpu(), images, features)
 
 
 def explain(net, images):
     """Everything a script may ask for, as one vector."""
-    neon = neonxc.NEON(cluster(net, images))
+    neon = NEON(cluster(net, images))
     answers = neon.attribute(images), neon.heatmaps(images), LRP(net).attribute(images, target=1)
     return torch.cat([answer.flatten() for answer in answers])
 
@@ -81,13 +83,13 @@ def test_an_error_inside_the_network_leaves_nothing_behind(net, images, place):
     expected = explain(net, images)
     block.append(Failing())
     before = state(net)
-    for ask in (clustering, neonxc.NEON(clustering).attribute, neonxc.NEON(clustering).heatmaps, LRP(net).record):
+    for ask in (clustering, NEON(clustering).attribute, NEON(clustering).heatmaps, LRP(net).record):
         with pytest.raises(ArithmeticError, match="inside the network"):
             ask(images)
         assert state(net) == before
     torch.sin(images.clone().requires_grad_())  # LRP has no rule for it, but is not watching any more
     del block[-1]
-    torch.testing.assert_close(explain(net, images), expected)
+    assert_close(explain(net, images), expected)
 
 
 # Gradient modes
@@ -103,7 +105,7 @@ def test_explaining_leaves_no_trace_in_any_gradient_mode(net, images, mode):
         inside = explain(net, images.clone() if mode is torch.inference_mode else images)
     assert not inside.requires_grad
     assert images.grad is None
-    torch.testing.assert_close(inside, expected, rtol=0, atol=0)
+    assert_close(inside, expected, rtol=0, atol=0)
     assert state(net) == before
 
 
@@ -193,19 +195,19 @@ VARYING = {
 def test_layers_that_vary_in_training_mode_are_refused(layer, images):
     ends = nn.Conv2d(1, 4, 3), VARYING[layer](), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     features = nn.Sequential(*ends).eval()
-    clustering = neonxc.neuralize(torch.eye(4)[:3], images, features)
-    expected, neon = clustering.predict(images), neonxc.NEON(clustering)
+    clustering = neuralize(torch.eye(4)[:3], images, features)
+    expected, neon = clustering.predict(images), NEON(clustering)
     ends[1].train()
     before = {name: value.clone() for name, value in features.state_dict().items()}, torch.get_rng_state()
     doors = [clustering.predict, clustering, neon.summary, FeatureExtractor(features).points]
-    doors += [lambda x: neonxc.neuralize(torch.eye(4)[:3], x, features)]
+    doors += [lambda x: neuralize(torch.eye(4)[:3], x, features)]
     if "scripted" not in layer:
         doors += [LRP(features).record, neon.attribute, neon.heatmaps]
     for ask in doors:
         for x in (images, images[:1]):
             with pytest.raises(ValueError, match=r"is in training mode: its .* would .*; call \.eval\(\) on it"):
                 ask(x)
-    torch.testing.assert_close((dict(features.state_dict()), torch.get_rng_state()), before, rtol=0, atol=0)
+    assert_close((dict(features.state_dict()), torch.get_rng_state()), before, rtol=0, atol=0)
     assert torch.equal(clustering.predict(images) if features.eval() else None, expected)
 
 
@@ -213,7 +215,7 @@ def test_networks_that_are_random_in_eval_mode_are_refused(images):
     features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
     features[1].forward = lambda x: F.dropout(x, 0.1)  # which drops by default
     random = r"random.* in eval mode as well; make that depend on self.training"
-    refused(random, neonxc.neuralize, torch.eye(4)[:3], images, features)
+    refused(random, neuralize, torch.eye(4)[:3], images, features)
     refused(random, FeatureExtractor(features).points, images)
     refused(random, LRP(features).attribute, images, target=0)
 
@@ -229,12 +231,12 @@ STEADY = [
 def test_layers_that_do_the_same_in_both_modes_are_accepted(layer, images):
     mode = layer.training
     features = nn.Sequential(nn.Conv2d(1, 4, 3), layer, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    clustering = neonxc.neuralize(torch.eye(4)[:3], images, features)
-    got = clustering.predict(images), neonxc.NEON(clustering).attribute(images)
+    clustering = neuralize(torch.eye(4)[:3], images, features)
+    got = clustering.predict(images), NEON(clustering).attribute(images)
     assert features.training
     assert layer.training == mode
     features.eval()
-    torch.testing.assert_close(got, (clustering.predict(images), neonxc.NEON(clustering).attribute(images)))
+    assert_close(got, (clustering.predict(images), NEON(clustering).attribute(images)))
 
 
 @pytest.mark.parametrize("mode", [True, False])
@@ -242,7 +244,7 @@ def test_layers_that_do_the_same_in_both_modes_are_accepted(layer, images):
 def test_normalization_by_the_batch_is_refused_in_both_modes(flat, mode, images):
     norm = nn.BatchNorm1d(256, track_running_stats=False) if flat else nn.BatchNorm2d(1, track_running_stats=False)
     net = nn.Sequential(nn.Flatten() if flat else nn.Identity(), norm, nn.Flatten()).train(mode)
-    predict = neonxc.neuralize(torch.eye(3, 256), features=net).predict
+    predict = neuralize(torch.eye(3, 256), features=net).predict
     for ask in (FeatureExtractor(net).points, LRP(net).record, predict):
         for x in (images, images[:1]):
             refused(r"BatchNorm.d \('.*1'\) of .* in eval mode as well.*GroupNorm", ask, x)
@@ -251,10 +253,10 @@ def test_normalization_by_the_batch_is_refused_in_both_modes(flat, mode, images)
 
 def test_a_network_in_eval_mode_is_only_run(images, monkeypatch):
     net = nn.Sequential(nn.Flatten(), nn.LazyLinear(3)).eval()
-    refused(r"LazyLinear \('1'\) of .* has no weights yet", neonxc.neuralize, torch.eye(3), images, net)
+    refused(r"LazyLinear \('1'\) of .* has no weights yet", neuralize, torch.eye(3), images, net)
     net(images)
     monkeypatch.setattr("neonxc.common.modules.Watch", None)
-    neonxc.neuralize(torch.eye(3), images, FeatureExtractor(net)).predict(images)
+    neuralize(torch.eye(3), images, FeatureExtractor(net)).predict(images)
 
 
 # Mixed precision
@@ -275,7 +277,7 @@ def test_autocast_changes_little(net, images, device, dtype):
         assert values.dtype == torch.float32
         assert values.isfinite().all()
     assert float(torch.corrcoef(torch.stack([inside, expected]))[0, 1]) >= 0.99
-    torch.testing.assert_close(logits, clustering(images), rtol=0.05, atol=0.05)
+    assert_close(logits, clustering(images), rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize(("device", "dtype"), AUTOCAST)
@@ -292,7 +294,7 @@ def test_training_goes_on_inside_autocast(net, images, device, dtype):
         return [parameter.grad for parameter in net.parameters() if parameter.requires_grad]
 
     for expected, gradient in zip(gradients(explained=False), gradients(explained=True), strict=True):
-        torch.testing.assert_close(gradient, expected)
+        assert_close(gradient, expected)
 
 
 # Parallel training
@@ -301,12 +303,12 @@ def test_training_goes_on_inside_autocast(net, images, device, dtype):
 def test_data_parallel(net, images):
     wrapped = nn.DataParallel(net)
     before = state(wrapped)
-    torch.testing.assert_close(explain(wrapped, images), explain(net, images))
+    assert_close(explain(wrapped, images), explain(net, images))
     assert state(wrapped) == before
     composite = Composite(Gamma(0.25), {"features.block1.*": Epsilon(0.1), "classifier": Gamma(1.0)})
     expected = LRP(net, composite).attribute(images, target=1)
     assert not torch.allclose(expected, LRP(net).attribute(images, target=1))
-    torch.testing.assert_close(LRP(wrapped, composite).attribute(images, target=1), expected)
+    assert_close(LRP(wrapped, composite).attribute(images, target=1), expected)
 
 
 @pytest.fixture
@@ -324,7 +326,7 @@ def test_distributed_data_parallel(net, images):
     wrapped = nn.parallel.DistributedDataParallel(net.train())
     wrapped(images).square().mean().backward()  # an explanation meets a reducer at work
     expected, before = explain(wrapped.eval().module, images), state(wrapped)
-    torch.testing.assert_close(explain(wrapped, images), expected)
+    assert_close(explain(wrapped, images), expected)
     assert state(wrapped) == before
 
 
@@ -345,15 +347,15 @@ def test_vgg_small_takes_small_images_of_any_size(images):
 def test_clusters_in_tensorboard(net, images, pool):
     features = FeatureExtractor(net, "features.block2", pool=pool, mean=(0.5,), std=(0.5,))
     x, (writer, before) = features.preprocess(images), (Mock(), state(net))
-    clustering = neonxc.neuralize(features.points(x)[:3].cpu(), features=features, X=x)
+    clustering = neuralize(features.points(x)[:3].cpu(), features=features, X=x)
     clustering.classes_ = np.array(["a", "b", "c"])
-    neonxc.plot.to_tensorboard(writer, 7, neonxc.NEON(clustering, beta=1.0), x, tag="what")
+    neonxc.plot.to_tensorboard(writer, 7, NEON(clustering, beta=1.0), x, tag="what")
     assert state(net) == before
     sizes = dict(zip("abc", clustering.assign(x).flatten().bincount(minlength=3).tolist(), strict=True))
     heatmaps, logits, *scalars = [call.args for call in writer.method_calls]
     assert scalars == [(f"what/size/{name}", n, 7) for name, n in sizes.items()]
     assert (heatmaps[::2], logits[::2]) == (("what/heatmaps", 7), ("what/logits", 7))
-    torch.testing.assert_close(logits[1], clustering(x).amax(1))
+    assert_close(logits[1], clustering(x).amax(1))
     titles, of = {a.get_ylabel() or a.get_title() for a in heatmaps[1].axes}, "images" if pool else "locations"
     assert {f"cluster {name}\n{n} {of}" for name, n in sizes.items()} <= titles
     drawn = [np.asarray(axes.images[0].get_array()) for axes in heatmaps[1].axes if axes.images]
@@ -366,12 +368,12 @@ def test_tensorboard_in_half_precision(net, images, tmp_path):
     features = FeatureExtractor(copy.deepcopy(net).bfloat16(), "features.block2", pool="avg")
     x = images.bfloat16()
     with tensorboard.SummaryWriter(tmp_path) as writer:
-        neonxc.plot.to_tensorboard(writer, 0, neonxc.neuralize(features.points(x)[:3], features=features), x)
+        neonxc.plot.to_tensorboard(writer, 0, neuralize(features.points(x)[:3], features=features), x)
 
 
 def test_what_tensorboard_cannot_show(net, images):
-    show, series = neonxc.plot.to_tensorboard, neonxc.neuralize(torch.eye(3, 4), features=nn.Conv1d(2, 4, 5))
-    refused("a network with a feature network", show, Mock(), 0, neonxc.neuralize(torch.eye(2)), images)
+    show, series = neonxc.plot.to_tensorboard, neuralize(torch.eye(3, 4), features=nn.Conv1d(2, 4, 5))
+    refused("a network with a feature network", show, Mock(), 0, neuralize(torch.eye(2)), images)
     refused(r"values in 0\.\.1", show, Mock(), 0, cluster(net, images), images, 2 + images)
     shape = r"images \[N, C, H, W\], got (X of )?shape \[9, 2, 5\]"
     refused(f"X needs {shape}", show, Mock(), 0, series, torch.rand(9, 2, 5))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from sklearn.cluster import KMeans
+from torch.testing import assert_close
 
 import neonxc
 from neonxc import NEON
@@ -27,7 +28,7 @@ def test_vision_transformers(name):
     assert (features.mean, features.std) == ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     x = features.preprocess(torch.rand(4, 3, 32, 32))
     states = model(pixel_values=x).last_hidden_state[:, features.tokens :]
-    torch.testing.assert_close(features(x).flatten(2).mT, states)
+    assert_close(features(x).flatten(2).mT, states)
     net = neonxc.neuralize(
         KMeans(3, n_init=1, random_state=0).fit(features.points(x).numpy()), x, features=features
     )
@@ -56,8 +57,8 @@ def test_preprocess_does_what_the_image_processor_does(name, settings, nested):
     expected = processor([photo], return_tensors="pt")["pixel_values"].reshape(photo.shape).float()
     whole = SimpleNamespace(image_processor=processor) if nested else processor
     features = FeatureExtractor(torch.nn.Conv2d(3, 4, 1), processor=whole)
-    torch.testing.assert_close(features.preprocess(photo / 255), expected, atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(features.deprocess(expected), photo / 255)
+    assert_close(features.preprocess(photo / 255), expected, atol=1e-4, rtol=1e-5)
+    assert_close(features.deprocess(expected), photo / 255)
 
 
 def test_image_processors_that_reorder_channels():
