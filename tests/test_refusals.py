@@ -213,9 +213,6 @@ test_centers_that_explain_nothing = refusals(
             lambda: neuralize(twins(km())),
             lambda: neuralize(twins(Birch(n_clusters=3, threshold=6))),
         ],
-            lambda: neuralize(twins(km())),
-            lambda: neuralize(twins(Birch(n_clusters=3, threshold=6))),
-        ],
         "squared distances between the clusters are at most 0, too small": lambda: neuralize(
             [[0.0, 0], [0, 1e-300]]
         ),
