@@ -64,14 +64,12 @@ def test_texts(explanation):
 
 @pytest.mark.filterwarnings("ignore")
 def test_plots_take_it(explanation):
-    import matplotlib.pyplot as plt
     import shap
 
     net = neuralize(KMEANS, X)
     found = neonxc.to_shap(NEON(net).attribute(X), net, X)
     for plot, some in ((shap.plots.bar, found), (shap.plots.waterfall, found[0]), (shap.plots.beeswarm, found)):
         plot(some, show=False)
-        plt.close("all")
 
 
 def test_errors(explanation, monkeypatch):
