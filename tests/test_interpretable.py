@@ -234,7 +234,6 @@ def test_strong_with_few_distinct_points():
         (KCenter(4, metric="seuclidean"), X),
         (BetaInterpretable(5, 0.7, "kmedian", "minkowski", metric_params={"p": 3}), torch.from_numpy(X)),
         (StronglyInterpretable(5, "gower"), FRAME),
-        (BetaInterpretable(5, 0.7, metric="gower"), FRAME),
     ],
 )
 def test_files(model, data, tmp_path):

@@ -509,12 +509,8 @@ def test_the_example_writes_figures_and_keeps_those_of_other_data(run_example, t
         run_example("scan", "--quick", "--device", "cpu", "--no-amp", "--out", tmp_path, *options)
     report = json.loads((tmp_path / "scan.json").read_text())
     assert list(report["tables"]) == ["MNIST", "Fashion-MNIST"]
-    row = report["tables"]["MNIST"]["rows"][0]
-    both = [100 * one["accuracy"]["SCAN"] for one in report["runs"]["mnist"]]
-    wanted = ["SCAN", np.mean(both), min(both), max(both)]
-    found = [row[name] for name in ("clustering", "median accuracy %", "least", "greatest")]
-    assert found[0] == wanted[0]
-    assert found[1:] == pytest.approx(wanted[1:], abs=0.01)
+    row, both = report["tables"]["MNIST"]["rows"][0], [one["accuracy"]["SCAN"] for one in report["runs"]["mnist"]]
+    assert row["median accuracy %"] == pytest.approx(100 * np.mean(both), abs=0.01)
     assert (tmp_path / "scan-fashion.png").stat().st_size > 1000
 
 
