@@ -65,7 +65,7 @@ def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
 def test_relevance_compares_core_points():
     model = fitted(StandardScaler())
     net, (values, z, core) = neuralize(model, WINE), distances(model, WINE)
-    neon, terms, K = NEON(net), (z[:, None] - core) ** 2, values.shape[1] - 1
+    neon, terms = NEON(net), (z[:, None] - core) ** 2
     share = model[-1].eps ** 2 / z.shape[1]
     for target, competitor, wanted in (
         (0, 1, terms[:, 1] - terms[:, 0]),
@@ -83,7 +83,7 @@ def test_relevance_compares_core_points():
     assert_allclose(found, slope, rtol=1e-9, atol=1e-12)
     noise = model[-1].labels_ == -1
     summary = neon.summary(WINE)
-    assert_allclose(summary.relevance[K], neon.attribute(WINE)[noise].mean())
+    assert_allclose(summary.relevance[-1], neon.attribute(WINE)[noise].mean())
     assert f"noise ({noise.sum()} points)" in str(summary)
     assert neuralize(model, WINE[~noise]).beta == pytest.approx(net.beta)
 

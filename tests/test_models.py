@@ -252,6 +252,7 @@ def test_tokens_against_slicing(images):
     assert torch.equal(first(images), images.mean().expand(5, 12))
     assert torch.equal(first.points(images), first(images))
     extractor = FeatureExtractor(net, "tokens", tokens=2, normalize=True)
+    assert "tokens=2" in repr(extractor)
     rows = F.normalize(patches, dim=1).movedim(1, 3).reshape(-1, 12)
     assert_close(extractor.points(images), rows)
     for tokens in (0, None):  # channels last
