@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from hypothesis import given
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 from refusals import refused
 from scipy.optimize import LinearConstraint, linprog, minimize
@@ -110,7 +111,7 @@ def least(normals, limits, start, bounds):
 
 @given(st.integers(0, 10**6))
 def test_half_spaces_of_pipelines_within_bounds(seed):
-    g = np.random.default_rng(seed)
+    g = default_rng(seed)
     d, k = int(g.integers(2, 7)), int(g.integers(2, 8))
     X = g.normal(size=(80, d)) * g.uniform(0.1, 100, d) + g.normal(size=d) * 100
     steps = StandardScaler(), PCA(int(g.integers(1, d + 1)))
@@ -167,7 +168,7 @@ def test_fixed_columns_and_bounds(name):
 @pytest.mark.parametrize("limits", [{"fixed": [2]}, {"columns": 2}], ids=["fixed", "few"])
 def test_few_columns_and_whole_numbers(name, limits):
     """All points whose first two columns are whole numbers, against those that the limits allow."""
-    g = np.random.default_rng(0)
+    g = default_rng(0)
     X = np.column_stack([g.integers(0, 9, (200, 2)), g.normal(size=200) * 3]).astype(float)
     net, some, axis = neuralize(MODELS[name](X), X), X[:4], np.arange(-40, 50.0)
     cf = counterfactual(net, some, integer=[0, 1], **limits)
@@ -274,7 +275,7 @@ def test_trees_without_a_target_change_to_the_nearest_of_all_other_clusters(name
     [(np.log1p, np.float32), (np.sqrt, np.int64), (np.arcsinh, partial(pd.DataFrame, dtype="float32"))],
 )
 def test_functions_of_columns_in_other_dtypes(function, make):
-    g = np.random.default_rng(0)
+    g = default_rng(0)
     X = make(g.exponential(1000, (100, 3)) * g.choice([1, 8], (100, 1)))
     model = make_pipeline(FunctionTransformer(function), StandardScaler(), KMeans(3, n_init=1, random_state=0))
     net, exact = neuralize(model.fit(X), X), np.asarray(X, dtype=float)
@@ -290,7 +291,7 @@ def test_functions_of_columns_in_other_dtypes(function, make):
 @functools.cache
 def people(n=200):
     """A table of numbers and categories, a pipeline that takes logarithms and roots of some, and its network."""
-    g = np.random.default_rng(0)
+    g = default_rng(0)
     work = g.choice(["State", "Private", "Self"], n)
     columns = {
         "age": g.integers(18, 80, n),

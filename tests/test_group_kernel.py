@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -29,6 +30,9 @@ FITTED = (
     "history_",
     "classes_",
 )
+
+
+seeded = partial(KernelKMeans, random_state=0)
 
 
 def shares(n, counts):
@@ -85,7 +89,7 @@ def close(one, other, rtol):
 def test_given_first_labels(ranks, counts, dtype, rtol):
     X, first = BLOBS.astype(dtype), np.arange(300) % 5
     first[:250] = KMeans(5, n_init=1, random_state=3).fit_predict(X[:250])
-    model = KernelKMeans(5, 1, init=first, random_state=0)
+    model = seeded(5, 1, init=first)
     together, labels = fitted(ranks, model, X, counts)
     alone = model.fit(X)
     assert close(together, alone, rtol)
@@ -100,7 +104,7 @@ def test_given_labels(ranks, kinds):
     labels = np.array(kinds, dtype=object)[SPECIES]
     labels[::7] = -1
     weight = np.random.default_rng(0).integers(0, 3, 150)
-    model = KernelKMeans(n_support=1, random_state=0)
+    model = seeded(n_support=1)
     together, found = fitted(ranks, model, IRIS, labels=labels, sample_weight=weight)
     alone = model.fit(IRIS, labels=labels, sample_weight=weight)
     assert close(together, alone, 1e-9)
@@ -124,7 +128,7 @@ def test_the_result_is_that_of_one_process(ranks, n, options):
     """A start is drawn as from the rows in the order of the ranks; a cluster without points starts again alike."""
     X = np.array([[-1.0], [0], [1], [-10], [10], [30], [31], [32]])
     X = X if n == 8 else np.sort(BLOBS[:n, :1], axis=0)  # every rank sorts its points
-    model = KernelKMeans(3 if n == 8 else 5, 1, random_state=0, **options)
+    model = seeded(3 if n == 8 else 5, 1, **options)
     alone = KernelKMeans(**model.get_params()).fit(X)
     for one in ranks(fit, model, X, np.split(np.arange(n), [n // 6, n // 6]), {}):
         assert close(one, alone, 1e-9)
@@ -133,7 +137,7 @@ def test_the_result_is_that_of_one_process(ranks, n, options):
 
 @pytest.mark.parametrize("options", [{"init": "random"}, {"weighted": True, "gamma": 0.3}])
 def test_the_objective_never_rises(ranks, options):
-    model = KernelKMeans(5, 4, random_state=0, **options)
+    model = seeded(5, 4, **options)
     together, labels = fitted(ranks, model, BLOBS)
     history = np.array(together.history_)
     assert (np.diff(history) <= 1e-9 * abs(history[0])).all()
@@ -145,7 +149,7 @@ def test_the_objective_never_rises(ranks, options):
 def sums(group, max_iter, weighted):
     """How often the ranks communicate in a fit."""
     calls, every = [], dist.all_reduce
-    model = KernelKMeans(4, 3, 0.1, max_iter=max_iter, weighted=weighted, tol=0, random_state=0)
+    model = seeded(4, 3, 0.1, max_iter=max_iter, weighted=weighted, tol=0)
     with mock.patch.object(dist, "all_reduce", lambda *args, **kwargs: calls.append(1) or every(*args, **kwargs)):
         model.fit(BLOBS[dist.get_rank(group) * 50 :][:99], group=group)
     return len(calls)
@@ -164,16 +168,16 @@ def test_another_start_without_a_number(ranks):
 
 def test_fewer_different_points_than_clusters(ranks):
     X = np.repeat([[0.0, 1.0], [2.0, 3.0], [9.0, 9.0]], [5, 4, 6], axis=0)
-    together, labels = fitted(ranks, KernelKMeans(8, random_state=0), X)
+    together, labels = fitted(ranks, seeded(8), X)
     assert together.classes_.tolist() == sorted(set(labels)) == [0, 1, 2]
     assert together.objective_ == pytest.approx(0, abs=1e-12)
 
 
 def test_frames_and_tensors(ranks):
     frame = pd.DataFrame(IRIS, columns=list("abcd"))
-    together, _ = fitted(ranks, KernelKMeans(3, random_state=0), frame)
+    together, _ = fitted(ranks, seeded(3), frame)
     assert together.feature_names_in_.tolist() == list("abcd")
-    with_tensor, _ = fitted(ranks, KernelKMeans(3, random_state=0), torch.tensor(IRIS))
+    with_tensor, _ = fitted(ranks, seeded(3), torch.tensor(IRIS))
     assert np.allclose(with_tensor.support_vectors_, together.support_vectors_)
 
 

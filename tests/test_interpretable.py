@@ -11,6 +11,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from interpretable_witnesses import partitions, radius, score
+from numpy.random import default_rng
 from refusals import refused
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
@@ -25,7 +26,7 @@ from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
 from neonxc.models.interpretable.problem import max_size
 from neonxc.models.interpretable.search import assign_points
 
-RNG = np.random.default_rng(0)
+RNG = default_rng(0)
 X, GROUP = make_blobs(150, 3, centers=5, cluster_std=2.0, random_state=0)
 FOI = np.where(RNG.random(150) < 0.6, GROUP % 3, RNG.integers(0, 3, 150))
 FRAME = pd.DataFrame(
@@ -74,7 +75,7 @@ def check(model, data, foi, n_clusters, beta):
     st.booleans(),
 )
 def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, grid):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     data = rng.normal(size=(n, 2))
     data = data.round() if grid else data  # with equal points
     foi = rng.integers(0, n_values, n)
@@ -92,7 +93,7 @@ def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, g
 
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 0.6, 0.75, 1.0]))
 def test_near_the_best_of_all_partitions(seed, beta):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     data, foi = rng.normal(size=(8, 2)), rng.integers(0, 2, 8)
     far = cdist(data, data)
     best = min(radius(far, labels) for labels in partitions(8, 3) if score(labels, foi.tolist()) >= beta)
@@ -102,7 +103,7 @@ def test_near_the_best_of_all_partitions(seed, beta):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_order_of_points_does_not_matter(name):
-    order = np.random.default_rng(0).permutation(150)
+    order = default_rng(0).permutation(150)
     one, two = (BetaInterpretable(5, 0.6, name).fit(X[rows], foi=FOI[rows]) for rows in (np.arange(150), order))
     assert (one.labels_[order] == two.labels_).all()
     assert np.allclose(one.cluster_centers_, two.cluster_centers_)
@@ -195,7 +196,7 @@ def greedy_radii(points, k):
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(0, 3))
 def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
     """Equal to trying every way, and within twice the best of all partitions."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     data = rng.normal(size=(8, 2))
     foi = np.append(np.arange(n_values), rng.integers(0, n_values, 8 - n_values))
     k, far = n_values + more, cdist(data, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from refusals import refused
 from scipy.special import logsumexp
 from sklearn.cluster import KMeans
@@ -28,6 +30,9 @@ from neonxc.models.kernel.seeding import Sample, plus_plus
 MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
 IRIS, SPECIES = load_iris(return_X_y=True)
 SIDES = np.arange(6) // 3
+
+
+seeded = partial(KernelKMeans, random_state=0)
 
 
 def lme(d, w, gamma):
@@ -67,7 +72,7 @@ def test_em_step_by_step(weighted, fixed):
     labels = np.arange(60) % 2 if fixed else None
 
     def after(steps):
-        model = KernelKMeans(2, 3, 0.05, weighted=weighted, max_iter=steps, tol=0, random_state=0)
+        model = seeded(2, 3, 0.05, weighted=weighted, max_iter=steps, tol=0)
         return supports_of(model.fit(X, labels=labels))
 
     found = after(1)
@@ -85,7 +90,7 @@ def test_em_step_by_step(weighted, fixed):
     st.booleans(),
 )
 def test_the_objective_never_rises(seed, k, p, gamma, weighted):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.normal(size=(40, 2)).round(1)  # with equal points
     model = KernelKMeans(k, p, gamma, init="random", weighted=weighted, tol=0, max_iter=40, random_state=seed).fit(
         X
@@ -98,16 +103,16 @@ def test_the_objective_never_rises(seed, k, p, gamma, weighted):
 
 
 def test_one_support_is_kmeans():
-    model = KernelKMeans(6, 1, n_init=8, random_state=0).fit(IRIS)
+    model = seeded(6, 1, n_init=8).fit(IRIS)
     assert model.objective_ == pytest.approx(((IRIS - model.support_vectors_[model.labels_]) ** 2).sum())
     assert model.objective_ <= 1.01 * KMeans(6, n_init=8, random_state=0).fit(IRIS).inertia_
 
 
 @pytest.mark.parametrize(("X", "y"), [(MOONS, MOON), make_circles(400, factor=0.5), (IRIS, SPECIES)])
 def test_fixed_assignments(X, y):
-    model = KernelKMeans(random_state=0).fit(X, labels=y)
+    model = seeded().fit(X, labels=y)
     assert (model.labels_ == y).mean() >= 0.95
-    started = KernelKMeans(y.max() + 1, init=y, random_state=0).fit(X)
+    started = seeded(y.max() + 1, init=y).fit(X)
     assert started.objective_ < model.objective_ * 1.001
     assert (started.labels_ == y).mean() > 0.8
 
@@ -117,8 +122,8 @@ def test_labels_of_any_kind_and_noise(kinds, nothing):
     labels = np.array(kinds, dtype=object)[MOON]
     labels[::7] = nothing
     there = np.arange(400) % 7 != 0
-    model = KernelKMeans(random_state=0).fit(MOONS, labels=labels)
-    alone = KernelKMeans(random_state=0).fit(MOONS[there], labels=labels[there])
+    model = seeded().fit(MOONS, labels=labels)
+    alone = seeded().fit(MOONS[there], labels=labels[there])
     assert np.allclose(model.support_vectors_, alone.support_vectors_)
     assert model.classes_.tolist() == kinds
     assert (model.predict(MOONS) == np.array(kinds)[MOON]).all()
@@ -128,7 +133,7 @@ def test_labels_of_any_kind_and_noise(kinds, nothing):
 def test_feature_objective_on_a_gram_matrix(name):
     """Distances to the means in feature space, from the matrix of all kernels."""
     X = make_blobs(80, 3, centers=5, random_state=1)[0]
-    model = KernelKMeans(4, gamma=0.02, objective=name, random_state=0).fit(X)
+    model = seeded(4, gamma=0.02, objective=name).fit(X)
     K, member = np.exp(-0.02 * ((X[:, None] - X) ** 2).sum(-1)), np.eye(4)[model.labels_]
     within = ((K @ member) * member).sum(0)
     Z = np.sqrt(within) if name == "spherical" else member.sum(0)
@@ -150,7 +155,7 @@ def test_feature_objective_on_a_gram_matrix(name):
 def test_units_change_nothing(n, dtype, unit):
     """Also where most points are supports, so that the distances to these are rounding errors."""
     X = make_blobs(n, 3, centers=6, random_state=0)[0].astype(dtype)
-    model, scaled = (KernelKMeans(6, random_state=0).fit(data) for data in (X, X * X.dtype.type(unit)))
+    model, scaled = (seeded(6).fit(data) for data in (X, X * X.dtype.type(unit)))
     assert (model.labels_ == scaled.labels_).all()
     assert scaled.gamma_ * unit**2 == pytest.approx(model.gamma_, rel=1e-3)
     assert scaled.objective_ / unit**2 == pytest.approx(model.objective_, rel=1e-5)
@@ -161,7 +166,7 @@ def test_gamma_is_one_over_a_median():
     """Of squared distances to supports, to the means of clusters or to that of all, or 1: the first not zero."""
 
     def gamma(places, labels, n_support=10):
-        return KernelKMeans(n_support=n_support, random_state=0).fit(np.c_[places], labels=labels).gamma_
+        return seeded(n_support=n_support).fit(np.c_[places], labels=labels).gamma_
 
     X, sides = np.array([0.0, 1, 3, 10, 12, 16]), np.arange(6) // 3
     means = np.array([4, 38]) / 3
@@ -176,9 +181,7 @@ def test_gamma_is_one_over_a_median():
 @pytest.mark.parametrize("gamma", [1e-2, 1e-10])
 def test_a_small_gamma_in_float32(gamma):
     X = make_blobs(400, 4, centers=5, cluster_std=2, random_state=0)[0]
-    double, single = (
-        KernelKMeans(5, gamma=gamma, random_state=0).fit(X.astype(dtype)) for dtype in (np.float64, np.float32)
-    )
+    double, single = (seeded(5, gamma=gamma).fit(X.astype(dtype)) for dtype in (np.float64, np.float32))
     assert single.objective_ == pytest.approx(double.objective_, rel=1e-3)
     assert np.abs(single.transform(X.astype(np.float32)) - double.transform(X)).max() < 1e-2
 
@@ -205,14 +208,13 @@ def test_plus_plus_is_greedy():
 
 def test_mini_batches_go_on_while_they_gain():
     X = make_blobs(1500, 5, centers=20, cluster_std=3, random_state=0)[0]
-    model = KernelKMeans(10, 5, batch_size=200, tol=1e-4, random_state=0).fit(X)
+    model = seeded(10, 5, batch_size=200, tol=1e-4).fit(X)
     assert 2 < model.n_iter_ < 300
     gains = -np.diff(model.history_)
     assert (gains[:-1] > 1e-4 * np.abs(model.history_[:-2])).all()
     assert gains[-1] <= 1e-4 * abs(model.history_[-2])
     full, once = (
-        KernelKMeans(10, 5, random_state=0, gamma=model.gamma_, **options).fit(X)
-        for options in ({}, {"batch_size": 200, "max_iter": 1})
+        seeded(10, 5, gamma=model.gamma_, **options).fit(X) for options in ({}, {"batch_size": 200, "max_iter": 1})
     )
     assert model.objective_ < 1.03 * full.objective_
     assert model.objective_ < once.objective_
@@ -233,7 +235,7 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("objective", ["lme", "feature"])
 def test_in_blocks(monkeypatch, counted, objective):
     """A small memory budget changes no result, and is kept to."""
-    model = KernelKMeans(2, 10, objective=objective, random_state=0)
+    model = seeded(2, 10, objective=objective)
     whole = model.fit(MOONS).transform(MOONS)
     monkeypatch.setattr("neonxc.common.memory.CPU", 6400)
     model.fit(MOONS)
@@ -247,12 +249,12 @@ def test_how_many_distances_are_needed(counted):
     steps = []
     for max_iter in (1, 2):
         counted.clear()
-        KernelKMeans(n_support=3, tol=0, max_iter=max_iter, random_state=0).fit(MOONS, labels=np.arange(400) % 8)
+        seeded(n_support=3, tol=0, max_iter=max_iter).fit(MOONS, labels=np.arange(400) % 8)
         steps.append(sum(counted))
     assert steps[1] - steps[0] == 400 * 3
     counted.clear()
-    X = np.random.default_rng(0).normal(size=(2000, 2))
-    KernelKMeans(3, 5, batch_size=100, max_iter=1, random_state=0).fit(X)
+    X = default_rng(0).normal(size=(2000, 2))
+    seeded(3, 5, batch_size=100, max_iter=1).fit(X)
     assert sum(counted) < 4 * 2000 * 15
 
 
@@ -261,10 +263,10 @@ def test_how_many_distances_are_needed(counted):
 
 def test_weights_are_repetition():
     X = make_blobs(50, 2, centers=3, random_state=0)[0]
-    weight = np.random.default_rng(0).integers(0, 4, 50)
+    weight = default_rng(0).integers(0, 4, 50)
     for options in ({}, {"objective": "feature"}, {"weighted": True}):
-        one = KernelKMeans(3, 4, random_state=0, **options).fit(X, sample_weight=weight)
-        two = KernelKMeans(3, 4, random_state=0, **options).fit(np.repeat(X, weight, axis=0))
+        one = seeded(3, 4, **options).fit(X, sample_weight=weight)
+        two = seeded(3, 4, **options).fit(np.repeat(X, weight, axis=0))
         assert np.allclose(one.transform(X), two.transform(X))
 
 
@@ -274,16 +276,14 @@ def test_weights_are_repetition():
 )
 def test_weights_of_any_size(options, unit):
     X = make_blobs(200, 3, centers=4, random_state=0)[0]
-    model, scaled = (
-        KernelKMeans(4, 3, random_state=0, **options).fit(X, sample_weight=np.full(200, one)) for one in (1, unit)
-    )
+    model, scaled = (seeded(4, 3, **options).fit(X, sample_weight=np.full(200, one)) for one in (1, unit))
     assert adjusted_rand_score(model.labels_, scaled.labels_) == 1.0
     assert scaled.objective_ == pytest.approx(unit * model.objective_)
     assert np.allclose(scaled.transform(X), model.transform(X))
 
 
 def test_a_class_without_weight_is_none():
-    model = KernelKMeans(random_state=0).fit(IRIS, labels=SPECIES, sample_weight=SPECIES != 1)
+    model = seeded().fit(IRIS, labels=SPECIES, sample_weight=SPECIES != 1)
     assert model.classes_.tolist() == [0, 2]
     assert set(model.labels_) == {0, 2}
     message, without = "init has 2 different labels, n_clusters is 3", SPECIES != 1
@@ -308,7 +308,7 @@ def test_what_has_no_points_starts_again(places):
 def test_fewer_different_points_than_clusters(objective, init):
     """One cluster for each different point, as scikit-learn's k-means fits them, and a warning."""
     X = np.repeat([[0.0, 1.0], [2.0, 3.0], [9.0, 9.0]], [5, 4, 1], axis=0)
-    model = KernelKMeans(8, objective=objective, init=init, random_state=0)
+    model = seeded(8, objective=objective, init=init)
     with pytest.warns(ConvergenceWarning, match=r"clusters \(3\) found smaller than n_clusters \(8\)") as told:
         model.fit(X)
     assert told[0].filename == __file__
@@ -328,14 +328,14 @@ def test_given_labels_need_different_points():
 
 def test_far_from_the_origin():
     """float32 has few digits left there: clusters are found near the origin, and looked up there."""
-    near = (np.random.default_rng(0).integers(-64, 64, (600, 3)) / 8).astype(np.float32)
+    near = (default_rng(0).integers(-64, 64, (600, 3)) / 8).astype(np.float32)
     far = near + np.float32(1e6)
     assert np.array_equal(far - np.float32(1e6), near)
-    one, other = (KernelKMeans(6, random_state=0).fit(X) for X in (near, far))
+    one, other = (seeded(6).fit(X) for X in (near, far))
     assert (one.labels_ == other.labels_).all()
     assert np.abs(one.transform(near) - other.transform(far)).max() < 1e-3
     assert (other.predict(far.astype(np.float64)) == other.labels_).all()
-    between = far.astype(np.float64) + np.random.default_rng(1).normal(scale=0.02, size=far.shape)
+    between = far.astype(np.float64) + default_rng(1).normal(scale=0.02, size=far.shape)
     assert np.abs(other.transform(between) - one.transform(between - 1e6)).max() < 1e-3
 
 
@@ -348,10 +348,10 @@ def test_distances_beyond_the_range_of_their_type(unit, dtype, objective):
     flows = "over" if unit > 1 else "under"
     X = pd.DataFrame((MOONS * [1, 0.1] * unit).astype(dtype), columns=["left", "right"])
     wanted = rf"squared distances {flows}flow in {np.dtype(dtype)}.* in column 'left'; rescale X"
-    refused(wanted, KernelKMeans(2, objective=objective, random_state=0).fit, X)
+    refused(wanted, seeded(2, objective=objective).fit, X)
     far = MOONS * (1e155 if flows == "over" else 1e-160)
     refused(rf"{flows}flow in float64.* in column 0; rescale X", neonxc.neuralize, labels=MOON, X=far)
-    model = KernelKMeans(2, objective=objective, random_state=0).fit(MOONS.astype(dtype))
+    model = seeded(2, objective=objective).fit(MOONS.astype(dtype))
     if flows == "over":
         refused(r"overflow in .* in column 0; rescale X", model.predict, X.to_numpy())
     else:

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from sklearn.cluster import KMeans
@@ -66,7 +67,7 @@ IDENTIFIERS = {
 }
 NO_IDENTIFIERS = {
     "year": np.arange(1990, 1990 + N),
-    "rank": np.random.default_rng(0).permutation(N),
+    "rank": default_rng(0).permutation(N),
     "valid": np.arange(N) * 7,  # ends in "id"
     "id": np.arange(N) // 2,
     "word": ["abcde"[i % 5] for i in range(N)],
@@ -134,18 +135,18 @@ def test_labels_are_pointed_out_by_their_name(name):
 SUSPECTS = {
     "customer_id": np.arange(N) // 3 * 7,
     "storeId": np.arange(N) % 5,
-    "rank": np.random.default_rng(0).permutation(N),
+    "rank": default_rng(0).permutation(N),
     "sorted": np.arange(N) ** 2 + 7,
     "year": np.arange(1990, 1990 + N),
-    "fnlwgt": np.random.default_rng(1).integers(10_000, 900_000, N),
-    "Sample weight": np.random.default_rng(2).random(N),
+    "fnlwgt": default_rng(1).integers(10_000, 900_000, N),
+    "Sample weight": default_rng(2).random(N),
 }
 NO_SUSPECTS = {
     "weight": 80 + 20 * np.sin(np.arange(N)),  # as a weight in kg that goes with another column
     "lightweight": [i % 2 == 0 for i in range(N)],
-    "time": np.sort(np.random.default_rng(3).random(N)),
-    "price": np.random.default_rng(4).integers(1000, 9000, N),
-    "index": np.random.default_rng(5).random(N),
+    "time": np.sort(default_rng(3).random(N)),
+    "price": default_rng(4).integers(1000, 9000, N),
+    "index": default_rng(5).random(N),
     "key": np.arange(N) % 12,
     "valid": np.arange(N) % 7,
 }

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 import torch
+from numpy.random import default_rng
 from refusals import refused
 from scipy.spatial.distance import cdist
 from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, AgglomerativeClustering, SpectralClustering
@@ -52,7 +53,7 @@ def test_clusters_of_any_shape(name):
 
 @pytest.mark.parametrize("steps", [[], [StandardScaler(), PCA(whiten=True)]])
 def test_noise_is_left_out_and_told_apart(steps, tmp_path):
-    far = np.random.default_rng(0).uniform(-3, 4, (60, 2))
+    far = default_rng(0).uniform(-3, 4, (60, 2))
     X = np.append(SHAPES["moons"][0], far[np.abs(far[:, 1]) > 1.6], axis=0)
     X = X @ [[2.0, 1.0], [0.3, -1.0]] + 7 if steps else X
     model = make_pipeline(*steps, DBSCAN(eps=0.25, metric="cityblock")).fit(X)
@@ -78,7 +79,7 @@ def test_given_labels():
 
 def test_labels_without_structure_warn():
     """They are not learned by heart either, as gamma is chosen by points that are left out."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     told = r"the surrogate gives \d\d% of the points (held out from a fit to the others )?their label"
     with pytest.warns(UserWarning, match=told) as caught:
         net = neuralize(labels=rng.integers(0, 3, 300), X=rng.normal(size=(300, 10)))
@@ -121,7 +122,7 @@ def test_many_points_are_condensed(monkeypatch):
 
 def test_neither_order_nor_scale_matter():
     X, y = make_moons(200, noise=0.15, random_state=0)
-    order = np.random.default_rng(0).permutation(len(X))
+    order = default_rng(0).permutation(len(X))
     net, other = neuralize(labels=y, X=X), neuralize(labels=y[order], X=X[order])
     one, two = NEON(net).attribute(X), NEON(other).attribute(X)
     assert np.linalg.norm(one - two) <= 1e-9 * np.linalg.norm(one)
@@ -137,7 +138,7 @@ def test_explanations_hardly_change_when_some_rows_are_left_out():
     net = neuralize(labels=y, X=X)
     before, changes = NEON(net).attribute(X), []
     for seed in range(3):
-        kept = np.random.default_rng(seed).random(len(X)) > 0.05
+        kept = default_rng(seed).random(len(X)) > 0.05
         after = NEON(neuralize(labels=y[kept], X=X[kept])).attribute(X, target=net.predict(X))
         changes.append(np.linalg.norm(after - before) / np.linalg.norm(before))
     assert np.mean(changes) < 0.1
@@ -146,7 +147,7 @@ def test_explanations_hardly_change_when_some_rows_are_left_out():
 
 def test_a_lost_cluster_warns():
     """Most points get their label, and few of those of a small cluster among the others."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X, y = np.concatenate([rng.normal(size=(970, 4)), rng.normal(0.5, size=(30, 4))]), np.repeat([0, 1], [970, 30])
     with pytest.warns(UserWarning, match=r"their label, \d+% in cluster small: it"):
         neuralize(labels=np.where(y, "small", "large"), X=X)
@@ -166,7 +167,7 @@ def best_cut(far, clustered):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_radii_are_the_best_of_all_cuts(seed):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     far = rng.uniform(0, 3, 120).round(1 if seed % 2 else 9)  # some are equal
     nearest, clustered = rng.integers(0, 4, 120), rng.random(120) < 0.7 - 0.5 * (far > 2)
     clustered[nearest == 1], clustered[nearest == 2] = True, False
@@ -192,7 +193,7 @@ def test_radii_are_the_best_of_all_cuts(seed):
 @pytest.mark.filterwarnings("ignore:the surrogate tells noise")
 def test_outside_is_beyond_the_nearest_clusters_radius():
     """By every distance in turn, behind a chain that scales columns; the clusters have three sizes."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     centers, sizes = np.array([[0.0, 0], [10, 0], [0, 14]]), np.array([0.2, 1.0, 3.0])
     own = rng.integers(0, 3, 225)
     blobs = centers[own] + sizes[own, None] * rng.normal(size=(225, 2))
@@ -246,7 +247,7 @@ def test_points_left_out_of_their_supports(most, monkeypatch):
 def test_noise_of_new_points():
     """Radii that suit the points of the fit, which lie near themselves, took many new points for noise."""
     X, y = make_moons(800, noise=0.07, random_state=0)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X, y = np.append(X, rng.uniform(X.min(0) - 0.5, X.max(0) + 0.5, (200, 2)), axis=0), np.append(y, [-1] * 200)
     order = rng.permutation(1000)
     fit, new = order[:500], order[500:]
@@ -267,7 +268,7 @@ def test_noise_that_new_points_would_differ_in_warns():
 
 def test_a_few_points_amid_noise():
     """The best cut calls all of them noise: few points err, and that is told all the same."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X, y = rng.uniform(-1, 1, (300, 2)), np.full(300, -1)
     y[:12] = np.arange(12) % 2
     with pytest.warns(UserWarning, match="of the clustered points for noise"), pytest.warns(match="their label"):
@@ -289,7 +290,7 @@ def test_frames_through_a_pipeline():
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
 def test_columns_that_are_repeated():
     """The supports lie in the part of the space that points are mapped to."""
-    X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    X = default_rng(0).uniform(-1, 1, (200, 2))
     y = (np.sin(4 * X[:, 0]) + X[:, 1] > 0).astype(int)
     twice = ColumnTransformer([("scaled", StandardScaler(), [0, 1]), ("range", MinMaxScaler(), [0, 1])])
     model = make_pipeline(twice, AgglomerativeClustering(2)).fit(X)
