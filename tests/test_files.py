@@ -366,9 +366,19 @@ DAMAGED = {
             lambda h: h["plain"]["parts"].update(head=h["plain"]["parts"]["head"]["parts"]["detection"]),
             changed(**{"class": ["NeuralizedClustering"]}),
             changed("parts", "classes", "values", dtype="x"),
+            changed("parts", "head", "values", another=3),
             changed("parts", "head", "parts", "grouping", "values", sizes=[1, 1]),
+            changed("parts", "head", "parts", "grouping", "values", gamma="x"),
             changed("parts", "head", "parts", "detection", "values", norm="l3"),
             changed("values", feature_names=["a"]),
+        ],
+    ),
+    "clusterer": (
+        lambda: KernelKMeans(3, 4, random_state=0).fit(X),
+        [
+            changed("values", n_features_in_=3),
+            changed("values", "params", n_clusters="x"),
+            changed("parts", "_model", **{"class": "Members"}),
         ],
     ),
     "tree": (
