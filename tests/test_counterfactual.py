@@ -57,6 +57,9 @@ CURVED = {
 }
 
 
+NOISE = pytest.param("noise", marks=pytest.mark.slow)
+
+
 @functools.cache
 def fitted(name, d=2):
     X = blobs(d) + 4 * (name in CURVED)
@@ -79,7 +82,7 @@ def nearest_on_grid(net, X, points, labels, spread):
     return np.array([way.min(initial=np.inf) for way in ways])
 
 
-@pytest.mark.parametrize("name", [*MODELS, *CURVED])
+@pytest.mark.parametrize("name", [*MODELS, "kernel", "mixture", "many", "normalized", NOISE])
 def test_nearest_on_a_grid(name):
     """Nearly so where boundaries are curved."""
     X, net = fitted(name)
@@ -157,7 +160,7 @@ def test_fixed_columns_and_bounds(name):
     near = cf.distance <= nearest_on_grid(net, some, within, cf.target, spread) * 1.01 + 1e-6
     assert near[inside].mean() >= (0.8 if name == "kernel" else 1)
     if name == "kernel":  # few columns of curved clusters: a heuristic
-        cf = counterfactual(net, some, columns=1, integer=[0])
+        cf = counterfactual(net, some[:3], columns=1, integer=[0])
         assert not cf.exact
         assert cf.found.any()
         assert (cf.points[cf.found, 0] == cf.points[cf.found, 0].round()).all()
