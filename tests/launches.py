@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -73,19 +74,14 @@ def _inside_an_operator(event: Any) -> bool:
 @contextmanager
 def _reads(waits: Counter[str]) -> Iterator[None]:
     """Count calls of the methods that hand values to Python."""
-    methods = {name: getattr(Tensor, name) for name in READING}
 
-    def counting(name: str) -> Callable[..., Any]:
+    def counting(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         def method(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
             waits[name] += 1
-            return methods[name](tensor, *arguments, **options)
+            return own(tensor, *arguments, **options)
 
         return method
 
-    for name in methods:
-        setattr(Tensor, name, counting(name))
-    try:
+    counted = {name: counting(name, getattr(Tensor, name)) for name in READING}
+    with mock.patch.multiple(Tensor, **counted):
         yield
-    finally:
-        for name, method in methods.items():
-            setattr(Tensor, name, method)

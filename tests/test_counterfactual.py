@@ -1,7 +1,7 @@
 """Counterfactuals against fine grids and a solver of quadratic programs."""
 
 import functools
-import warnings
+import re
 from functools import partial
 
 import hypothesis.strategies as st
@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 import torch
 from hypothesis import given
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 from refusals import refused
 from scipy.optimize import LinearConstraint, linprog, minimize
-from sklearn.cluster import Birch, BisectingKMeans, KMeans
+from sklearn.cluster import DBSCAN, Birch, BisectingKMeans, KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_wine, make_blobs, make_moons
+from sklearn.datasets import load_wine, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.mixture import GaussianMixture
@@ -51,8 +52,12 @@ CURVED = {
     "kernel": lambda X: KernelKMeans(4, random_state=0).fit(X),
     "mixture": lambda X: GaussianMixture(4, random_state=0).fit(X),
     "many": lambda X: GaussianMixture(20, covariance_type="spherical", random_state=0).fit(X),
+    "noise": lambda X: DBSCAN(1.3, metric="cityblock").fit(X),  # a surrogate
     "normalized": lambda X: make_pipeline(Normalizer(), KMeans(3, n_init=2, random_state=0)).fit(X),
 }
+
+
+NOISE = pytest.param("noise", marks=pytest.mark.slow)
 
 
 @functools.cache
@@ -77,7 +82,7 @@ def nearest_on_grid(net, X, points, labels, spread):
     return np.array([way.min(initial=np.inf) for way in ways])
 
 
-@pytest.mark.parametrize("name", [*MODELS, *CURVED])
+@pytest.mark.parametrize("name", [*MODELS, "kernel", "mixture", "many", "normalized", NOISE])
 def test_nearest_on_a_grid(name):
     """Nearly so where boundaries are curved."""
     X, net = fitted(name)
@@ -99,21 +104,6 @@ def test_nearest_on_a_grid(name):
         assert np.mean(witness - cf.distance <= 2 * cell) > 0.9
 
 
-def test_noise_is_no_target():
-    moons, y = make_moons(150, noise=0.05, random_state=0)
-    X = np.concatenate([moons, np.random.default_rng(0).uniform([-3, -3], [4, 4], (40, 2))])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        net = neuralize(labels=np.r_[y, np.full(40, -1)], X=X)
-    noise = X[net.predict(X) == -1][:15]
-    cf = counterfactual(net, noise)
-    assert cf.found.all()
-    assert (net.predict(cf.points) == cf.target).all()
-    assert str(cf).startswith("row 0: cluster -1 -> ")
-    witness = nearest_on_grid(net, noise, grid(X)[0], cf.target, X.std(0))
-    assert (cf.distance <= witness * 1.01 + 1e-6).mean() > 0.9
-
-
 def least(normals, limits, start, bounds):
     """The length of the shortest vector with ``normals u <= limits``, by SciPy."""
     limited = {"bounds": bounds, "constraints": [LinearConstraint(normals, ub=limits)]}
@@ -124,7 +114,7 @@ def least(normals, limits, start, bounds):
 
 @given(st.integers(0, 10**6))
 def test_half_spaces_of_pipelines_within_bounds(seed):
-    g = np.random.default_rng(seed)
+    g = default_rng(seed)
     d, k = int(g.integers(2, 7)), int(g.integers(2, 8))
     X = g.normal(size=(80, d)) * g.uniform(0.1, 100, d) + g.normal(size=d) * 100
     steps = StandardScaler(), PCA(int(g.integers(1, d + 1)))
@@ -169,13 +159,19 @@ def test_fixed_columns_and_bounds(name):
     within = points[(points[:, 0] >= low) & (points[:, 0] <= high)]
     near = cf.distance <= nearest_on_grid(net, some, within, cf.target, spread) * 1.01 + 1e-6
     assert near[inside].mean() >= (0.8 if name == "kernel" else 1)
+    if name == "kernel":  # few columns of curved clusters: a heuristic
+        cf = counterfactual(net, some[:3], columns=1, integer=[0])
+        assert not cf.exact
+        assert cf.found.any()
+        assert (cf.points[cf.found, 0] == cf.points[cf.found, 0].round()).all()
+        assert ((cf.changes != 0).sum(1) <= 1).all()
 
 
 @pytest.mark.parametrize("name", ["kmeans", "birch", "tree", "bisecting"])
 @pytest.mark.parametrize("limits", [{"fixed": [2]}, {"columns": 2}], ids=["fixed", "few"])
 def test_few_columns_and_whole_numbers(name, limits):
     """All points whose first two columns are whole numbers, against those that the limits allow."""
-    g = np.random.default_rng(0)
+    g = default_rng(0)
     X = np.column_stack([g.integers(0, 9, (200, 2)), g.normal(size=200) * 3]).astype(float)
     net, some, axis = neuralize(MODELS[name](X), X), X[:4], np.arange(-40, 50.0)
     cf = counterfactual(net, some, integer=[0, 1], **limits)
@@ -195,35 +191,24 @@ def test_few_of_many_columns():
     model, some = kmeans(X, 5), X[:10]
     net = neuralize(model, X)
     cf = counterfactual(net, some, columns=3)
-    assert cf.exact
     a, b = model.cluster_centers_[model.labels_[:10]], model.cluster_centers_[cf.target]
     beyond = ((some - b) ** 2 - (some - a) ** 2).sum(1) / 2
     greatest = np.sort(np.abs(b - a) * X.std(0), axis=1)[:, -3:]
     assert_allclose(cf.distance, beyond / np.linalg.norm(greatest, axis=1), rtol=1e-6)
     none = counterfactual(net, some, columns=3, bounds="data")
-    assert none.exact
+    assert cf.exact == none.exact is True
     assert not none.found.any()
     assert counterfactual(net, some[:3], integer=range(100), bounds="data").found.all()
 
 
-@pytest.mark.slow
-def test_few_columns_of_curved_clusters_are_a_heuristic():
-    X, net = fitted("mixture", 4)
-    cf = counterfactual(net, X[:4], columns=2, integer=[0])
-    assert not cf.exact
-    assert cf.found.any()
-    assert (cf.points[cf.found, 0] == cf.points[cf.found, 0].round()).all()
-    assert ((cf.changes != 0).sum(1) <= 2).all()
-
-
 def test_targets_are_labels():
-    X = pd.DataFrame(blobs(d=3, n=45), columns=list("uvw")).set_axis(np.arange(45) + 7)
-    net = neuralize(CART(3).fit(X, labels=np.array(["a", "b", "c"])[kmeans(X, 3).labels_]), X)
+    X, names = pd.DataFrame(blobs(3, n=45), np.arange(45) + 7, [*"uvw"]), np.array(["a", "b", "c"])
+    net = neuralize(CART(3).fit(X, labels=names[kmeans(X, 3).labels_]), X)
     cf = counterfactual(net, X, target="b")
     assert (cf.labels == "b").all()
     assert (cf.distance[net.predict(X) == "b"] == 0).all()
     assert "already in this cluster" in str(cf)
-    each = np.array(["a", "b", "c"] * 15)
+    each = names[np.arange(45) % 3]
     cf = counterfactual(net, X, target=each)
     assert (cf.labels == each).all()
     assert cf.points.columns.equals(X.columns)
@@ -231,17 +216,15 @@ def test_targets_are_labels():
 
 
 def test_lines_of_text():
-    X = pd.DataFrame(blobs(d=2), columns=["u", "v"]) * 1000
+    X = pd.DataFrame(blobs(), columns=["u", "v"]) * 1000
     lines = str(counterfactual(neuralize(kmeans(X, 3), X), X[:30], columns=1)).split("\n")
     assert len(lines) == 21
     assert lines[-1] == "... and 10 more rows"
-    assert lines[0].startswith("row 0: cluster")
-    assert " standard deviations): " in lines[0]
-    assert "e+" not in lines[0]
+    assert re.fullmatch(r"row 0: cluster \d -> \d \([\d.]+ standard deviations\): [uv] [^e]+", lines[0])
 
 
 def test_what_can_not_be_found():
-    X = np.column_stack([blobs(d=2), np.zeros(200)])
+    X = np.column_stack([blobs(), np.zeros(200)])
     net = neuralize(kmeans(X), X)
     for fixed in ([0, 1, 2], [0, 1]):  # what is left does not tell clusters apart
         cf = counterfactual(net, X[:5], fixed=fixed)
@@ -255,24 +238,23 @@ def test_spread_is_what_distances_are_measured_in(tmp_path):
     X, net = fitted("kmeans")
     neonxc.save(net, tmp_path / "net")
     plain = kmeans(X)
-    for some, options, spread in (
-        (neonxc.load(tmp_path / "net"), {}, X.std(0)),
-        (net, {"spread": pd.DataFrame(2 * X)}, 2 * X.std(0)),
-        (net, {"spread": [1, 1]}, 1),
-        (neuralize(plain), {}, plain.cluster_centers_.std(0)),
-        (neuralize(ExShallow(4, random_state=0).fit(X)), {}, X.std(0)),
+    for some, wanted, spread in (
+        (neonxc.load(tmp_path / "net"), None, X.std(0)),
+        (net, pd.DataFrame(2 * X), 2 * X.std(0)),
+        (net, [1, 1], 1),
+        (neuralize(plain), None, plain.cluster_centers_.std(0)),
+        (neuralize(ExShallow(4, random_state=0).fit(X)), None, X.std(0)),
     ):
-        cf = counterfactual(some, X[:20], **options)
+        cf = counterfactual(some, X[:20], spread=wanted)
         assert_allclose(cf.distance, np.linalg.norm(cf.changes / spread, axis=1))
 
 
 def test_whole_numbers_of_columns_that_a_leaf_does_not_test_stay_within_bounds():
     X = np.array([[0, 0.1], [1, 0.2], [4, 0.3], [5, 2.4]])
     net = neuralize(CART(2).fit(X, labels=[0, 0, 1, 1]), X)
-    for high, found in ((0.45, False), (2.45, True)):
+    for high, wanted in ((0.45, 0.1), (2.45, 1)):  # not found, and found
         cf = counterfactual(net, X[:1], target=1, bounds={1: (0.05, high)}, integer=[1])
-        assert cf.found.all() == found
-        assert cf.points[0, 1] == (1 if found else 0.1)
+        assert (cf.found.all(), cf.points[0, 1]) == (wanted == 1, wanted)
 
 
 @pytest.mark.parametrize("name", ["tree", "bisecting"])
@@ -295,24 +277,23 @@ def test_trees_without_a_target_change_to_the_nearest_of_all_other_clusters(name
     [(np.log1p, np.float32), (np.sqrt, np.int64), (np.arcsinh, partial(pd.DataFrame, dtype="float32"))],
 )
 def test_functions_of_columns_in_other_dtypes(function, make):
-    g = np.random.default_rng(0)
+    g = default_rng(0)
     X = make(g.exponential(1000, (100, 3)) * g.choice([1, 8], (100, 1)))
     model = make_pipeline(FunctionTransformer(function), StandardScaler(), KMeans(3, n_init=1, random_state=0))
     net, exact = neuralize(model.fit(X), X), np.asarray(X, dtype=float)
     bounds = {column: (low, None) for column, low in enumerate(exact.min(axis=0))}
-    cf = counterfactual(net, X, bounds=bounds)
+    cf, wide = (counterfactual(net, data, bounds=bounds) for data in (X, exact))
     assert cf.found.all()
     assert (net.predict(cf.points) == cf.target).all()
     assert (np.asarray(cf.points) >= exact.min(axis=0)).all()
     assert make is np.int64 or np.asarray(cf.points).dtype == np.float32
-    wide = counterfactual(net, exact, cf.target, bounds=bounds)
     assert_allclose(cf.distance, wide.distance, rtol=1e-3, atol=1e-4)
 
 
 @functools.cache
 def people(n=200):
     """A table of numbers and categories, a pipeline that takes logarithms and roots of some, and its network."""
-    g = np.random.default_rng(0)
+    g = default_rng(0)
     work = g.choice(["State", "Private", "Self"], n)
     columns = {
         "age": g.integers(18, 80, n),
@@ -346,25 +327,21 @@ def test_tables_of_numbers_and_categories(make):
     assert (after[["gain", "root"]] >= 0).all(axis=None)
     assert_allclose(changes["gain"], after["gain"] - X["gain"], atol=1e-9)
     assert (changes["work"] == 0).all()
-    before, moved = net.batch(x).tensor.numpy(), net.batch(cf.points).tensor.numpy()
-    length = np.linalg.norm((moved - before) / net.spread_, axis=1)
-    assert_allclose(cf.distance[cf.found], length[cf.found], rtol=1e-6)
     # the same half-spaces, from the columns behind the transformers
     Z = model[:-1].transform(X)
     twin = neuralize(model[-1].cluster_centers_ * 1.0)
-    other = counterfactual(twin, Z[:50], cf.target[:50], fixed=[2, 4, 5, 6], spread=Z.std(0))
-    free = np.isfinite(cf.distance[:50]) & (after["root"][:50] > 1e-6)
-    assert_allclose(cf.distance[:50][free], other.distance[free], rtol=1e-5)
+    other = counterfactual(twin, Z, cf.target, fixed=[2, 4, 5, 6], spread=Z.std(0))
+    free = cf.found & (after["root"] > 1e-6)
+    assert_allclose(cf.distance[free], other.distance[free], rtol=1e-5)
 
 
 def test_tables_tell_which_columns_can_not_change():
     X, _, net = people()
     refused("numeric columns, column 'work' is encoded", counterfactual, net, X, bounds={"work": (0, 1)})
     refused("column 'gain': the pipeline takes its log", counterfactual, net, X, integer="gain")
-    cf = counterfactual(net, X, bounds={"age": (0, 50)})
+    cf = counterfactual(net, X, integer="age", bounds={"age": (0, 50)})
     assert not cf.found[X["age"] > 50].any()
     assert cf.found[X["age"] <= 50].mean() > 0.9
-    cf = counterfactual(net, X[:20], integer="age", bounds={"age": (18, 90)})
     assert (cf.points["age"] == cf.points["age"].round()).all()
     encoded = net.batch(X).tensor
     cf = counterfactual(net, encoded)
@@ -374,8 +351,10 @@ def test_tables_tell_which_columns_can_not_change():
     assert cf.found.any()
 
 
-@pytest.mark.parametrize("cast", [np.float64, np.float32])
-@pytest.mark.parametrize("kind", ["logarithms", "tree", "people", "scaled"])
+@pytest.mark.parametrize(
+    ("kind", "cast"),
+    [("logarithms", np.float32), ("tree", np.float32), ("people", np.float32), ("scaled", np.float64)],
+)
 def test_bounds_of_the_data(kind, cast, tmp_path):
     X, model, _ = people() if kind == "people" else (load_wine(as_frame=True).data, None, None)
     if kind != "people":

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from refusals import refusals, refused
 from safetensors import safe_open
 from safetensors.torch import save, save_file
@@ -72,74 +73,54 @@ def test_how_a_table_was_read_is_optional(tmp_path):
         assert load(tmp_path / "kept").table_format is None
 
 
-def scan_of(backbone=None, images=None):
-    """SCAN of images with a bright spot in one of three corners."""
-    if images is None:
-        images = 0.3 * torch.rand(24, 1, 12, 12, generator=torch.Generator().manual_seed(0))
-        for k, (row, column) in enumerate([(1, 1), (1, 7), (7, 4)]):
-            images[k::3, :, row : row + 4, column : column + 4] += 2
+def scan_of(backbone, images):
     fast = {"pretext": None, "n_neighbors": 5, "n_heads": 2, "head_epochs": 1, "epochs": 0, "self_label_epochs": 0}
-    return SCAN(3, backbone, batch_size=12, random_state=0, **fast).fit(images), images
+    return SCAN(3, backbone, batch_size=12, random_state=0, **fast).fit(images)
 
 
 def test_scan(tmp_path):
-    scan, images = scan_of(backbone("resnet18", block=1, weights=None), torch.rand(24, 3, 24, 24))
+    images = torch.rand(24, 3, 24, 24)
+    scan = scan_of(backbone("resnet18", block=1, weights=None), images)
     found = again(scan, tmp_path)
     np.testing.assert_allclose(found.predict_proba(images), scan.predict_proba(images), rtol=1e-4, atol=1e-5)
     for name in ("labels_", "neighbors_", "losses_", "history_", "image_shape_"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(scan, name))
+        assert_array_equal(getattr(found, name), getattr(scan, name))
     assert {**found.get_params(), "backbone": None} == {**scan.get_params(), "backbone": None}
     assert not found.embedding_.training
-    net = neuralize(found, images)
-    assert torch.equal(again(net, tmp_path)(images), net(images))
-    scan, images = scan_of(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()))
+    scan = scan_of(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()), images)
     refused("with a custom backbone; save the network", neonxc.save, scan, tmp_path / "scan", error=TypeError)
-    net = neuralize(scan, images)
-    assert torch.equal(again(net, tmp_path, features=scan.embedding_)(images), net(images))
-
-
-@pytest.mark.parametrize("beta", [0.0, math.inf, 1 / 3])
-def test_beta_is_kept_exactly(beta, tmp_path):
-    net = neuralize(X[:3])
-    net.beta = beta
-    assert again(net, tmp_path).beta == beta
 
 
 @pytest.mark.parametrize(
-    "classes",
+    ("classes", "beta"),
     [
-        np.array(["cat", "dög", "a"]),
-        np.array([-1, 5, 7], np.int32),
-        np.array([0.5, 2, np.inf], np.float32),
-        np.array(["cat", None, 3], dtype=object),
+        (np.array(["cat", "dög", "a"]), 0.0),
+        (np.array([-1, 5, 7], np.int32), math.inf),
+        (np.array([0.5, 2, np.inf], np.float32), 1 / 3),
+        (np.array(["cat", None, 3], dtype=object), 1.0),
     ],
-    ids=lambda classes: str(classes.dtype),
 )
-def test_labels_keep_their_types(classes, tmp_path):
-    net = again(neonxc.NeuralizedClustering(neuralize(X[:3]).head, classes=classes), tmp_path)
+def test_labels_keep_their_types_and_beta_its_value(classes, beta, tmp_path):
+    net = neonxc.NeuralizedClustering(small().head, classes=classes)
+    net.beta = beta
+    net = again(net, tmp_path)
+    assert net.beta == beta
     assert net.classes_.dtype == classes.dtype
     assert net.classes_.tolist() == classes.tolist()
     labels, from_tensor = net.predict(NEW), net.predict(torch.as_tensor(NEW))  # a tensor can't hold names
     assert isinstance(from_tensor, np.ndarray if classes.dtype.kind in "UO" else torch.Tensor)
-    np.testing.assert_array_equal(np.asarray(from_tensor), labels)
+    assert_array_equal(np.asarray(from_tensor), labels)
 
 
 # --- feature networks --------------------------------------------------------------------------------------
 
 
-def on_features(extractor, size):
-    images = torch.randn(2, 3, size, size)
-    with torch.no_grad():
-        points = extractor(images).movedim(1, -1).flatten(0, -2)
-    return neuralize(km(3).fit(points.numpy()), images, features=extractor), images
-
-
 def test_feature_networks_that_are_given(tmp_path):
-    extractor = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
-    neonxc.save(on_features(extractor, 8)[0], tmp_path / "kept")
+    images, centers = torch.randn(2, 3, 24, 24), torch.eye(64)[:3]
+    neonxc.save(neuralize(centers[:, :4], images, nn.Conv2d(3, 4, 3)), tmp_path / "kept")
     refused(r"saved without its feature network: neonxc\.load\(path, features=", load, tmp_path / "kept")
     refused(r"features needs an nn\.Module, got str", load, tmp_path / "kept", features="vgg16", error=TypeError)
-    net, images = on_features(backbone("resnet18", block=1, weights=None, normalize=True), 24)
+    net = neuralize(centers, images, backbone("resnet18", block=1, weights=None, normalize=True))
     found, other = again(net, tmp_path), backbone("resnet18", block=1, weights=None)
     assert found.features.recipe == net.features.recipe
     assert not any(p.requires_grad for p in found.features.parameters())
@@ -224,10 +205,10 @@ def test_one_class_for_a_name(forms):
 
 
 def test_objects_are_pickled():
-    net, tree = neuralize(km().fit(FRAME), FRAME), IMM(3, random_state=0).fit(FRAME)
-    for obj in (tree, tree.tree_, tree.tree_.rules(), neuralize(tree, FRAME)):
+    tree = IMM(3, random_state=0).fit(FRAME)
+    for obj in (tree, tree.tree_, tree.tree_.rules()):
         assert np.array_equal(pickle.loads(pickle.dumps(obj)).predict(FRAME), obj.predict(FRAME))
-    neon = NEON(net, beta=2.0)
+    neon = NEON(neuralize(tree, FRAME), beta=2.0)
     assert pickle.loads(pickle.dumps(neon)).attribute(FRAME).equals(neon.attribute(FRAME))
 
 
@@ -341,10 +322,14 @@ def test_files_of_other_programs(tmp_path, metadata):
     refused(r"was not written by neonxc$", load, tmp_path / "net")
 
 
-@pytest.mark.parametrize(("version", "age"), [(99, "a newer"), (3, "an older")])
-def test_other_versions(path, version, age):
-    rewritten(path, whole=lambda header: header.update(version=version))
-    refused(rf"{age} neonxc \(file version {version}, known 4 and 5\)", load, path)
+def test_other_headers(path):
+    for version, age in ((99, "a newer"), (3, "an older")):
+        rewritten(path, whole=lambda header, version=version: header.update(version=version))
+        refused(rf"{age} neonxc \(file version {version}, known 4 and 5\)", load, path)
+    rewritten(path, whole=lambda header: header.update(version=5, kind="notes"))
+    refused("contains a 'notes', not 'object'", load, path)
+    rewritten(path, whole=lambda h: h.update(kind="object"), tensors=lambda h: h.pop("head.detection.directions"))
+    refused(r"is damaged: .*head\.detection\.directions", load, path)
 
 
 def test_versions_of_packages(path):
@@ -364,11 +349,6 @@ def test_versions_of_packages(path):
     refused("its header has no versions", load, path)
 
 
-def test_other_kinds(path):
-    rewritten(path, whole=lambda header: header.update(kind="notes"))
-    refused("contains a 'notes', not 'object'", load, path)
-
-
 def changed(*path, **values):
     """A change of values inside the description of a file."""
     return lambda header: reduce(getitem, path, header["plain"]).update(values)
@@ -385,8 +365,8 @@ DAMAGED = {
             lambda h: h["plain"]["parts"]["head"]["tensors"].append("beta"),
             lambda h: h["plain"]["parts"].update(head=h["plain"]["parts"]["head"]["parts"]["detection"]),
             changed(**{"class": ["NeuralizedClustering"]}),
-            changed("parts", "head", "values", another=3),
             changed("parts", "classes", "values", dtype="x"),
+            changed("parts", "head", "values", another=3),
             changed("parts", "head", "parts", "grouping", "values", sizes=[1, 1]),
             changed("parts", "head", "parts", "grouping", "values", gamma="x"),
             changed("parts", "head", "parts", "detection", "values", norm="l3"),
@@ -410,7 +390,7 @@ DAMAGED = {
         ],
     ),
     "scan": (
-        lambda: scan_of()[0],
+        lambda: scan_of(None, torch.rand(24, 1, 12, 12)),
         [
             changed("values", image_shape_=[3, 12, 12]),
             changed("parts", "embedding_", "values", recipe={"builder": "os.system"}),
@@ -430,12 +410,6 @@ def test_damaged_files_are_not_loaded(kind, tmp_path):
         path.write_bytes(whole)
         rewritten(path, whole=change)
         refused(UNUSABLE, load, path)
-
-
-@pytest.mark.parametrize("name", ["Popen", "KMeans", "os.system"])
-def test_only_registered_classes_are_built(path, name):
-    rewritten(path, whole=changed("parts", "head", **{"class": name}))
-    refused(f"can't be loaded: {name} is not registered; import the module", load, path)
 
 
 def places(node, above=()):
@@ -484,26 +458,19 @@ def test_any_change_of_a_header_is_noticed_or_harmless(kind, tmp_path):
 
 @pytest.mark.parametrize("make", [lambda: KernelKMeans(3, 4, random_state=0), lambda: IMM(3, random_state=0)])
 def test_a_file_sets_no_other_attributes(make, tmp_path):
-    neonxc.save(make().fit(X), tmp_path / "model")
-    rewritten(tmp_path / "model", lambda h: h["values"].update(predict=1, _seed=2))
-    rewritten(tmp_path / "model", lambda h: h["values"]["fitted"].extend(["predict", "_seed"]))
-    assert (load(tmp_path / "model").predict(X) == make().fit_predict(X)).all()
+    model, path = make().fit(X), tmp_path / "model"
+    neonxc.save(model, path)
+    rewritten(path, lambda h: h["values"].update(predict=1, _seed=2, fitted=[*h["values"]["fitted"], "predict"]))
+    assert (load(path).predict(X) == model.labels_).all()
 
 
-def test_lost_tensors(path):
-    rewritten(path, tensors=lambda held: held.pop("head.detection.directions"))
-    refused(r"is damaged: .*head\.detection\.directions", load, path)
-
-
-@pytest.mark.parametrize("place", [0.05, 0.3, 0.6, 0.9, 0.999])
+@pytest.mark.parametrize("place", [0.05, 0.3, 0.6, 0.999])
 def test_damaged_bytes(path, place):
     whole = path.read_bytes()
     at, other = int(place * len(whole)), int(0.45 * len(whole))
-    part, swap = whole[at : at + 8], whole[other : other + 8]
     exchanged = bytearray(whole)
-    exchanged[at : at + 8], exchanged[other : other + 8] = swap, part
-    for content in (whole[:at] + bytes(len(part)) + whole[at + 8 :], bytes(exchanged), whole[:at], whole + part):
-        assert content != whole
+    exchanged[at : at + 8], exchanged[other : other + 8] = whole[other : other + 8], whole[at : at + 8]
+    for content in (whole[:at] + bytes(8) + whole[at + 8 :], bytes(exchanged), whole[:at], whole + whole[at:]):
         path.write_bytes(content)
         refused("damaged", load, path)
 
@@ -516,9 +483,9 @@ def test_files_without_checksums_of_tensors(path):
 
 def test_a_file_that_changes_after_it_was_read(path):
     """The model stays that of the file when it was read, if the file is overwritten."""
-    model, content = load(path), path.read_bytes()
+    model = load(path)
     expected = model.predict(X)
-    path.write_bytes(bytes(len(content)))
+    path.write_bytes(bytes(path.stat().st_size))
     assert (model.predict(X) == expected).all()
 
 
@@ -527,7 +494,6 @@ def test_a_file_that_changes_after_it_was_read(path):
     [
         ("FeatureExtractor", "vgg"),
         ("FeatureExtractor", {"builder": "vgg11", "weights": "/etc/passwd"}),
-        ("FeatureExtractor", {"builder": "os.system"}),
         ("Sequential", {}),
         ("WordVectors", {"builder": "os.system"}),
     ],

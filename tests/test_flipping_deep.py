@@ -46,18 +46,17 @@ def deep():
     return neonxc.neuralize(centers, activations, rest), activations, centers.numpy()
 
 
-def witness(net, x, centers, beta, gamma, head_rule):
-    """Relevance [C, h, w] at one point: K - 1 linear neurons, the shares of their minimum, LRP layer by layer."""
-    a, back = lrp_witnesses.run(net.features, x, repeat(partial(lrp_witnesses.gamma, gamma=gamma)))
-    c = int(((a - centers) ** 2).sum(1).argmin())
-    rivals = [k for k in range(len(centers)) if k != c]
-    neurons = [neuron(centers[c], centers[k]) for k in rivals]
-    h = np.array([w @ a + b for w, b in neurons])
-    R = np.zeros_like(a)
-    for k, (w, _), value, share in zip(rivals, neurons, h, contrast_relevance(h, beta), strict=True):
-        start = (centers[c] + centers[k]) / 2 if head_rule == "midpoint" else 0.0
-        R += w * (a - start) / value * share
-    return c, back(np.where(a == 0, 0.0, R))
+def assert_relevance(found, net, x, pair, beta, gamma=0.25, start=lambda c, k: 0.0):
+    """Relevance [C, h, w] of points: K - 1 linear neurons, the shares of their minimum, LRP layer by layer."""
+    for point, relevance, c in zip(x.numpy(), found.numpy(), net.assign(x).tolist(), strict=True):
+        a, back = lrp_witnesses.run(net.features, point, repeat(partial(lrp_witnesses.gamma, gamma=gamma)))
+        rivals = [k for k in range(CLUSTERS) if k != c]
+        neurons = [pair(c, k) for k in rivals]
+        h = np.array([w @ a + b for w, b in neurons])
+        assert h.min() >= 0  # c is the cluster of the point
+        parts = zip(rivals, neurons, contrast_relevance(h, beta) / h, strict=True)
+        expected = back(np.where(a == 0, 0.0, sum(w * (a - start(c, k)) * share for k, (w, _), share in parts)))
+        assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("head_rule", ["linear", "midpoint"])
@@ -66,25 +65,19 @@ def test_relevance_of_channels(deep, factor, gamma, head_rule):
     net, x, centers = deep
     beta = factor * net.beta
     found = methods.neon_with(Composite(Gamma(gamma)), beta, head_rule)(net, x, net.assign(x))
-    for point, relevance, own in zip(x.numpy(), found.numpy(), net.assign(x).tolist(), strict=True):
-        c, expected = witness(net, point, centers, beta, gamma, head_rule)
-        assert c == own
-        assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+    middle = 0.5 * (head_rule == "midpoint")
+    assert_relevance(
+        *(found, net, x, lambda c, k: neuron(centers[c], centers[k]), beta, gamma),
+        start=lambda c, k: middle * (centers[c] + centers[k]),
+    )
 
 
 def test_relevance_of_a_classifiers_own_head(deep):
     """Its outputs' differences are the contrasts, as in SCAN."""
-    net, x, _ = deep
+    features, x = deep[0].features, deep[1]
     torch.manual_seed(1)
     head = torch.nn.Linear(12, CLUSTERS).double()
-    clustering = neonxc.neuralize(head, x, net.features)
+    net = neonxc.neuralize(head, x, features)
     W, b = (values.detach().numpy() for values in (head.weight, head.bias))
-    found = methods.neon(clustering, x, clustering.assign(x)).numpy()
-    for point, relevance in zip(x.numpy(), found, strict=True):
-        a, back = lrp_witnesses.run(net.features, point, repeat(partial(lrp_witnesses.gamma, gamma=0.25)))
-        c = int((W @ a + b).argmax())
-        rivals = [k for k in range(CLUSTERS) if k != c]
-        h = np.array([(W[c] - W[k]) @ a + b[c] - b[k] for k in rivals])
-        shares = contrast_relevance(h, clustering.beta) / h
-        expected = back(sum(share * a * (W[c] - W[k]) for k, share in zip(rivals, shares, strict=True)))
-        assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+    found = methods.neon(net, x, net.assign(x))
+    assert_relevance(found, net, x, lambda c, k: (W[c] - W[k], b[c] - b[k]), net.beta)

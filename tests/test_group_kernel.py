@@ -1,24 +1,26 @@
-"""KernelKMeans on the rows of several processes, against one process that has them all."""
+"""KernelKMeans and calibration on the rows of several processes, against one process that has them all."""
 
 from __future__ import annotations
 
 import warnings
+from functools import partial
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import torch.distributed as dist
-from sklearn.cluster import KMeans
+from sklearn.cluster import DBSCAN, KMeans
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
+import neonxc
 from neonxc.models import KernelKMeans
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 BLOBS = make_blobs(300, 3, centers=12, cluster_std=2, random_state=0)[0]
 UNEVEN = [55, 0, 245]  # of 300 rows; a rank without any
-PARTS = [slice(0, 55), slice(0, 0), slice(55, None)]
 FITTED = (
     "support_vectors_",
     "support_weights_",
@@ -30,10 +32,17 @@ FITTED = (
 )
 
 
+seeded = partial(KernelKMeans, random_state=0)
+
+
 def shares(n, counts):
     """The rows of every rank, of n rows in a random order."""
     counts = (np.array(counts) * n / sum(counts)).astype(int)
     return np.split(np.random.default_rng(0).permutation(n), counts.cumsum()[:-1])
+
+
+def rows(X, own):
+    return X.iloc[own] if hasattr(X, "iloc") else X[own]
 
 
 def fit(group, model, X, shards, options):
@@ -44,22 +53,26 @@ def fit(group, model, X, shards, options):
         model.set_params(init=model.init[own])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X.iloc[own] if hasattr(X, "iloc") else X[own], group=group, **options)
+        return model.fit(rows(X, own), group=group, **options)
+
+
+def answers(found):
+    """What the ranks return, unless that is an error."""
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+    return found
 
 
 def fitted(ranks, model, X, counts=UNEVEN, **options):
     """The model of a group, and the labels of all rows; all ranks have the same to the last bit."""
     shards = shares(len(X), counts)
-    found = ranks(fit, model, X, shards, options)
-    for one in found:
-        if isinstance(one, Exception):
-            raise one
-        for name in FITTED:
-            assert np.array_equal(getattr(one, name), getattr(found[0], name)), name
+    found = answers(ranks(fit, model, X, shards, options))
     labels = np.empty(len(X), dtype=found[0].classes_.dtype)
     for own, one in zip(shards, found, strict=True):
-        assert len(one.labels_) == len(own)
         labels[own] = one.labels_
+        for name in FITTED:
+            assert np.array_equal(getattr(one, name), getattr(found[0], name)), name
     return found[0], labels
 
 
@@ -76,7 +89,7 @@ def close(one, other, rtol):
 def test_given_first_labels(ranks, counts, dtype, rtol):
     X, first = BLOBS.astype(dtype), np.arange(300) % 5
     first[:250] = KMeans(5, n_init=1, random_state=3).fit_predict(X[:250])
-    model = KernelKMeans(5, 1, init=first, random_state=0)
+    model = seeded(5, 1, init=first)
     together, labels = fitted(ranks, model, X, counts)
     alone = model.fit(X)
     assert close(together, alone, rtol)
@@ -91,7 +104,7 @@ def test_given_labels(ranks, kinds):
     labels = np.array(kinds, dtype=object)[SPECIES]
     labels[::7] = -1
     weight = np.random.default_rng(0).integers(0, 3, 150)
-    model = KernelKMeans(n_support=1, random_state=0)
+    model = seeded(n_support=1)
     together, found = fitted(ranks, model, IRIS, labels=labels, sample_weight=weight)
     alone = model.fit(IRIS, labels=labels, sample_weight=weight)
     assert close(together, alone, 1e-9)
@@ -105,7 +118,6 @@ def test_ranks_with_one_class_each(ranks):
     model = KernelKMeans(n_support=1)
     for one in ranks(fit, model, X, np.split(np.arange(150), 3), {"labels": y}):
         assert close(one, model.fit(X, labels=y), 1e-9)
-        assert len(one.labels_) == 50
 
 
 @pytest.mark.parametrize(
@@ -116,40 +128,30 @@ def test_the_result_is_that_of_one_process(ranks, n, options):
     """A start is drawn as from the rows in the order of the ranks; a cluster without points starts again alike."""
     X = np.array([[-1.0], [0], [1], [-10], [10], [30], [31], [32]])
     X = X if n == 8 else np.sort(BLOBS[:n, :1], axis=0)  # every rank sorts its points
-    model = KernelKMeans(3 if n == 8 else 5, 1, random_state=0, **options)
+    model = seeded(3 if n == 8 else 5, 1, **options)
     alone = KernelKMeans(**model.get_params()).fit(X)
     for one in ranks(fit, model, X, np.split(np.arange(n), [n // 6, n // 6]), {}):
         assert close(one, alone, 1e-9)
         assert one.history_ == pytest.approx(alone.history_)
 
 
-@pytest.mark.parametrize(
-    ("options", "dtype"),
-    [
-        ({"init": "random"}, np.float64),
-        ({"weighted": True, "gamma": 0.3}, np.float32),
-    ],
-)
-def test_the_objective_never_rises(ranks, options, dtype):
-    X = BLOBS.astype(dtype)
-    model = KernelKMeans(5, 4, random_state=0, **options)
-    together, labels = fitted(ranks, model, X)
+@pytest.mark.parametrize("options", [{"init": "random"}, {"weighted": True, "gamma": 0.3}])
+def test_the_objective_never_rises(ranks, options):
+    model = seeded(5, 4, **options)
+    together, labels = fitted(ranks, model, BLOBS)
     history = np.array(together.history_)
-    assert (np.diff(history) <= (1e-9 if dtype == np.float64 else 1e-5) * abs(history[0])).all()
-    assert together.objective_ == pytest.approx(-together.score(X), rel=1e-4)
-    assert (labels == together.predict(X)).all()
-    assert together.objective_ < 1.2 * model.fit(X).objective_
+    assert (np.diff(history) <= 1e-9 * abs(history[0])).all()
+    assert together.objective_ == pytest.approx(-together.score(BLOBS), rel=1e-4)
+    assert (labels == together.predict(BLOBS)).all()
+    assert together.objective_ < 1.2 * model.fit(BLOBS).objective_
 
 
 def sums(group, max_iter, weighted):
     """How often the ranks communicate in a fit."""
     calls, every = [], dist.all_reduce
-    dist.all_reduce = lambda *args, **kwargs: calls.append(1) or every(*args, **kwargs)
-    try:
-        model = KernelKMeans(4, 3, 0.1, max_iter=max_iter, weighted=weighted, tol=0, random_state=0)
-        model.fit(BLOBS[PARTS[dist.get_rank(group)]], group=group)
-    finally:
-        dist.all_reduce = every
+    model = seeded(4, 3, 0.1, max_iter=max_iter, weighted=weighted, tol=0)
+    with mock.patch.object(dist, "all_reduce", lambda *args, **kwargs: calls.append(1) or every(*args, **kwargs)):
+        model.fit(BLOBS[dist.get_rank(group) * 50 :][:99], group=group)
     return len(calls)
 
 
@@ -159,26 +161,23 @@ def test_one_sum_an_iteration(ranks, weighted):
     assert np.subtract(more, fewer).tolist() == [3, 3, 3]
 
 
-def test_the_same_again(ranks):
-    one, other = (fitted(ranks, KernelKMeans(5, 3, random_state=7), BLOBS)[0] for _ in range(2))
-    assert np.array_equal(one.support_vectors_, other.support_vectors_)
-    without = [fitted(ranks, KernelKMeans(5, 3), BLOBS)[0] for _ in range(2)]
-    assert not np.array_equal(*(model.support_vectors_ for model in without))
+def test_another_start_without_a_number(ranks):
+    one, other = (fitted(ranks, KernelKMeans(5, 3), BLOBS)[0] for _ in range(2))
+    assert not np.array_equal(one.support_vectors_, other.support_vectors_)
 
 
 def test_fewer_different_points_than_clusters(ranks):
     X = np.repeat([[0.0, 1.0], [2.0, 3.0], [9.0, 9.0]], [5, 4, 6], axis=0)
-    together, labels = fitted(ranks, KernelKMeans(8, random_state=0), X)
-    assert together.classes_.tolist() == [0, 1, 2]
-    assert len(set(labels)) == 3
+    together, labels = fitted(ranks, seeded(8), X)
+    assert together.classes_.tolist() == sorted(set(labels)) == [0, 1, 2]
     assert together.objective_ == pytest.approx(0, abs=1e-12)
 
 
 def test_frames_and_tensors(ranks):
     frame = pd.DataFrame(IRIS, columns=list("abcd"))
-    together, _ = fitted(ranks, KernelKMeans(3, random_state=0), frame)
+    together, _ = fitted(ranks, seeded(3), frame)
     assert together.feature_names_in_.tolist() == list("abcd")
-    with_tensor, _ = fitted(ranks, KernelKMeans(3, random_state=0), torch.tensor(IRIS))
+    with_tensor, _ = fitted(ranks, seeded(3), torch.tensor(IRIS))
     assert np.allclose(with_tensor.support_vectors_, together.support_vectors_)
 
 
@@ -227,10 +226,47 @@ def unusable(group, message):
     return KernelKMeans(**given).fit(X, group=group, **fits)
 
 
-@pytest.mark.parametrize("message", UNUSABLE)
-def test_one_error_on_all_ranks(ranks, message):
-    found = ranks(unusable, message)
+UNCALIBRATED = {
+    "not finite.* .on rank 1 of 3": on_one(X=np.where(HALF[3, 1] == HALF, np.nan, HALF)),
+    "X has 3 features": on_one(X=HALF[:, :3]),
+    "dtype of X differs between processes: torch.float64 .*on rank 0": on_one(X=HALF.astype(np.float32)),
+    "X is empty: no rank of the group has rows": on_all(X=HALF[:0]),
+    "contrast differs between processes: least on rank 0, median on rank 1": on_one(contrast="median"),
+    "group needs a process group": on_all(group="world"),
+}
+
+
+def uncalibrated(group, message):
+    given = {"X": HALF, "contrast": "least", "group": group} | UNCALIBRATED[message](dist.get_rank(group))
+    return neonxc.neuralize(IRIS[[0, 60, 120]]).calibrate(**given)
+
+
+WORKS = [
+    (work, message) for work, table in ((unusable, UNUSABLE), (uncalibrated, UNCALIBRATED)) for message in table
+]
+
+
+@pytest.mark.parametrize(("work", "message"), WORKS)
+def test_one_error_on_all_ranks(ranks, work, message):
+    found = ranks(work, message)
     assert len({str(error) for error in found}) == 1
     for error in found:
         with pytest.raises(ValueError, match=message):
             raise error
+
+
+def calibrate(group, net, X, starts, contrast):
+    own = np.split(np.arange(len(X)), starts)[dist.get_rank(group)]
+    return net.calibrate(rows(X, own), contrast, group=group).beta
+
+
+@pytest.mark.parametrize(("contrast", "starts"), [("harmonic", [31, 31]), ("least", [40, 45]), ("median", [0, 0])])
+def test_calibrate(ranks, contrast, starts):
+    frame = load_iris(as_frame=True).data
+    net = neonxc.neuralize(labels=DBSCAN(0.5).fit_predict(frame), X=frame)
+    kmeans = neonxc.neuralize(KMeans(4, n_init=3, random_state=0).fit(IRIS), IRIS)
+    # noise counts if there is nothing else
+    for one, X in ((kmeans, IRIS), (net, frame), (net, frame[net.predict(frame) == -1])):
+        found = answers(ranks(calibrate, one, X, starts, contrast))
+        assert len(set(found)) == 1
+        assert found[0] == pytest.approx(one.heuristic_beta(X, contrast))

@@ -11,6 +11,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from interpretable_witnesses import partitions, radius, score
+from numpy.random import default_rng
 from refusals import refused
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
@@ -25,7 +26,7 @@ from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
 from neonxc.models.interpretable.problem import max_size
 from neonxc.models.interpretable.search import assign_points
 
-RNG = np.random.default_rng(0)
+RNG = default_rng(0)
 X, GROUP = make_blobs(150, 3, centers=5, cluster_std=2.0, random_state=0)
 FOI = np.where(RNG.random(150) < 0.6, GROUP % 3, RNG.integers(0, 3, 150))
 FRAME = pd.DataFrame(
@@ -51,20 +52,16 @@ def objective(data, labels, name):
 
 def check(model, data, foi, n_clusters, beta):
     """What holds of every fit."""
-    k = len(model.classes_)
     labels = np.asarray(model.labels_)
+    k = len(model.classes_)
     assert set(labels.tolist()) == set(range(k)) == set(model.classes_.tolist())
     assert 1 <= k <= n_clusters
-    assert model.interpretability_ >= beta
-    assert (
-        model.interpretability_
-        == interpretability(labels, foi)
-        == score(labels.tolist(), np.asarray(foi).tolist())
-    )
+    own = score(labels.tolist(), np.asarray(foi).tolist())
+    assert model.interpretability_ == interpretability(labels, foi) == own >= beta
     assert model.interpretabilities_.tolist() == interpretabilities(labels, foi).tolist()
     for cluster in range(k):
-        own = model.foi_codes_[labels == cluster]
-        assert (own == model.majority_[cluster]).sum() == np.bincount(own).max()
+        counts = np.bincount(model.foi_codes_[labels == cluster])
+        assert counts[model.majority_[cluster]] == counts.max()
     assert model.objective_ == pytest.approx(objective(np.asarray(data), labels, model.objective), rel=1e-9)
 
 
@@ -78,7 +75,7 @@ def check(model, data, foi, n_clusters, beta):
     st.booleans(),
 )
 def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, grid):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     data = rng.normal(size=(n, 2))
     data = data.round() if grid else data  # with equal points
     foi = rng.integers(0, n_values, n)
@@ -96,7 +93,7 @@ def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, g
 
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 0.6, 0.75, 1.0]))
 def test_near_the_best_of_all_partitions(seed, beta):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     data, foi = rng.normal(size=(8, 2)), rng.integers(0, 2, 8)
     far = cdist(data, data)
     best = min(radius(far, labels) for labels in partitions(8, 3) if score(labels, foi.tolist()) >= beta)
@@ -106,47 +103,30 @@ def test_near_the_best_of_all_partitions(seed, beta):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_order_of_points_does_not_matter(name):
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        order = rng.permutation(150)
-        foi = rng.integers(0, 4, 150)
-        one = BetaInterpretable(5, 0.6, name).fit(X, foi=foi)
-        two = BetaInterpretable(5, 0.6, name).fit(X[order], foi=foi[order])
-        assert (one.labels_[order] == two.labels_).all()
-        assert np.allclose(one.cluster_centers_, two.cluster_centers_)
-        assert one.n_iter_ == two.n_iter_
-
-
-def test_without_features_of_interest_it_is_kcenter_and_better():
-    model, greedy = BetaInterpretable(5).fit(X), KCenter(5).fit(X)
-    assert model.objective_ <= greedy.radius_
-    assert model.interpretability_ == 1
-    assert len(model.foi_values_) == 1
-    check(model, X, np.zeros(150), 5, 0.8)
+    order = default_rng(0).permutation(150)
+    one, two = (BetaInterpretable(5, 0.6, name).fit(X[rows], foi=FOI[rows]) for rows in (np.arange(150), order))
+    assert (one.labels_[order] == two.labels_).all()
+    assert np.allclose(one.cluster_centers_, two.cluster_centers_)
+    assert one.n_iter_ == two.n_iter_
 
 
 def test_without_constraint_it_is_kmeans():
     model = BetaInterpretable(5, 0.0, "kmeans", init="random", n_init=10, random_state=0).fit(X, foi=FOI)
     assert model.objective_ <= 1.02 * KMeans(5, n_init=10, random_state=0).fit(X).inertia_
-    assert model.score(X) == pytest.approx(-((X - model.cluster_centers_[model.predict(X)]) ** 2).sum())
+    far = cdist(X + 0.1, model.cluster_centers_, "sqeuclidean")
+    assert (model.predict(X + 0.1) == far.argmin(1)).all()
+    assert model.score(X + 0.1) == pytest.approx(-far.min(1).sum())
 
 
-def test_more_interpretability_costs_more():
-    costs = [BetaInterpretable(6, beta).fit(X, foi=FOI).objective_ for beta in (0.0, 0.6, 1.0)]
-    assert costs[0] < costs[1] < costs[2]
-    assert costs[2] <= StronglyInterpretable(6).fit(X, foi=FOI).radius_
-
-
-def test_predict_is_the_nearest_center():
-    for name in OBJECTIVES:
-        model = BetaInterpretable(5, 0.7, name).fit(X, foi=FOI)
-        assert (model.predict(X + 0.1) == cdist(X + 0.1, model.cluster_centers_).argmin(1)).all()
+def test_without_features_of_interest_it_is_kcenter_and_better():
+    model = BetaInterpretable(5).fit(X)
+    check(model, X, np.zeros(150), 5, 0.8)
+    assert model.objective_ <= KCenter(5).fit(X).radius_
 
 
 def test_algorithm_1_alone(monkeypatch):
     """The search of the paper reaches beta itself, and a failing one is not reported as success."""
-    reached = [BetaInterpretable(4, beta).fit(X, foi=FOI).converged_ for beta in (0.4, 0.6, 0.8, 1.0)]
-    assert all(reached)
+    assert all(BetaInterpretable(4, beta).fit(X, foi=FOI).converged_ for beta in (0.4, 0.6, 0.8, 1.0))
     for name in ("boost_majority", "reduce_minority", "boost_interpretability"):
         monkeypatch.setattr(f"neonxc.models.interpretable.search.{name}", lambda problem, labels, cluster: labels)
     model = BetaInterpretable(4, 0.9).fit(X, foi=FOI)
@@ -161,47 +141,47 @@ def test_frames():
     assert model.foi_values_[0].endswith(" and job is clerk")
     assert isinstance(model.cluster_centers_, pd.DataFrame)
     assert interpretability(model.labels_, model.foi_codes_) >= 0.7
-    without = BetaInterpretable(5, 0.7, metric="gower", foi_bins=2, foi_in_distance=False).fit(FRAME, foi="job")
     changed = FRAME.assign(job=FRAME["job"].to_numpy()[::-1])
-    assert (without.predict(FRAME) == without.predict(changed)).all()
     assert (model.predict(FRAME) != model.predict(changed)).any()
 
 
 def test_categories_that_do_not_count_in_the_distance():
     frame = FRAME[["age", "member", "job"]]
-    model = BetaInterpretable(4, 0.6, "kmeans", foi_in_distance=False).fit(frame, foi="job")
-    assert model.cluster_centers_.shape == (len(model.classes_), 2)
+    for options in ({"objective": "kmeans"}, {"metric": "gower"}):
+        model = BetaInterpretable(4, 0.6, **options, foi_in_distance=False).fit(frame, foi="job")
+        assert (model.predict(frame) == model.predict(frame.assign(job="clerk"))).all()
     refused(r"not numeric: \['job'\]", BetaInterpretable(4, 0.6).fit, frame, foi="job")
     refused("leaves no column", BetaInterpretable(4, 0.6, foi_in_distance=False).fit, frame[["job"]], foi="job")
 
 
+DATES = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=20), "b": np.arange(20)})
+
+
 @pytest.mark.parametrize(
-    ("model", "arguments", "message"),
+    ("message", "model", "arguments"),
     [
-        (BetaInterpretable(2, 0.9), {"foi": FOI}, r"beta=0\.9 cannot be reached: with n_clusters=2 and 3 values"),
-        (BetaInterpretable(objective="kmeans", metric="manhattan"), {}, 'needs metric="euclidean"'),
-        (BetaInterpretable(foi_bins=[2, 1]), {}, "increasing inner edges"),
-        (BetaInterpretable(beta=1.1), {}, "'beta' parameter"),
-        (BetaInterpretable(foi_bins=0), {}, "'foi_bins' parameter"),
-        (BetaInterpretable(), {"foi": "age"}, "no names"),
-        (StronglyInterpretable(1), {"foi": np.arange(150) % 3 > 1}, r"n_clusters=2 or more.* beta up to 0\.666\b"),
-        (StronglyInterpretable(1), {"foi": np.arange(150) % 10 > 2}, r"n_clusters=2 or more.* beta up to 0\.7\b"),
-        (BetaInterpretable(), {"foi": 4}, "numbers below 3"),
-        (BetaInterpretable(), {"foi": [0, 0]}, "distinct columns"),
-        (BetaInterpretable(), {"foi": []}, "distinct columns"),
-        (BetaInterpretable(), {"foi": np.zeros(3)}, r"shape \(150,\)"),
-        (BetaInterpretable(), {"foi": [1.5, 2]}, "columns of X"),
-        (BetaInterpretable(151), {}, "fewer than n_clusters=151"),
+        (r"beta=0\.9 cannot be reached: with n_clusters=2 and 3 values", BetaInterpretable(2, 0.9), {"foi": FOI}),
+        ('needs metric="euclidean"', BetaInterpretable(objective="kmeans", metric="manhattan"), {}),
+        ("increasing inner edges", BetaInterpretable(foi_bins=[2, 1]), {}),
+        ("'beta' parameter", BetaInterpretable(beta=1.1), {}),
+        ("'foi_bins' parameter", BetaInterpretable(foi_bins=0), {}),
+        ("no names", BetaInterpretable(), {"foi": "age"}),
+        (r"n_clusters=2 or more.* beta up to 0\.666\b", StronglyInterpretable(1), {"foi": np.arange(150) % 3 > 1}),
+        (r"n_clusters=2 or more.* beta up to 0\.7\b", StronglyInterpretable(1), {"foi": np.arange(150) % 10 > 2}),
+        ("numbers below 3", BetaInterpretable(), {"foi": 4}),
+        ("distinct columns", BetaInterpretable(), {"foi": [0, 0]}),
+        ("distinct columns", BetaInterpretable(), {"foi": []}),
+        (r"shape \(150,\)", BetaInterpretable(), {"foi": np.zeros(3)}),
+        ("columns of X", BetaInterpretable(), {"foi": [1.5, 2]}),
+        ("fewer than n_clusters=151", BetaInterpretable(151), {}),
+        ("foi as an array", BetaInterpretable(3, metric="precomputed"), {"X": cdist(X, X), "foi": 0}),
+        ("'when' holds dates or times; convert it", BetaInterpretable(2, metric="gower"), {"X": DATES}),
+        ("'when' holds dates", BetaInterpretable(2, foi_in_distance=False), {"X": DATES, "foi": "when"}),
     ],
 )
-def test_errors(model, arguments, message):
-    refused(message, model.fit, X, **arguments)
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-
-
-def test_precomputed_distances_have_no_features():
-    refused("foi as an array", BetaInterpretable(3, metric="precomputed").fit, cdist(X, X), foi=0)
+def test_errors(message, model, arguments):
+    refused(message, model.fit, **{"X": X} | arguments)
+    refused("not fitted", model.predict, X, error=NotFittedError)
 
 
 def greedy_radii(points, k):
@@ -216,17 +196,14 @@ def greedy_radii(points, k):
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(0, 3))
 def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
     """Equal to trying every way, and within twice the best of all partitions."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     data = rng.normal(size=(8, 2))
-    foi = np.concatenate([np.arange(n_values), rng.integers(0, n_values, 8 - n_values)])
-    k = n_values + more
+    foi = np.append(np.arange(n_values), rng.integers(0, n_values, 8 - n_values))
+    k, far = n_values + more, cdist(data, data)
     model = StronglyInterpretable(k).fit(data, foi=foi)
     radii = [greedy_radii(data[foi == value], k) for value in range(n_values)]
-    ways = [ways for ways in product(range(1, k + 1), repeat=n_values) if sum(ways) <= k]
-    assert model.radius_ == pytest.approx(
-        min(max(r[s - 1] for r, s in zip(radii, way, strict=True)) for way in ways)
-    )
-    far = cdist(data, data)
+    ways = [way for way in product(range(k), repeat=n_values) if sum(way) + n_values <= k]
+    assert model.radius_ == pytest.approx(min(max(map(list.__getitem__, radii, way)) for way in ways))
     best = min(radius(far, labels) for labels in partitions(8, k) if score(labels, foi.tolist()) == 1)
     assert model.radius_ <= 2 * best + 1e-12
     assert interpretability(model.labels_, foi) == 1
@@ -236,15 +213,13 @@ def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
 def test_strong_predicts_by_the_value_of_interest():
     model = StronglyInterpretable(6, metric="gower").fit(FRAME, foi="job")
     assert (model.predict(FRAME) == model.labels_).all()
-    said = np.array(model.foi_values_)[model.majority_[model.predict(FRAME)]]
+    said = np.array(model.foi_values_)[model.majority_[model.labels_]]
     assert (said == "job is " + FRAME["job"]).all()
-    unseen = model.predict(FRAME.assign(job="pilot"))
-    assert unseen.shape == (120,)
+    assert model.predict(FRAME.assign(job="pilot")).shape == (120,)
     given = StronglyInterpretable(6).fit(X, foi=FOI)
     assert (given.predict(X, foi=FOI) == given.labels_).all()
     assert (given.predict(X) == cdist(X, given.cluster_centers_).argmin(1)).all()
-    unknown = given.predict(X, foi=np.full(150, 77))
-    assert (unknown == given.predict(X)).all()
+    assert (given.predict(X, foi=np.full(150, 77)) == given.predict(X)).all()  # an unknown value
     assert (given.majority_[given.predict(X, foi=np.ones(150, int))] == 1).all()
 
 
@@ -260,21 +235,23 @@ def test_strong_with_few_distinct_points():
         (KCenter(4, metric="seuclidean"), X),
         (BetaInterpretable(5, 0.7, "kmedian", "minkowski", metric_params={"p": 3}), torch.from_numpy(X)),
         (StronglyInterpretable(5, "gower"), FRAME),
-        (BetaInterpretable(5, 0.7, metric="gower"), FRAME),
     ],
 )
 def test_files(model, data, tmp_path):
     arguments = {} if isinstance(model, KCenter) else {"foi": ["job"] if data is FRAME else FOI}
     save(model.fit(data, **arguments), tmp_path / "model")
-    again = neonxc.load(tmp_path / "model")
-    fitted = {name for name in vars(model) if name.endswith("_") and not name.startswith("_")}
-    assert {name for name in vars(again) if name.endswith("_") and not name.startswith("_")} == fitted
-    for name in fitted:
-        one, two = getattr(model, name), getattr(again, name)
-        assert type(one) is type(two), name
-        tables = [pd.DataFrame(np.atleast_1d(np.asarray(value, dtype=object))) for value in (one, two)]
+    one, other = (
+        {name: value for name, value in vars(each).items() if name.endswith("_") and not name.startswith("_")}
+        for each in (model, neonxc.load(tmp_path / "model"))
+    )
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert type(value) is type(other[name]), name
+        tables = [pd.DataFrame(np.atleast_1d(np.asarray(each, dtype=object))) for each in (value, other[name])]
         assert tables[0].equals(tables[1]), name
-    assert np.array_equal(again.predict(data), model.predict(data))
+    assert np.array_equal(neonxc.load(tmp_path / "model").predict(data), model.predict(data))
+    function = KCenter(2, lambda a, b: abs(a - b).sum()).fit(X[:10])
+    refused("metric is a function", save, function, tmp_path / "model", error=TypeError)
 
 
 def test_codings_in_files_of_version_0_2():
@@ -288,32 +265,12 @@ def test_codings_in_files_of_version_0_2():
     assert (unpack(described, tensors).predict(FRAME) == model.labels_).all()
 
 
-def test_functions_have_no_file(tmp_path):
-    refused(
-        "metric is a function",
-        save,
-        KCenter(2, lambda a, b: abs(a - b).sum()).fit(X[:10]),
-        tmp_path / "model",
-        error=TypeError,
-    )
-
-
-def test_dates_are_refused():
-    frame = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=20), "b": np.arange(20)})
-    for fit in (
-        lambda: BetaInterpretable(2, metric="gower").fit(frame),
-        lambda: BetaInterpretable(2, foi_in_distance=False).fit(frame, foi="when"),
-    ):
-        refused("column 'when' holds dates or times; convert it to numbers", fit)
-
-
 # --- arithmetic of interpretability ------------------------------------------------------------------------
 
 
 def test_interpretability_by_definition():
     labels, jobs = RNG.integers(0, 4, 50), RNG.choice(["a", "b", None], 50)
-    assert interpretability(labels, jobs) == score(labels.tolist(), [str(job) for job in jobs])
-    assert interpretabilities(labels, jobs).min() == interpretability(torch.from_numpy(labels), jobs)
+    assert interpretability(torch.from_numpy(labels), jobs) == score(labels.tolist(), [str(job) for job in jobs])
     assert interpretabilities([-1, 3, 3, 5], [1, 1, 2, 2]).tolist() == [0.5, 1.0]
     refused("one label per point", interpretability, [0, 1], [1, 2, 3])
 
@@ -391,10 +348,9 @@ def test_bins_keep_equal_numbers_together(values, n_bins):
 
 def test_bins_of_equal_frequency():
     values = RNG.permutation(200) / 7
-    codes, found = said(values)
+    codes, _ = said(values)
+    assert (np.sort(values)[50 * np.array(codes)] <= values).all()
     assert np.bincount(codes).tolist() == [50] * 4
-    assert all(found[code].startswith("age") for code in codes)
-    assert max(values[np.array(codes) == 0]) < min(values[np.array(codes) == 1])
 
 
 def test_features_of_interest():
@@ -406,10 +362,8 @@ def test_features_of_interest():
         f"job is {job} and member is {flag}" for job in ("clerk", "cook", "nurse") for flag in ("false", "true")
     ]
     assert model.foi_values_ == values
-    assert [values[code] for code in model.foi_codes_] == [
-        f"job is {job} and member is {str(flag).lower()}"
-        for job, flag in zip(FRAME["job"], FRAME["member"], strict=True)
-    ]
+    said = "job is " + FRAME["job"] + " and member is " + FRAME["member"].astype(str).str.lower()
+    assert [values[code] for code in model.foi_codes_] == said.tolist()
     for foi in ((2, -1), np.array(["job", "member"]), FRAME.columns[2:]):
         assert fitted(foi).foi_values_ == values
     assert fitted("age", foi_bins=[30, 50]).foi_values_ == ["age ≤ 30", "age in [31, 50]", "age > 50"]

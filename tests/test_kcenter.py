@@ -51,28 +51,24 @@ def test_gower_of_new_points():
     fit = pd.DataFrame({"a": [0.0, 1.0, 0.2, 0.8], "b": ["x", "y", "x", "y"]})
     model = KCenter(2, metric="gower").fit(fit)
     new = pd.DataFrame({"a": [0.3, np.nan, 9.0, 0.9], "b": ["y", "x", "zebra", None]})
-    expected = []
-    for a, b in new.itertuples(index=False):
-        far = []
-        for a_c, b_c in model.cluster_centers_.itertuples(index=False):
-            parts = [] if pd.isna(a) else [min(abs(a - a_c), 1)]
-            parts += [] if pd.isna(b) else [float(b != b_c)]
-            far.append(np.mean(parts))
-        expected.append(int(np.argmin(far)))
-    assert model.predict(new).tolist() == expected
+    known, far = new["b"].notna(), []
+    for a, b in model.cluster_centers_.itertuples(index=False):
+        parts = pd.DataFrame({"a": (new["a"] - a).abs().clip(upper=1), "b": (new["b"] != b).where(known)})
+        far.append(parts.astype(float).mean(axis=1))
+    assert model.predict(new).tolist() == np.argmin(far, axis=0).tolist()
 
 
 @pytest.mark.parametrize(
     ("metric", "params"),
     [
-        *((name, None) for name in ["euclidean", "l2", "manhattan", "cityblock", "l1", "chebyshev", "cosine"]),
-        *((name, None) for name in ["canberra", "braycurtis", "seuclidean", "mahalanobis"]),
+        *((name, {}) for name in ["euclidean", "l2", "manhattan", "cityblock", "l1", "chebyshev", "cosine"]),
+        *((name, {}) for name in ["canberra", "braycurtis", "seuclidean", "mahalanobis"]),
         ("minkowski", {"p": 3}),
         ("seuclidean", {"V": [1, 2, 3, 4]}),
     ],
 )
 def test_metrics_are_those_of_scikit_learn(metric, params):
-    assert_distances(X, metric, pairwise_distances(X, metric=metric, **params or {}), params)
+    assert_distances(X, metric, pairwise_distances(X, metric=metric, **params), params or None)
 
 
 def test_metrics_of_other_numbers():
@@ -85,12 +81,12 @@ def test_metrics_of_other_numbers():
     assert_distances(near + np.float32(2**20), "euclidean", cdist(near, near), atol=1e-6)  # far from the origin
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_precomputed_is_the_metric(metric):
-    far = pairwise_distances(X, metric=metric)
-    far = (far + far.T) / 2
-    one = KCenter(7, metric=metric, init="random", n_init=3, random_state=0).fit(X)
-    two = KCenter(7, metric="precomputed", init="random", n_init=3, random_state=0).fit(far)
+def test_precomputed_is_the_metric():
+    one, two = (
+        KCenter(7, metric=metric, init="random", n_init=3, random_state=0) for metric in ("cosine", "precomputed")
+    )
+    far = pairwise_distances(X, metric="cosine")
+    one, two = one.fit(X), two.fit((far + far.T) / 2)
     assert one.center_indices_.tolist() == two.center_indices_.tolist()
     assert (one.labels_ == two.labels_).all()
     assert one.radius_ == pytest.approx(two.radius_)
@@ -130,16 +126,15 @@ def test_greedy_is_within_twice_the_optimum(seed, k, init):
 
 def test_more_starts_are_no_worse():
     radii = [KCenter(6, init="random", n_init=n, random_state=0).fit(X).radius_ for n in (1, 5, 20)]
-    assert radii == sorted(radii, reverse=True)
-    assert radii[-1] < radii[0]
+    assert radii[0] > radii[1] >= radii[2]
     assert KCenter(6, n_init=20, random_state=0).fit(X).radius_ <= KCenter(6).fit(X).radius_
 
 
 def test_the_order_of_points_does_not_matter():
-    order = RNG.permutation(60)
-    one, two = KCenter(6).fit(X), KCenter(6).fit(X[order])
+    order = RNG.permutation(40)
+    one, two = (KCenter(6, metric="gower").fit(data) for data in (PEOPLE, PEOPLE.iloc[order]))
     assert (one.labels_[order] == two.labels_).all()
-    assert one.center_indices_.tolist() == order[two.center_indices_].tolist()
+    pd.testing.assert_frame_equal(one.cluster_centers_, PEOPLE.iloc[order[two.center_indices_]])
 
 
 def test_fewer_distinct_points_than_clusters():
@@ -147,13 +142,6 @@ def test_fewer_distinct_points_than_clusters():
         model = KCenter(3).fit(np.repeat([[0.0], [1]], 3, axis=0))
     assert len(model.cluster_centers_) == len(model.classes_) == 2
     assert model.radius_ == 0
-
-
-def test_centers_are_rows_of_the_data():
-    array = KCenter(3).fit(X)
-    assert (array.cluster_centers_ == X[array.center_indices_]).all()
-    frame = KCenter(3, metric="gower").fit(PEOPLE)
-    pd.testing.assert_frame_equal(frame.cluster_centers_, PEOPLE.iloc[frame.center_indices_])
 
 
 def test_kcenter_is_a_network():

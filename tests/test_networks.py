@@ -4,9 +4,10 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch.testing import assert_close
 
 import neonxc
-from neonxc.lrp import LRP, Composite, Constant, Epsilon, presets
+from neonxc.lrp import LRP, Composite, Constant, Epsilon
 
 NETWORKS = {
     "torchvision": ["alexnet", "resnet18", "mobilenet_v3_small", "efficientnet_b0", "squeezenet1_1"],
@@ -65,14 +66,14 @@ def test_works_unmodified(library, name):
     net, x = build(library, name), picture(name)
     recording = LRP(net).record(x)
     with torch.no_grad():
-        torch.testing.assert_close(recording.output, net(x), rtol=1e-3, atol=1e-4)
+        assert_close(recording.output, net(x), rtol=1e-3, atol=1e-4)
     start = torch.zeros_like(recording.output)
     start[:, 3] = 1
     relevance = recording.propagate(start)
     assert relevance.shape == x.shape
     assert torch.isfinite(relevance).all()
     assert (relevance != 0).float().mean() > 0.9
-    torch.testing.assert_close(LRP(net, Composite()).attribute(x, 3), relevance)  # one walk or several
+    assert_close(LRP(net, Composite()).attribute(x, 3), relevance)  # one walk or several
     if name in ONLY_RELU:
         plain = LRP(net, Composite(Epsilon(0.0))).attribute(x, 3)
         wanted = gradient_times_input(net, x, 3)
@@ -91,23 +92,6 @@ def small_transformer():
     return net.eval(), torch.randn(2, 3, 32, 32)
 
 
-@pytest.mark.parametrize("preset", presets.PRESETS)
-def test_presets(preset):
-    bounds = () if preset == "epsilon" else (-3.0, 3.0)
-    for net, x in (small_transformer(), (build("torchvision", "squeezenet1_1"), picture("squeezenet1_1"))):
-        relevance = LRP(net, presets.PRESETS[preset](*bounds)).attribute(x, 3)
-        assert torch.isfinite(relevance).all()
-        assert relevance.abs().sum() > 0
-
-
-def test_attention_by_its_taylor_rule_or_held_constant():
-    net, x = small_transformer()
-    taylor = LRP(net, Composite(Epsilon(0.0))).attribute(x, 3)
-    constant = LRP(net, Composite(Epsilon(0.0), functions={torch.softmax: Constant()})).attribute(x, 3)
-    assert not torch.allclose(taylor, constant)
-    assert torch.isfinite(constant).all()
-
-
 def test_attention_of_features_is_constant_by_default():
     """Every softmax is, unless the features are probabilities."""
     net, x = small_transformer()
@@ -115,5 +99,5 @@ def test_attention_of_features_is_constant_by_default():
     for features, same in ((net, held), (nn.Sequential(net, nn.Softmax(1)), Composite())):
         head = neonxc.neuralize(features(x).detach().numpy(), x, features)
         default, own, other = (neonxc.NEON(head, rules).attribute(x) for rules in (None, same, Composite()))
-        torch.testing.assert_close(default, own)
+        assert_close(default, own)
         assert torch.allclose(default, other) == (same is not held)

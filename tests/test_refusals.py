@@ -114,7 +114,6 @@ test_values_that_are_not_finite = everywhere(
             pd.DataFrame(spoiled(np.nan), columns=NAMES)
         ],
         "X has a value that is not finite: inf in row 5, column 2": [torch.tensor(spoiled(np.inf))],
-        "X has a value that is not finite: -inf in row 5, column 2": [spoiled(-np.inf)],
         "not finite: nan in row 1, column 'height'": [FRAME.convert_dtypes().mask(X[1, 1] == FRAME)],
     }
 )
@@ -126,7 +125,6 @@ test_data_of_the_wrong_form = everywhere(
         r"X needs shape \[points, features\], got \[\]": [3.0],
         r"X needs shape \[points, features\], got \[1, 40, 4\]|X has 40 features": [X[None]],
         "X has 3 features, the clustering was fitted on 4": [X[:, :3]],
-        "X has 8 features, the clustering was fitted on 4": [np.c_[X, X]],
         "X can't be read as an array of numbers: .*inhomogeneous": [[[1, 2, 3, 4], [1, 2]]],
         "X can't be read as an array of numbers: its type is object": [[["a", "b", "c", "d"]], None],
         r"X is sparse; pass X\.to_dense\(\)": [torch.tensor(X).to_sparse()],
@@ -139,10 +137,7 @@ test_frames_with_other_columns = everywhere(
         r"missing \['age'\], unexpected \['Age'\]": [FRAME.rename(columns={"age": "Age"})],
         r"X are in another order than at fit time; needed: \['age', 'height'": [FRAME[NAMES[::-1]]],
         r"X has columns that are not numeric: \['height'\]; drop or encode them": [FRAME.assign(height="tall")],
-        r"columns that are not numeric: \['age'\]": [
-            FRAME.assign(age=pd.Timestamp("2020")),
-            FRAME.assign(age=1j),
-        ],
+        r"columns that are not numeric: \['age'\]": [FRAME.assign(age=pd.Timestamp("2020")), FRAME.assign(age=1j)],
         r"columns that are not numeric: \['weight'\]": [FRAME.astype({"weight": "category"})],
     }
 )
@@ -180,10 +175,8 @@ test_other_models = refusals(
         f"can't neuralize a str; {SUPPORTED}": lambda: neuralize("kmeans"),
         "can't neuralize the class KMeans; pass a fitted instance of it": lambda: neuralize(KMeans),
         r"net\(x\) takes a tensor, got ndarray: net\(torch": lambda: network()(X),
-        **{
-            rf"features needs an nn\.Module, got {kind}": partial(lambda it: neuralize(model(), features=it), it)
-            for kind, it in {"function": lambda x: x, "str": "vgg16", "Tensor": torch.tensor(X)}.items()
-        },
+        r"features needs an nn\.Module, got function": lambda: neuralize(model(), features=lambda x: x),
+        r"features needs an nn\.Module, got Tensor": lambda: neuralize(model(), features=torch.tensor(X)),
     },
     TypeError,
 )
@@ -200,15 +193,12 @@ def twins(model):
     return model
 
 
-ONE = "at least 2 clusters: with one there is no competitor"
-IDENTICAL = "clusters 1 and 2 have identical centers"
 test_centers_that_explain_nothing = refusals(
     {
-        ONE: [
+        "at least 2 clusters: with one there is no competitor": [
             lambda: neuralize(km(1).fit(X)),
             lambda: neuralize(BisectingKMeans(1).fit(X)),
             lambda: neuralize(Birch(n_clusters=1, threshold=6).fit(X)),
-            lambda: neuralize(make_pipeline(StandardScaler(), km(1)).fit(X)),
             lambda: neuralize(X[:1]),
         ],
         "clusters 1 and 4 have identical centers": lambda: neuralize(X[[0, 1, 2, 3, 1]]),
@@ -217,11 +207,9 @@ test_centers_that_explain_nothing = refusals(
         "centers has a value that is not finite: nan in row 1, column 1": lambda: neuralize(
             [[0.0, 1], [2, np.nan]]
         ),
-        "not finite: -inf in row 1, column 0": lambda: neuralize(torch.tensor([[0.0, 1], [-torch.inf, 2]])),
         r"centers is empty: shape \[0, 3\]": lambda: neuralize(np.zeros((0, 3))),
-        "centers can't be read as an array of numbers": lambda: neuralize([["a"], ["b"]]),
         "centers can't be read as an array of numbers: .*inhomogeneous": lambda: neuralize([[1, 2], [3]]),
-        IDENTICAL: [
+        "clusters 1 and 2 have identical centers": [
             lambda: neuralize(twins(km())),
             lambda: neuralize(twins(Birch(n_clusters=3, threshold=6))),
         ],
@@ -229,8 +217,7 @@ test_centers_that_explain_nothing = refusals(
             [[0.0, 0], [0, 1e-300]]
         ),
         "beta needs a number from 0 to inf, got": [
-            lambda: setattr(network(), "beta", -1),
-            lambda: setattr(network(), "beta", float("nan")),
+            lambda bad=bad: setattr(network(), "beta", bad) for bad in (-1, np.nan)
         ],
         "x has 3 features, the clustering was fitted on 4": lambda: network()(torch.zeros(2, 3)),
         "has 5 features, the clustering was fitted on 4": lambda: neuralize(
@@ -256,13 +243,13 @@ def test_identical_centers_of_data_that_repeat():
     refused("identical centers; fit fewer clusters", neuralize, constant)
 
 
-@pytest.mark.parametrize("given", [X, None], ids=["X", "no X"])
 @pytest.mark.parametrize("name", ["means_", "precisions_cholesky_", "weights_"])
-def test_mixtures_that_were_not_fitted_properly(name, given):
+def test_mixtures_that_were_not_fitted_properly(name):
     mixture = GaussianMixture(3, random_state=0).fit(X)
     getattr(mixture, name).flat[1] = np.nan
     message = f"the GaussianMixture was not fitted properly: {name} has a value that is not finite: nan"
-    refused(message, neuralize, mixture, given)
+    for given in (X, None):
+        refused(message, neuralize, mixture, given)
 
 
 @pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
@@ -391,8 +378,7 @@ test_targets = refusals(
         "head_rule needs 'midpoint' for this network, got 'linear'": lambda: NEON(network(), head_rule="linear"),
         "head_rule needs 'linear' or 'midpoint', got 'mid'": lambda: NEON(deep(), head_rule="mid"),
         "n_prototypes needs a whole number >= 0, got": [
-            lambda: NEON(network()).summary(X, n_prototypes=-1),
-            lambda: NEON(network()).summary(X, n_prototypes=1.5),
+            lambda n=n: NEON(network()).summary(X, n_prototypes=n) for n in (-1, 1.5)
         ],
         r"target has the place \(9, 1\), outside the feature map of shape \[4, 4\]": lambda: mapped((0, 9, 1)),
         r"target needs labels among \[0, 1, 2\], got 5": lambda: mapped((5, 1, 1)),
@@ -415,10 +401,6 @@ LINEAR = LRP(nn.Linear(4, 2))
 test_other_types = refusals(
     {
         r"NEON needs a network from neonxc\.neuralize, got KMeans": lambda: NEON(model()),
-        r"needs a neonxc\.lrp\.Composite, got str": [
-            lambda: NEON(deep(), "gamma"),
-            lambda: LRP(nn.ReLU(), "gamma"),
-        ],
         r"needs a neonxc\.lrp\.Composite, got Gamma": [
             lambda: NEON(deep(), Gamma(0.25)),
             lambda: LRP(nn.ReLU(), Gamma(0.25)),
@@ -428,7 +410,6 @@ test_other_types = refusals(
         r"inputs needs a floating-point (torch\.T|t)ensor, got torch\.int64": lambda: LINEAR.attribute(
             torch.ones(2, 4, dtype=torch.long), 0
         ),
-        r"inputs needs a floating-point (torch\.T|t)ensor, got list": lambda: LINEAR.attribute([[1.0]], 0),
     },
     TypeError,
 )
@@ -439,24 +420,15 @@ test_other_types = refusals(
 test_strengths_of_rules = refusals(
     {
         f"{name} needs a finite number >= 0, got": [
-            partial(rule, bad) for bad in (-1e-6, float("inf"), float("nan"), "a", None, True)
+            partial(rule, bad) for bad in (-1e-6, np.inf, np.nan, "a", None, True)
         ]
         for name, rule in (("epsilon", Epsilon), ("gamma", Gamma))
     }
     | {
-        "epsilon .*got -0.1": lambda: Epsilon(-0.1),
-        "gamma .*got nan": lambda: Gamma(float("nan")),
-        "alpha|beta": [
-            lambda: AlphaBeta(1.0, 1.0),
-            lambda: AlphaBeta(0.5, -0.5),
-            lambda: AlphaBeta(float("inf"), float("inf")),
-        ],
+        "alpha|beta": [partial(AlphaBeta, *given) for given in ((1.0, 1.0), (0.5, -0.5), (np.inf, np.inf))],
         "low.* high": [
             partial(ZBox, *bounds)
-            for bounds in (
-                *((1.0, 0.0), (float("nan"), 1.0), (0.0, float("inf"))),
-                *(([0.0, 2.0], 1.0), ([0.0, 0.0], [1.0, 1.0, 1.0]), (torch.zeros(2, 1, 1), torch.zeros(2, 1, 1))),
-            )
+            for bounds in ((np.nan, 1.0), (0.0, np.inf), ([0.0, 2.0], 1.0), ([0.0] * 2, [1.0] * 3), ([0.0], [0.0]))
         ],
     }
 )
@@ -474,7 +446,6 @@ test_kernel_kmeans = refusals(
         r"'n_clusters' .* an int in the range \[1, inf\). Got 0 instead": kernel(n_clusters=0),
         "'n_support' .* Got 1.5 instead": kernel(n_support=1.5),
         r"'gamma' .* in the range \(0.0, inf\) or a str among \{'median'\}": kernel(gamma="auto"),
-        "'gamma' .* Got 0 instead": kernel(gamma=0),
         "'gamma' .* Got inf instead": kernel(gamma=np.inf),
         "'objective' .* among .*'spherical'.* Got 'rbf' instead": kernel(objective="rbf"),
         "'init' .* or an array-like. Got 'k-means.*' instead": kernel(init="k-means++"),

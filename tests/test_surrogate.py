@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 import torch
+from numpy.random import default_rng
 from refusals import refused
+from scipy.spatial.distance import cdist
 from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, AgglomerativeClustering, SpectralClustering
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_blobs, make_circles, make_moons
@@ -51,60 +53,46 @@ def test_clusters_of_any_shape(name):
 
 @pytest.mark.parametrize("steps", [[], [StandardScaler(), PCA(whiten=True)]])
 def test_noise_is_left_out_and_told_apart(steps, tmp_path):
-    X, _ = SHAPES["moons"]
-    far = np.random.default_rng(0).uniform(-3, 4, (60, 2))
-    X = np.concatenate([X, far[np.abs(far[:, 1]) > 1.6]])
+    far = default_rng(0).uniform(-3, 4, (60, 2))
+    X = np.append(SHAPES["moons"][0], far[np.abs(far[:, 1]) > 1.6], axis=0)
     X = X @ [[2.0, 1.0], [0.3, -1.0]] + 7 if steps else X
     model = make_pipeline(*steps, DBSCAN(eps=0.25, metric="cityblock")).fit(X)
-    noise = model[-1].labels_ == -1
-    assert noise.sum() > 10
+    given = model[-1].labels_
     net = neuralize(model, X)
     assert net.classes_.tolist() == [0, 1, -1]
     labels = net.predict(X)
-    assert (labels == model[-1].labels_).mean() >= 0.98
-    assert ((labels == -1) == noise).mean() >= 0.98
-    assert (net.predict(torch.tensor(X)).numpy() == labels).all()
+    assert (labels == given).mean() >= 0.98
+    assert ((labels == -1) == (given == -1)).mean() >= 0.98 > (given != -1).mean()
     neonxc.save(net, tmp_path / "net")
     back = neonxc.load(tmp_path / "net")
     for name in ("fidelity_", "fidelity_held_out_", "stability_", "noise_held_out_"):
         assert getattr(back, name) == getattr(net, name) > 0.9
-    assert (back.predict(X) == labels).all()
     assert (NEON(back).attribute(X) == NEON(net).attribute(X)).all()  # of noise, too
 
 
 def test_given_labels():
     X, moon = SHAPES["moons"]
-    names = np.where(moon == 1, "upper", "lower")
-    frame = pd.DataFrame(X, columns=["left", "right"])
-    net, again = (neuralize(labels=names, X=frame) for _ in range(2))
-    assert torch.equal(net(torch.tensor(X)), again(torch.tensor(X)))
-    assert net.fidelity_ >= 0.99
-    assert (net.predict(frame) == names).mean() == net.fidelity_
-    assert list(NEON(net).attribute(frame).columns) == ["left", "right"]
-    tensors = neuralize(labels=torch.tensor(moon), X=torch.tensor(X, dtype=torch.float32))
-    assert tensors.fidelity_ >= 0.99
+    names, frame = np.where(moon == 1, "upper", "lower"), pd.DataFrame(X, columns=["left", "right"])
+    net = neuralize(labels=names, X=frame)
+    assert (net.predict(frame) == names).mean() == net.fidelity_ >= 0.99
 
 
-@pytest.mark.parametrize("columns", [10])
-def test_labels_without_structure_warn(columns):
+def test_labels_without_structure_warn():
     """They are not learned by heart either, as gamma is chosen by points that are left out."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     told = r"the surrogate gives \d\d% of the points (held out from a fit to the others )?their label"
     with pytest.warns(UserWarning, match=told) as caught:
-        net = neuralize(labels=rng.integers(0, 3, 300), X=rng.normal(size=(300, columns)))
+        net = neuralize(labels=rng.integers(0, 3, 300), X=rng.normal(size=(300, 10)))
     assert caught[0].filename == __file__
     assert max(net.fidelity_, net.fidelity_held_out_) < 0.6
 
 
 def left_out(x, y, gamma):
     """Cross entropy of each point by the kernel sums of all other points."""
-    losses = []
-    for i in range(len(x)):
-        others = np.arange(len(x)) != i
-        kernel = np.exp(-gamma * ((x[others] - x[i]) ** 2).sum(1))
-        sums = np.array([kernel[y[others] == k].mean() for k in range(y.max() + 1)])
-        losses.append(-np.log(sums[y[i]] / sums.sum()))
-    return np.array(losses)
+    kernel, own = np.exp(-gamma * cdist(x, x, "sqeuclidean")), np.eye(y.max() + 1)[y]
+    np.fill_diagonal(kernel, 0)
+    means = kernel @ own / (own.sum(0) - own)
+    return -np.log((means * own).sum(1) / means.sum(1))
 
 
 def test_gamma_is_the_least_within_a_standard_error_of_the_best():
@@ -132,25 +120,26 @@ def test_many_points_are_condensed(monkeypatch):
     assert near.mean() < 0.5 * torch.cdist(x, means).amin(1).mean()
 
 
-def test_the_order_of_rows_does_not_matter():
+def test_neither_order_nor_scale_matter():
     X, y = make_moons(200, noise=0.15, random_state=0)
-    order = np.random.default_rng(0).permutation(len(X))
-    nets = [neuralize(labels=y, X=X), neuralize(labels=y[order], X=X[order])]
-    one, other = (NEON(net).attribute(X) for net in nets)
-    assert np.linalg.norm(one - other) <= 1e-9 * np.linalg.norm(one)
-    assert nets[0].stability_ == nets[1].stability_
+    order = default_rng(0).permutation(len(X))
+    net, other = neuralize(labels=y, X=X), neuralize(labels=y[order], X=X[order])
+    one, two = NEON(net).attribute(X), NEON(other).attribute(X)
+    assert np.linalg.norm(one - two) <= 1e-9 * np.linalg.norm(one)
+    assert net.stability_ == other.stability_
+    for unit in (2**-10, 2**10):
+        gamma = neuralize(labels=y, X=X * unit).head.grouping.gamma * unit**2
+        assert gamma == pytest.approx(net.head.grouping.gamma)
 
 
 def test_explanations_hardly_change_when_some_rows_are_left_out():
     X = StandardScaler().fit_transform(sklearn.datasets.load_iris().data)
     y = AgglomerativeClustering(3).fit(X).labels_
     net = neuralize(labels=y, X=X)
-    before = NEON(net).attribute(X)
-    own = net(torch.tensor(X)).argmax(1).numpy()
-    changes = []
+    before, changes = NEON(net).attribute(X), []
     for seed in range(3):
-        kept = np.random.default_rng(seed).random(len(X)) > 0.05
-        after = NEON(neuralize(labels=y[kept], X=X[kept])).attribute(X, target=own)
+        kept = default_rng(seed).random(len(X)) > 0.05
+        after = NEON(neuralize(labels=y[kept], X=X[kept])).attribute(X, target=net.predict(X))
         changes.append(np.linalg.norm(after - before) / np.linalg.norm(before))
     assert np.mean(changes) < 0.1
     assert net.stability_ == pytest.approx(1 - np.mean(changes), abs=0.1)
@@ -158,7 +147,7 @@ def test_explanations_hardly_change_when_some_rows_are_left_out():
 
 def test_a_lost_cluster_warns():
     """Most points get their label, and few of those of a small cluster among the others."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X, y = np.concatenate([rng.normal(size=(970, 4)), rng.normal(0.5, size=(30, 4))]), np.repeat([0, 1], [970, 30])
     with pytest.warns(UserWarning, match=r"their label, \d+% in cluster small: it"):
         neuralize(labels=np.where(y, "small", "large"), X=X)
@@ -178,72 +167,51 @@ def best_cut(far, clustered):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_radii_are_the_best_of_all_cuts(seed):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     far = rng.uniform(0, 3, 120).round(1 if seed % 2 else 9)  # some are equal
     nearest, clustered = rng.integers(0, 4, 120), rng.random(120) < 0.7 - 0.5 * (far > 2)
-    clustered[nearest == 1] = True
-    clustered[nearest == 2] = False
-    found = radii(torch.tensor(far), torch.tensor(nearest), torch.tensor(clustered), 4).numpy()
-    for k in (0, 2, 3):
+    clustered[nearest == 1], clustered[nearest == 2] = True, False
+
+    def cuts(nearest, clustered, k):
+        return radii(*map(torch.tensor, (far, nearest, clustered)), k).numpy()
+
+    found = cuts(nearest, clustered, 4)
+    for k in (0, 3):
         own = nearest == k
         assert ((far[own] <= found[k]) == clustered[own]).sum() == best_cut(far[own], clustered[own])
-    for k in (0, 3):  # midway between two of the points
-        values = np.unique(far[nearest == k])
+        values = np.unique(far[own])  # midway between two of the points
         assert np.abs((values[1:] + values[:-1]) / 2 - found[k]).min() < 1e-12
     assert found[2] == -np.inf
-    common = radii(torch.tensor(far), torch.zeros(120).long(), torch.tensor(clustered), 1).item()
+    (common,) = cuts(0 * nearest, clustered, 1)
     assert ((far <= common) == clustered).sum() == best_cut(far, clustered)
     assert max(common, far[nearest == 1].max()) <= found[1] <= 1.0011 * max(common, far[nearest == 1].max())
+    all_clustered = cuts(nearest, clustered | True, 5)
+    assert np.isfinite(all_clustered).all()
+    assert (far <= all_clustered[nearest]).all()
 
 
-@pytest.fixture(scope="module")
-def densities():
-    """Blobs of three sizes among noise, and which points are theirs by a rule per cluster."""
-    rng = np.random.default_rng(0)
+@pytest.mark.filterwarnings("ignore:the surrogate tells noise")
+def test_outside_is_beyond_the_nearest_clusters_radius():
+    """By every distance in turn, behind a chain that scales columns; the clusters have three sizes."""
+    rng = default_rng(0)
     centers, sizes = np.array([[0.0, 0], [10, 0], [0, 14]]), np.array([0.2, 1.0, 3.0])
-    own = rng.integers(0, 3, 450)
-    blobs = centers[own] + sizes[own, None] * rng.normal(size=(450, 2))
-    X = np.concatenate([blobs, rng.uniform(-9, 22, (150, 2))])
-    far = np.linalg.norm(X[:, None] - centers, axis=2) / sizes
-    return X, np.where(far.min(1) < 2.8, far.argmin(1), -1)
-
-
-def test_radii_where_no_noise_lies_beyond_any_cluster():
-    far, nearest = torch.tensor([1.0, 2.0, 5.0]), torch.tensor([0, 0, 1])
-    found = radii(far, nearest, torch.tensor([True, True, True]), 3)
-    assert found.isfinite().all()
-    assert (far <= found[nearest]).all()
-
-
-def test_noise_around_clusters_of_different_density(densities):
-    X, y = densities
-    net = neuralize(labels=y, X=X)
-    assert ((net.predict(X) == -1) == (y == -1)).mean() > 0.97
-    radius = net.head.detection.radius.sqrt()
-    assert radius[0] < radius[1] < radius[2]
-
-
-def test_outside_is_beyond_the_nearest_clusters_radius(densities):
-    """By every distance in turn, behind a chain that scales columns."""
-    rng = np.random.default_rng(1)
-    model = make_pipeline(StandardScaler(), DBSCAN(eps=0.12, min_samples=4, metric="cityblock"))
-    X, _ = densities
+    own = rng.integers(0, 3, 225)
+    blobs = centers[own] + sizes[own, None] * rng.normal(size=(225, 2))
+    X = np.concatenate([blobs, rng.uniform(-9, 22, (75, 2))])
+    model = make_pipeline(StandardScaler(), DBSCAN(eps=0.15, min_samples=4, metric="cityblock"))
     net = neuralize(model.fit(X), X)
     z = model[0].transform(X)
     back = z[rng.integers(0, len(z), 60)] + rng.normal(scale=0.1, size=(60, 2))
     plain = neuralize(labels=model[-1].labels_, X=z)  # the same supports, where the chain ends
     detection, members = plain.head.detection.clusters, plain.head.grouping.clusters
     anchors = (2 * detection.anchors + detection.origin + detection.root).numpy()
-    weights = members.log_weights.exp().numpy()
-    expected = []
-    for point in back:
-        kernel = weights * np.exp(-members.gamma * ((point - anchors) ** 2).sum(1))
-        sums = np.array([kernel[members.groups.numpy() == k].sum() for k in range(members.n_groups)]) + 1e-300
-        expected.append(-np.log(sums.max()) / members.gamma > float(plain.head.detection.radius[sums.argmax()]))
-    raw = torch.tensor(model[0].inverse_transform(back))
+    kernel = members.log_weights.exp().numpy() * np.exp(-members.gamma * cdist(back, anchors, "sqeuclidean"))
+    sums = kernel @ np.eye(members.n_groups)[members.groups] + 1e-300
+    far = -np.log(sums.max(1)) / members.gamma
+    expected = far > plain.head.detection.radius.numpy()[sums.argmax(1)]
     assert 0 < sum(expected) < 60
-    assert (plain.assign(torch.tensor(back)) == plain.noise_position).tolist() == expected
-    assert (net.assign(raw) == net.noise_position).tolist() == expected
+    assert (plain.predict(back) == -1).tolist() == expected.tolist()
+    assert (net.predict(model[0].inverse_transform(back)) == -1).tolist() == expected.tolist()
 
 
 def test_noise_that_distances_do_not_tell_warns(recwarn):
@@ -267,28 +235,27 @@ def test_points_left_out_of_their_supports(most, monkeypatch):
     found = members.left_out(X, y)
     assert found[0, 2] == torch.inf
     for i in range(1, 90):
-        mass = members.log_weights.exp() * torch.bincount(y)[:, None]
-        own = torch.where(mass[y[i]] > 0, (members.points[y[i]] - X[i]).norm(dim=1), torch.inf).argmin()
+        mass, far = members.log_weights.exp() * y.bincount()[:, None], (members.points - X[i]).square().sum(2)
+        own = torch.where(mass[y[i]] > 0, far[y[i]], torch.inf).argmin()
         mass[y[i], own] -= 1
-        sums = (mass.clamp(min=0) * (-members.gamma * (members.points - X[i]).square().sum(2)).exp()).sum(1)
-        wanted = -(sums / torch.bincount(y)).log() / members.gamma
+        sums = (mass.clamp(min=0) * (-members.gamma * far).exp()).sum(1)
+        wanted = -(sums / y.bincount()).log() / members.gamma
         torch.testing.assert_close(found[i], wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate tells noise")
-@pytest.mark.parametrize("seed", range(2))
-def test_noise_of_new_points(seed):
+def test_noise_of_new_points():
     """Radii that suit the points of the fit, which lie near themselves, took many new points for noise."""
-    X, y = make_moons(1200, noise=0.07, random_state=seed)
-    rng = np.random.default_rng(seed)
-    X = np.concatenate([X, rng.uniform(X.min(0) - 0.5, X.max(0) + 0.5, (300, 2))])
-    order = rng.permutation(1500)
-    X, y = X[order], np.append(y, np.full(300, -1))[order]
-    net = neuralize(labels=y[::2], X=X[::2])
-    agree = ((net.predict(X[1::2]) == -1) == (y[1::2] == -1)).mean()
-    assert agree > 0.9
+    X, y = make_moons(800, noise=0.07, random_state=0)
+    rng = default_rng(0)
+    X, y = np.append(X, rng.uniform(X.min(0) - 0.5, X.max(0) + 0.5, (200, 2)), axis=0), np.append(y, [-1] * 200)
+    order = rng.permutation(1000)
+    fit, new = order[:500], order[500:]
+    net = neuralize(labels=y[fit], X=X[fit])
+    agree = ((net.predict(X[new]) == -1) == (y[new] == -1)).mean()
+    assert agree > 0.88
     assert net.noise_held_out_ == pytest.approx(agree, abs=0.05)
-    assert neuralize(labels=y[y >= 0], X=X[y >= 0]).noise_held_out_ is None
+    assert neuralize(labels=y[y >= 0][:50], X=X[y >= 0][:50]).noise_held_out_ is None
 
 
 def test_noise_that_new_points_would_differ_in_warns():
@@ -301,7 +268,7 @@ def test_noise_that_new_points_would_differ_in_warns():
 
 def test_a_few_points_amid_noise():
     """The best cut calls all of them noise: few points err, and that is told all the same."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X, y = rng.uniform(-1, 1, (300, 2)), np.full(300, -1)
     y[:12] = np.arange(12) % 2
     with pytest.warns(UserWarning, match="of the clustered points for noise"), pytest.warns(match="their label"):
@@ -323,32 +290,21 @@ def test_frames_through_a_pipeline():
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
 def test_columns_that_are_repeated():
     """The supports lie in the part of the space that points are mapped to."""
-    X = np.random.default_rng(0).uniform(-1, 1, (400, 2))
+    X = default_rng(0).uniform(-1, 1, (200, 2))
     y = (np.sin(4 * X[:, 0]) + X[:, 1] > 0).astype(int)
     twice = ColumnTransformer([("scaled", StandardScaler(), [0, 1]), ("range", MinMaxScaler(), [0, 1])])
     model = make_pipeline(twice, AgglomerativeClustering(2)).fit(X)
     model[-1].labels_ = y
-    net = neuralize(model, X)
+    net, behind = neuralize(model, X), neuralize(labels=y, X=twice.transform(X))
     assert (net.predict(X) == y).mean() == pytest.approx(net.fidelity_)
-    assert net.fidelity_ > 0.97
-    behind = neuralize(labels=y, X=twice.transform(X))
     assert torch.allclose(net(torch.tensor(X)), behind(torch.tensor(twice.transform(X))))
 
 
-def test_gamma_follows_the_scale():
-    X, y = make_blobs(120, 3, centers=12, cluster_std=0.3, random_state=1)
-    gammas = [neuralize(labels=y, X=X * s).head.grouping.gamma * s**2 for s in (2**-10, 1, 2**10)]
-    assert np.allclose(gammas, gammas[1])
-    assert gammas[1] < 100
-
-
 def test_on_features():
-    torch.manual_seed(0)
     X, y = SHAPES["moons"]
     encoder = torch.nn.Linear(2, 2).double()
     net = neuralize(labels=y, X=X, features=encoder)
-    assert net.fidelity_ >= 0.99
-    assert (net.predict(X) == y).mean() >= 0.99
+    assert (net.predict(X) == y).mean() == net.fidelity_ >= 0.99
     assert NEON(net).attribute(X).shape == X.shape
     noisy = torch.nn.Sequential(encoder, torch.nn.Dropout())
     refused("is in training mode: its Dropout", neuralize, labels=y, X=X, features=noisy)

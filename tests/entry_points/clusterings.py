@@ -19,18 +19,11 @@ from torch import nn
 import neonxc
 from neonxc.evaluation import ZeroImputer, pixel_flipping
 from neonxc.head import bisecting_head, centroid_head, linear_head, with_noise
-from neonxc.models import (
-    SCAN,
-    BetaInterpretable,
-    KCenter,
-    KernelKMeans,
-    StronglyInterpretable,
-    patterns,
-)
+from neonxc.models import SCAN, BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable, patterns
 from neonxc.models.scan import RandomWarp
 from neonxc.trees import IMM, KernelExKMC
 
-from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y
+from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y, kmeans
 from .table import entry
 
 
@@ -48,10 +41,6 @@ class Embedded(nn.Module):
 def linear():
     torch.manual_seed(0)
     return nn.Linear(3, 4).double()
-
-
-def kmeans():
-    return cluster.KMeans(3, n_init=1, random_state=0)
 
 
 # what is explained, and how it is called with the points; fitted on the CPU, as scikit-learn's are

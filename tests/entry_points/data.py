@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from torch import nn
 
@@ -27,3 +28,7 @@ def locations():
     """The points of these maps, as an array."""
     with torch.no_grad():
         return features()(IMAGES).movedim(1, -1).flatten(0, -2).numpy()
+
+
+def kmeans(k=3):
+    return KMeans(k, n_init=1, random_state=0)

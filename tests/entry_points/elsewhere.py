@@ -3,8 +3,6 @@
 from functools import partial
 
 import torch
-from sklearn.cluster import KMeans
-from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -14,16 +12,14 @@ from neonxc import evaluation as ev
 from neonxc.models import SCAN, BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable
 from neonxc.trees import CART, ExKMC, ExShallow, KernelExKMC
 
-from .data import CENTERS, IMAGES, LABELS, POINTS, X, Y, features, locations
+from .clusterings import FAMILIES
+from .data import CENTERS, IMAGES, LABELS, POINTS, X, Y, features, kmeans, locations
 from .table import entry
 
-MODELS = {
-    "KMeans": lambda: KMeans(3, n_init=1, random_state=0).fit(POINTS),
-    "GaussianMixture": lambda: GaussianMixture(3, random_state=0).fit(POINTS),
-    "KernelKMeans": lambda: KernelKMeans(3, 2, random_state=0).fit(POINTS),
-    "KCenter": lambda: KCenter(3).fit(POINTS),
-    "ExKMC": lambda: ExKMC(3, max_leaves=4, random_state=0).fit(POINTS),
-    "pipeline": lambda: make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0)).fit(POINTS),
+MODELS = {name: FAMILIES[name] for name in ("KMeans", "KernelKMeans", "KCenter")} | {
+    "GaussianMixture": FAMILIES["GaussianMixture, full"],
+    "ExKMC": lambda: ExKMC(3, max_leaves=4, random_state=0),
+    "pipeline": lambda: make_pipeline(StandardScaler(), kmeans()),
 }
 
 
@@ -36,8 +32,8 @@ def asked(net, x):
 
 def network(make, at):
     """A network on the CPU asked about points on the device, and the other way round."""
-    net = neonxc.neuralize(make())
-    return [asked(net, at(X)), asked(at(neonxc.neuralize(make(), POINTS)), POINTS)]
+    model = make().fit(POINTS)
+    return [asked(neonxc.neuralize(model), at(X)), asked(at(neonxc.neuralize(model, POINTS)), POINTS)]
 
 
 for name, make in MODELS.items():
@@ -46,13 +42,9 @@ for name, make in MODELS.items():
 
 @entry("NEON")
 def maps_elsewhere(at):
-    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(locations()), IMAGES, features())
-    images = at(IMAGES)
-    neon = neonxc.NEON(net)
+    net, other = (neonxc.neuralize(kmeans().fit(locations()), IMAGES, features()) for _ in range(2))
+    images, neon, there = at(IMAGES), neonxc.NEON(net), neonxc.NEON(at(other))
     found = [net.predict(images), neon.attribute(images), neon.heatmaps(images), neon.summary(images).relevance]
-    there = neonxc.NEON(
-        at(neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(locations()), IMAGES, features()))
-    )
     return [*found, there.heatmaps(IMAGES.numpy()), there.net.predict(IMAGES.numpy())]
 
 

@@ -1,7 +1,6 @@
 """Measures of explanations and of clusterings."""
 
 import torch
-from sklearn.cluster import KMeans
 from torch import nn
 
 import neonxc
@@ -10,7 +9,7 @@ from neonxc import lrp
 from neonxc.evaluation import methods
 from neonxc.models import WordVectors
 
-from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y, features
+from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y, features, kmeans
 from .table import entry
 
 
@@ -69,9 +68,7 @@ def flipping_of_images(at):
 )
 def flipping_of_words(at):
     words = at(WordVectors(["cat", "dog", "sun", "moon"], torch.randn(4, 3, dtype=torch.float64)))
-    net = neonxc.neuralize(
-        KMeans(2, n_init=1, random_state=0).fit(words.points(TEXTS).cpu().numpy()), TEXTS, words
-    )
+    net = neonxc.neuralize(kmeans(2).fit(words.points(TEXTS).cpu().numpy()), TEXTS, words)
     ids = at(words.encode(TEXTS))
     relevance, found = neonxc.NEON(net).attribute(ids), []
     for imputer in (None, ev.WordImputer(ids), ev.WordImputer(words.encode(TEXTS))):
@@ -188,8 +185,8 @@ def sanity_checks(at):
 def segmentation(at):
     x, net = at(IMAGES[:2]), at(features())
     points = net(x).detach().permute(0, 2, 3, 1).flatten(0, 2)
-    kmeans = KMeans(2, n_init=1, random_state=0).fit(points.cpu().numpy())
-    maps = neonxc.NEON(neonxc.neuralize(kmeans, x, net)).heatmaps(x)
+    model = kmeans(2).fit(points.cpu().numpy())
+    maps = neonxc.NEON(neonxc.neuralize(model, x, net)).heatmaps(x)
     masks = torch.zeros(2, 2, 8, 8, dtype=torch.bool)
     masks[:, 0, :, :4], masks[:, 1, :, 4:] = True, True
     found = [ev.segmentation_match(maps, one) for one in (at(masks), masks, [at(masks[0]), masks[1].numpy()])]

@@ -4,7 +4,6 @@ from functools import partial
 from types import SimpleNamespace
 
 import torch
-from sklearn.cluster import KMeans
 from torch import nn
 
 import neonxc
@@ -26,7 +25,7 @@ from neonxc.lrp import (
 from neonxc.models import FeatureExtractor, SentenceEncoder, WordVectors
 from neonxc.trees import ExKMC
 
-from .data import CORNERS, IMAGES, TEXTS, features, locations
+from .data import CORNERS, IMAGES, TEXTS, features, kmeans, locations
 from .table import entry
 
 
@@ -103,7 +102,7 @@ for name, composite in RULES.items():
 @entry("neuralize", "NEON")
 def maps(at):
     x, net = at(IMAGES), at(features())
-    model = KMeans(3, n_init=1, random_state=0).fit(locations())
+    model = kmeans().fit(locations())
     net = neonxc.neuralize(model, x, net)
     neon = neonxc.NEON(net)
     found = [net(x), net.predict(x), net.beta, neon.attribute(x), neon.heatmaps(x), neon.heatmaps(x, [2, 0])]
@@ -126,7 +125,7 @@ def maps(at):
 def options_of_neon(at):
     points = torch.from_numpy(locations())
     x = at(points)
-    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(points.numpy()), x)
+    net = neonxc.neuralize(kmeans().fit(points.numpy()), x)
     along = [at(points.mean(0)), points.mean(0)]
     found = [neonxc.NEON(net, along=one).attribute(x) for one in along]
     estimate = neonxc.NEON(net, along=0.0, groups=[0, 0, 1, 1, 2, 2]).estimate(x)
@@ -161,7 +160,7 @@ def feature_extractor(at):
     images = extractor.preprocess(at(IMAGES))
     found = [images, extractor.deprocess(images), *extractor.pixel_range(), extractor(images)]
     points = extractor.points(images, batch_size=3)
-    net = neonxc.neuralize(KMeans(2, n_init=1, random_state=0).fit(points.cpu().numpy()), images, extractor)
+    net = neonxc.neuralize(kmeans(2).fit(points.cpu().numpy()), images, extractor)
     low, high = extractor.pixel_range()
     return [*found, points, net.predict(images), neonxc.NEON(net, presets.gamma(low, high)).heatmaps(images)]
 
@@ -202,7 +201,7 @@ def words(at):
     found = []
     for embedding in made:
         ids = at(embedding.encode(TEXTS))
-        model = KMeans(2, n_init=1, random_state=0).fit(embedding.points(TEXTS).cpu().numpy())
+        model = kmeans(2).fit(embedding.points(TEXTS).cpu().numpy())
         net = neonxc.neuralize(model, TEXTS, embedding)
         neon = neonxc.NEON(net)
         relevance = neon.attribute(ids)
@@ -266,7 +265,7 @@ def sentences(at):
     torch.manual_seed(0)
     encoder = at(SentenceEncoder(Transformer().double().eval(), Letters()))
     points, ids = encoder.points(TEXTS), encoder.encode(TEXTS)
-    net = neonxc.neuralize(KMeans(2, n_init=1, random_state=0).fit(points.cpu().numpy()), TEXTS, encoder)
+    net = neonxc.neuralize(kmeans(2).fit(points.cpu().numpy()), TEXTS, encoder)
     found, b = neonxc.NEON(net).attribute(ids), TEXTS[::-1]
     pair = neonxc.similarity(encoder, TEXTS, b, matrix=True, background=TEXTS)
     neonxc.plot.pair(pair)
