@@ -1,6 +1,7 @@
 """Relevance as an explanation of shap."""
 
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -20,7 +21,11 @@ from neonxc.models import KernelKMeans
 IRIS = load_iris(as_frame=True)
 X = IRIS.data
 VALUES = X.to_numpy()
-KMEANS = KMeans(3, n_init=2, random_state=0).fit(X)
+
+
+@cache
+def kmeans():
+    return KMeans(3, n_init=2, random_state=0).fit(X)
 
 
 @pytest.fixture
@@ -31,7 +36,7 @@ def explanation():
 @pytest.mark.parametrize("kind", ["frame", "float32", "sparse"])
 def test_points(kind, explanation):
     given = {"frame": X, "float32": torch.tensor(VALUES).float(), "sparse": sp.csr_matrix(VALUES)}[kind]
-    net = neuralize(KMEANS, X)
+    net = neuralize(kmeans(), X)
     found = neonxc.to_shap(NEON(net).attribute(given), net, given)
     assert isinstance(found, explanation)
     tolerance = 1e-4 if kind == "float32" else 1e-10
@@ -66,17 +71,17 @@ def test_texts(explanation):
 def test_plots_take_it(explanation):
     import shap
 
-    net = neuralize(KMEANS, X)
+    net = neuralize(kmeans(), X)
     found = neonxc.to_shap(NEON(net).attribute(X), net, X)
     for plot, some in ((shap.plots.bar, found), (shap.plots.waterfall, found[0]), (shap.plots.beeswarm, found)):
         plot(some, show=False)
 
 
 def test_errors(explanation, monkeypatch):
-    net, relevance = neuralize(KMEANS, X), np.zeros((150, 4))
+    net, relevance = neuralize(kmeans(), X), np.zeros((150, 4))
     refused(r"relevance needs shape \(150, 4\), got \(10, 4\)", neonxc.to_shap, relevance[:10], net, X)
     refused("target needs labels among", neonxc.to_shap, relevance, net, X, 5)
-    deep = neuralize(KMEANS, VALUES, torch.nn.Identity())
+    deep = neuralize(kmeans(), VALUES, torch.nn.Identity())
     refused("to_shap needs a network without feature network", neonxc.to_shap, relevance, deep, VALUES)
     monkeypatch.setitem(sys.modules, "shap", None)
     missing = r'to_shap needs shap: pip install "neonxc\[shap\]"'
