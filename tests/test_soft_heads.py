@@ -96,15 +96,6 @@ def test_threshold_where_a_probability_is_nearly_one():
     assert bool(net(x).isfinite().all())
 
 
-def test_threshold_where_a_probability_is_nearly_one():
-    x = torch.tensor([[60.0, 0.0, 1.0], [800.0, 0.0, 1.0]], dtype=torch.float64)
-    layer = nn.Linear(3, 3, bias=False).double()
-    nn.init.eye_(layer.weight)
-    net = neuralize(layer, threshold=0.5)
-    assert net(x)[0, 0].item() == pytest.approx(60 - np.log(1 + np.e), rel=1e-12)
-    assert bool(net(x).isfinite().all())
-
-
 def test_a_network_that_ends_in_a_linear_head():
     encoder, head = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 5), nn.ReLU()), nn.Linear(5, 3)
     x, relevance = torch.randn(40, 6), []
