@@ -176,9 +176,7 @@ test_images_that_are_broken = refusals(
         "image of row 1 of the batch, id 8: it is null": partial(of_images, [encoded(PIXELS[0]), None]),
         "row 1 .*, id 8: cannot read the image of 4 bytes": partial(of_images, [encoded(PIXELS[0]), b"text"]),
         "row 0 .*, id 7: cannot read the image 'none.png': No such file": partial(of_images, ["none.png"] * 2),
-        r"row 1 .* finite values .* got float64 \[1, 1, 1\]": partial(
-            of_images, [[[[1.0]]], [[[np.nan]]]]
-        ),
+        r"row 1 .* finite values .* got float64 \[1, 1, 1\]": partial(of_images, [[[[1.0]]], [[[np.nan]]]]),
         r"row 0 .* got object \[\]": partial(of_images, [{"a": 1}, {"a": 2}]),
     }
 )
