@@ -244,10 +244,9 @@ def to_winners(pool, x, R):
     pool = copy.copy(pool)
     pool.return_indices = True
     _, winners = pool(torch.from_numpy(x[None]))
-    result = np.zeros_like(x)
-    for channel, at, share in zip(result, winners[0].numpy(), R, strict=True):
-        np.add.at(channel.reshape(-1), at.ravel(), share.ravel())
-    return result
+    result = torch.zeros(len(x), x[0].size, dtype=torch.float64)
+    result.scatter_add_(1, winners[0].flatten(1), torch.from_numpy(R).flatten(1))
+    return result.numpy().reshape(x.shape)
 
 
 def attention(layer, x, rules):

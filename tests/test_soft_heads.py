@@ -283,8 +283,7 @@ def test_a_single_competitor_counts_alone_beyond_a_threshold_too(make):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("kind", "scale"), [("digits", 1), ("digits", 100), ("collinear", 10)])
 def test_mixtures_with_hardly_invertible_covariances(kind, scale):
-    X = np.random.default_rng(0).normal(size=(400, 3))
-    X = np.c_[X, X[:, 0] + X[:, 1]]
+    X = np.c_[IRIS, IRIS[:, 0] + IRIS[:, 1]]
     if kind == "digits":
         X = PCA(60, random_state=0).fit_transform(load_digits().data[:600])
     X = (X * scale).astype(np.float32)
