@@ -139,18 +139,19 @@ def images():
     return neuralize(features[:3], x, features=network), x
 
 
-@pytest.mark.parametrize("groups", ["pixels", "channels", "patches", "numbers", "own"])
-def test_groups(images, groups):
+@pytest.mark.parametrize(
+    ("given", "numbers"),
+    [
+        ("pixels", torch.arange(36).view(6, 6)),
+        ("channels", torch.arange(3)[:, None, None]),
+        (4, torch.tensor([0] * 4 + [1] * 2) + torch.tensor([0] * 4 + [2] * 2)[:, None]),  # patches
+        (None, torch.arange(4).repeat_interleave(27).view(3, 6, 6)),
+        (None, torch.arange(5 * 108).view(5, 3, 6, 6) * 7 // 3 % 5),
+    ],
+)
+def test_groups(images, given, numbers):
     net, x = images
-    relevance, place = torch.randn(x.shape), torch.arange(6)
-    numbers = {
-        "pixels": torch.arange(36).view(6, 6),
-        "channels": torch.arange(3)[:, None, None],
-        "patches": place[:, None] // 4 * 2 + place // 4,
-        "numbers": torch.arange(4).repeat_interleave(27).view(3, 6, 6),
-        "own": torch.rand(5, 108).argsort(1).view(5, 3, 6, 6) % 5,
-    }[groups]
-    given = {"patches": 4, "numbers": numbers, "own": numbers}.get(groups, groups)
+    relevance, given = torch.randn(x.shape), numbers if given is None else given
     found = pixel_flipping(net, x, relevance, ZeroImputer(), groups=given)
     totals, curve = [], []
     for image, number, R, c in zip(x, numbers.expand(5, 3, 6, 6), relevance, net.assign(x), strict=True):

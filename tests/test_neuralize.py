@@ -67,7 +67,6 @@ CLUSTERERS = {
     "KMeans": KMeans(4, n_init=1, random_state=0),
     "MiniBatchKMeans": MiniBatchKMeans(4, n_init=1, random_state=0),
     "BisectingKMeans": BisectingKMeans(7, random_state=0),
-    "BisectingKMeans largest": BisectingKMeans(6, random_state=1, bisecting_strategy="largest_cluster"),
     "MeanShift": MeanShift(bandwidth=25),
     "AffinityPropagation": AffinityPropagation(damping=0.9, random_state=0),
     "Birch": Birch(n_clusters=3, threshold=6),
@@ -462,6 +461,7 @@ def test_locations_of_maps_are_chunked(monkeypatch):
     monkeypatch.setattr(net.head.detection, "located", lambda x: seen.append(len(x)) or located(x))
     assert torch.equal(net.predict(images), expected.argmax(1))
     net.calibrate(images)
+    net.head(torch.randn(200, 4).double())
     for kind in ("linear", "midpoint"):
         NEON(net, head_rule=kind).heatmaps(images)
     NEON(net).attribute(images, target=0, competitor=1)
