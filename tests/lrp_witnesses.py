@@ -103,18 +103,14 @@ def centering(layer, x):
     """LayerNorm and GroupNorm at x, their standard deviation a constant: the matrix that is left."""
     if isinstance(layer, nn.LayerNorm):
         rows = x.reshape(-1, prod(layer.normalized_shape))
-        weight = np.tile(array(layer.weight).ravel(), len(rows))
+        weight = np.tile(layer.weight.detach().numpy().ravel(), len(rows))
     else:
         rows = x.reshape(layer.num_groups, -1)
-        weight = np.repeat(array(layer.weight), x[0].size)
+        weight = np.repeat(layer.weight.detach().numpy(), x[0].size)
     d = rows.shape[1]
     spread = np.repeat(np.sqrt(rows.var(axis=1) + layer.eps), d)
     mean = np.kron(np.eye(len(rows)), np.full((d, d), 1 / d))
     return (weight / spread)[:, None] * (np.eye(x.size) - mean)
-
-
-def array(tensor):
-    return tensor.detach().numpy()
 
 
 # --- networks ----------------------------------------------------------------------------------------------
