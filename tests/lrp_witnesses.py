@@ -6,7 +6,7 @@ layers: a linear layer becomes a matrix by what it makes of unit vectors.
 
 import copy
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import pairwise
 from math import prod, sqrt
 from typing import NamedTuple
 
@@ -44,26 +44,18 @@ def gamma(x, layer, R, gamma):
     return shared(favoured[:, :-1], np.where(y == 0, 0, favoured.sum(axis=1)), R)
 
 
-def positive(z):
-    return np.maximum(z, 0)
-
-
-def negative(z):
-    return np.minimum(z, 0)
-
-
 def sign_part(part, x, layer, R):
     """Relevance in proportion to the contributions of one sign, the bias's among them."""
-    parts = part(layer.W * x)
-    return shared(parts, parts.sum(axis=1) + part(layer.b), R)
+    parts = part(layer.W * x, 0)
+    return shared(parts, parts.sum(axis=1) + part(layer.b, 0), R)
 
 
 def z_plus(x, layer, R):
-    return sign_part(positive, x, layer, R)
+    return sign_part(np.maximum, x, layer, R)
 
 
 def alpha_beta(x, layer, R, alpha, beta):
-    return alpha * sign_part(positive, x, layer, R) - beta * sign_part(negative, x, layer, R)
+    return alpha * sign_part(np.maximum, x, layer, R) - beta * sign_part(np.minimum, x, layer, R)
 
 
 def flat(x, layer, R):
@@ -76,7 +68,7 @@ def w_square(x, layer, R):
 
 def z_box(x, layer, R, low, high):
     """`low` and `high`: numbers, or flat as x is."""
-    parts = layer.W * x - positive(layer.W) * low - negative(layer.W) * high
+    parts = layer.W * x - np.maximum(layer.W, 0) * low - np.minimum(layer.W, 0) * high
     return shared(parts, parts.sum(axis=1), R)
 
 
@@ -111,18 +103,14 @@ def centering(layer, x):
     """LayerNorm and GroupNorm at x, their standard deviation a constant: the matrix that is left."""
     if isinstance(layer, nn.LayerNorm):
         rows = x.reshape(-1, prod(layer.normalized_shape))
-        weight = np.tile(array(layer.weight).ravel(), len(rows))
+        weight = np.tile(layer.weight.detach().numpy().ravel(), len(rows))
     else:
         rows = x.reshape(layer.num_groups, -1)
-        weight = np.repeat(array(layer.weight), x[0].size)
+        weight = np.repeat(layer.weight.detach().numpy(), x[0].size)
     d = rows.shape[1]
     spread = np.repeat(np.sqrt(rows.var(axis=1) + layer.eps), d)
     mean = np.kron(np.eye(len(rows)), np.full((d, d), 1 / d))
     return (weight / spread)[:, None] * (np.eye(x.size) - mean)
-
-
-def array(tensor):
-    return tensor.detach().numpy()
 
 
 # --- networks ----------------------------------------------------------------------------------------------
@@ -193,14 +181,9 @@ def relevance(net, x, target, rules):
 
 def run(layer, x, rules, norm=None):
     """What a layer makes of one point, and the function that takes relevance from there back to the point."""
-    if isinstance(layer, nn.Sequential):
-        return chain(layer, x, rules)
-    if isinstance(layer, Concatenation):
-        return concatenation(layer, x, rules)
-    if isinstance(layer, Sum):
-        return summed(layer, x, rules)
-    if isinstance(layer, Attention):
-        return attention(layer, x, rules)
+    parts = {nn.Sequential: chain, Concatenation: concatenation, Sum: summed, Attention: attention}
+    if type(layer) in parts:
+        return parts[type(layer)](layer, x, rules)
     y = values(layer if norm is None else nn.Sequential(layer, norm), x[None])[0]
     if isinstance(layer, (*LINEAR, BATCH_NORM)):
         rule, layer = next(rules), matrix(layer, x.shape, norm)
@@ -257,10 +240,9 @@ def to_winners(pool, x, R):
     pool = copy.copy(pool)
     pool.return_indices = True
     _, winners = pool(torch.from_numpy(x[None]))
-    result = np.zeros_like(x)
-    for channel, at, share in zip(result, winners[0].numpy(), R, strict=True):
-        np.add.at(channel.reshape(-1), at.ravel(), share.ravel())
-    return result
+    result = torch.zeros(len(x), x[0].size, dtype=torch.float64)
+    result.scatter_add_(1, winners[0].flatten(1), torch.from_numpy(R).flatten(1))
+    return result.numpy().reshape(x.shape)
 
 
 def attention(layer, x, rules):
@@ -270,24 +252,17 @@ def attention(layer, x, rules):
 
     def walk(R):
         of_weights, of_v = halves(weights, v, R)
-        of_logits = np.array([softmax_rule(*row) for row in zip(logits, weights, of_weights, strict=True)])
+        # AttnLRP's first-order Taylor expansion of a softmax s of x: R_i = x_i (R_i - s_i sum_j R_j)
+        of_logits = logits * (of_weights - weights * of_weights.sum(axis=1, keepdims=True))
         of_q, of_k = halves(q, k.T, of_logits)
         return back_q(of_q) + back_k(of_k.T) + back_v(of_v)
 
     return weights @ v, walk
 
 
-def softmax_rule(x, s, R):
-    """AttnLRP's first-order Taylor expansion: ``R_i = x_i (R_i - s_i sum_j R_j)``."""
-    return np.array([x[i] * (R[i] - s[i] * R.sum()) for i in range(len(x))])
-
-
 def halves(A, B, R):
     """Either factor of ``A B`` gets half of the relevance, in proportion to the contributions A_ik B_kj."""
-    of_A, of_B, C = np.zeros_like(A), np.zeros_like(B), A @ B
-    for i, j, k in product(range(len(A)), range(B.shape[1]), range(len(B))):
-        if C[i, j] != 0:
-            share = A[i, k] * B[k, j] / C[i, j] * R[i, j] / 2
-            of_A[i, k] += share
-            of_B[k, j] += share
-    return of_A, of_B
+    C = A @ B
+    shares = np.divide(R, 2 * C, out=np.zeros_like(R), where=C != 0)
+    parts = A[:, :, None] * B * shares[:, None]  # [i, k, j]
+    return parts.sum(axis=2), parts.sum(axis=0)

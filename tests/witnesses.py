@@ -3,6 +3,8 @@
 Nothing here comes from the package; NumPy in float64 throughout.
 """
 
+from itertools import permutations
+
 import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
@@ -32,27 +34,18 @@ def neuron(c, k):
 
 def two_layer_logits(x, centers):
     """Prop. 1: K (K - 1) linear neurons, then the minimum of each cluster's K - 1."""
-    logits = np.empty((len(x), len(centers)))
-    for n, point in enumerate(x):
-        for c in range(len(centers)):
-            h = []
-            for k in range(len(centers)):
-                if k != c:
-                    w, b = neuron(centers[c], centers[k])
-                    h.append(w @ point + b)
-            logits[n, c] = min(h)
+    logits = np.full((len(x), len(centers)), np.inf)
+    for c, k in permutations(range(len(centers)), 2):
+        w, b = neuron(centers[c], centers[k])
+        logits[:, c] = np.minimum(logits[:, c], x @ w + b)
     return logits
 
 
 def subcluster_logits(x, centers, labels):
     """A cluster is as far as its nearest subcentroid; the logit is the margin to the nearest other cluster."""
-    classes = np.unique(labels)
-    logits = np.empty((len(x), len(classes)))
-    for n, point in enumerate(x):
-        far = [min(((point - u) ** 2).sum() for u in centers[labels == label]) for label in classes]
-        for c in range(len(classes)):
-            logits[n, c] = min(far[k] - far[c] for k in range(len(classes)) if k != c)
-    return logits
+    far = ((x[:, None] - centers) ** 2).sum(axis=2)
+    of_each = np.array([far[:, labels == label].min(axis=1) for label in np.unique(labels)])
+    return np.transpose([np.delete(of_each, c, 0).min(axis=0) - own for c, own in enumerate(of_each)])
 
 
 def hierarchy_paths(root, shift=0.0):
@@ -72,11 +65,8 @@ def hierarchy_paths(root, shift=0.0):
 
 def hierarchy_logits(x, paths):
     """Per leaf the minimum over its path of how much farther the sibling is."""
-    logits = np.empty((len(x), len(paths)))
-    for n, point in enumerate(x):
-        for leaf, path in paths.items():
-            logits[n, leaf] = min(((point - s) ** 2).sum() - ((point - c) ** 2).sum() for c, s in path)
-    return logits
+    farther = [[((x - s) ** 2 - (x - c) ** 2).sum(axis=1) for c, s in paths[leaf]] for leaf in sorted(paths)]
+    return np.transpose([np.min(each, axis=0) for each in farther])
 
 
 def evidence(logits):
@@ -119,58 +109,42 @@ def shared(x, weights, references, h, beta):
     return relevance
 
 
-def neon(x, centers, c, beta, affine=None, center=None, scale=None, competitor=None):
+def neon(x, centers, c, beta, affine=None, center=0.0, scale=1.0, competitor=None):
     """Relevance [d] of f_c at one point. `affine`: (A, b) from x to the space of the centers.
 
     A reference point is the raw point that maps to the mid-point of two centers and is nearest to `center` in
     units of `scale`.
     """
     rivals = [k for k in range(len(centers)) if k != c] if competitor is None else [competitor]
-    A, b = (np.eye(len(x)), np.zeros(len(x))) if affine is None else affine
-    center = np.zeros(len(x)) if center is None else center
-    scale = np.ones(len(x)) if scale is None else scale
-    weights, references, h = [], [], []
-    for k in rivals:
-        w, bias = neuron(centers[c], centers[k])
-        weights.append(A.T @ w)
-        references.append(nearest_preimage(A, b, (centers[c] + centers[k]) / 2, center, scale))
-        h.append(w @ (A @ x + b) + bias)
-    return shared(x, weights, references, np.array(h), beta)
+    A, b = affine or (np.eye(len(x)), 0.0)
+    neurons = [neuron(centers[c], centers[k]) for k in rivals]
+    references = [nearest_preimage(A, b, (centers[c] + centers[k]) / 2, center, scale) for k in rivals]
+    h = np.array([w @ (A @ x + b) + bias for w, bias in neurons])
+    return shared(x, [A.T @ w for w, _ in neurons], references, h, beta)
 
 
 def nearest_preimage(A, b, z, center, scale):
     """Of all x with ``A x + b = z`` the one nearest to `center` in units of `scale`."""
-    step, *_ = np.linalg.lstsq(A * scale, z - b - A @ center, rcond=None)
+    step, *_ = np.linalg.lstsq(A * scale, z - b - (A * center).sum(axis=1), rcond=None)
     return center + scale * step
-
-
-def affine_map(transform, d):
-    """(A, b) of an affine function, from its values at zero and at the unit vectors."""
-    b = transform(np.zeros((1, d)))[0]
-    return (transform(np.eye(d)) - b).T, b
 
 
 def folded(steps, x):
     """(A, b) of fitted pipeline steps at one point, a Normalizer's norm held constant."""
     A, b = np.eye(len(x)), np.zeros(len(x))
-    for step in flat(steps):
-        if isinstance(step, Normalizer):
-            z = A @ x + b
-            norm = {"l1": np.abs(z).sum(), "l2": np.sqrt((z**2).sum()), "max": np.abs(z).max()}[step.norm]
-            A, b = A / norm, b / norm
-        else:
-            M, v = affine_map(step.transform, len(b))
-            A, b = M @ A, M @ b + v
-    return A, b
-
-
-def flat(steps):
-    """The steps of nested pipelines, those that do nothing left out."""
     for step in steps:
+        z = A @ x + b
+        if step is None or step == "passthrough":
+            continue
         if isinstance(step, Pipeline):
-            yield from flat([inner for _, inner in step.steps])
-        elif step is not None and step != "passthrough":
-            yield step
+            M, v = folded([inner for _, inner in step.steps], z)
+        elif isinstance(step, Normalizer):
+            M, v = np.eye(len(z)) / np.linalg.norm(z, {"l1": 1, "l2": 2, "max": np.inf}[step.norm]), 0.0
+        else:  # from its values at zero and at the unit vectors
+            v = step.transform(np.zeros((1, len(z))))[0]
+            M = (step.transform(np.eye(len(z))) - v).T
+        A, b = M @ A, M @ b + v
+    return A, b
 
 
 def pipeline_neon(model, x, c, beta, data):
