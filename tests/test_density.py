@@ -14,8 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
-import neonxc
-from neonxc import NEON, neuralize
+from neonxc import NEON, counterfactual, neuralize
 
 WINE = load_wine(as_frame=True).data
 
@@ -64,7 +63,7 @@ def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
 
 def test_relevance_compares_core_points():
     model = fitted(StandardScaler())
-    net, (values, z, core) = neuralize(model, WINE), distances(model, WINE)
+    net, (_, z, core) = neuralize(model, WINE), distances(model, WINE)
     neon, terms = NEON(net), (z[:, None] - core) ** 2
     share = model[-1].eps ** 2 / z.shape[1]
     for target, competitor, wanted in (
@@ -74,13 +73,6 @@ def test_relevance_compares_core_points():
     ):
         found = neon.attribute(WINE, target=target, competitor=competitor)
         assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
-    x = torch.tensor(WINE.to_numpy(), requires_grad=True)
-    values, detection = net.head.values(x), net.head.detection
-    (slope,) = torch.autograd.grad((values[:, 1] - values[:, 2]).sum(), x)  # of noise over cluster 1
-    assert_allclose(slope, 2 * (z - core[:, 1]) / model[0].scale_, rtol=1e-9, atol=1e-12)
-    weights = torch.tensor([0.0, 1.0, -1.0]).double().expand(len(x), 3)
-    found = detection.multiplier(detection.located(x.detach()), weights)
-    assert_allclose(found, slope, rtol=1e-9, atol=1e-12)
     noise = model[-1].labels_ == -1
     summary = neon.summary(WINE)
     assert_allclose(summary.relevance[-1], neon.attribute(WINE)[noise].mean())
@@ -116,9 +108,8 @@ def test_optics_cut_at_a_radius():
     net = neuralize(make_pipeline(StandardScaler(), optics).fit(WINE), WINE)
     dbscan = neuralize(DBSCAN(eps=2.2).fit(X), X)
     assert_array_equal(np.sort(net.predict(WINE)), np.sort(dbscan.predict(X)))
-    for model in (OPTICS(), OPTICS(cluster_method="dbscan", eps=0.4, metric="cityblock")):
-        moons, _ = make_moons(200, noise=0.02, random_state=0)
-        assert neuralize(model.fit(moons), moons).fidelity_ > 0.5
+    moons, _ = make_moons(200, noise=0.02, random_state=0)
+    assert neuralize(OPTICS().fit(moons), moons).fidelity_ > 0.5
 
 
 def test_features_of_images():
@@ -141,7 +132,7 @@ def test_counterfactuals(target):
     model = DBSCAN(eps=0.08, min_samples=8).fit(X)
     net = neuralize(model, X)
     some = X[np.r_[0:6, np.flatnonzero(net.predict(X) == -1)[:6]]]
-    found = neonxc.counterfactual(net, some, target=target, spread=np.ones(2))
+    found = counterfactual(net, some, target=target, spread=np.ones(2))
     assert found.found.all()
     assert not found.exact
     assert (net.predict(found.points) == found.target).all()

@@ -21,15 +21,7 @@ from neonxc.models import KernelKMeans
 IRIS, SPECIES = load_iris(return_X_y=True)
 BLOBS = make_blobs(300, 3, centers=12, cluster_std=2, random_state=0)[0]
 UNEVEN = [55, 0, 245]  # of 300 rows; a rank without any
-FITTED = (
-    "support_vectors_",
-    "support_weights_",
-    "support_labels_",
-    "gamma_",
-    "objective_",
-    "history_",
-    "classes_",
-)
+FITTED = "support_vectors_", "support_weights_", "support_labels_", "gamma_", "objective_", "history_", "classes_"
 
 
 seeded = partial(KernelKMeans, random_state=0)
@@ -110,14 +102,6 @@ def test_given_labels(ranks, kinds):
     assert close(together, alone, 1e-9)
     assert together.classes_.tolist() == sorted(kinds)
     assert (found == alone.labels_).all()
-
-
-def test_ranks_with_one_class_each(ranks):
-    order = np.argsort(SPECIES, kind="stable")
-    X, y = IRIS[order], SPECIES[order]
-    model = KernelKMeans(n_support=1)
-    for one in ranks(fit, model, X, np.split(np.arange(150), 3), {"labels": y}):
-        assert close(one, model.fit(X, labels=y), 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,6 @@ def wine(*steps, **options):
 
 CASES = {
     "one": lambda: blobs(sklearn, min_samples=1),
-    "two": lambda: blobs(sklearn, min_samples=2),
     "leaf": lambda: blobs(sklearn, min_samples=4, cluster_selection_method="leaf", cluster_selection_epsilon=0.9),
     "ten": lambda: blobs(sklearn, min_samples=10, allow_single_cluster=True),
     "single": lambda: blobs(sklearn, min_cluster_size=100, min_samples=4, allow_single_cluster=True),
@@ -131,12 +130,11 @@ def test_columns_share_reachability_by_the_nearest_members():
     assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("weights", [[0.0, 1, 0, 0, -1], [-1.0, 0, 1, 0, 0]])
-def test_multipliers_are_gradients(weights):
-    model, X, new = CASES["package"]()
+@pytest.mark.parametrize("case", ["package", "one", "scaled"])
+def test_multipliers_are_gradients(case):
+    model, X, new = CASES[case]()
     net, x = neuralize(model, X), torch.tensor(new, requires_grad=True)
-    detection = net.head.detection
-    weights = torch.tensor([*weights, *[0.0] * 9]).double()[: len(net.classes_)].expand(len(x), -1)
+    detection, weights = net.head.detection, torch.randn(len(x), len(net.classes_)).double()
     neurons = detection.neurons(detection.located(x))
     (slope,) = torch.autograd.grad((neurons * weights).sum(), x)
     assert_allclose(detection.multiplier(detection.located(x.detach()), weights), slope, atol=1e-9)

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import torchvision
 from refusals import refused
 from torch import nn
 from torch.testing import assert_close
 
 import neonxc
 from neonxc import NEON, neuralize
-from neonxc.lrp import LRP, Composite, Epsilon, Gamma
+from neonxc.lrp import LRP
 from neonxc.models import FeatureExtractor, vgg_small
 
 HOOKS = [name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict)]
@@ -173,12 +172,10 @@ def remember(self, x):
 
 VARYING = {
     "dropout": lambda: nn.Dropout(0.1),
-    "functional dropout": lambda: Varying(lambda _, x: F.dropout(x)),
     "noise": lambda: Varying(lambda _, x: x + torch.randn_like(x)),
     "random of Python": lambda: Varying(lambda _, x: x * random.random()),
     "random of NumPy": lambda: Varying(lambda _, x: x * np.random.rand()),  # noqa: NPY002
     "attention": lambda: Varying(lambda _, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.1)),
-    "stochastic depth": lambda: torchvision.ops.StochasticDepth(0.5, "row"),
     "RReLU": nn.RReLU,
     "batch norm": lambda: nn.SyncBatchNorm(4),
     "instance norm": lambda: nn.InstanceNorm2d(4, track_running_stats=True),
@@ -305,10 +302,6 @@ def test_data_parallel(net, images):
     before = state(wrapped)
     assert_close(explain(wrapped, images), explain(net, images))
     assert state(wrapped) == before
-    composite = Composite(Gamma(0.25), {"features.block1.*": Epsilon(0.1), "classifier": Gamma(1.0)})
-    expected = LRP(net, composite).attribute(images, target=1)
-    assert not torch.allclose(expected, LRP(net).attribute(images, target=1))
-    assert_close(LRP(wrapped, composite).attribute(images, target=1), expected)
 
 
 @pytest.fixture
@@ -407,8 +400,6 @@ def test_the_example_writes_what_tensorboard_shows(training, run_example, tmp_pa
     tags = {("clusters/" if "size" in name else "quality/") + name for name in names}
     assert {*events.Tags()["scalars"]} == {"loss"} | tags
     assert [event.step for event in events.Images("clusters/heatmaps")] == [0, 1]
-    counts = [[event.value for event in events.Scalars(f"clusters/size/{k}")] for k in range(4)]
-    assert np.sum(counts, axis=0).tolist() == [256, 256]
     assert all(0.1 < event.value < 1 for event in events.Scalars("quality/purity"))
 
 

@@ -92,8 +92,8 @@ def neuralized(make, at):
 
 SAME_HEADS = {"MiniBatchKMeans", "MeanShift", "AffinityPropagation"}  # as that of KMeans
 for name, make in FAMILIES.items():
-    covers = ["neuralize", "NEON", "NeuralizedClustering", "ClusterSummary"]
-    entry(*covers, name=f"neuralize: {name}", slow=name in SAME_HEADS)(partial(neuralized, make))
+    covers = "neuralize NEON NeuralizedClustering ClusterSummary"
+    entry(covers, name=f"neuralize: {name}", slow=name in SAME_HEADS)(partial(neuralized, make))
 
 
 @entry("neuralize")
@@ -106,7 +106,7 @@ def neuralized_tensors(at):
     return found
 
 
-@entry("head.centroid_head", "head.linear_head", "head.bisecting_head", "head.with_noise", "NeuralizedClustering")
+@entry("head.centroid_head head.linear_head head.bisecting_head head.with_noise NeuralizedClustering")
 def heads(at):
     centers, x = at(CENTERS), at(X)
     of_two, weights = at(torch.tensor([0, 1, 1])), at(torch.tensor([0.0, -1.0, -0.5]).double())
@@ -127,7 +127,7 @@ def neuralized_labels(at):
     return [explained(net, x, at) for net in nets]
 
 
-@entry("neuralize", "NEON")
+@entry("neuralize NEON")
 def other_types_of_numbers(at):
     net, found = neonxc.neuralize(at(CENTERS), at(X)), []
     for x in (at(X).float(), at(X).half(), (at(X) * 3).long()):
@@ -146,7 +146,7 @@ def soft_clusterings(at):
     return [explained(net, x, at) for net in nets]
 
 
-@entry("neuralize", "NEON")
+@entry("neuralize NEON")
 def table_with_categories(at):
     frame = pd.DataFrame(POINTS, columns=["a", "b", "c"]).assign(d=np.where(LABELS == 1, "x", "y"))
     frame.loc[::7, "a"] = np.nan
@@ -159,7 +159,7 @@ def table_with_categories(at):
     return [*found, x, net(x), neon.attribute(x), flipped]
 
 
-@entry("neuralize", "NEON", "highlights")
+@entry("neuralize NEON highlights")
 def texts_behind_a_vectorizer(at):
     pipe = make_pipeline(TfidfVectorizer(), kmeans()).fit(TEXTS)
     net = at(neonxc.neuralize(pipe, TEXTS))
@@ -198,7 +198,7 @@ for name, (options, fitting) in {
     entry("models.KernelKMeans", name=name, draws=True)(partial(kernel_kmeans, options, fitting))
 
 
-@entry("models.KCenter", "models.BetaInterpretable", "models.StronglyInterpretable", "models.patterns")
+@entry("models.KCenter models.BetaInterpretable models.StronglyInterpretable models.patterns")
 def interpretable(at):
     x, foi, found = at(X), at((X[:, 0] > 1).long()), []
     models = [
@@ -221,7 +221,7 @@ def interpretable(at):
     return [*found, str(patterns(x, at(Y)))]
 
 
-@entry("models.SCAN", "models.scan.RandomWarp", draws=True)
+@entry("models.SCAN models.scan.RandomWarp", draws=True)
 def scan(at):
     images = at(IMAGES.float().repeat(6, 1, 1, 1))
     torch.manual_seed(0)

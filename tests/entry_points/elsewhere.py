@@ -37,7 +37,7 @@ def network(make, at):
 
 
 for name, make in MODELS.items():
-    entry("neuralize", "NEON", name=f"a network elsewhere: {name}")(partial(network, make))
+    entry("neuralize NEON", name=f"a network elsewhere: {name}")(partial(network, make))
 
 
 @entry("NEON")
@@ -48,7 +48,7 @@ def maps_elsewhere(at):
     return [*found, there.heatmaps(IMAGES.numpy()), there.net.predict(IMAGES.numpy())]
 
 
-@entry("models.KernelKMeans", "models.KCenter", "models.SCAN", "trees.ExShallow", "trees.ThresholdTree")
+@entry("models.KernelKMeans models.KCenter models.SCAN trees.ExShallow trees.ThresholdTree")
 def models_elsewhere(at):
     x, images, found = at(X), at(IMAGES), []
     fitted = [KernelKMeans(3, 2, random_state=0), KernelKMeans(3, objective="feature", random_state=0), KCenter(3)]
@@ -62,7 +62,7 @@ def models_elsewhere(at):
     return [*found, scan.fit(IMAGES.repeat(3, 1, 1, 1)).predict(images), scan.predict_proba(images)]
 
 
-@entry("trees.ExShallow", "models.KernelKMeans")
+@entry("trees.ExShallow models.KernelKMeans")
 def fitting_to_what_is_elsewhere(at):
     x, found = at(X), []
     for options in ({"labels": Y}, {"centers": CENTERS}, {"labels": LABELS, "sample_weight": torch.ones(len(X))}):
@@ -71,14 +71,7 @@ def fitting_to_what_is_elsewhere(at):
     return [*found, ExShallow(3, random_state=0).fit(POINTS, labels=at(Y)).labels_]
 
 
-@entry(
-    "evaluation.pixel_flipping",
-    "evaluation.compare",
-    "evaluation.agreement",
-    "contrast",
-    "counterfactual",
-    "explain",
-)
+@entry("evaluation.pixel_flipping evaluation.compare evaluation.agreement contrast counterfactual explain")
 def results_elsewhere(at):
     x, tree = at(X), ExShallow(3, random_state=0).fit(POINTS, labels=LABELS)
     net = neonxc.neuralize(CENTERS, POINTS)

@@ -23,7 +23,7 @@ def explained(at):
     return net, x, neonxc.NEON(net).attribute(x)
 
 
-@entry("evaluation.pixel_flipping", "evaluation.Flipping", "evaluation.ZeroImputer", "evaluation.MeanImputer")
+@entry("evaluation.pixel_flipping evaluation.Flipping evaluation.ZeroImputer evaluation.MeanImputer")
 def flipping(at):
     net, x, relevance = explained(at)
     found = [
@@ -44,14 +44,14 @@ def flipping(at):
     return [curves(one) for one in [*found, ev.pixel_flipping(linear, x, relevance, ev.MeanImputer(x))]]
 
 
-@entry("evaluation.pixel_flipping", "evaluation.KDEImputer", "evaluation.Imputer", draws=True)
+@entry("evaluation.pixel_flipping evaluation.KDEImputer evaluation.Imputer", draws=True)
 def flipping_with_draws(at):
     net, x, relevance = explained(at)
     imputers = [None, ev.KDEImputer(x), ev.KDEImputer(POINTS, 0.5)]
     return [curves(ev.pixel_flipping(net, x, relevance, one, repeats=2)) for one in imputers]
 
 
-@entry("evaluation.pixel_flipping", "evaluation.BlurImputer")
+@entry("evaluation.pixel_flipping evaluation.BlurImputer")
 def flipping_of_images(at):
     x = at(IMAGES)
     net = nn.Sequential(nn.Flatten(), neonxc.neuralize(at(IMAGES[:2].flatten(1))))
@@ -60,10 +60,7 @@ def flipping_of_images(at):
 
 
 @entry(
-    "evaluation.pixel_flipping",
-    "evaluation.WordImputer",
-    "evaluation.compare",
-    "evaluation.methods.word_methods",
+    "evaluation.pixel_flipping evaluation.WordImputer evaluation.compare evaluation.methods.word_methods",
     draws=True,
 )
 def flipping_of_words(at):
@@ -82,16 +79,9 @@ def compared(found):
 
 
 @entry(
-    "evaluation.compare",
-    "evaluation.Comparison",
-    "evaluation.methods.default_methods",
-    "evaluation.methods.neon",
-    "evaluation.methods.nca",
-    "evaluation.methods.random",
-    "evaluation.methods.squared",
-    "evaluation.methods.gradient",
-    "evaluation.methods.sensitivity",
-    "evaluation.methods.gradient_x_input",
+    "evaluation.compare evaluation.Comparison evaluation.methods.default_methods evaluation.methods.neon "
+    "evaluation.methods.nca evaluation.methods.random evaluation.methods.squared "
+    "evaluation.methods.gradient evaluation.methods.sensitivity evaluation.methods.gradient_x_input",
     draws=True,
 )
 def comparison(at):
@@ -104,7 +94,7 @@ def comparison(at):
     return [compared(one) for one in found]
 
 
-@entry("evaluation.methods.neon_with", "evaluation.methods.integrated_gradients", "evaluation.methods.pda")
+@entry("evaluation.methods.neon_with evaluation.methods.integrated_gradients evaluation.methods.pda")
 def single_methods(at):
     net, x, _ = explained(at)
     target, some = at(Y), at(X.mean(0))
@@ -133,23 +123,23 @@ def methods_that_draw(at):
     return [method(net, x, at(Y)) for method in table]
 
 
-@entry("evaluation.calibrate_by_flipping", "evaluation.Calibration", draws=True)
+@entry("evaluation.calibrate_by_flipping evaluation.Calibration", draws=True)
 def calibration(at):
     net, x, _ = explained(at)
     found = ev.calibrate_by_flipping(net, x, repeats=2, factors=(0.5, 1.0))
     return [found.betas, found.auc_per_input, str(found) != ""]
 
 
-@entry("evaluation.choose_k", "evaluation.Choice")
+@entry("evaluation.choose_k evaluation.Choice")
 def number_of_clusters(at):
     found = ev.choose_k(at(X), (2, 3))
     return [found.frame, found.k, found.reason]
 
 
 @entry(
-    *("evaluation.kmeans_cost", "evaluation.kcenter_cost", "evaluation.cost_ratio", "evaluation.surrogate_cost"),
-    *("evaluation.label_agreement", "evaluation.clustering_accuracy", "evaluation.interpretability"),
-    *("evaluation.interpretabilities", "evaluation.wad", "evaluation.waes"),
+    "evaluation.kmeans_cost evaluation.kcenter_cost evaluation.cost_ratio evaluation.surrogate_cost "
+    "evaluation.label_agreement evaluation.clustering_accuracy evaluation.interpretability "
+    "evaluation.interpretabilities evaluation.wad evaluation.waes"
 )
 def costs(at):
     x, y, weight, centers = at(X), at(Y), at(WEIGHT), at(CENTERS)
@@ -171,7 +161,7 @@ def costs(at):
     return [*found, ev.interpretabilities(y, other), ev.wad(tree), ev.waes(tree)]
 
 
-@entry("evaluation.sanity", "evaluation.Sanity", "lrp.presets.zero_gamma")
+@entry("evaluation.sanity evaluation.Sanity lrp.presets.zero_gamma")
 def sanity_checks(at):
     x, net = at(IMAGES), at(features())
     pooled = nn.Sequential(net, nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -181,7 +171,7 @@ def sanity_checks(at):
     return [[one.per_input, one.rows_, one.frame] for one in found]
 
 
-@entry("evaluation.segmentation_match", "evaluation.SegmentationMatch")
+@entry("evaluation.segmentation_match evaluation.SegmentationMatch")
 def segmentation(at):
     x, net = at(IMAGES[:2]), at(features())
     points = net(x).detach().permute(0, 2, 3, 1).flatten(0, 2)

@@ -93,13 +93,13 @@ def with_functions(composite):
 
 for name, composite in RULES.items():
     covered = {"presets.epsilon-gamma-box": "presets.epsilon_gamma_box"}.get(name, name.split()[0])
-    names = (f"lrp.{covered}", "lrp.LRP", "lrp.Recording", "lrp.Composite", "lrp.Pass", "lrp.Constant")
-    entry(*names, name=f"LRP: {name}", slow=name.startswith("presets.") or name == "WSquare")(
+    names = f"lrp.{covered} lrp.LRP lrp.Recording lrp.Composite lrp.Pass lrp.Constant"
+    entry(names, name=f"LRP: {name}", slow=name.startswith("presets.") or name == "WSquare")(
         partial(propagated, composite)
     )
 
 
-@entry("neuralize", "NEON")
+@entry("neuralize NEON")
 def maps(at):
     x, net = at(IMAGES), at(features())
     model = kmeans().fit(locations())
@@ -121,7 +121,7 @@ def maps(at):
     return found
 
 
-@entry("NEON", "Estimate")
+@entry("NEON Estimate")
 def options_of_neon(at):
     points = torch.from_numpy(locations())
     x = at(points)
@@ -135,7 +135,7 @@ def options_of_neon(at):
     return [*found, neonxc.NEON(net, beta=float("inf")).attribute(x)]
 
 
-@entry("neuralize", "NEON")
+@entry("neuralize NEON")
 def maps_with_a_tree(at):
     x = at(IMAGES)
     model = ExKMC(3, max_leaves=4, random_state=0).fit(locations())
@@ -143,7 +143,7 @@ def maps_with_a_tree(at):
     return [neon.heatmaps(x), neon.threshold_heatmaps(x), neon.thresholds(x), neon.thresholds(x, 1)]
 
 
-@entry("concepts", "Concepts", "plot.concepts")
+@entry("concepts Concepts plot.concepts")
 def concepts_of_clusters(at):
     images, encoder = at(IMAGES), nn.Sequential(features(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     net = neonxc.neuralize(at(CORNERS), images, at(encoder))
@@ -175,11 +175,11 @@ def explained_backbone(name, at):
     return [extractor(images), neonxc.NEON(net).heatmaps(images)]
 
 
+FUNCTIONS = {"vgg16": "models.vgg16", "efficientnet_lite0": "models.efficientnet_lite0 models.EfficientNetLite0"}
 for name in models.BACKBONES:
     quick = name in ("resnet18", "mobilenet_v3_small", "efficientnet_lite0")
-    functions = {"efficientnet_lite0": ("efficientnet_lite0", "EfficientNetLite0"), "vgg16": ("vgg16",)}
-    covers = [f"models.{function}" for function in ("backbone", *functions.get(name, ()))]
-    entry(*covers, name=f"backbone {name}", slow=not quick)(partial(explained_backbone, name))
+    covers = f"models.backbone {FUNCTIONS.get(name, '')}"
+    entry(covers, name=f"backbone {name}", slow=not quick)(partial(explained_backbone, name))
 
 
 @entry("models.vgg_small")
@@ -190,7 +190,7 @@ def small_network(at):
     return [net(x), LRP(net).attribute(x, 1)]
 
 
-@entry("models.WordVectors", "highlights", "plot.text", "plot.HighlightedText")
+@entry("models.WordVectors highlights plot.text plot.HighlightedText")
 def words(at):
     vectors = torch.randn(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     vocabulary = ["cat", "dog", "sun", "moon", "barks", "shine", "bright"]
@@ -257,10 +257,7 @@ class Transformer(nn.Module):
         return SimpleNamespace(last_hidden_state=self.outer(inner + inner.sum(1, keepdim=True)))
 
 
-@entry(
-    "models.SentenceEncoder", "similarity", "Similarity", "plot.pair", "evaluation.MaskImputer",
-    "evaluation.pixel_flipping",
-)  # fmt: skip
+@entry("models.SentenceEncoder similarity Similarity plot.pair evaluation.MaskImputer evaluation.pixel_flipping")
 def sentences(at):
     torch.manual_seed(0)
     encoder = at(SentenceEncoder(Transformer().double().eval(), Letters()))

@@ -20,28 +20,28 @@ from .data import CENTERS, CORNERS, IMAGES, POINTS, X, Y, features, locations
 from .table import entry
 
 
-@entry("contrast", "Contrast")
+@entry("contrast Contrast")
 def contrast(at):
     x = at(X)
     found = neonxc.contrast(neonxc.neuralize(at(CENTERS), x), x, 0, 1)
     return [found.relevance, found.accuracy, str(found.top())]
 
 
-@entry("markers", "Markers")
+@entry("markers Markers")
 def markers(at):
     cells = planted()
     found = neonxc.markers(cells, "type")
     return [found.table["f_beta"], found.rules.predict(at(torch.tensor(cells.X.toarray())))]
 
 
-@entry("moves", "Moves", "Move")
+@entry("moves Moves Move")
 def moves(at):
     x = at(X)
     found = neonxc.moves(neonxc.neuralize(at(CENTERS), x), x, x[torch.arange(len(x) - 1, -1, -1)])
     return [found.table, *(move.relevance for move in found.moves), str(found)]
 
 
-@entry("compare_clusterings", "ClusteringComparison")
+@entry("compare_clusterings ClusteringComparison")
 def compare_clusterings(at):
     x = at(X)
     found = neonxc.compare_clusterings(neonxc.neuralize(at(CENTERS), x), at(Y), x)
@@ -57,7 +57,7 @@ def counterfactuals(models, at):
     return found
 
 
-@entry("counterfactual", "Counterfactual")
+@entry("counterfactual Counterfactual")
 def counterfactual(at):
     tree = ExShallow(3, random_state=0).fit(at(X), labels=at(Y))
     return counterfactuals([at(CENTERS), Birch(n_clusters=3, threshold=1.5).fit(POINTS), tree], at)
@@ -69,7 +69,7 @@ def counterfactual_of_curved_clusters(at):
     return counterfactuals([model.fit(POINTS) for model in models], at)
 
 
-@entry("explain", "Report", draws=True)
+@entry("explain Report", draws=True)
 def report(at):
     x = at(X)
     page = neonxc.explain(neonxc.neuralize(at(CENTERS), x), x)
@@ -108,7 +108,7 @@ def kept(made, x, at):
     return found
 
 
-@entry("save", "load")
+@entry("save load")
 def files(at):
     x, images = at(X), at(IMAGES)
     tree = ExShallow(3, random_state=0).fit(x, labels=at(Y))
@@ -123,7 +123,7 @@ def files(at):
     return [*found, of_maps.predict(images), again.predict(images), neonxc.NEON(again).heatmaps(images)]
 
 
-@entry("save", "load", draws=True)
+@entry("save load", draws=True)
 def files_of_what_draws(at):
     x, images = at(X), at(IMAGES.repeat(3, 1, 1, 1).float())
     scan = SCAN(2, pretext=None, n_neighbors=3, n_heads=1, head_epochs=1, epochs=0, random_state=0)
@@ -142,8 +142,8 @@ def shap(at):
 
 
 @entry(
-    *("plot.bars", "plot.summary_bars", "plot.overlay", "plot.contact_sheet", "plot.heatmap_limit"),
-    *("plot.flipping_curves", "plot.text", "plot.HighlightedText"),
+    "plot.bars plot.summary_bars plot.overlay plot.contact_sheet plot.heatmap_limit plot.flipping_curves "
+    "plot.text plot.HighlightedText"
 )
 def pictures(at):
     x, photos = at(X), at(IMAGES)

@@ -69,7 +69,7 @@ for name in neonxc.trees.__all__:
         entry(f"trees.{name}", name=name, slow=name in SAME_SEARCH)(partial(grown, Explainer))
 
 
-@entry("trees.IMM", "trees.EMN", "trees.ExGreedy", "trees.ExKMC", "trees.CART")
+@entry("trees.IMM trees.EMN trees.ExGreedy trees.ExKMC trees.CART")
 def columns_of_many_values(at):
     """Which are searched bin by bin."""
     X = torch.randn(600, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -79,7 +79,7 @@ def columns_of_many_values(at):
         return [model.fit(x, centers=centers).labels_ for model in models]
 
 
-@entry("trees.IMM", "trees.KernelIMM", "trees.ExShallow")
+@entry("trees.IMM trees.KernelIMM trees.ExShallow")
 def references_and_features(at):
     x = at(X)
     medians = neonxc.trees.IMM(3, metric="l1", random_state=0).fit(x)
@@ -90,8 +90,8 @@ def references_and_features(at):
 
 
 @entry(
-    *("trees.export_text", "trees.export_graphviz", "trees.plot_tree", "rules.Rules", "rules.render_rules"),
-    *("trees.Rules", "trees.render_rules", "trees.ThresholdTree"),
+    "trees.export_text trees.export_graphviz trees.plot_tree rules.Rules rules.render_rules trees.Rules "
+    "trees.render_rules trees.ThresholdTree"
 )
 def rules_of_a_tree(at):
     x, labels = at(X), at(Y)
@@ -107,7 +107,7 @@ def rules_of_a_tree(at):
     return [*found, wad(tree), waes(tree), tree.to_sklearn().predict(POINTS)]
 
 
-@entry("trees.trade_off", "trees.TradeOff", "trees.Candidate")
+@entry("trees.trade_off trees.TradeOff trees.Candidate")
 def choice_of_a_tree(at):
     x, models = at(X), {"IMM": neonxc.trees.IMM(3, random_state=0), "shallow": ExShallow(3, random_state=0)}
     found = [
@@ -117,7 +117,7 @@ def choice_of_a_tree(at):
     return [[some.to_markdown(), [one.explainer.labels_ for one in some]] for some in found]
 
 
-@entry("trees.graph.as_graph", "trees.graph.knn_graph", "trees.graph.Graph")
+@entry("trees.graph.as_graph trees.graph.knn_graph trees.graph.Graph")
 def graphs(at):
     near = knn_graph(at(X), 4)
     dense = as_graph(at((torch.cdist(X, X) < 2).double().fill_diagonal_(0)), len(X))
@@ -125,7 +125,7 @@ def graphs(at):
     return [[g.degree, g.take(at(torch.arange(2))).degree] for g in (near, dense.to(at.device), pair)]
 
 
-@entry("evaluation.agreement", "evaluation.Agreement")
+@entry("evaluation.agreement evaluation.Agreement")
 def network_and_tree(at):
     x = at(X)
     net, tree = neonxc.neuralize(at(CENTERS), x), ExShallow(3, random_state=0).fit(x, labels=at(Y))
