@@ -133,7 +133,7 @@ def test_parquet(read):
         refused(r"t\.csv is damaged, or no Parquet file", read, content)
 
 
-@pytest.mark.parametrize("marker", ["", "NA", "N/A", "?", "nan", "NaN", "null", "NULL", "None", "-", "#N/A", " "])
+@pytest.mark.parametrize("marker", "|NA|N/A|?|nan|NaN|null|NULL|None|-|#N/A| ".split("|"))
 def test_missing_values(read, marker):
     frame = read(f"a,b\n1,x\n{marker},{marker}\n3,y\n")
     assert frame["a"].dtype == np.float64
@@ -247,24 +247,26 @@ def test_numbers_as_people_write_them(read, row, separator):
         assert any(note.startswith(UNDERSTOOD["|".join(cells)]) for note in told(frame))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a;b\n1.106;2,5\n2.250;3\n", [1106, 2250]),
-        ("a;b\n1.106;2.5\n2.250;3\n", [1.106, 2.25]),
-        ("a;b\n600;2.5\n1,106;3\n", [600, 1106]),
-        ("a;b\n600;2,5\n1,106;3\n", [600, 1.106]),
-        ("a;b\n600;1.234.567\n1,106;3\n", [600, 1.106]),
-        ('a,b\n"1,106","2,5"\n"2,250",3\n', [1.106, 2.25]),
-        ("b;a\n-1,5e-3;1.234\n2,5;10.000\n", [1234, 10000]),
-        ("b;a\n1,5;1.5\n2,5;10.25\n", [1.5, 10.25]),
-        ("b;a\n1,5;0.125\n2,5;0.250\n", [0.125, 0.25]),
-        ('a,b\n"1,234",x\n"12,000",y\n', [1234, 12000]),
-        ('a,b\n"1,234.5",x\n7,y\n', [1234.5, 7]),
-        ('a,b\n"1,5",x\n"12,25",y\n', [1.5, 12.25]),
-    ],
-)
-def test_a_mark_is_told_by_other_columns(read, text, expected):
+OTHER_COLUMNS = [  # lines of a table, and the numbers in its column a
+    "a;b / 1.106;2,5 / 2.250;3 → 1106|2250",
+    "a;b / 1.106;2.5 / 2.250;3 → 1.106|2.25",
+    "a;b / 600;2.5 / 1,106;3 → 600|1106",
+    "a;b / 600;2,5 / 1,106;3 → 600|1.106",
+    "a;b / 600;1.234.567 / 1,106;3 → 600|1.106",
+    'a,b / "1,106","2,5" / "2,250",3 → 1.106|2.25',
+    "b;a / -1,5e-3;1.234 / 2,5;10.000 → 1234|10000",
+    "b;a / 1,5;1.5 / 2,5;10.25 → 1.5|10.25",
+    "b;a / 1,5;0.125 / 2,5;0.250 → 0.125|0.25",
+    'a,b / "1,234",x / "12,000",y → 1234|12000',
+    'a,b / "1,234.5",x / 7,y → 1234.5|7',
+    'a,b / "1,5",x / "12,25",y → 1.5|12.25',
+]
+
+
+@pytest.mark.parametrize("row", OTHER_COLUMNS)
+def test_a_mark_is_told_by_other_columns(read, row):
+    text, numbers = row.replace(" / ", "\n").split(" → ")
+    expected = [*map(float, numbers.split("|"))]
     assert read(text)["a"].tolist() == read(text, ignore=["b"])["a"].tolist() == expected
 
 
