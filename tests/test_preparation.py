@@ -55,7 +55,6 @@ def test_scales(name):
 
 
 IDENTIFIERS = {
-    "counting": np.arange(N),
     "from_one": np.arange(1, N + 1),
     "user_id": np.arange(N)[::-1] * 7,
     "userId": np.arange(N)[::-1] * 7,

