@@ -92,7 +92,8 @@ def test_rows_are_matched(wine):
     named = [x.assign(id=own) for x, own in zip(plain, keys, strict=True)]
     for tables, ids in (((before, mixed), None), (named, "id"), (plain, keys)):
         found = moves(net, *tables, ids=ids)
-        assert (found.headline, found.left.to_list()) == (wanted.headline, wanted.left.to_list())
+        for count in ("table", "entered", "left"):
+            assert getattr(found, count).equals(getattr(wanted, count))
         pd.testing.assert_frame_equal(found.to_frame(), wanted.to_frame())
     arrays = neuralize(net.head.detection.references.numpy()), *[x.to_numpy() for x in plain]
     assert moves(*arrays, ids=keys).table.to_numpy().sum() == 160

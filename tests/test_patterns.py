@@ -56,12 +56,13 @@ def test_the_choice_is_that_of_a_witness(seed, k, support, length):
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 3, (40, 4))
     labels = rng.integers(0, k, 40)
-    masks = np.concatenate([X[:, [column]] == np.unique(X[:, column]) for column in range(4)], axis=1)
-    items = [(column, value) for column in range(4) for value in np.unique(X[:, column]).tolist()]
+    items = [(column, value) for column in range(4) for value in range(3)]
+    masks = np.stack([X[:, column] == value for column, value in items], axis=1)
     found = patterns(X, labels, min_support=support, max_length=length)
     for label in np.unique(labels).tolist():
         got = {
-            tuple((one.feature, one.values[0]) for one in rule.conditions) for rule in found if rule.label == label
+            tuple((one.feature, one.values[0]) for one in rule.conditions)
+            for rule in found.clusters.get(label, ())
         }
         wanted = witness(masks, labels == label, support, length)
         assert got == {tuple(items[item] for item in pattern) for pattern in wanted}
