@@ -122,7 +122,6 @@ def test_permutation_agrees_on_a_planted_column():
     X.loc[30:, "c"] += 30
     net = neonxc.neuralize(KMeans(2, n_init=2, random_state=0).fit(X), X)
     found = neonxc.NEON(net).summary(X, method="permute")
-    assert found.top(0, 1)[0][0] == "c"
     assert found.relevance[:, [0, 1, 3]].max() == 0
     report = neonxc.explain(net, X)
     assert "names the same first column for 2 of 2 clusters" in report.contents.trust.notes[0]

@@ -370,24 +370,25 @@ def cells(page):
     return [re.findall(r"<t[dh][^>]*>\s*(.*?)\s*</t[dh]>", row, re.DOTALL) for row in page.split("<tr")[1:]]
 
 
+HELD_OUT = """\
+old: 2 samples (40%), 0 mistakes, coverage 100%, precision 100%
+    held out: 2 samples (50%), 0 mistakes, coverage 67%, precision 100%
+    age in [36, 70]
+
+young: 3 samples (60%), 0 mistakes, coverage 100%, precision 100%
+    held out: 2 samples (50%), 1 mistake, coverage 100%, precision 50%
+    age ≤ 35   2 samples, 0 mistakes, coverage 67%; held out: coverage 100%, precision 50%
+or  age > 70   1 sample, 0 mistakes, coverage 33%; held out: coverage 0%
+
+total: 5 samples, 0 mistakes, agreement 100%, cost ratio 1
+    held out: 4 samples, 1 mistake, agreement 75%"""
+
+
 def test_reports_of_held_out_points():
     X = pd.DataFrame({"age": [17, 35, 36, 70, 71], "size": [1, 1, 1, 1, 9]})
     tree = CART(2, max_leaves=3).fit(X, labels=["young", "young", "old", "old", "young"]).tree_
     rules = tree.rules().measure(X[["size", "age"]][:4], ["young", "old", "old", "old"])
-    assert rules.to_text() == (
-        "old: 2 samples (40%), 0 mistakes, coverage 100%, precision 100%\n"
-        "    held out: 2 samples (50%), 0 mistakes, coverage 67%, precision 100%\n"
-        "    age in [36, 70]\n"
-        "\n"
-        "young: 3 samples (60%), 0 mistakes, coverage 100%, precision 100%\n"
-        "    held out: 2 samples (50%), 1 mistake, coverage 100%, precision 50%\n"
-        "    age ≤ 35   2 samples, 0 mistakes, coverage 67%; "
-        "held out: coverage 100%, precision 50%\n"
-        "or  age > 70   1 sample, 0 mistakes, coverage 33%; held out: coverage 0%\n"
-        "\n"
-        "total: 5 samples, 0 mistakes, agreement 100%, cost ratio 1\n"
-        "    held out: 4 samples, 1 mistake, agreement 75%"
-    )
+    assert rules.to_text() == HELD_OUT
     assert "\n\nHeld out: 2 samples (50%), 0 mistakes, coverage 67%, precision 100%\n\n" in rules.to_markdown()
     header, first, *_, last = cells(rules.to_html())[:-3]
     measures = "samples mistakes coverage precision"
@@ -410,37 +411,32 @@ def noisy(weight=None):
     return tree.rules(), X, labels
 
 
-def test_precision_is_given_with_noise_and_without():
+def test_noise_and_clusters_without_a_rule_are_told():
     rules, X, labels = noisy()
     low = rules.clusters[0][0]
     assert low.counts == Counts(3, 1, 2, 8, noise=2) == rules.measure(X, labels)[0].held_out
     assert (low.precision, low.counts.precision_with_noise) == (2 / 3, 2 / 5)
-    text = rules.to_text()
-    assert "cluster 0: 3 samples (38%), 1 mistake, coverage 100%, precision 67% (40% with noise)\n" in text
-    assert "precision 100%\n" in text  # no noise meets the rule of cluster 1
-    assert "agreement 88% (70% with noise)" in text
-    assert "only the shares with noise count them" in text
-    assert rules.to_markdown().count("67% (40% with noise)") == rules.to_html().count("67% (40% with noise)") == 1
-    assert rules.to_frame()["precision_with_noise"].tolist()[:2] == [2 / 5, 1]
-    assert "-- cluster 0: precision 67% (40% with noise)\nSELECT" in rules.to_sql("t")
-    assert [total.noise for total in rules[:1].totals.values()] == [2]
     weighted, *_ = noisy(np.where(np.array(labels) == -1, 3.0, 1.0))
     assert weighted.clusters[0][0].counts == Counts(3, 1, 2, 8, noise=6)
-
-
-def test_clusters_without_a_rule_are_listed():
-    rules, X, _ = noisy()
-    said = "cluster 2: no rule: no leaf of the tree has this cluster"
+    assert [total.noise for total in rules[:1].totals.values()] == [2]
     assert rules.without_rule == ((2, "cluster 2"),)
-    assert f"\n\n{said}\n\ntotal" in rules.to_text()
+    assert rules[:1].without_rule == of_points(X[:2], ["a", "b"]).without_rule == ()
+    text, page, script = rules.to_text(), rules.to_html(), rules.to_sql("t")
+    assert re.findall("precision.*", text) == ["precision 67% (40% with noise)", "precision 100%"]
+    assert "agreement 88% (70% with noise)" in text
+    assert "only the shares with noise count them" in text
+    assert rules.to_markdown().count("67% (40% with noise)") == page.count("67% (40% with noise)") == 1
+    assert "-- cluster 0: precision 67% (40% with noise)\nSELECT" in script
+    said = "cluster 2: no rule: no leaf of the tree has this cluster"
+    assert f"\n\n{said}\n\ntotal" in text
     assert "### cluster 2\n\nNo rule: no leaf of the tree has this cluster.\n\n" in rules.to_markdown()
-    assert said.split(": ", 1) in cells(rules.to_html())
-    assert f"\n-- {said}\nSELECT" in rules.to_sql("t")
-    for table in (rules.to_frame(), rules.measure(X[:6], [0, 0, 0, 0, 0, 1]).to_frame()):
+    assert said.split(": ", 1) in cells(page)
+    assert f"\n-- {said}\nSELECT" in script
+    for table in (rules.to_frame(), rules.measure(X, labels).to_frame()):
         assert table.loc[2, ["cluster", "samples", "coverage"]].tolist() == [2, 0, 0]
         assert table["samples"].dtype == int
-        assert table.isna().any(axis=1).tolist() == table["rule"].isna().tolist() == [False, False, True]
-    assert rules[:1].without_rule == of_points(X[:2], ["a", "b"]).without_rule == ()
+        assert table["precision_with_noise"].tolist()[:2] == [2 / 5, 1]
+        assert table["rule"].isna().tolist() == [False, False, True]
 
 
 def test_labels_of_another_numbering_are_told():
