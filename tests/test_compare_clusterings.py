@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from refusals import refused
 from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
@@ -13,8 +14,7 @@ from sklearn.datasets import load_wine, make_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import neonxc
-from neonxc import compare_clusterings
+from neonxc import compare_clusterings, neuralize
 from neonxc.trees import IMM
 
 X, Y = make_blobs(300, 3, centers=5, cluster_std=0.5, random_state=0)
@@ -30,7 +30,7 @@ def test_equal_clusterings_are_kept():
 
 def labelled(text):
     """Labels, each as often as the number behind it says."""
-    return np.array([label for label, *n in text.split() for _ in range(int("".join(n)))])
+    return np.array([*"".join(part[0] * int(part[1:]) for part in text.split())])
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_matching_is_the_best_of_all():
 def test_refits_tell_a_change_from_another_seed():
     clear = KMeans(5, n_init=3, random_state=0).fit(X)
     found = compare_clusterings(clear, KMeans(3, n_init=3, random_state=0).fit(X), X, random_state=0)
-    np.testing.assert_allclose(found.refits, 1)
+    assert_allclose(found.refits, 1)
     assert "larger than that between refits" in str(found)
-    np.testing.assert_allclose(found.clusters.loc["a", "refits"], 1)
+    assert_allclose(found.clusters.loc["a", "refits"], 1)
     noise = np.random.default_rng(0).random((300, 3))
     one, other = (KMeans(6, n_init=1, random_state=seed).fit(noise) for seed in range(2))
     again = [compare_clusterings(one, other, noise, refits=4, random_state=0) for _ in range(2)]
@@ -93,7 +93,7 @@ def test_few_mere_refits_are_called_larger():
 def test_all_kinds_of_models():
     wine = load_wine(as_frame=True).data
     pipeline = make_pipeline(StandardScaler(), KMeans(3, n_init=2, random_state=0)).fit(wine)
-    tree, net = IMM(3, reference=pipeline, random_state=0).fit(wine), neonxc.neuralize(pipeline, wine)
+    tree, net = IMM(3, reference=pipeline, random_state=0).fit(wine), neuralize(pipeline, wine)
     for model in (pipeline, tree):
         assert compare_clusterings(model, net, wine, refits=1).refits.shape == (1, 2)
     for X in (torch.tensor(wine.to_numpy()), csr_matrix(wine)):

@@ -110,8 +110,6 @@ def test_rows_without_an_index_go_by_their_order(wine, container):
     other = container(back.reset_index(drop=True))
     assert moves(net, back, other).headline == "178 rows: 0 (0%) moved"
     refused("have 3 and 178 rows, and no index", moves, net, back.iloc[:3], other)
-    if container == pl.from_pandas:
-        assert explain(net, other, before=back, fast=True).contents.moved == "178 rows: 0 (0%) moved"
     named = before.rename(index=str)
     stored = pa.Table.from_pandas(named)  # has an index
     assert moves(net, stored, named.iloc[9:]).headline == "169 rows, 9 gone: 0 (0%) moved"
@@ -232,11 +230,9 @@ def test_noise(monkeypatch):
     far[:12] += 100
     found = moves(net, X, far)
     assert {move.new for move in found.moves} == {-1}
-    assert found.table.loc[:, -1].sum() >= 12
     assert "0 → -1: 6 rows" in str(found)
     assert "why: the contrast rises by" in str(found)
     report = explain(net, far, before=X, fast=True)
-    assert {moved.new for moved in report.contents.moves} == {-1}
     assert '<span class=chip data-k="-1" title=noise>' in report.html()
 
 

@@ -163,8 +163,8 @@ def test_rules_follow_each_other(first, above):
 
 
 def test_last_layers_by_depth():
-    layers = nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU()
-    net = ready(nn.Sequential(*layers, nn.Linear(6, 3)))
+    layers = [(nn.Linear(inputs, 6), nn.ReLU()) for inputs in (4, 6, 6)]
+    net = ready(nn.Sequential(*chain(*layers), nn.Linear(6, 3)))
     composite = Composite(Gamma(0.25), {-1: Epsilon(0.1), range(2): ZPlus(), 1: Flat()})
     agrees(net, composite, points(4), lambda: [RULES[r][1] for r in ("z+", "z+", "gamma", "epsilon 0.1")])
 

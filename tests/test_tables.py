@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from refusals import refused
 
 from neonxc.data.files import read_table
@@ -54,9 +55,7 @@ READ = {
     ",a\n1,1\n1,2\n": {WITHOUT_NAME: [1, 1], "a": [1, 2]},
     ",a\nx,1\ny,2\n": {WITHOUT_NAME: ["x", "y"], "a": [1, 2]},
     '"a";"b"\n"r1";1;2\n"r2";3;4\n': {WITHOUT_NAME: ["r1", "r2"], "a": [1, 3], "b": [2, 4]},  # as R writes it
-    "a,a \n1,2\n3,4\n": {"a": [1, 3], "a.1": [2, 4]},
     "price\n12,50\n1.213,75\n": {"price": [12.5, 1213.75]},
-    "price\n12,50 €\n3 €\n": {"price": [12.5, 3]},
 }
 
 
@@ -240,7 +239,7 @@ def test_numbers_as_people_write_them(read, row, separator):
     frame = read("\n".join([f"a{separator}b", *rows]))
     assert (frame["a"].dtype.kind in "if") == bool(numbers)
     if numbers:
-        np.testing.assert_array_equal(frame["a"], [json.loads(number or "NaN") for number in numbers[0]])
+        assert_array_equal(frame["a"], [json.loads(number or "NaN") for number in numbers[0]])
     else:
         assert frame["a"].fillna("").tolist() == cells
     if "|".join(cells) in UNDERSTOOD:
@@ -365,7 +364,7 @@ def test_numbers_come_back_however_they_are_written(tmp_path_factory, values, st
     texts = [text + ")" * text.startswith("(") for text in texts]
     path = tmp_path_factory.mktemp("numbers") / "t.csv"
     path.write_text("\n".join(["a;b", *(f"{text};x{i}" for i, text in enumerate(texts))]), encoding="utf-8")
-    np.testing.assert_array_equal(read_table(path)["a"], values)
+    assert_array_equal(read_table(path)["a"], values)
 
 
 NO_TABLES = {
