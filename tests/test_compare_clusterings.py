@@ -109,9 +109,8 @@ def test_all_kinds_of_models():
 
 
 def test_refused():
-    few = DBSCAN().fit(X[:9])
     refused("b needs one label per row of X, 300, got shape", compare_clusterings, Y, Y[:5], X)
-    refused("a needs one label per row of X", compare_clusterings, few, Y, X)
+    refused("a needs one label per row of X", compare_clusterings, DBSCAN().fit(X[:9]), Y, X)
     refused("refits needs a whole number >= 0", compare_clusterings, Y, Y, X, refits=-1)
     refused("not fitted yet", compare_clusterings, KMeans(2), Y, X)
     refused("not fitted yet", compare_clusterings, DBSCAN(), Y, X)

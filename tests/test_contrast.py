@@ -72,14 +72,11 @@ def test_contrast_on_the_features_of_a_network():
 
 def test_refusals(wine):
     X, model, net = wine
-    for message, function, *arguments in (
-        ("same cluster", contrast, net, X, 0, 0),
-        (r"b needs labels among \[0, 1, 2\], got 7", contrast, net, X, 0, 7),
-        ("a needs labels among", contrast, net, X, "a", 1),
-        ("no points of cluster", contrast, net, X[net.predict(X) == 0], 0, 1),
-        ("columns", agreement, net, IMM(3).fit(X.iloc[:, :5]), X),
-    ):
-        refused(message, function, *arguments)
+    refused("same cluster", contrast, net, X, 0, 0)
+    refused(r"b needs labels among \[0, 1, 2\], got 7", contrast, net, X, 0, 7)
+    refused("a needs labels among", contrast, net, X, "a", 1)
+    refused("no points of cluster", contrast, net, X[net.predict(X) == 0], 0, 1)
+    refused("columns", agreement, net, IMM(3).fit(X.iloc[:, :5]), X)
     refused("accuracy", contrast, net, X, 0, 1, accuracy=2)
     refused("needs a network", contrast, model, X, 0, 1, error=TypeError)
     refused("label_agreement", agreement, model.predict(X), model.predict(X), X, error=TypeError)

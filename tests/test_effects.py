@@ -129,8 +129,7 @@ def test_permutation_agrees_on_a_planted_column():
 
 
 def test_refused():
-    message = 'method needs "lrp" or "permute"'
-    refused(message, NEON(wine()).summary, WINE, method="shap")
+    refused('method needs "lrp" or "permute"', NEON(wine()).summary, WINE, method="shap")
     features = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
     of_images = NEON(neuralize(torch.eye(3), features=features))
     refused("needs a table", of_images.summary, torch.randn(8, 3, 4, 4), method="permute")

@@ -51,7 +51,6 @@ def test_categories_are_one_hot_with_rare_ones_together():
 IDENTIFIERS = {
     "from_one": np.arange(1, N + 1),
     "user_id": np.arange(N)[::-1] * 7,
-    "userId": np.arange(N)[::-1] * 7,
     "name": [f"n{i}" for i in range(N)],
     "text": [f"n{i}" for i in range(N - 10)] + ["x"] * 10,
 }
@@ -166,15 +165,14 @@ def test_long_lists_are_cut():
 
 def test_errors():
     frame = table(b=np.arange(N) % 3)
-    message = r"ignore: the table has no column \['x', 'y'\]; its columns are \['number', 'b'\]"
-    refused(message, prepare, frame, ignore=["x", "b", "y"])
+    refused(
+        r"ignore: the table has no column \['x', 'y'\]; its columns are", prepare, frame, ignore=["x", "b", "y"]
+    )
     refused(r"keep: the table has no column \['x'\]", prepare, frame, keep=["x"])
     refused("scale must be one of", prepare, frame, scale="log")
     refused(r"several columns of the same name: \['b'\]", prepare, frame.set_axis(["b", "b"], axis=1))
-    great = pd.DataFrame({"a": [1e200, -1e200, 3.0]})
-    refused(r"columns \['a'\] have numbers greater than 1e\+150", prepare, great)
-    one = pd.DataFrame({"one": [1, 1]})
-    refused("no column left to cluster by; one has only one value: left out", prepare, one)
+    refused(r"columns \['a'\] have numbers greater than 1e\+150", prepare, pd.DataFrame({"a": [1e200, -1e200, 3]}))
+    refused("no column left to cluster by; one has only one value", prepare, pd.DataFrame({"one": [1, 1]}))
 
 
 NUMBER, WORD = st.none() | st.floats(-100, 100).map(lambda x: round(x, 2)), st.sampled_from(["a", "b", "c", None])

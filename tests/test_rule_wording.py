@@ -236,10 +236,9 @@ def test_brackets_and_long_lists():
 def test_categories_that_are_refused():
     frame, labels = mixed(0)
     rules = CART(4).fit(pd.get_dummies(frame), labels=labels).tree_.rules
-    message = "categories: the tree has no column 'shape' of codes, and no column 'shape_round'"
-    refused(message, rules, categories={"shape": ["round"]})
-    message = "the rules use column 'work', which only a data frame can have"
-    refused(message, rules(categories={"work": WORK}).predict, frame.to_numpy())
+    refused("no column 'shape' of codes, and no column 'shape_round'", rules, categories={"shape": ["round"]})
+    of_frames = rules(categories={"work": WORK})
+    refused("column 'work', which only a data frame can have", of_frames.predict, frame.to_numpy())
     for listed in ("red", ["red", "red"]):
         refused("needs a sequence of distinct categories", rules, categories={"age": listed})
     refused(r"categories needs a mapping .*, got list", rules, categories=["age"], error=TypeError)

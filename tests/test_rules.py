@@ -27,8 +27,7 @@ LOW, HIGH = -4.0, 5.0
 RULES = {
     "epsilon": (Epsilon(0.0), partial(witness.epsilon, size=0.0)),
     "epsilon 0.1": (Epsilon(0.1), partial(witness.epsilon, size=0.1)),
-    "gamma": (Gamma(0.25), partial(witness.gamma, gamma=0.25)),
-    "gamma 10": (Gamma(10.0), partial(witness.gamma, gamma=10.0)),
+    "gamma": (Gamma(0.4), partial(witness.gamma, gamma=0.4)),
     "z+": (ZPlus(), witness.z_plus),
     "alpha-beta": (AlphaBeta(2.0, 1.0), partial(witness.alpha_beta, alpha=2.0, beta=1.0)),
     "alpha-beta 1.5": (AlphaBeta(1.5, 0.5), partial(witness.alpha_beta, alpha=1.5, beta=0.5)),
@@ -165,7 +164,7 @@ def test_rules_follow_each_other(first, above):
 def test_last_layers_by_depth():
     layers = [(nn.Linear(inputs, 6), nn.ReLU()) for inputs in (4, 6, 6)]
     net = ready(nn.Sequential(*chain(*layers), nn.Linear(6, 3)))
-    composite = Composite(Gamma(0.25), {-1: Epsilon(0.1), range(2): ZPlus(), 1: Flat()})
+    composite = Composite(Gamma(0.4), {-1: Epsilon(0.1), range(2): ZPlus(), 1: Flat()})
     agrees(net, composite, points(4), lambda: [RULES[r][1] for r in ("z+", "z+", "gamma", "epsilon 0.1")])
 
 
