@@ -153,12 +153,9 @@ WRITTEN = [
     "1,234|2,500 → 1.234|2.5",
     "1.234,5|12,25 → 1234.5|12.25",
     "1,234,567|12 → 1234567|12",
-    "600|950|1.106|12.500 → 600|950|1106|12500",
     "1200|9800|12.500 → 1200|9800|12500",
     "1200|1.106|2.250 → 1200|1.106|2.25",
     "1.106|0.5|2 → 1.106|0.5|2",
-    "1.106|3.25|7 → 1.106|3.25|7",
-    "1.106|1.1 → 1.106|1.1",
     "1.106|2.250|7e3 → 1.106|2.25|7000",
     "1.106|2.250 → 1.106|2.25",
     "600|1.106 → 600|1106",
@@ -172,7 +169,6 @@ WRITTEN = [
     "12 kg|7 kg → 12|7",
     "12 m²|15,5 m² → 12|15.5",
     "90 km/h|7.5 km/h → 90|7.5",
-    "36 months|60 months → 36|60",
     "1 106,29|1\xa0106|1\u2009106|1\u202f106,5 \u2192 1106.29|1106|1106|1106.5",
     "1'106.29|2’500|3`000 → 1106.29|2500|3000",
     "1,00,000|12,34,567 → 100000|1234567",
@@ -213,10 +209,8 @@ TEXT_ALL_THE_SAME = [
     "missing|unknown",
 ]
 UNDERSTOOD = {
-    "1,5|?": "decimal commas",
     "1,234|2,5": "decimal commas",
     "1,234|2,500": "decimal commas, which could separate thousands, were understood in a (1,234 is 1.234)",
-    "1.234,5|12,25": "decimal commas",
     "1,234,567|12": "commas between thousands",
     "1.106|2.250": "decimal points, which could separate thousands, were understood in a (1.106 is 1.106)",
     "600|1.106": "points between thousands were understood in a (1.106 is 1106)",
@@ -338,7 +332,6 @@ def test_a_total_at_the_end_is_told(read, last, why):
 
 STYLES = {  # how digits before a group, decimal signs and minus signs are written, and what is around a number
     "point": ("", ".", "-", "{}"),
-    "comma": ("", ",", "-", "{}"),
     "german": (".", ",", "-", "{}"),
     "english": (",", ".", "-", "{}"),
     "swiss": ("’", ".", "-", "CHF {}"),

@@ -183,7 +183,6 @@ def assert_in_order(text, marks):
     "options",
     [
         *({}, {"strip_accents": "unicode"}, {"preprocessor": composed}),
-        {"tokenizer": list, "token_pattern": None},
         {"preprocessor": composed, "tokenizer": list, "token_pattern": None},
     ],
 )
