@@ -153,10 +153,8 @@ WRITTEN = [
     "1,234|2,500 → 1.234|2.5",
     "1.234,5|12,25 → 1234.5|12.25",
     "1,234,567|12 → 1234567|12",
-    "1200|9800|12.500 → 1200|9800|12500",
     "1200|1.106|2.250 → 1200|1.106|2.25",
     "1.106|0.5|2 → 1.106|0.5|2",
-    "1.106|2.250|7e3 → 1.106|2.25|7000",
     "1.106|2.250 → 1.106|2.25",
     "600|1.106 → 600|1106",
     "600|1,106 → 600|1106",
@@ -219,7 +217,6 @@ UNDERSTOOD = {
     "1.106,29-|5,00": "minus signs behind numbers were understood in a (1.106,29- is -1106.29)",
     "5|k.A.": "words for missing values were understood in a (k.A.)",
     "01067|007": "numbers that look like codes, as postal codes do, are in a (01067)",
-    "+4930123|+4930124": "numbers that look like codes, as postal codes do, are in a (+4930123)",
     "9007199254740993||5": "whole numbers beyond 2**53 stay text, as some are missing or too large: a",
     "12 kg|500 g": "numbers in several units stay text: a (kg, g)",
 }

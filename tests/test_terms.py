@@ -135,7 +135,6 @@ def test_forms_of_texts():
 
 ANALYZERS = [
     {},
-    {"ngram_range": (1, 3)},
     {"ngram_range": (2, 2), "stop_words": "english"},
     {"strip_accents": "unicode"},
     {"strip_accents": "ascii", "ngram_range": (1, 2)},
