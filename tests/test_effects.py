@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from scipy.sparse import csr_matrix
 from scipy.stats import chi2_contingency
@@ -16,14 +17,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import neonxc
-from neonxc.data.preparation import prepare
+from neonxc import NEON, explain, neuralize
 
 WINE = load_wine(as_frame=True).data
 
 
 @cache
 def wine():
-    return neonxc.neuralize(make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0)).fit(WINE), WINE)
+    return neuralize(make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0)).fit(WINE), WINE)
 
 
 def d_of(own, others):
@@ -34,37 +35,35 @@ def d_of(own, others):
 
 @pytest.mark.parametrize(
     ("kind", "shift"),
-    [(np.asarray, 0), (lambda X: X, 0), (lambda X: csr_matrix(X.to_numpy()), 0), (np.asarray, 1e9)],
+    [(lambda X: X, 0), (lambda X: csr_matrix(X.to_numpy()), 0), (np.asarray, 1e9)],
 )
 def test_cohens_d(kind, shift, monkeypatch):
     if shift:  # in parts
         monkeypatch.setattr("neonxc.common.memory.CPU", 70 * 13 * 8 * 3)
     Z = pd.DataFrame(StandardScaler().fit_transform(WINE), columns=WINE.columns)
-    X, net = kind(Z + shift), neonxc.neuralize(Z.to_numpy()[[0, 80, 170]] + shift)
-    own, effects = net.predict(X), neonxc.NEON(net).summary(X).values.effects
+    X, net = kind(Z + shift), neuralize(Z.to_numpy()[[0, 80, 170]] + shift)
+    own, effects = net.predict(X), NEON(net).summary(X).values.effects
     expected = [d_of(Z[own == k], Z[own != k]) for k in range(3)]
-    np.testing.assert_allclose(effects, expected, rtol=1e-5 if shift else 1e-9, atol=1e-6 if shift else 1e-12)
+    assert_allclose(effects, expected, rtol=1e-5 if shift else 1e-9, atol=1e-6 if shift else 1e-12)
 
 
 @pytest.mark.parametrize("value", [7.1, 54.07756347836874, -1e9 / 3, 1.1e-7])
 def test_a_constant_column_has_no_effect(value):
     for size in range(20, 400, 35):
         X = np.c_[np.arange(size), np.full(size, value)]
-        net = neonxc.neuralize(np.array([[size / 6, value], [size * 2 / 3, value]]))
-        np.testing.assert_array_equal(neonxc.NEON(net).summary(X).values.effects[:, 1], 0)
+        net = neuralize(np.array([[size / 6, value], [size * 2 / 3, value]]))
+        assert_array_equal(NEON(net).summary(X).values.effects[:, 1], 0)
 
 
 def test_constant_and_missing_values():
     apart = np.repeat([[1.0], [4.0]], 3, axis=0)  # each cluster is one point, several times
-    effects = neonxc.NEON(neonxc.neuralize([[1.0], [4.0]])).summary(apart).values.effects
-    np.testing.assert_array_equal(effects, [[-np.inf], [np.inf]])
+    effects = NEON(neuralize([[1.0], [4.0]])).summary(apart).values.effects
+    assert_array_equal(effects, [[-np.inf], [np.inf]])
     X = pd.DataFrame({"a": np.repeat([0, 1], 30) + np.linspace(0, 0.1, 60), "b": np.arange(60.0)})
     X.loc[::2, "b"] = np.nan
     X["town"] = np.repeat(["Rome", "Oslo", "Oslo", None], 15)
-    prepared = prepare(X)
-    model = make_pipeline(prepared.pipeline, KMeans(2, n_init=3, random_state=0)).fit(prepared.frame)
-    net = neonxc.neuralize(model, prepared.frame)
-    own, values = net.predict(X), neonxc.NEON(net).summary(X).values
+    net = neuralize(labels=np.repeat([0, 1], 30), X=X)
+    own, values = net.predict(X), NEON(net).summary(X).values
     assert values.effects[0, 1] == pytest.approx(d_of(*(X["b"][own == k].dropna() for k in (0, 1))))
     table = pd.crosstab(own == 0, X["town"].fillna("missing"))
     chi2 = chi2_contingency(table, correction=False).statistic
@@ -74,7 +73,7 @@ def test_constant_and_missing_values():
 
 def test_printed_and_tabulated():
     net = wine()
-    summary = neonxc.NEON(net).summary(WINE)
+    summary = NEON(net).summary(WINE)
     frame = summary.to_frame()
     assert f"d = {frame['effect'].iloc[0]:.2g}" in summary.reasons(0, 1)[0]
     assert frame.loc[0, "points"].eq(summary.sizes[0]).all()
@@ -83,7 +82,7 @@ def test_printed_and_tabulated():
     wanted = d_of(WINE["proline"][own == 0], WINE["proline"][own == 2])
     assert found.effects["proline"] == pytest.approx(wanted)
     assert f"effect {wanted:.2g}" in str(found)
-    report = neonxc.explain(net, WINE, fast=True)
+    report = explain(net, WINE, fast=True)
     first = report.contents.cards[0].statements[0]
     assert first.effect == f"d = {summary.values.effects[0, first.column]:.2g}"
     assert first.effect.replace("-", "−") in report.html()
@@ -91,8 +90,8 @@ def test_printed_and_tabulated():
 
 def test_words():
     texts = ["star moon", "moon star", "star sun", "salt soup", "soup bread", "salt bread moon"]
-    net = neonxc.neuralize(make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts), texts)
-    summary, own = neonxc.NEON(net).summary(texts), net.predict(texts)
+    net = neuralize(make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts), texts)
+    summary, own = NEON(net).summary(texts), net.predict(texts)
     place, k = summary.feature_names.index("star"), own[0]
     wanted = abs(np.corrcoef(["star" in text for text in texts], own == k)[0, 1])  # the same for two categories
     assert summary.values.effects[k, place] == pytest.approx(wanted)
@@ -101,10 +100,9 @@ def test_words():
 
 @pytest.mark.parametrize("kind", [lambda X: X, np.asarray, lambda X: torch.tensor(X.to_numpy())])
 def test_permutation_is_the_share_of_points_that_leave(kind):
-    X, given = WINE.to_numpy(), kind(WINE)
-    net = wine() if given is WINE else neonxc.neuralize(X[[0, 80, 170]])
+    X, given, net = WINE.to_numpy(), kind(WINE), wine()
     own = np.asarray(net.predict(given))
-    found = neonxc.NEON(net).summary(given, method="permute")
+    found = NEON(net).summary(given, method="permute")
     draw = np.random.default_rng(0)
     draw.permutation(178)  # the points that are taken: all of them
     orders = [draw.permutation(178) for _ in range(5)]
@@ -113,9 +111,8 @@ def test_permutation_is_the_share_of_points_that_leave(kind):
         for order in orders:
             moved = X.copy()
             moved[:, column] = moved[order, column]
-            after = net.predict(pd.DataFrame(moved, columns=WINE.columns) if given is WINE else moved)
-            left += [(after != own)[own == k].mean() / 5 for k in range(3)]
-        np.testing.assert_allclose(found.relevance[:, column], left)
+            left += [(net.predict(moved) != own)[own == k].mean() / 5 for k in range(3)]
+        assert_allclose(found.relevance[:, column], left)
     assert found.method == "permute"
     assert "the share of points that leave" in str(found)
 
@@ -123,18 +120,16 @@ def test_permutation_is_the_share_of_points_that_leave(kind):
 def test_permutation_agrees_on_a_planted_column():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 4)), columns=list("abcd"))
     X.loc[30:, "c"] += 30
-    net = neonxc.neuralize(KMeans(2, n_init=2, random_state=0).fit(X), X)
-    found = neonxc.NEON(net).summary(X, method="permute")
-    assert found.top(0, 1)[0][0] == "c"
+    net = neuralize(KMeans(2, n_init=2, random_state=0).fit(X), X)
+    found = NEON(net).summary(X, method="permute")
     assert found.relevance[:, [0, 1, 3]].max() == 0
-    report = neonxc.explain(net, X)
+    report = explain(net, X)
     assert "names the same first column for 2 of 2 clusters" in report.contents.trust.notes[0]
-    assert not neonxc.explain(net, X, fast=True).contents.trust.notes
+    assert not explain(net, X, fast=True).contents.trust.notes
 
 
 def test_refused():
-    message = 'method needs "lrp" or "permute"'
-    refused(message, neonxc.NEON(wine()).summary, WINE, method="shap")
+    refused('method needs "lrp" or "permute"', NEON(wine()).summary, WINE, method="shap")
     features = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
-    of_images = neonxc.NEON(neonxc.neuralize(torch.eye(3), features=features))
+    of_images = NEON(neuralize(torch.eye(3), features=features))
     refused("needs a table", of_images.summary, torch.randn(8, 3, 4, 4), method="permute")

@@ -27,8 +27,7 @@ LOW, HIGH = -4.0, 5.0
 RULES = {
     "epsilon": (Epsilon(0.0), partial(witness.epsilon, size=0.0)),
     "epsilon 0.1": (Epsilon(0.1), partial(witness.epsilon, size=0.1)),
-    "gamma": (Gamma(0.25), partial(witness.gamma, gamma=0.25)),
-    "gamma 10": (Gamma(10.0), partial(witness.gamma, gamma=10.0)),
+    "gamma": (Gamma(0.4), partial(witness.gamma, gamma=0.4)),
     "z+": (ZPlus(), witness.z_plus),
     "alpha-beta": (AlphaBeta(2.0, 1.0), partial(witness.alpha_beta, alpha=2.0, beta=1.0)),
     "alpha-beta 1.5": (AlphaBeta(1.5, 0.5), partial(witness.alpha_beta, alpha=1.5, beta=0.5)),
@@ -36,11 +35,7 @@ RULES = {
     "w2": (WSquare(), witness.w_square),
     "box": (ZBox(LOW, HIGH), partial(witness.z_box, low=LOW, high=HIGH)),
 }
-REACHING_ZEROS = ["flat", "w2", "box"]
-EVERY_RULE = pytest.mark.parametrize("rule", RULES)
-SIGNS = pytest.mark.parametrize("positive", [False, True], ids=["both signs", "positive"])
 SIGNED = [(True, False), (True, True), (False, False)]  # whether with a bias, whether inputs are positive
-BIAS = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 
 
 def points(*shape, n=2, positive=False, seed=1):
@@ -94,9 +89,8 @@ def agrees(net, composite, x, witness_rules, target=1):
 # --- the witness ---------------------------------------------------------------------------------------------
 
 
-@BIAS
-@SIGNS
-@EVERY_RULE
+@pytest.mark.parametrize(("bias", "positive"), SIGNED)
+@pytest.mark.parametrize("rule", RULES)
 def test_one_layer(rule, positive, bias):
     layer = ready(nn.Linear(5, 3, bias=bias))
     x = points(5, n=5, positive=positive)
@@ -113,11 +107,9 @@ KINDS = {
     "linear": ((5,), nn.Linear, {}),
     "conv1d": ((3, 13), CONV1, {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
     "conv2d": ((3, 7, 6), CONV2, {"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 2)}),
-    "dilated": ((3, 8, 8), CONV2, {"kernel_size": 3, "dilation": 2, "padding": 1}),
     "padding same": ((3, 5, 6), CONV2, {"kernel_size": 3, "padding": "same", "dilation": (1, 2)}),
     "padding same, even": ((3, 6), CONV1, {"kernel_size": 4, "padding": "same"}),
     "grouped": ((4, 5, 5), CONV2, {"kernel_size": 3, "groups": 2, "padding": 1}),
-    "depthwise": ((4, 6, 6), CONV2, {"kernel_size": 3, "groups": 4, "stride": 2, "padding": 1}),
     "conv3d": ((2, 4, 5, 4), nn.Conv3d, {"kernel_size": 2, "padding": (0, 1, 0)}),
     "transposed 1d": (
         (3, 5),
@@ -129,7 +121,6 @@ KINDS = {
         UP2,
         {"kernel_size": 3, "stride": 2, "output_padding": 1, "padding": 1, "groups": 2},
     ),
-    "transposed, dilated": ((2, 4, 3), UP2, {"kernel_size": 2, "dilation": (1, 2)}),
     "conv, norm": ((3, 6, 6), CONV2, {"kernel_size": 3, "padding": 1, "stride": 2}, nn.BatchNorm2d(4)),
     "transposed, norm": (
         (4, 3, 3),
@@ -171,28 +162,28 @@ def test_rules_follow_each_other(first, above):
 
 
 def test_last_layers_by_depth():
-    layers = nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU()
-    net = ready(nn.Sequential(*layers, nn.Linear(6, 3)))
-    composite = Composite(Gamma(0.25), {-1: Epsilon(0.1), range(2): ZPlus(), 1: Flat()})
+    layers = [(nn.Linear(inputs, 6), nn.ReLU()) for inputs in (4, 6, 6)]
+    net = ready(nn.Sequential(*chain(*layers), nn.Linear(6, 3)))
+    composite = Composite(Gamma(0.4), {-1: Epsilon(0.1), range(2): ZPlus(), 1: Flat()})
     agrees(net, composite, points(4), lambda: [RULES[r][1] for r in ("z+", "z+", "gamma", "epsilon 0.1")])
 
 
 BOXES = [
-    (([-4.0, -3.0], (3.5, 5.0)), points(2, 6, 6).clamp(-2.9, 3.4)),  # a sequence per channel
-    ((torch.tensor([-4.0, -3.0])[:, None, None], np.array([3.5, 5.0])), points(2, 6, 6).clamp(-2.9, 3.4)),
-    ((points(2, 6, 6, n=1).abs() - 9, 7.0), points(2, 6, 6).clamp(-2.9, 3.4)),  # a pixel each
-    ((1.0, 7.0), points(2, 6, 6).abs() + 1),
+    ([-4.0, -3.0], (3.5, 5.0)),  # a sequence per channel
+    (torch.tensor([-4.0, -3.0])[:, None, None], np.array([3.5, 5.0])),
+    (points(2, 6, 6, n=1).abs() - 9, 7.0),  # a pixel each
+    (1.0, 7.0),
 ]
 
 
-@pytest.mark.parametrize(("bounds", "x"), BOXES)
-def test_box_per_channel(bounds, x):
+@pytest.mark.parametrize("bounds", BOXES)
+def test_box_per_channel(bounds):
     def pixels(bound):
         bound = torch.as_tensor(bound).double()
         return torch.broadcast_to(bound[:, None, None] if bound.ndim == 1 else bound, (1, 2, 6, 6)).numpy().ravel()
 
     net = ready(with_head(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), shape=(2, 6, 6)))
-    low, high = map(pixels, bounds)
+    x, (low, high) = points(2, 6, 6).abs().clamp(max=2.4) + 1, map(pixels, bounds)
     first = partial(witness.z_box, low=low, high=high)
     agrees(net, Composite(ZPlus(), {0: ZBox(*bounds)}), x, lambda: [first, witness.z_plus])
 
@@ -209,20 +200,16 @@ ACTIVATIONS = [
     *(nn.ELU(), nn.SELU(), nn.CELU(), nn.Mish(), nn.Tanh(), nn.Hardtanh(-0.5, 0.7)),
 ]
 PARTS = {
-    "maximum": lambda: nn.MaxPool2d(2),
     "overlapping maxima": lambda: nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True),
     "adaptive maximum": lambda: nn.AdaptiveMaxPool2d(3),
-    "average": lambda: nn.AvgPool2d(2),
     "padded average": lambda: nn.AvgPool2d(3, stride=2, padding=1),
     "adaptive average": lambda: nn.AdaptiveAvgPool2d((2, 3)),
     "enlarged": lambda: nn.Upsample(scale_factor=2),
     "pixel shuffle": lambda: nn.PixelShuffle(2),
     "dropout": lambda: nn.Sequential(nn.Dropout(), nn.Identity()),
     "residual": lambda: Sum(nn.Identity(), nn.Sequential(conv(4, 3, padding=1), nn.ReLU(), conv(3, 4, padding=1))),
-    "downsampled": lambda: Sum(conv(4, 3, 1, stride=2), conv(4, 3, stride=2, padding=1)),
     "concatenation": lambda: Concatenation(nn.Identity(), nn.Sequential(conv(4, 3, padding=1), nn.ReLU())),
     "layer norm": lambda: nn.LayerNorm([4, 6, 6]),
-    "layer norm of rows": lambda: nn.LayerNorm(6),
     "group norm": lambda: nn.GroupNorm(2, 4),
     "gate": lambda: Gated(conv(4, 4, 1), nn.Sigmoid()),
     "squeeze and excite": lambda: Gated(nn.AdaptiveAvgPool2d(1), conv(4, 4, 1), nn.Hardsigmoid()),
@@ -254,20 +241,16 @@ def test_attention(rule, fused):
 # --- the sum -----------------------------------------------------------------------------------------------
 
 
-def conserves(net, rule, x, target):
-    found = LRP(net, Composite(RULES[rule][0])).attribute(x, target)
-    assert_close(found.flatten(1).sum(1), net(x)[:, target].detach())
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("rule", REACHING_ZEROS)
+@pytest.mark.parametrize("rule", ["flat", "w2", "box"])  # which give relevance to zeros
 def test_zeros_that_come_from_zeros(rule, dtype):
     """Layers that see nothing but zeros, and ReLUs that see the zeros of others: relevance is finite, and kept."""
     layers = [(nn.Linear(8, 8, bias=False), nn.ReLU(), nn.ReLU()) for _ in range(3)]
     net = ready(nn.Sequential(*chain(*layers), nn.Linear(8, 3))).to(dtype)
     net[0].weight.data[0] = torch.tensor([1.0, -1.0] * 4)  # 0 wherever the input is even, as edge detectors are
     for x in (torch.zeros(1, 8), points(8, positive=True), -points(8, positive=True)):
-        conserves(net, rule, x.to(dtype), 0)
+        x = x.to(dtype)
+        assert_close(LRP(net, Composite(RULES[rule][0])).attribute(x, 0).sum(1), net(x)[:, 0].detach())
 
 
 def test_rules_that_are_the_same():
@@ -288,7 +271,6 @@ COMPOSITES = {
         zennit_rules.ZPlus(**EXACT),
         zennit_rules.ZBox(LOW, HIGH, **EXACT),
     ),
-    "flat, z+": (Composite(ZPlus(), {0: Flat()}), zennit_rules.ZPlus(**EXACT), zennit_rules.Flat(**EXACT)),
 }
 
 
