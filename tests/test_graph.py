@@ -32,8 +32,7 @@ def matrix_of(n, edges, weights):
     matrix = np.zeros((n, n))
     for (u, v), w in zip(edges, weights, strict=True):
         if u != v:
-            matrix[u, v] += w
-            matrix[v, u] += w
+            matrix[[u, v], [v, u]] += w
     return matrix
 
 
@@ -144,7 +143,6 @@ REFUSED = [
     (sparse.csr_array(spoilt(0, 1, -1)), "finite weights >= 0, got -1"),
     (spoilt(2, 2, -0.5), "finite weights >= 0, got -0.5"),
     (np.vstack([LIST, [[0, 2, -3]]]), "finite weights >= 0, got -3"),
-    (sparse.csr_array(spoilt(0, 1, np.nan)), "finite weights >= 0, got nan"),
     ((EDGES, [1, 2, np.inf]), "finite weights >= 0, got inf"),
     ((EDGES, [1e308, 1e308, 1]), "sum is not finite"),
     (sparse.csr_array(spoilt(0, 1, 1.7e308)), "sum is not finite"),
@@ -199,27 +197,19 @@ def test_nearest_neighbours(d, k):
         assert np.array_equal(dense(knn_graph(points, k)), directed.astype(int) + directed.T)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, bool])
-def test_nearest_neighbours_of_other_types(dtype):
-    X = np.random.default_rng(0).integers(0, 2, (40, 8)).astype(dtype)  # with ties, so only degrees are known
-    graph = knn_graph(X, 3)
-    assert int(graph.weight.sum()) == 3 * 40
-    assert (graph.degree >= 3).all()
-
-
-def test_equal_points_are_neighbours_and_none_is_its_own():
-    X = np.repeat([[0.0, 0.0], [5.0, 5.0]], 6, axis=0)
-    graph = knn_graph(X, 3)
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, float, bool])
+def test_equal_points_are_neighbours_and_none_is_its_own(dtype):
+    graph = knn_graph(np.repeat(np.eye(2, 3, dtype=dtype), 6, axis=0), 3)
     assert ((graph.lower < 6) == (graph.upper < 6)).all()
     assert int(graph.weight.sum()) == 3 * 12  # every point has three neighbours that are not itself
+    assert (graph.degree >= 3).all()
     assert dense(knn_graph(np.ones((4, 1)), 20)).tolist() == (2 * (1 - np.eye(4))).tolist()
 
 
 def test_what_has_no_neighbours():
-    for X in (np.ones((1, 2)), torch.ones(1, 2), sparse.csr_array(np.ones((1, 2)))):
-        graph = knn_graph(X)
-        assert isinstance(graph, Graph)
-        assert (graph.n, len(graph.weight), graph.degree.tolist()) == (1, 0, [0.0])
+    graph = knn_graph(np.ones((1, 2)))
+    assert isinstance(graph, Graph)
+    assert (graph.n, len(graph.weight), graph.degree.tolist()) == (1, 0, [0.0])
     for k in (0, -1, 2.5, None, True):
         refused("n_neighbors needs a whole number >= 1", knn_graph, np.ones((3, 1)), k)
     refused("not finite", knn_graph, [[0.0], [np.nan]])
