@@ -49,8 +49,6 @@ MODELS = {
     "l1": lambda: make_pipeline(Normalizer("l1"), kmeans()),
     "max": lambda: make_pipeline(Normalizer("max"), kmeans()),
     "normalized svd": lambda: make_pipeline(svd(), Normalizer(), kmeans()),
-    "l1 of svd": lambda: make_pipeline(svd(), Normalizer("l1"), kmeans()),
-    "max of svd": lambda: make_pipeline(svd(), Normalizer("max"), kmeans()),
     "subcentroids": lambda: make_pipeline(svd(), Birch(n_clusters=4, threshold=1.0)),
     "hierarchy": lambda: make_pipeline(Normalizer(), BisectingKMeans(4, random_state=0)),
 }
