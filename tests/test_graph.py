@@ -146,7 +146,6 @@ REFUSED = [
     (np.ones((4, 2), dtype=bool), "got booleans"),
     (sparse.csr_array((5, 5)), "graph has no edges"),
     (np.eye(5), "graph has no edges"),
-    ((EDGES, np.zeros(3)), "graph has no edges"),
     (((0, 1), (1, 2)), "an edge list alone is a list or an array"),
     ((EDGES, WEIGHTS, WEIGHTS), r"a tuple of edges.*got \[3, 2\] and \[3\] and \[3\]"),
     ((EDGES, WEIGHTS[:2]), r"got \[3, 2\] and \[2\]"),
