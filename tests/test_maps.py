@@ -128,8 +128,7 @@ def test_copies_of_rows_and_few_rows():
     labels[:2] = 3  # two of twenty copies: the other 18 have more votes
     net = neonxc.neuralize(behind(StandardScaler(), final=Given(labels), X=X), X)
     assert net.predict(X).tolist() == np.where(labels == 3, 0, labels).tolist()
-    neon = neonxc.NEON(net)
-    relevance = neon.attribute(np.vstack([X, X[:2] + 1e3]))
+    relevance = neonxc.NEON(net).attribute(np.vstack([X, X[:2] + 1e3]))
     assert np.isfinite(relevance).all()
     assert (relevance[20:] != 0).any(axis=1).all()
 
