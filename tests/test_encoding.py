@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
+from scipy.sparse import csr_array
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -61,8 +62,7 @@ def check_as_transformed(model, X, other):
     for table in (X, other):
         expected = np.nan
         with contextlib.suppress(ValueError):
-            expected = model.transform(table)
-            expected = np.asarray(expected.toarray() if hasattr(expected, "toarray") else expected, dtype=float)
+            expected = csr_array(model.transform(table), dtype=float).toarray()
         if np.isnan(expected).any():
             refused(r"row \d+, column '\w+'", folded, model, X, table)
         else:
@@ -113,14 +113,13 @@ imputers = st.builds(
 word_imputers = st.builds(SimpleImputer, strategy=st.sampled_from(["most_frequent", "constant"]))
 
 
-@given(tables(), one_hot)
-def test_one_hot(both, encoder):
-    check_as_transformed(encoder, *both)
-
-
-@given(tables(), ordinal, st.booleans())
-def test_ordinal(both, encoder, filled):
-    steps = (encoder, SimpleImputer(strategy="median"), StandardScaler()) if filled else (encoder,)
+@pytest.mark.parametrize("encoders", [one_hot, ordinal])
+@given(st.data(), tables())
+def test_encoders(encoders, data, both):
+    """Codes may be filled and scaled."""
+    steps = [data.draw(encoders)]
+    if encoders is ordinal and data.draw(st.booleans()):
+        steps += [SimpleImputer(strategy="median"), StandardScaler()]
     check_as_transformed(make_pipeline(*steps), *both)
 
 

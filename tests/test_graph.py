@@ -4,8 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from refusals import refused
 from scipy import sparse
 
@@ -32,24 +30,12 @@ def matrix_of(n, edges, weights):
     matrix = np.zeros((n, n))
     for (u, v), w in zip(edges, weights, strict=True):
         if u != v:
-            matrix[u, v] += w
-            matrix[v, u] += w
+            matrix[[u, v], [v, u]] += w
     return matrix
 
 
 MATRIX = matrix_of(N, EDGES, WEIGHTS)
 LIST = np.column_stack([EDGES, WEIGHTS])
-
-
-@st.composite
-def lists(draw):
-    """(n, edges, weights): pairs in both directions, repeated ones, loops, weights of 0."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n = draw(st.integers(4, 9))
-    edges = rng.integers(0, n, (draw(st.integers(1, 25)), 2))
-    weights = rng.integers(0, 5, len(edges)) / 4
-    edges[0], weights[0] = (0, n - 1), 1
-    return n, edges, weights
 
 
 # --- one graph, in many ways -------------------------------------------------------------------------------
@@ -89,12 +75,16 @@ def test_edges_without_weights_weigh_one(integers):
         assert np.array_equal(dense(as_graph(form, N)), MATRIX > 0)
 
 
-@given(lists(), st.randoms(use_true_random=False))
-def test_lists_are_undirected_sums(case, random):
-    n, edges, weights = case
+@pytest.mark.parametrize("seed", range(60))
+def test_lists_are_undirected_sums(seed):
+    """Pairs in both directions, repeated ones, loops, weights of 0."""
+    rng, n = np.random.default_rng(seed), 4 + seed % 6
+    edges = rng.integers(n, size=(1 + seed % 25, 2))
+    weights = rng.integers(5, size=len(edges)) / 4
+    edges[0], weights[0] = (0, n - 1), 1
     matrix, graph = matrix_of(n, edges, weights), as_graph((edges, weights), n)
-    rows = random.sample(range(n), random.randint(0, n))
-    part = graph.take(torch.tensor(rows, dtype=torch.int64))  # the induced graph
+    rows = rng.permutation(n)[seed % 5 :]
+    part = graph.take(torch.from_numpy(rows))  # the induced graph
     for one, expected in ((graph, matrix), (part, matrix[np.ix_(rows, rows)])):
         assert np.array_equal(dense(one), expected)
         assert np.array_equal(one.degree.numpy(), expected.sum(1))
@@ -144,7 +134,6 @@ REFUSED = [
     (sparse.csr_array(spoilt(0, 1, -1)), "finite weights >= 0, got -1"),
     (spoilt(2, 2, -0.5), "finite weights >= 0, got -0.5"),
     (np.vstack([LIST, [[0, 2, -3]]]), "finite weights >= 0, got -3"),
-    (sparse.csr_array(spoilt(0, 1, np.nan)), "finite weights >= 0, got nan"),
     ((EDGES, [1, 2, np.inf]), "finite weights >= 0, got inf"),
     ((EDGES, [1e308, 1e308, 1]), "sum is not finite"),
     (sparse.csr_array(spoilt(0, 1, 1.7e308)), "sum is not finite"),
@@ -157,7 +146,6 @@ REFUSED = [
     (np.ones((4, 2), dtype=bool), "got booleans"),
     (sparse.csr_array((5, 5)), "graph has no edges"),
     (np.eye(5), "graph has no edges"),
-    ((EDGES, np.zeros(3)), "graph has no edges"),
     (((0, 1), (1, 2)), "an edge list alone is a list or an array"),
     ((EDGES, WEIGHTS, WEIGHTS), r"a tuple of edges.*got \[3, 2\] and \[3\] and \[3\]"),
     ((EDGES, WEIGHTS[:2]), r"got \[3, 2\] and \[2\]"),
@@ -199,27 +187,19 @@ def test_nearest_neighbours(d, k):
         assert np.array_equal(dense(knn_graph(points, k)), directed.astype(int) + directed.T)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, bool])
-def test_nearest_neighbours_of_other_types(dtype):
-    X = np.random.default_rng(0).integers(0, 2, (40, 8)).astype(dtype)  # with ties, so only degrees are known
-    graph = knn_graph(X, 3)
-    assert int(graph.weight.sum()) == 3 * 40
-    assert (graph.degree >= 3).all()
-
-
-def test_equal_points_are_neighbours_and_none_is_its_own():
-    X = np.repeat([[0.0, 0.0], [5.0, 5.0]], 6, axis=0)
-    graph = knn_graph(X, 3)
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, float, bool])
+def test_equal_points_are_neighbours_and_none_is_its_own(dtype):
+    graph = knn_graph(np.repeat(np.eye(2, 3, dtype=dtype), 6, axis=0), 3)
     assert ((graph.lower < 6) == (graph.upper < 6)).all()
     assert int(graph.weight.sum()) == 3 * 12  # every point has three neighbours that are not itself
+    assert (graph.degree >= 3).all()
     assert dense(knn_graph(np.ones((4, 1)), 20)).tolist() == (2 * (1 - np.eye(4))).tolist()
 
 
 def test_what_has_no_neighbours():
-    for X in (np.ones((1, 2)), torch.ones(1, 2), sparse.csr_array(np.ones((1, 2)))):
-        graph = knn_graph(X)
-        assert isinstance(graph, Graph)
-        assert (graph.n, len(graph.weight), graph.degree.tolist()) == (1, 0, [0.0])
+    graph = knn_graph(np.ones((1, 2)))
+    assert isinstance(graph, Graph)
+    assert (graph.n, len(graph.weight), graph.degree.tolist()) == (1, 0, [0.0])
     for k in (0, -1, 2.5, None, True):
         refused("n_neighbors needs a whole number >= 1", knn_graph, np.ones((3, 1)), k)
     refused("not finite", knn_graph, [[0.0], [np.nan]])

@@ -56,13 +56,9 @@ def gradient_times_input(net, x, target=1):
 # --- parameters are constants, trainable or not ------------------------------------------------------------
 
 
-def attended(n, x):
-    return F.scaled_dot_product_attention(n.q, x, x)
-
-
 TRAINABLE = {
     "LoRA": lambda n, x: (n.a(x) + x @ n.A @ n.B).relu() @ n.w,
-    "attention": lambda n, x: attended(n, n.a(x)[None])[0],
+    "attention": lambda n, x: F.scaled_dot_product_attention(n.q, h := n.a(x)[None], h)[0],
     "attention module": lambda n, x: n.attention(n.q, n.a(x)[None], n.g(x)[None])[0][0],
 }
 
@@ -70,14 +66,14 @@ TRAINABLE = {
 @pytest.mark.parametrize("name", TRAINABLE)
 def test_trainable_and_frozen_networks_have_the_same_relevance_and_layers(name):
     net, x = Net(TRAINABLE[name]), points()
-    seen = {True: set(), False: set()}
+    seen = [], []
 
     def explained(trainable):
-        spy = {lambda place: bool(seen[trainable].add((place.depth, place.name))): Epsilon()}
+        spy = {lambda place: seen[trainable].append((place.depth, place.name)): Epsilon()}
         return LRP(net.requires_grad_(trainable), Composite(Epsilon(0.01), spy)).attribute(x, 1)
 
     assert_close(explained(True), explained(False), rtol=0, atol=0)
-    assert seen[True] == seen[False]
+    assert {*seen[0]} == {*seen[1]}
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -255,12 +251,9 @@ def clustering(features):
     return neonxc.neuralize(np.eye(3), features=features)
 
 
-@pytest.mark.parametrize(
-    "cut", [lambda h: h.detach(), lambda h: torch.from_numpy(h.numpy())], ids=["detach", "numpy"]
-)
 @pytest.mark.parametrize("name", DOORS)
-def test_every_way_into_a_network_names_the_line(name, cut):
-    net = clustering(Net(lambda n, x: n.b(cut(n.a(x.mean((2, 3)))))))
+def test_every_way_into_a_network_names_the_line(name):
+    net = clustering(Net(lambda n, x: n.b(torch.from_numpy(n.a(x.mean((2, 3))).detach().numpy()))))
     message = r"does not depend on the input: .*test_lrp_constants.py:\d+ in <"
     refused(message, DOORS[name], net, torch.randn(5, 4, 2, 2).double(), error=UnsupportedOperation)
 
@@ -298,11 +291,6 @@ def test_scripted_functions_are_refused(run):
     untraceable("TorchScript", torch.jit.trace(net.a, points()), points())
 
 
-def test_errors_name_the_module():
-    net = nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.Sigmoid()), nn.Linear(3, 2)).double().eval()
-    untraceable(re.escape("(module '1.0', Sigmoid)"), net, points())
-
-
 # --- threads -----------------------------------------------------------------------------------------------
 
 
@@ -315,21 +303,9 @@ def often():
     sys.setswitchinterval(before)
 
 
-class Scale(nn.Module):
-    """A product in which autograd keeps the parameter for the walk back."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
-
-    def forward(self, x):
-        return x * self.scale
-
-
 def test_a_network_may_be_trained_while_it_is_explained(often):
-    trained, x = threading.Event(), torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
-    layers = nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3), Scale()
-    net = nn.Sequential(*layers).eval()
+    trained, x = threading.Event(), points()
+    net = Net(lambda n, x: (n.a(x).relu() @ n.w).relu() * n.s)  # autograd keeps `s` for the walk back
     twin = copy.deepcopy(net).requires_grad_(False)
 
     def explain(composite):
@@ -346,16 +322,16 @@ def test_a_network_may_be_trained_while_it_is_explained(often):
             for _ in range(300):
                 optimizer.zero_grad()
                 net(x).square().mean().backward()
-                lost += any(p.grad is None for p in net.parameters())
+                lost += any(p.grad is None for p in (net.a.weight, net.w, net.s))
                 optimizer.step()
         finally:
             trained.set()
         return lost
 
-    composites = Composite(Gamma(0.25), {"0": Flat()}), Composite(), Composite(Epsilon(0.1))
+    composites = Composite(Gamma(0.25), {0: Flat()}), Composite(), Composite(Epsilon(0.1))
     started = threading.Barrier(4, timeout=60)
     with ThreadPoolExecutor(4) as pool:
         lost, *explained = [pool.submit(train), *(pool.submit(explain, composite) for composite in composites)]
     assert lost.result() == 0
     assert [one.result() for one in explained] == [None] * 3
-    assert not torch.equal(net[0].weight, twin[0].weight)
+    assert not torch.equal(net.w, twin.w)

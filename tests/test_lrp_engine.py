@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import checkpoint
 
 from neonxc.lrp import (
     LRP,
@@ -218,12 +218,6 @@ class Checkpointed(nn.Module):
         return checkpoint(last, checkpoint(first, x, use_reentrant=self.reentrant), use_reentrant=False)
 
 
-def sequence(net):
-    segments = nn.Module()
-    segments.net, segments.forward = net, lambda x: checkpoint_sequential(net, 3, x, use_reentrant=True)
-    return segments
-
-
 def scaled(*gradients):
     return tuple(None if gradient is None else 5 * gradient for gradient in gradients)
 
@@ -244,16 +238,6 @@ def with_backward_hooks(net):
     return net
 
 
-def with_old_hooks(net):
-    for module in net.modules():
-        module.register_backward_hook(lambda module, inputs, outputs: scaled(*inputs))
-    return net
-
-
-def compiled_part(net):
-    return nn.Sequential(torch.compile(net[:5], backend="eager"), *net[5:])
-
-
 def compiled_in_place(net):
     net.compile(backend="eager")
     return net
@@ -267,14 +251,11 @@ def compiled_layer(net):
 SETUPS = {
     "reentrant": lambda net: Checkpointed(net, True),
     "not reentrant": lambda net: Checkpointed(net, False),
-    "sequence": sequence,
     "wrapped": lambda net: nn.Sequential(checkpoint_wrapper(net[:5]), *net[5:]),
     "backward hooks": with_backward_hooks,
-    "old hooks": with_old_hooks,
-    "compiled part": compiled_part,
+    "compiled part": lambda net: nn.Sequential(torch.compile(net[:5], backend="eager"), *net[5:]),
     "compiled in place": compiled_in_place,
     "compiled layer": compiled_layer,
-    "compiled inside": lambda net: nn.Sequential(torch.compile(net, backend="eager")),
     "loaded for inference": torch.inference_mode()(copy.deepcopy),
 }
 

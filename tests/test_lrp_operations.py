@@ -35,15 +35,10 @@ def part_of_a_view(n, x):
 
 def part_of_a_buffer(n, x):
     buffer = x.new_zeros(len(x), 8)
-    buffer[:, 1:7].copy_(n.a(x))
+    buffer[:, 1:4].copy_(n.a(x)[:, :3])
+    buffer[:, 4:7] = n.a(x).relu()[:, 3:]
     buffer += 1
     return buffer[:, 2:7] @ n.w[:5]
-
-
-def items_of_a_buffer(n, x):
-    buffer = torch.zeros_like(n.a(x)).detach()
-    buffer[:, :3] = n.a(x).relu()[:, 3:]
-    return buffer
 
 
 def product_that_is_a_view(n, x):
@@ -90,9 +85,7 @@ def normed(n, h):
 
 
 LINEAR = {
-    "hsplit": lambda n, x: torch.cat(torch.hsplit(n.a(x), 2), 1),
-    "fliplr": lambda n, x: n.a(x).fliplr(),
-    "column_stack": lambda n, x: torch.column_stack([n.a(x)[:, :3], n.g(x)[:, 3:]]),
+    "hsplit, fliplr": lambda n, x: torch.column_stack([*torch.hsplit(n.a(x).fliplr(), 3)[1:], n.g(x)[:, 4:]]),
     "cat, stack, split": lambda n, x: torch.cat(torch.stack([n.a(x), n.a(-x)], 1).sum(1).split(2, 1), 1),
     "flatten": lambda n, x: torch.flatten(n.a(x).relu()[:, :, None], 1),
     "transposed": lambda n, x: (n.w @ n.a(x).relu().T.mT.mH).mH,
@@ -100,9 +93,9 @@ LINEAR = {
     "sum and mean": lambda n, x: n.a(x).relu() - n.a(x).mean(dim=1, keepdim=True) + x.sum(1, keepdim=True),
     "scatter_add": lambda n, x: n.g(x).scatter_add(1, torch.zeros(5, 6, dtype=torch.long), n.a(x)),
     "index_add_": lambda n, x: n.a(x).index_add_(1, torch.tensor([0, 1]), n.g(x)[:, :2]),
-    "lerp": lambda n, x: torch.lerp(n.a(x), n.g(x), 0.3),
-    "addcmul": lambda n, x: torch.addcmul(n.z, n.s, n.a(x), value=0.5),
-    "addcdiv": lambda n, x: torch.addcdiv(n.z, n.a(x), n.s),
+    "lerp": lambda n, x: torch.lerp(
+        torch.addcmul(n.z, n.s, n.a(x), value=2), torch.addcdiv(n.z, n.g(x), n.s), 0.3
+    ),
     "addmm": lambda n, x: torch.addmm(n.z, n.a(x), n.w),
     "LoRA": lambda n, x: (n.a(x) + x @ n.A @ n.B).relu(),
     "vector": lambda n, x: (n.a(x) @ n.s)[:, None] * n.z[:3],
@@ -118,15 +111,13 @@ LINEAR = {
     "trainable tensor": lambda n, x: n.a(x) * torch.linspace(1, 2, 6).double().requires_grad_(),
     # in place
     "scaled": scaled,
-    "relu": changed(lambda h, g: F.relu(h, inplace=True)),
     "relu_": changed(lambda h, g: h.relu_()),
     "relu of a part": changed(lambda h, g: F.relu(input=h[:, :3], inplace=True)),
-    "zeros": changed(lambda h, g: (h[:, :2].zero_(), h[:, 3].fill_(2.0))),
-    "part": changed(lambda h, g: h[:, :2].add_(g[:, 2:4])),
+    "parts": changed(lambda h, g: (h[:, :2].add_(g[:, 2:4]), h[:, 3].zero_(), h[:, 5].fill_(2.0))),
     "whole view": changed(lambda h, g: h.view(-1, 3, 2).mul_(2).add_(1)),
     "items": changed(lambda h, g: h.__setitem__((slice(None), slice(2)), g[:, 2:4])),
     "copy": lambda n, x: torch.zeros(5, 6, dtype=x.dtype).copy_(n.a(x)),
-    **{f.__name__: f for f in (part_of_a_view, part_of_a_buffer, items_of_a_buffer, product_that_is_a_view)},
+    **{f.__name__: f for f in (part_of_a_view, part_of_a_buffer, product_that_is_a_view)},
     # a second use of what a ReLU takes: outputs below zero have relevance then
     "sum": lambda n, x: torch.relu(h := n.a(x)) + h,
     "sum before": lambda n, x: (h := n.a(x)) + torch.relu(h),
@@ -135,10 +126,8 @@ LINEAR = {
     # what is computed without gradients is a constant
     "no_grad": without_gradients(lambda n, x: n.a(x).mean(1, keepdim=True)),
     "no_grad, nonlinear": without_gradients(lambda n, x: F.relu(n.g(x).exp(), inplace=True)),
-    "detach": lambda n, x: n.a(x) + n.g(x).exp().detach(),
-    "data": lambda n, x: n.a(x) + n.g(x).exp().data,
+    "data": lambda n, x: n.a(x) * n.g(x).exp().data - n.g(x).mean().item(),
     "numpy": lambda n, x: n.a(x) * torch.from_numpy(np.tanh(n.g(x).detach().numpy())),
-    "number": lambda n, x: n.a(x) - n.g(x).mean().item(),
     "no cut": lambda n, x: torch.as_tensor(n.a(x.requires_grad_())),
     "mask of a gate": lambda n, x: torch.where(n.g(x).sigmoid() > 0.5, n.a(x), 0.0),
 }

@@ -128,12 +128,9 @@ def test_copies_of_rows_and_few_rows():
     labels[:2] = 3  # two of twenty copies: the other 18 have more votes
     net = neonxc.neuralize(behind(StandardScaler(), final=Given(labels), X=X), X)
     assert net.predict(X).tolist() == np.where(labels == 3, 0, labels).tolist()
-    neon = neonxc.NEON(net)
-    relevance, away = neon.attribute(X), neon.attribute(X[:2] + 1e3)
+    relevance = neonxc.NEON(net).attribute(np.vstack([X, X[:2] + 1e3]))
     assert np.isfinite(relevance).all()
     assert (relevance[20:] != 0).any(axis=1).all()
-    assert np.isfinite(away).all()
-    assert away.any()
 
 
 @pytest.mark.parametrize(
@@ -196,9 +193,8 @@ def test_noise_is_the_last_output(tmp_path):
     mapped = copy(model[-2])
     mapped.transform = None  # which is not needed for it
     report = neonxc.explain(make_pipeline(model[0], mapped, model[-1]), WINE, fast=True)
-    assert "vote fidelity: 89%" in str(report)
-    assert "The vote takes 11% of the held-out points for noise" in str(report)
-    assert "surrogate" not in str(report)
+    told = ("vote fidelity: 89%", "The vote takes 11% of the held-out points for noise", "surrogate")
+    assert [text in str(report) for text in told] == [True, True, False]
     rules, table = report.to_frame()["rule"].str.replace("≤", "<="), WINE.rename(columns={OD: "od"})
     for label in range(3):
         told = table.query(rules[str(label)].split("\n")[0].replace(OD, "od"))

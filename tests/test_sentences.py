@@ -40,7 +40,6 @@ SPECIAL = {"bos_token_id": 1, "eos_token_id": 2}
 MODELS = {  # names in transformers, without "Model" and "Config"
     "Bert": BERT,
     "Roberta": BERT,
-    "XLMRoberta": BERT,
     "DistilBert": {"vocab_size": 400, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
     "ModernBert": BERT | SPECIAL | {"cls_token_id": 1, "sep_token_id": 2},
     "MPNet": BERT,
@@ -49,7 +48,6 @@ MODELS = {  # names in transformers, without "Model" and "Config"
     "DebertaV2": BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
     "T5Encoder": T5,
     "GPT2": {"vocab_size": 400, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **SPECIAL},
-    "Llama": BERT | SPECIAL | {"num_key_value_heads": 2},
     "Qwen3": BERT | SPECIAL | {"num_key_value_heads": 2, "head_dim": 8},
 }
 
@@ -75,9 +73,13 @@ WORLD = [
 WORLD += [normalize("NFD", text) for text in WORLD]
 
 
+def post_processor(template):
+    return tokenizers.processors.TemplateProcessing(template, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+
+
 def tokenizer_of(kind, texts=TEXTS, size=0):
     """A tokenizer as those of BERT, RoBERTa or T5, or one whose tokens cross blanks, trained on texts."""
-    models, before, processors = tokenizers.models, tokenizers.pre_tokenizers, tokenizers.processors
+    models, before = tokenizers.models, tokenizers.pre_tokenizers
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     special |= {"mask_token": "[MASK]"} if kind in ("pieces", "bytes") else {}
     names = [*special.values()]
@@ -100,8 +102,7 @@ def tokenizer_of(kind, texts=TEXTS, size=0):
             vocab_size=size or 80, special_tokens=names, unk_token="[UNK]"
         )
     found.train_from_iterator(texts * 3, trainer)
-    template = "[CLS] $A [SEP]" if kind in ("pieces", "bytes") else "$A [SEP]"
-    found.post_processor = processors.TemplateProcessing(template, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    found.post_processor = post_processor("[CLS] $A [SEP]" if kind in ("pieces", "bytes") else "$A [SEP]")
     return transformers.PreTrainedTokenizerFast(tokenizer_object=found, model_max_length=40, **special)
 
 
@@ -127,7 +128,7 @@ PADDED = ["The cat [PAD] sat on the mat.", "[PAD]", "dog [PAD] [PAD] barked [UNK
     ("name", "kind", "pooling"),
     [
         *(("Bert", "pieces", "cls"), ("Bert", "bytes", "mean"), ("Bert", "unigram", "last")),
-        *((name, "pieces", "mean") for name in ("Bert", "Roberta", "XLMRoberta", "MPNet")),
+        *((name, "pieces", "mean") for name in ("Bert", "Roberta", "MPNet")),
     ],
 )
 def test_embeddings_are_those_of_the_transformer(name, kind, pooling):
@@ -159,9 +160,8 @@ def test_tokens_are_divided_among_whole_words(kind, units, learned):
         if units == "words":
             starts, ends = ({span[side] for span in word_spans(text)} for side in (0, 1))
             assert all(start in starts and stop in ends for start, stop in spans)
-    if units == "words":
-        assert own.tokenize(["  Stir the   soup - 2nd!! "])[0] == ["Stir", "the", "soup", "-", "2nd", "!", "!"]
     if (kind, units) == ("pieces", "words"):
+        assert own.tokenize(["  Stir the   soup - 2nd!! "])[0] == ["Stir", "the", "soup", "-", "2nd", "!", "!"]
         assert own.tokenize(WORLD[4:5])[0] == ["हिन्दी", "में", "किताब", "है", ",", "और", "पानी", "।"]
         assert {"café", "istanbul", "한국어는"} <= {*own.words}
         assert len(own.words) == len({normalize("NFC", word) for word in own.words})
@@ -173,7 +173,6 @@ TYPED = {"model_input_names": ["input_ids", "attention_mask", "token_type_ids"]}
 CASES = {  # tokenizer, pooling, names of modules after it, settings of model, tokenizer and pooling, arguments
     "plain": {},
     "layers": {"mode": "cls", "after": ["Dense", "Normalize"]},
-    "prompt": {"model": QUERY},
     "a prompt that a word goes on": {"kind": "bytes", "model": QUERY | {"default_prompt_name": "joined"}},
     "a prompt that is left out": {"kind": "bytes", "model": QUERY, "pooling": {"include_prompt": False}},
     "a prompt before the first token": {"model": QUERY, "mode": "cls", "pooling": {"include_prompt": False}},
@@ -184,7 +183,6 @@ CASES = {  # tokenizer, pooling, names of modules after it, settings of model, t
     "a prompt that is cut off": {"kind": "unigram", "model": QUERY, "tokenizer": LEFT},
     "dimensions": {"model": {"truncate_dim": 8}, "after": ["Normalize"]},
     "dimensions of unit length": {"model": {"truncate_dim": 8}, "encode": {"normalize_embeddings": True}},
-    "unit length": {"encode": {"normalize_embeddings": True}},
     "lower case": {"kind": "bytes", "transformer": {"do_lower_case": True}},
     "no special tokens": {"kind": "bytes", "template": "$A"},
     "types of tokens": {"kind": "bytes", "tokenizer": TYPED},
@@ -204,8 +202,7 @@ def whole_of(tmp_path):
         tokenizer_of(kind).save_pretrained(tmp_path)
         first = models.Transformer(str(tmp_path), **settings.get("transformer", {}))
         if template is not None:
-            post = tokenizers.processors.TemplateProcessing(template, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-            first.tokenizer.backend_tokenizer.post_processor = post
+            first.tokenizer.backend_tokenizer.post_processor = post_processor(template)
         for key, value in settings.get("tokenizer", {}).items():
             setattr(first.tokenizer, key, value)
         more = {"Dense": lambda: models.Dense(32, 16), "Normalize": models.Normalize}
@@ -241,7 +238,6 @@ def test_a_folder_has_its_prompt_in_the_command_too(whole_of, tmp_path, neonxc_c
     whole.save(str(tmp_path / "whole"))
     found = SentenceEncoder.from_pretrained(tmp_path / "whole")
     assert_close(found.points(TEXTS), torch.from_numpy(whole.encode(TEXTS)), rtol=0, atol=1e-5)
-    assert found.prompt == "query: "
     (tmp_path / "texts.txt").write_text("\n".join([*TEXTS * 2, "cat " * 50]))
     asked = ["explain", "texts.txt", "--clusters", 2, "--fast", "--encoder", "whole", "--out", "page.html"]
     code, _, err = neonxc_command(*asked)
@@ -337,9 +333,7 @@ def test_errors(encoder, tmp_path):
     head = transformers.BertForMaskedLM(transformers.BertConfig(**BERT)).eval()
     typed = tokenizer_of("pieces")
     typed.model_input_names = ["input_ids", "token_type_ids"]
-    typed.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
-        "[CLS]:0 $A:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
+    typed.backend_tokenizer.post_processor = post_processor("[CLS]:0 $A:1 [SEP]:1")
     read, trained = SentenceEncoder.from_pretrained, SentenceEncoder(transformer("Bert"), tokenizer)
     for message, call, *arguments in (
         ("CLIPTextModel takes no inputs_embeds", SentenceEncoder, text, tokenizer),
@@ -351,7 +345,6 @@ def test_errors(encoder, tmp_path):
         (r"all tokens of a text one type, and gives \[0, 1\]", SentenceEncoder, model, typed),
         ("BertForMaskedLM returns no last_hidden_state; pass it", SentenceEncoder(head, tokenizer).points, TEXTS),
         (r"text 1 has half of a character, .*'a\\ud83d'", encoder.encode, ["a", "a\ud83d"]),
-        ("word, the mask_word of a SentenceEncoder .* mask token, needs", MaskImputer, None),
         ("word, the mask_word of a SentenceEncoder .* mask token, needs", MaskImputer, encoder),
         ("word numbers of this encoder", encoder, torch.tensor([[10_000]])),
     ):
@@ -449,23 +442,12 @@ def test_relevance_does_not_depend_on_the_batch(net, encoder):
 
 def test_missing_words_are_masked(net, encoder):
     ids = encoder.encode(TEXTS).double()
-    flipped = pixel_flipping(net, ids, NEON(net).attribute(ids), repeats=1)
-    assert flipped.logit_curve[-1] == pytest.approx(float(net(ids).detach().amax(1).mean()))
-    filling = MaskImputer(encoder.mask_word).start(ids[:1])
-    masked = filling.fill(torch.zeros(1, *ids[:1].shape).bool(), 1, None)[0, 0]
-    assert ((masked == encoder.mask_word) == (ids[:1] >= 0)).all()
-    assert encoder.tokens(masked.long()).ids[0, 1:-1].unique().tolist() == [encoder.tokenizer.mask_token_id]
-
-
-def test_entry_points(net, encoder):
-    own, relevance, ids = net.predict(TEXTS), NEON(net).attribute(TEXTS), encoder.encode(TEXTS)
-    summary = NEON(net).summary(TEXTS)
-    wanted = np.zeros_like(summary.relevance)  # averages of what is attributed
-    shares = relevance * (ids >= 0).numpy() / np.bincount(own)[own][:, None]
-    np.add.at(wanted, (own[:, None], encoder.word_of(ids).numpy()), shares)
-    np.testing.assert_allclose(summary.relevance, wanted, atol=1e-12)
-    assert dict(summary.top(int(own[0]), 200)).keys() >= {"cat", "purring"}
-    assert neonxc.contrast(net, TEXTS * 4, 0, 1).accuracy > 0.9
+    relevance, masked = NEON(net).attribute(ids), MaskImputer(encoder.mask_word)
+    curves = (pixel_flipping(net, ids, relevance, *imputer, repeats=1).curve for imputer in ((), (masked,)))
+    np.testing.assert_array_equal(*curves)
+    tokens = encoder.tokens(torch.full((1, 3), encoder.mask_word)).ids[0, 1:-1]
+    assert tokens.tolist() == [encoder.tokenizer.mask_token_id] * 3
+    assert dict(NEON(net).summary(TEXTS).top(int(net.predict(TEXTS)[0]), 200)).keys() >= {"cat", "purring"}
     refused("raw columns", neonxc.counterfactual, net, TEXTS[:1])
     refused("feature network of images", NEON(net).heatmaps, TEXTS)
 
@@ -485,13 +467,10 @@ def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
 
     for n in range(3):
         np.testing.assert_allclose(found.matrix[n], explained(a[n]).T @ explained(b[n]), atol=1e-12)
-        first = found.top(1)[n][0]
-        assert first[0] in found.words_a[n]
-        assert first[2] == found.matrix[n].max()
-    plain, against = (neonxc.similarity(encoder, a[0], b[0], background=texts) for texts in (None, TEXTS))
-    common = encoder.points(TEXTS).mean(0) @ explained(a[0])
-    np.testing.assert_allclose((plain.relevance_a - against.relevance_a)[0], common, atol=1e-12)
-    refused("matrix=True", plain.top)
+        word, _, most = found.top(1)[n][0]
+        assert word in found.words_a[n]
+        assert most == found.matrix[n].max()
+    refused("matrix=True", neonxc.similarity(encoder, a, b).top)
     refused("equally many", neonxc.similarity, encoder, TEXTS, TEXTS[:2])
     refused("is for texts", neonxc.similarity, torch.nn.Flatten(), *[torch.rand(1, 4)] * 2, True)
     two = [a[0], "שלום עולם!"]
