@@ -59,6 +59,11 @@ build_meta.build_wheel(str(out))
 """
 
 HEAVY = ["captum", "matplotlib", "numpy", "pandas", "sklearn", "torch", "torchvision"]
+DENSITY = """
+from sklearn.cluster import DBSCAN
+X = [[i / 50, i % 2] for i in range(100)]
+assert neuralize(DBSCAN(eps=0.25, metric='cityblock').fit(X), X).fidelity_ > 0.99
+"""
 # What a process imports step by step, the package anew in each list, and what it must not have imported by then
 STEPS = [
     [
@@ -72,12 +77,7 @@ STEPS = [
     ],
     [
         ("from neonxc import NEON, neuralize", ["torchvision", "neonxc.models", "neonxc.trees"]),
-        ("from sklearn.cluster import DBSCAN", []),
-        ("X = [[i / 50, i % 2] for i in range(100)]", []),
-        (
-            "assert neuralize(DBSCAN(eps=0.25, metric='cityblock').fit(X), X).fidelity_ > 0.99",
-            ["neonxc.trees"],
-        ),  # imports what it needs
+        (DENSITY, ["neonxc.trees"]),  # imports what it needs
     ],
 ]
 IMPORT = f"""
@@ -146,9 +146,7 @@ def source(tmp_path_factory):
         if entry.is_file() and not entry.name.startswith("."):
             shutil.copy2(entry, copy)
     for folder in [*FOLDERS, "tests", "docs", "examples"]:
-        if (ROOT / folder).is_dir():
-            ignore = shutil.ignore_patterns("__pycache__", "_build")
-            shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "_build"))
     return copy
 
 
