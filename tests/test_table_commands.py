@@ -83,8 +83,8 @@ def test_table_explains_rows_by_raw_columns(ran, wine_csv):
     assert ((found["direction"] == "↑") == (found["mean"] > found["overall"])).all(axis=None)
     assert {*columns["direction"]} == {*"↑↓"}
     assert [*clusters] == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
-    typical = [[*map(int, rows.split())] for rows in clusters["prototype_rows"]]
-    assert [one.tolist() for one in NEON(net).summary(X).prototypes] == typical
+    typical = NEON(net).summary(X).prototypes
+    assert [*clusters["prototype_rows"]] == [" ".join(map(str, rows.tolist())) for rows in typical]
     assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+, d = \S+\), ", clusters["what_speaks_for_it"][0])
 
 
@@ -251,9 +251,8 @@ def test_apply_passes_files_on_as_they_are_written(ran, of_a, separator):
 def test_apply_passes_values_of_parquet_on(ran, of_a):
     ids = pd.array([2**53 + 1, None], dtype="Int64")
     pd.DataFrame({"a": [0.25, 1], "id": ids, "b": [True, False]}).to_parquet("t.parquet")
-    found = [line.split(",")[:4] for line in ran(f"apply {of_a} t.parquet").splitlines()]
-    expected = ["a,id,b,cluster", "0.25,9007199254740993,True,0", "1.0,,False,1"]
-    assert found == [line.split(",") for line in expected]
+    found = [line.rpartition(",")[0] for line in ran(f"apply {of_a} t.parquet").splitlines()]
+    assert found == ["a,id,b,cluster", "0.25,9007199254740993,True,0", "1.0,,False,1"]
 
 
 def test_one_new_row_is_read_as_the_table_of_the_model(ran, refused):
