@@ -109,6 +109,32 @@ def neonxc_command(monkeypatch, capsys, tmp_path):
 
 
 @pytest.fixture
+def ran(neonxc_command):
+    """Run a command that succeeds -> what it prints."""
+
+    def run(command):
+        code, out, err = neonxc_command(*command.split())
+        assert code == 0, err
+        return out
+
+    return run
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Paths of four small photos, of which each second one is darker."""
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / f"photo{i}.png" for i in range(4)]
+    for i, path in enumerate(paths):
+        pixels = rng.integers(0, 256, (40, 50, 3)) // (1 if i % 2 else 3)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return paths
+
+
+@pytest.fixture
 def wine_csv(tmp_path):
     from sklearn.datasets import load_wine
 

@@ -26,6 +26,7 @@ HOSTILE = [
     "a" * 120,
     "\ud800 half \x00 nothing",
 ]
+KINDS = ["wine", "many", "photos", "regions", "texts", "hostile", "noise"]
 MEANT = {"kind", "key", "created"}  # texts that the page compares with its own
 BESIDE = {"color", "verdict", "figures", "warnings", "notes", "effect", "axes", "picture", "trust", "reproduce"}
 

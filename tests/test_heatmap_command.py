@@ -1,67 +1,74 @@
 """The heatmaps of a folder of photos that the command draws."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from report_contents import extractor
+from safetensors import SafetensorError
 
 import neonxc
 from neonxc.cli.photos import patch, typical_places
-from neonxc.models import FeatureExtractor
 
 
 @pytest.fixture
-def folder(tmp_path):
-    rng = np.random.default_rng(0)
-    (tmp_path / "photos").mkdir()
-    for i in range(5):
-        pixels = rng.integers(0, 256, (40, 50, 3)) // (1 if i % 2 else 3)
-        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / f"p{i}.png")
-    (tmp_path / "photos" / "notes.txt").touch()
-    return tmp_path / "photos"
-
-
-def extractor(mode="spatial"):
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5, stride=4), torch.nn.ReLU()).eval()
-    pool = None if mode == "spatial" else "avg"
-    return FeatureExtractor(net, "1", mean=(0.5,) * 3, std=(0.5,) * 3, pool=pool, normalize=mode == "spatial")
+def folder(photos, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for photo in photos:
+        photo.rename(folder / photo.name)
+    (folder / "notes.txt").touch()
+    return folder
 
 
 @pytest.fixture
-def draw(neonxc_command, monkeypatch, folder):
+def features():
+    return extractor()
+
+
+@pytest.fixture
+def draw(neonxc_command, monkeypatch, folder, features):
     """Run the command with a small network and no pictures; at the photo `stop` it fails."""
     drawn = []
 
-    def run(*args, mode="spatial", stop="nowhere"):
-        class Picture:
-            def savefig(self, path, **_):
-                if stop in Path(path).name:
-                    raise OSError("the disk is full")
-                drawn.append(Path(path).name)
-                Path(path).touch()
+    def run(*args, stop="nowhere"):
+        def savefig(path, **_):
+            if stop in Path(path).name:
+                raise OSError("the disk is full")
+            drawn.append(Path(path).name)
+            Path(path).touch()
 
         for name in ("overlay", "contact_sheet"):
-            monkeypatch.setattr(f"neonxc.plot.{name}", lambda *_, **__: Picture())
-        monkeypatch.setattr("neonxc.cli.photos.extractor", lambda *_, **__: extractor(mode))
-        usual = ("-k", 2, "--size", 40, "--mode", mode, "--out", "out", "--save", "out/r.safetensors")
-        return drawn, *neonxc_command("heatmap", *(args or ["photos"]), *usual)
+            monkeypatch.setattr(f"neonxc.plot.{name}", Mock(return_value=Mock(savefig=savefig)))
+        monkeypatch.setattr("neonxc.cli.photos.extractor", lambda *_, **__: features)
+        usual = "-k 2 --size 32 --out out --save out/r.safetensors"
+        return drawn, *neonxc_command("heatmap", *(args or ["photos"]), *usual.split())
 
     return run
 
 
-def test_an_error_leaves_nothing(draw, tmp_path):
-    _, code, _, err = draw(stop="p3")
-    assert (code, err) == (2, "neonxc: the disk is full\n")
+def test_an_error_leaves_nothing(draw, tmp_path, monkeypatch):
+    assert draw(stop="photo3")[1::2] == (2, "neonxc: the disk is full\n")
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+    real = neonxc.common.storage.save_file
+
+    def full(tensors, path, **header):
+        if path.name.startswith("r.safetensors"):
+            raise SafetensorError("I/O error: No space left")
+        real(tensors, path, **header)
+
+    monkeypatch.setattr("neonxc.common.storage.save_file", full)
+    _, code, _, err = draw()
+    assert (code, err.splitlines()[-1]) == (2, "neonxc: can't write out/r.safetensors: I/O error: No space left")
+    assert not [*tmp_path.rglob("r.safetensors*")]
 
 
-def test_many_photos_share_a_sample_of_their_locations(draw, folder, monkeypatch):
-    given, features = [], extractor()
+def test_many_photos_share_a_sample_of_their_locations(draw, folder, features, monkeypatch):
+    given = []
     monkeypatch.setattr("neonxc.cli.heatmaps.kmeans", lambda points, *_: given.append(points) or 1 / 0)
-    photos = [neonxc.models.load_image(path, 40) for path in sorted(folder.glob("*.png"))]
+    photos = [neonxc.models.load_image(path, 32) for path in sorted(folder.glob("*.png"))]
     every = [features.points(features.preprocess(photo[None])).numpy() for photo in photos]
     with pytest.raises(ZeroDivisionError):
         draw()
@@ -70,7 +77,7 @@ def test_many_photos_share_a_sample_of_their_locations(draw, folder, monkeypatch
     monkeypatch.setattr("neonxc.cli.heatmaps.PHOTOS", 3)
     with pytest.raises(ZeroDivisionError):
         draw()
-    assert given[1].shape == (12, 4)
+    assert given[1].shape == (12, 6)
     sources = [{i for i, own in enumerate(every) if np.isclose(own, point).all(1).any()} for point in given[1]]
     assert all(set.intersection(*sources[4 * i : 4 * i + 4]) for i in range(3))  # four of each of three photos
 
@@ -93,14 +100,10 @@ def test_the_most_typical_places_are_apart_and_their_own_clusters():
 
 def test_many_photos_have_several_sheets_and_a_folder_may_hold_a_file(draw, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("neonxc.cli.heatmaps.SHEET", 2)
-    drawn, _, out, _ = draw("photos/p3.png", "photos")
+    drawn, _, out, _ = draw("photos/photo3.png", "photos")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*drawn, "r.safetensors"}
     assert not list(tmp_path.glob(".*"))
-    assert [name for name in drawn if "sheet" in name] == [
-        "contact-sheet.png",
-        "contact-sheet-2.png",
-        "contact-sheet-3.png",
-    ]
-    assert all(f"{name}-cluster" in out for name in ("p3", "p0", "p1", "p2", "p3-2", "p4"))
+    assert [name for name in drawn if "sheet" in name] == [f"contact-sheet{n}.png" for n in ("", "-2", "-3")]
+    assert all(f"photo{name}-cluster" in out for name in ("3", "0", "1", "2", "3-2"))
     (folder / "empty").mkdir()
     assert "empty has no photos; supported suffixes are .jpg" in draw("photos/empty")[3]

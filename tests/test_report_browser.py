@@ -60,7 +60,7 @@ def pages(browser):
 
 @pytest.fixture
 def visit(pages):
-    """Load a page anew; whatever it writes to the console or asks for fails the test."""
+    """Load a page anew -> it and its contents; whatever it writes to the console or asks for fails the test."""
     page_of, trouble = pages
     trouble.clear()
 
@@ -68,7 +68,7 @@ def visit(pages):
         page = page_of(**options)
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(file(name))
-        return page
+        return page, reports.report(name).contents
 
     yield load
     assert trouble == []
@@ -87,7 +87,7 @@ def place(page, at):
 
 
 def test_map_hover_and_click(visit):
-    page, contents = visit(), reports.report("wine").contents
+    page, contents = visit()
     points, k = contents.points, contents.points.cluster[17]
     page.locator("#canvas").hover(position=place(page, 17))
     assert page.locator("#tip").is_visible()
@@ -101,8 +101,8 @@ def test_map_hover_and_click(visit):
     assert page.locator("#tip").is_hidden()
 
 
-def test_map_draws_every_cluster(visit):
-    page = visit()
+def test_map_draws_every_cluster_and_the_legend_keeps_them_highlighted(visit):
+    page, contents = visit()
     count = """colors => {
       const canvas = document.getElementById("canvas");
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -112,32 +112,23 @@ def test_map_draws_every_cluster(visit):
         return data.filter((_, i) => i % 4 === 0 && far(i) < 12 && data[i + 3] > 150).length;
       });
     }"""
-    tints = [card.color for card in reports.report("wine").contents.cards]
+    tints = [card.color for card in contents.cards]
     before = page.evaluate(count, tints)
     assert min(before) > 500
     page.locator(".entry[data-k='1']").click()
     after = page.evaluate(count, tints)
     assert after[0] < before[0] / 5
     assert after[1] > before[1] / 2
-
-
-def test_legend_keeps_clusters_highlighted(visit):
-    page = visit()
-
-    def dimmed_after(*entries):
+    assert page.locator(".entry[data-k='1']").get_attribute("aria-pressed") == "true"
+    for entries, others in ("", [0, 2]), ("2", [0]), ("12", []):
         for k in entries:
             page.locator(f".entry[data-k='{k}']").click()
         page.locator("h1").hover()
-        return dimmed(page, ".card")
-
-    assert dimmed_after(1) == [0, 2]
-    assert page.locator(".entry[data-k='1']").get_attribute("aria-pressed") == "true"
-    assert dimmed_after(2) == [0]
-    assert dimmed_after(1, 2) == []
+        assert dimmed(page, ".card") == others
 
 
 def test_noise_has_a_card_as_clusters_have(visit):
-    page = visit("noise")
+    page, _ = visit("noise")
     page.locator(".entry[data-k='-1']").click()
     page.locator("h1").hover()
     assert dimmed(page, ".card") == [0, 1, 2]
@@ -151,7 +142,7 @@ def test_noise_has_a_card_as_clusters_have(visit):
 
 
 def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
-    page, contents = visit(), reports.report("wine").contents
+    page, contents = visit()
     points, tree = contents.points, contents.tree
     assert f"row {contents.cards[0].prototypes[0].row}" in page.locator("#detail h3").inner_text()  # to begin with
     page.locator("#row").fill("43")
@@ -161,15 +152,9 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     marked = "all => all.map((one) => Number(one.closest('li').dataset.node))"
     assert page.eval_on_selector_all(".onpath", marked) == path
     change = points.changes[43]
-    for text in (
-        "row 43",
-        contents.cards[points.cluster[43]].name,
-        f"logit {points.logit[43]:.3g}",
-        *(tree[node].text for node in path),
-        f"{change.distance:.3g} standard deviations",
-        change.values[0][1].replace("-", "−"),
-    ):
-        assert text in detail
+    said = ["row 43", contents.cards[points.cluster[43]].name, *(tree[node].text for node in path)]
+    said += [f"logit {points.logit[43]:.3g}", f"{change.distance:.3g} standard deviations"]
+    assert [text for text in [*said, change.values[0][1].replace("-", "−")] if text not in detail] == []
     shares = page.locator("#detail .fall > .n").all_text_contents()
     *parts, total = [float(text.replace("−", "-")) for text in shares]
     assert total == pytest.approx(points.logit[43], rel=0.01)
@@ -180,18 +165,22 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     page.locator("#c1 a[data-row]").first.click()
     assert page.locator("#row").input_value() == str(contents.cards[1].prototypes[0].row)
 
+    def at():
+        return points.rows.index(int(page.locator("#row").input_value()))
+
     page.locator("#canvas").focus()
     for key in ("ArrowRight", "ArrowUp", "ArrowLeft", "ArrowDown"):
-        before = points.rows.index(int(page.locator("#row").input_value()))
+        before = at()
         page.keyboard.press(key)
-        after = points.rows.index(int(page.locator("#row").input_value()))
+        after = at()
         if after != before:
             axis = points.x if key in ("ArrowRight", "ArrowLeft") else points.y
             assert (axis[after] > axis[before]) == (key in ("ArrowRight", "ArrowDown"))
 
 
 def test_sort_and_filter(visit):
-    page, cards = visit("many"), reports.report("many").contents.cards
+    page, contents = visit("many")
+    cards = contents.cards
     order = "all => all.filter((one) => !one.hidden).map((one) => Number(one.dataset.k))"
 
     def shown(by=None):
@@ -214,32 +203,31 @@ def test_sort_and_filter(visit):
     page.locator(".entry[data-k='20']").focus()
     assert len(dimmed(page, ".card")) == 29
     assert len(dimmed(page, ".leaf")) > 25
+    page.locator("#a").select_option("17")  # only known pairs are offered
+    offered = page.eval_on_selector_all("#b option", "all => all.map((one) => Number(one.value))")
+    pairs = [{pair.a, pair.b} for pair in contents.pairs]
+    assert offered == [k for k in range(30) if {k, 17} in pairs]
 
 
 def test_units(visit):
-    page, contents = visit(), reports.report("wine").contents
+    page, contents = visit()
     item = contents.cards[0].prototypes[0]
-    names = [column.name for column in contents.columns]
+    (j, *_), *_ = item.values
     cell, detail = (page.locator(f"{part} data").first for part in ("#c0 tbody tr:nth-child(2)", "#detail .fall"))
-    shown = names.index(page.locator("#c0 thead th").nth(2).inner_text())
-    printed, scaled = [], []
-    for j in (shown, item.values[0][0]):
-        printed.append(str(contents.points.values[j][item.row]))
-        z = (float(printed[-1].replace(",", "")) - contents.columns[j].mean) / contents.columns[j].spread
-        scaled.append(f"{z:+.2f}".replace("-", "−"))
-    for texts in (printed, scaled):
+    printed = [cell.inner_text(), str(contents.points.values[j][item.row])]
+    z = (float(printed[1].replace(",", "")) - contents.columns[j].mean) / contents.columns[j].spread
+    scaled = [cell.get_attribute("value"), f"{z:+.2f}".replace("-", "−")]
+    for texts in (printed, scaled, printed):
         assert [cell.inner_text(), detail.inner_text()] == texts
         page.locator("#units").click()
-    page.locator("#units").click()
     page.locator("#row").fill("3")  # written anew, in the unit that was chosen
     assert detail.inner_text()[0] in "+−"
     page.locator("#units").click()
     assert detail.inner_text()[0] != "+"
-    assert cell.inner_text() == printed[0]
 
 
 def test_a_against_b(visit):
-    page, contents = visit(), reports.report("wine").contents
+    page, contents = visit()
     page.locator("#b").select_option("2")
     (pair,) = [pair for pair in contents.pairs if (pair.a, pair.b) == (0, 2)]
     text = page.locator("#duel").inner_text()
@@ -256,16 +244,8 @@ def test_a_against_b(visit):
         page.locator("#swap").click()
 
 
-def test_only_known_pairs_are_offered(visit):
-    page, contents = visit("many"), reports.report("many").contents
-    page.locator("#a").select_option("17")
-    offered = page.eval_on_selector_all("#b option", "all => all.map((one) => Number(one.value))")
-    pairs = [{pair.a, pair.b} for pair in contents.pairs]
-    assert offered == [k for k in range(30) if {k, 17} in pairs]
-
-
 def test_tree_folds_and_highlights(visit):
-    page, contents = visit(), reports.report("wine").contents
+    page, contents = visit()
     node = page.locator("#t1 > details")
     assert node.evaluate("one => one.open")
     node.locator("> summary > code").click()
@@ -279,40 +259,40 @@ def test_tree_folds_and_highlights(visit):
 
 
 def test_theme(visit):
-    page, paper = visit(color_scheme="light"), "getComputedStyle(document.body).backgroundColor"
+    (page, _), paper = visit(color_scheme="light"), "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(paper)
     page.locator("#theme").click()
     assert page.evaluate(paper) != light
     assert page.locator("#theme").get_attribute("aria-pressed") == "true"
-    assert visit(color_scheme="dark").evaluate(paper) != light
+    assert visit(color_scheme="dark")[0].evaluate(paper) != light
     page.locator("#theme").click()
     assert page.evaluate(paper) == light
 
 
 def test_copy(visit):
-    page, contents = visit(permissions=["clipboard-read", "clipboard-write"]), reports.report("wine").contents
+    page, contents = visit(permissions=["clipboard-read", "clipboard-write"])
     page.locator(".copy").first.click()
     playwright.expect(page.locator(".copy").first).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == contents.reproduce.code[0][2]
 
 
 def test_photos_and_texts_of_a_point(visit):
-    page = visit("photos")
+    page, _ = visit("photos")
     page.locator("#c1 a[data-row]").nth(3).click()
     assert page.locator("#detail img").count() == 2
     assert page.evaluate("[...document.images].every((one) => one.complete && one.naturalWidth)")
-    page = visit("texts")
+    page, contents = visit("texts")
     page.locator("#c1 a[data-row]").first.click()
-    item = reports.report("texts").contents.cards[1].prototypes[0]
+    item = contents.cards[1].prototypes[0]
     for sign, kind in ((1, "for"), (-1, "against")):
         marked = [item.text[start:end] for start, end, value in sorted(item.marks) if sign * value > 0]
         assert page.locator(f"#detail mark.{kind}").all_inner_texts() == marked
 
 
 def test_hostile_names_are_shown_and_nothing_else(visit):
-    page, said = visit("hostile"), []
+    (page, contents), said = visit("hostile"), []
     page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
-    assert page.locator("h1").inner_text() == reports.HOSTILE[0]
+    assert page.locator("h1").inner_text() == contents.title
     for at in (0, 3, 60):
         page.locator("#canvas").click(position=place(page, at))
     page.locator("#a").select_option("1")
@@ -322,34 +302,28 @@ def test_hostile_names_are_shown_and_nothing_else(visit):
     assert said == []
 
 
-@pytest.mark.parametrize("name", ["wine", "many", "photos", "regions", "texts", "hostile", "noise"])
-def test_no_page_is_wider_than_a_phone(visit, name):
-    page = visit(name, 390)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+@pytest.mark.parametrize("width", [1280, 380])
+@pytest.mark.parametrize("name", [*reports.KINDS, "long", "long_texts"])
+def test_no_page_is_wider_than_its_window(visit, name, width):
+    page, contents = visit(name, width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.locator("#theme").click()
     assert page.locator("nav").evaluate("one => one.getBoundingClientRect().top") < 10  # still there: it sticks
-
-
-@pytest.mark.parametrize("width", [1280, 380])
-@pytest.mark.parametrize("name", ["long", "long_texts"])
-def test_long_names_are_wrapped_or_cut(visit, name, width):
-    page = visit(name, width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    if name == "long":
+    if name == "long":  # names are wrapped or cut
         assert page.locator(".rows").first.evaluate("one => one.scrollWidth") <= 2000  # not as wide as its names
-        assert page.locator(".card h3 .cut").first.get_attribute("title") == reports.report(name).contents.title
+        assert page.locator(".card h3 .cut").first.get_attribute("title") == contents.title
 
 
 @pytest.mark.parametrize(("name", "scheme"), [("wine", "dark"), ("texts", "light"), ("noise", "light")])
 def test_axe_finds_nothing_serious(visit, name, scheme):
-    page = visit(name, color_scheme=scheme, bypass_csp=True)  # axe is a script of its own
+    page, _ = visit(name, color_scheme=scheme, bypass_csp=True)  # axe is a script of its own
     found = axe.Axe().run(page).response["violations"]
     serious = [one for one in found if one["impact"] in ("serious", "critical")]
     assert [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in serious] == []
 
 
 def test_all_can_be_reached_by_keyboard(visit):
-    page, reached = visit(), set()
+    (page, _), reached = visit(), set()
     about = """() => {
       const one = document.activeElement;
       if (one === document.body) return null;
@@ -368,7 +342,7 @@ def test_all_can_be_reached_by_keyboard(visit):
 
 
 def test_without_javascript_it_can_be_read(visit):
-    page, contents = visit(java_script_enabled=False), reports.report("wine").contents
+    page, contents = visit(java_script_enabled=False)
     for gone in ("#canvas", "#point", "#sort", "#units", "#a", ".copy"):
         assert page.locator(gone).first.is_hidden()
     text = page.locator("main").inner_text()
@@ -383,7 +357,7 @@ def test_without_javascript_it_can_be_read(visit):
 
 
 def test_print_unfolds_everything_and_takes_the_controls_away(visit):
-    page, contents = visit("many"), reports.report("many").contents
+    page, contents = visit("many")
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator(".card[open]").count() == 30

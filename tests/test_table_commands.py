@@ -6,6 +6,7 @@ import io
 import json
 import re
 import warnings
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -21,8 +22,6 @@ from neonxc.data.cells import read_cells
 from neonxc.data.files import read_table
 from neonxc.trees import CART
 
-FILES = "relevance", "columns", "clusters"
-
 
 def read(path):
     with open(path, newline="") as file:
@@ -30,13 +29,13 @@ def read(path):
 
 
 @pytest.fixture
-def ran(neonxc_command):
-    """Run a command that succeeds -> what it prints."""
+def notes(neonxc_command):
+    """Run a command that succeeds -> what it prints beside its output."""
 
     def run(command):
-        code, out, err = neonxc_command(*command.split())
+        code, _, err = neonxc_command(*command.split())
         assert code == 0, err
-        return out
+        return err
 
     return run
 
@@ -61,30 +60,31 @@ def of_a(neonxc_command):
     return "net.safetensors"
 
 
-def test_table_explains_rows_by_raw_columns(ran, wine_csv, tmp_path):
-    assert "what speaks for it" in ran(f"table {wine_csv} -k 3 --ignore target --out r")
-    relevance, columns, clusters = (pd.read_csv(tmp_path / "r" / f"{name}.csv") for name in FILES)
-    assert (tmp_path / "r" / "clusters.png").stat().st_size > 0
+def test_table_explains_rows_by_raw_columns(ran, wine_csv):
+    assert "what speaks for it" in ran("table wine.csv -k 3 --ignore target --out r")
+    relevance, columns, clusters = (pd.read_csv(f"r/{name}.csv") for name in ("relevance", "columns", "clusters"))
+    assert Path("r/clusters.png").stat().st_size > 0
     X = pd.read_csv(wine_csv).drop(columns="target")
     assert [*relevance] == ["row", "cluster", "logit", *X]
     assert relevance["row"].tolist() == [*range(178)]
     np.testing.assert_allclose(relevance[[*X]].sum(axis=1), relevance["logit"])
     assert (relevance["logit"] >= 0).all()
-    net = neonxc.load(tmp_path / "r" / "model.safetensors")
+    net = neonxc.load("r/model.safetensors")
     model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(X)
     own = relevance["cluster"]
     for labels in (net.predict(X), model.predict(X)):
         np.testing.assert_array_equal(labels, own)
     assert net.feature_names_ == [*X]
     assert [*columns] == ["cluster", "column", "relevance", "direction", "mean", "overall", "effect", "points"]
-    found = columns.set_index(["cluster", "column"]).sort_index()
-    for name, mean in {"relevance": relevance[[*X]].groupby(own).mean(), "mean": X.groupby(own).mean()}.items():
-        np.testing.assert_allclose(found[name].unstack()[[*X]], mean)
-    np.testing.assert_allclose(found["overall"].unstack()[[*X]], [X.mean()] * 3)
-    assert found["direction"].tolist() == np.where(found["mean"] > found["overall"], "↑", "↓").tolist()
+    found = columns.pivot(index="cluster", columns="column")
+    means = {"relevance": relevance[[*X]].groupby(own).mean(), "mean": X.groupby(own).mean()}
+    for name, mean in {**means, "overall": [X.mean()] * 3}.items():
+        np.testing.assert_allclose(found[name][[*X]], mean)
+    assert ((found["direction"] == "↑") == (found["mean"] > found["overall"])).all(axis=None)
+    assert {*columns["direction"]} == {*"↑↓"}
     assert [*clusters] == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
-    typical = [[*map(int, rows.split())] for rows in clusters["prototype_rows"]]
-    assert [one.tolist() for one in NEON(net).summary(X).prototypes] == typical
+    typical = NEON(net).summary(X).prototypes
+    assert [*clusters["prototype_rows"]] == [" ".join(map(str, rows.tolist())) for rows in typical]
     assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+, d = \S+\), ", clusters["what_speaks_for_it"][0])
 
 
@@ -103,9 +103,8 @@ def people_csv(tmp_path):
     return path
 
 
-def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
-    code, _, err = neonxc_command("table", people_csv, "-k", 2, "--ignore", "income", "--out", "r")
-    assert code == 0, err
+def test_table_of_words_and_gaps(notes, people_csv):
+    err = notes("table people.csv -k 2 --ignore income --out r")
     for told in (
         "note: decimal commas were understood in age (",
         "note: id looks like an identifier (every value is different): left out",
@@ -115,32 +114,30 @@ def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
         "note: 1 column of categories is one-hot encoded: work (2 values, and missing values)",
     ):
         assert f"\n{told}" in f"\n{err}"
-    header, *rows = read(tmp_path / "r" / "relevance.csv")
+    header, *rows = read("r/relevance.csv")
     assert header == ["row", "cluster", "logit", "age", "hours", "work"]
     numbers = np.array(rows, dtype=float)[:, 1:]
     np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
     assert (numbers[:, 0] == numbers[0, 0]).tolist() == [i % 2 == 0 for i in range(60)]
 
 
-def test_a_column_names_the_clusters(ran, people_csv, tmp_path):
-    assert "2 clusters of people.csv by income, 60 rows" in ran(f"table {people_csv} --labels income --out r")
-    header, *rows = read(tmp_path / "r" / "relevance.csv")
+def test_a_column_names_the_clusters(ran, people_csv):
+    assert "2 clusters of people.csv by income, 60 rows" in ran("table people.csv --labels income --out r")
+    header, *rows = read("r/relevance.csv")
     assert header == ["row", "label", "cluster", "logit", "age", "hours", "work"]
     assert [row[1:3] for row in rows] == [["low"] * 2, ["high"] * 2] * 30
-    assert neonxc.load(tmp_path / "r" / "model.safetensors").fidelity_ == 1
+    assert neonxc.load("r/model.safetensors").fidelity_ == 1
 
 
-def test_numbers_of_clusters_side_by_side(ran, refused, wine_csv, tmp_path):
-    out = ran(f"table {wine_csv} -k 2-4 --ignore target --out r")
+def test_numbers_of_clusters_side_by_side(ran, wine_csv):
+    out = ran("table wine.csv -k 2-4 --ignore target --out r")
     assert "k = 3 has the greatest silhouette (0.28)" in out
     assert "it is used here" in out
-    header, *rows = read(tmp_path / "r" / "choose-k.csv")
+    header, *rows = read("r/choose-k.csv")
     assert header == ["k", "inertia", "silhouette", "stability", "cost_ratio"]
     assert [row[0] for row in rows] == ["2", "3", "4"]
-    assert (tmp_path / "r" / "choose-k.png").stat().st_size > 0
-    assert len(read(tmp_path / "r" / "clusters.csv")) == 4
-    few = "500 clusters need at least as many different rows of wine.csv; got 178"
-    assert few in refused(f"table {wine_csv} -k 2-500")
+    assert Path("r/choose-k.png").stat().st_size > 0
+    assert len(read("r/clusters.csv")) == 4
 
 
 FORMATS = {
@@ -155,82 +152,59 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_rules_in_every_format(ran, people_csv, tmp_path, format):
-    out = ran(f"rules {people_csv} --labels income --format {format}")
+def test_rules_in_every_format(ran, people_csv, format):
+    out = ran(f"rules people.csv --labels income --format {format}")
     assert FORMATS[format] in out
     name = f"new/rules.{ {'text': 'txt', 'markdown': 'md', 'python': 'py'}.get(format, format) }"
-    assert ran(f"rules {people_csv} --labels income --out {name}") == f"{name}\n"
-    assert (tmp_path / name).read_text(encoding="utf-8") == out
+    assert ran(f"rules people.csv --labels income --out {name}") == f"{name}\n"
+    assert Path(name).read_text(encoding="utf-8") == out
 
 
-def test_rules_in_a_dialect_of_sql(ran, people_csv, tmp_path):
-    asked = f"rules {people_csv} --labels income --dialect tsql --table crm.people"
+def test_rules_in_a_dialect_of_sql(ran, people_csv):
+    asked = "rules people.csv --labels income --dialect tsql --table crm.people"
     out = ran(f"{asked} --format sql")
     assert out.startswith("-- SQL for tsql\n")
     assert "FROM [crm].[people];" in out
     ran(f"{asked} --out rules.SQL")
-    assert (tmp_path / "rules.SQL").read_text(encoding="utf-8") == out
+    assert Path("rules.SQL").read_text(encoding="utf-8") == out
 
 
-BAD_FORMATS = {
-    "--out r.xlsx": "the suffix of --out tells the format of the rules: .txt, .md, .*; got r.xlsx",
-    "--out r": "the suffix of --out tells the format of the rules: .*; got r$",
-    "--out r.safetensors --format sql": "in --format sql ends in .sql, got --out r.safetensors",
-    "--out r.xlsx --format html": "in --format html ends in .html or .htm, got --out r.xlsx",
-    "--out r.md --dialect duckdb": "--dialect and --table are for --format sql, and .* written as markdown",
-    "--table people": "--dialect and --table are for --format sql, and .* written as text",
-    "--format sql --dialect oracle": "'oracle' is not one of 'ansi', 'duckdb', ",
-    "--format sql --table crm.": "table must be the name of a table, or the parts",
-}
-
-
-@pytest.mark.parametrize("args", BAD_FORMATS)
-def test_bad_formats_of_rules(refused, people_csv, tmp_path, args):
-    before = set(tmp_path.iterdir())
-    assert re.search(BAD_FORMATS[args], refused(f"rules {people_csv} --labels income {args}"))
-    assert set(tmp_path.iterdir()) == before
-
-
-def test_rules_of_kmeans_and_of_labels(ran, refused, people_csv):
-    out = ran(f"rules {people_csv} -k 2 --ignore income")
+def test_rules_of_kmeans_and_of_labels(ran, people_csv):
+    out = ran("rules people.csv -k 2 --ignore income")
     assert "\n    work is office\n" in out
     assert out.count("cluster ") == 2
     assert "held out: " in out
-    assert ran(f"rules {people_csv} --labels income --leaves 2").count("mistake") >= 2
-    few = refused(f"rules {people_csv} -k 3 --leaves 2")
-    assert few == "neonxc: 3 clusters need at least as many --leaves, got 2"
+    assert ran("rules people.csv --labels income --leaves 2").count("mistake") >= 2
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate")
-def test_rows_without_a_label_are_noise(neonxc_command, people_csv):
-    code, out, err = neonxc_command("table", people_csv, "--labels", "work", "--out", "r")
-    assert code == 0, err
+def test_rows_without_a_label_are_noise(notes, people_csv):
+    err = notes("table people.csv --labels work --out r")
     assert "note: 5 of 60 rows are noise and in no cluster: 5 of them have no label" in err
-    assert "2 clusters of people.csv by work, 60 rows" in out
 
 
-def test_a_column_with_noise(ran, neonxc_command, tmp_path):
+def test_a_column_with_noise(ran, notes):
     lines = ["a,label", *(f"{i % 3 + i / 1000},{i % 3 - 1}" for i in range(60))]
-    (tmp_path / "t.csv").write_text("\n".join(lines))
-    code, out, err = neonxc_command("rules", "t.csv", "--labels", "label", "--leaves", 2)
-    assert (code, err) == (0, "note: 20 of 60 rows are noise and in no cluster: their label is -1\n")
+    Path("t.csv").write_text("\n".join(lines))
+    rules = "rules t.csv --labels label --leaves 2"
+    assert notes(rules) == "note: 20 of 60 rows are noise and in no cluster: their label is -1\n"
+    out = ran(rules)
     assert out.count("cluster ") == 2
     assert re.search(r"agreement 100% \(\d\d% with noise\)", out)
     ran("table t.csv --labels label --out r")
-    assert [row[2] for row in read(tmp_path / "r" / "relevance.csv")[1:]] == ["-1", "0", "1"] * 20
-    (tmp_path / "t.csv").write_text("\n".join(lines).replace(",-1", ",2"))
-    err = neonxc_command("rules", "t.csv", "--labels", "label", "--leaves", 2)[2]
-    assert re.search("note: no rule leads to cluster [012]; a larger number of --leaves allows", err)
+    assert [row[2] for row in read("r/relevance.csv")[1:]] == ["-1", "0", "1"] * 20
+    Path("t.csv").write_text("\n".join(lines).replace(",-1", ",2"))
+    assert re.search("note: no rule leads to cluster [012]; a larger number of --leaves allows", notes(rules))
 
 
-def test_saved_models_give_new_rows_their_clusters(ran, refused, people_csv, tmp_path, monkeypatch):
-    ran(f"table {people_csv} -k 2 --ignore income --out r")
-    header, *rows = csv.reader(io.StringIO(ran(f"apply r/model.safetensors {people_csv}")), delimiter=";")
+def test_saved_models_give_new_rows_their_clusters(ran, refused, people_csv, monkeypatch):
+    ran("table people.csv -k 2 --ignore income --out r")
+    header, *rows = csv.reader(io.StringIO(ran("apply r/model.safetensors people.csv")), delimiter=";")
     assert header == ["id", "age", "hours", "work", "since", "income", "cluster", "logit"]
-    relevance = read(tmp_path / "r" / "relevance.csv")[1:]
+    relevance = read("r/relevance.csv")[1:]
     assert [row[6] for row in rows] == [row[1] for row in relevance]
-    ran(f"apply r/model.safetensors {people_csv} --out new/rows.csv")
-    written = pd.read_csv(tmp_path / "new" / "rows.csv", sep=";", decimal=",")
+    ran("apply r/model.safetensors people.csv --out new/rows.csv")
+    written = pd.read_csv("new/rows.csv", sep=";", decimal=",")
     np.testing.assert_allclose(written["logit"], [float(row[2]) for row in relevance])
 
     def piped(text, run):
@@ -238,8 +212,7 @@ def test_saved_models_give_new_rows_their_clusters(ran, refused, people_csv, tmp
         return run("apply r/model.safetensors -")
 
     new = "work;age;more;cluster\nfarm;60,5;1;x\noffice;?;oops;y\n"  # another order, further columns, fewer
-    absent = "has no column ['hours']; its columns are ['work', 'age', 'more', 'cluster']"
-    assert piped(new, refused) == f"neonxc: standard input {absent}"
+    assert "standard input has no column ['hours']; its columns are ['work', 'age', " in piped(new, refused)
     new = new.replace(";more", ";more;hours").replace(";1;", ";1;40;").replace(";oops;", ";oops;50;")
     header, old, young = csv.reader(io.StringIO(piped(new, ran)), delimiter=";")
     assert header == ["work", "age", "more", "hours", "cluster", "cluster_2", "logit"]
@@ -263,7 +236,7 @@ AS_IS = [
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_apply_passes_files_on_as_they_are_written(ran, of_a, tmp_path, separator):
+def test_apply_passes_files_on_as_they_are_written(ran, of_a, separator):
     rows = [["", "a", "same", "same", *[f"c{i}" for i in range(len(AS_IS))], "logit"]]
     rows += [[str(i), f"{i % 2}.{i % 4}", "x", "", *(AS_IS if i else AS_IS[::-1]), "y"] for i in range(9)]
     for lines in (rows, [[*row, ""] for row in rows]):  # as spreadsheets write them
@@ -278,16 +251,15 @@ def test_apply_passes_files_on_as_they_are_written(ran, of_a, tmp_path, separato
 def test_apply_passes_values_of_parquet_on(ran, of_a):
     ids = pd.array([2**53 + 1, None], dtype="Int64")
     pd.DataFrame({"a": [0.25, 1], "id": ids, "b": [True, False]}).to_parquet("t.parquet")
-    found = [line.split(",")[:4] for line in ran(f"apply {of_a} t.parquet").splitlines()]
-    expected = ["a,id,b,cluster", "0.25,9007199254740993,True,0", "1.0,,False,1"]
-    assert found == [line.split(",") for line in expected]
+    found = [line.rpartition(",")[0] for line in ran(f"apply {of_a} t.parquet").splitlines()]
+    assert found == ["a,id,b,cluster", "0.25,9007199254740993,True,0", "1.0,,False,1"]
 
 
-def test_one_new_row_is_read_as_the_table_of_the_model(ran, refused, tmp_path):
+def test_one_new_row_is_read_as_the_table_of_the_model(ran, refused):
     """A network, a tree and rules keep how it was read."""
     sizes = [(600, 950, "1.106", "12.500")[i % 4] for i in range(40)]
     rows = [f"{size};{i % 2},5 kg;{'unklar' if i % 9 == 5 else i % 2}" for i, size in enumerate(sizes)]
-    (tmp_path / "t.csv").write_text("\n".join(["size;weight;kind", *rows]))
+    Path("t.csv").write_text("\n".join(["size;weight;kind", *rows]))
     ran("table t.csv -k 3 --na unklar --out r")
     ran("rules t.csv -k 3 --na unklar --out r/rules.safetensors")
     frame = read_table("t.csv", na=["unklar"])
@@ -298,38 +270,34 @@ def test_one_new_row_is_read_as_the_table_of_the_model(ran, refused, tmp_path):
     for name, one in made.items():
         neonxc.save(one, f"r/{name}.safetensors")
         apply = f"apply r/{name}.safetensors one.csv"
-        (tmp_path / "one.csv").write_text("size;weight;kind\n1.106;1,5 kg;unklar\n")
+        Path("one.csv").write_text("size;weight;kind\n1.106;1,5 kg;unklar\n")
         assert ran(apply).splitlines()[1].split(";")[3] == str(one.predict(row)[0]), name
         if name not in ("rules", "sliced"):  # whose few columns may be others
-            (tmp_path / "one.csv").write_text("size;weight;kind\n1.106;500 g;1\n")
+            Path("one.csv").write_text("size;weight;kind\n1.106;500 g;1\n")
             assert "column 'weight': '500 g' is not a number in kg" in refused(apply)
 
 
-def test_identifiers_are_text_as_written(ran, refused, of_a, tmp_path):
-    (tmp_path / "before.csv").write_text("id,a\n007,0\n7,1\n9007199254740993,0\n9007199254740992,1\n")
-    (tmp_path / "after.csv").write_text("a,id\n1,7\n1,9007199254740992\n0,9007199254740993\n1,007\n")
+def test_identifiers_are_text_as_written(ran, refused, of_a):
+    Path("before.csv").write_text("id,a\n007,0\n7,1\n9007199254740993,0\n9007199254740992,1\n")
+    Path("after.csv").write_text("a,id\n1,7\n1,9007199254740992\n0,9007199254740993\n1,007\n")
     out = ran(f"moves {of_a} before.csv after.csv --ids id")
     assert "4 rows: 1 (25%) moved" in out
     assert "007" in out
-    absent = "neonxc: before.csv has no column ['key']; its columns are ['id', 'a']"
-    assert refused(f"moves {of_a} before.csv after.csv --ids key") == absent
-    (tmp_path / "gaps.csv").write_text("id,a\n007,0\nNA,1\nnobody,1\n")
+    assert "before.csv has no column ['key']" in refused(f"moves {of_a} before.csv after.csv --ids key")
+    Path("gaps.csv").write_text("id,a\n007,0\nNA,1\nnobody,1\n")
     assert read_cells("gaps.csv").ids("id", ["nobody"]).tolist() == ["007", None, None]
     pd.DataFrame({"id": pd.array([7, None], dtype="Int64")}).assign(a=0.5).to_parquet("ids.parquet")
     assert read_cells("ids.parquet").ids("id").tolist() == ["7", None]
 
 
-def test_what_has_no_clusters_is_not_applied(refused, people_csv, tmp_path):
-    neonxc.save(np.eye(3), tmp_path / "x.safetensors")
-    nothing = "neonxc: x.safetensors contains no clustering, but an object of class ndarray"
-    assert refused(f"apply x.safetensors {people_csv}") == nothing
-    assert refused(f"apply {people_csv} {people_csv}").startswith("neonxc: ")
+def test_what_has_no_clusters_is_not_applied(refused, people_csv):
+    neonxc.save(np.eye(3), "x.safetensors")
+    assert "no clustering, but an object of class ndarray" in refused("apply x.safetensors people.csv")
 
 
-def test_quiet_commands_print_no_notes(neonxc_command, people_csv):
-    asked = ("rules", people_csv, "-k", 2)
-    assert neonxc_command("--quiet", *asked)[::2] == (0, "")
-    assert "note: " in neonxc_command(*asked)[2]
+def test_quiet_commands_print_no_notes(notes, people_csv):
+    assert notes("--quiet rules people.csv -k 2") == ""
+    assert "note: " in notes("rules people.csv -k 2")
 
 
 def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
@@ -344,23 +312,40 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
     assert (code, err.splitlines()[-2:]) == (2, ["note: take care", "neonxc: far enough"])
 
 
-BAD_LABELS = {
-    "--labels nope": "people.csv has no column ['nope']; its columns are ['id', 'age', ",
-    "--labels incom": "people.csv has no column ['incom'] (did you mean 'income'?); its columns are ['id', ",
-    "--ignore Hour": "people.csv has no column ['Hour'] (did you mean 'hours'?); its columns are ['id', ",
-    "--keep ids": "keep: the table has no column ['ids'] (did you mean 'id'?); its columns are ['id', ",
-    "--labels id": "column 'id' of people.csv has 60 different labels in 60 rows",
-    "--labels age --ignore hours": "column 'age' of people.csv ",
-    "--labels income -k 2": "pass --clusters or --labels, not both",
-    "-k 4-2": "a range must increase",
-    "-k 1-3": "at least 2 clusters are needed",
-    "-k many": "'many' is neither a number of clusters nor a range such as 2-12",
+RULES = "rules people.csv --labels income"
+REFUSED = {
+    f"{RULES} --out r.xlsx": "the suffix of --out tells the format of the rules: .txt, .md, ",
+    f"{RULES} --out r": "the suffix of --out tells the format of the rules: .txt, .md, ",
+    f"{RULES} --out r.safetensors --format sql": "in --format sql ends in .sql, got --out r.safetensors",
+    f"{RULES} --out r.xlsx --format html": "in --format html ends in .html or .htm, got --out r.xlsx",
+    f"{RULES} --out r.md --dialect duckdb": "--dialect and --table are for --format sql, and ",
+    f"{RULES} --table people": "--dialect and --table are for --format sql, and ",
+    f"{RULES} --format sql --dialect oracle": "'oracle' is not one of 'ansi', 'duckdb', ",
+    f"{RULES} --format sql --table crm.": "table must be the name of a table, or the parts",
+    "rules people.csv -k 3 --leaves 2": "3 clusters need at least as many --leaves, got 2",
+    "explain people.csv --out report.pdf": ".html or .json",
+    "explain nothing.csv": "does not exist",
+    "apply people.csv people.csv": "",
+    "table people.csv -k 2-500": "500 clusters need at least as many different rows of people.csv; got 60",
+    "table people.csv --labels nope": "people.csv has no column ['nope']; its columns are ['id', 'age', ",
+    "table people.csv --labels incom": "people.csv has no column ['incom'] (did you mean 'income'?); its ",
+    "table people.csv --ignore Hour": "people.csv has no column ['Hour'] (did you mean 'hours'?); its ",
+    "table people.csv --keep ids": "keep: the table has no column ['ids'] (did you mean 'id'?); its ",
+    "table people.csv --labels id": "column 'id' of people.csv has 60 different labels in 60 rows",
+    "table people.csv --labels age --ignore hours": "column 'age' of people.csv ",
+    "table people.csv --labels income -k 2": "pass --clusters or --labels, not both",
+    "table people.csv -k 4-2": "a range must increase",
+    "table people.csv -k 1-3": "at least 2 clusters are needed",
+    "table people.csv -k many": "'many' is neither a number of clusters nor a range such as 2-12",
 }
 
 
-@pytest.mark.parametrize("args", BAD_LABELS)
-def test_bad_choices_of_clusters(refused, people_csv, args):
-    assert BAD_LABELS[args] in refused(f"table {people_csv} {args}")
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_is_refused_leaves_nothing(refused, people_csv, tmp_path, command):
+    found = refused(command)
+    assert found.startswith("neonxc: ")
+    assert REFUSED[command] in found
+    assert [*tmp_path.iterdir()] == [people_csv]
 
 
 def test_names_are_taken_as_they_are(ran):
@@ -372,77 +357,61 @@ def test_names_are_taken_as_they_are(ran):
 
 
 def test_a_failure_leaves_nothing_and_spares_what_was_there(refused, wine_csv, tmp_path, monkeypatch):
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "relevance.csv").write_text("mine")
+    Path("r").mkdir()
+    Path("r/relevance.csv").write_text("mine")
     monkeypatch.setattr("neonxc.cli.tables.save", Mock(side_effect=OSError("disk full")))
-    assert refused(f"table {wine_csv} -k 2 --out r") == "neonxc: disk full"
+    assert refused("table wine.csv -k 2 --out r") == "neonxc: disk full"
     assert {path.name for path in tmp_path.rglob("*")} == {"r", "relevance.csv", "wine.csv"}
-    assert (tmp_path / "r" / "relevance.csv").read_text() == "mine"
+    assert Path("r/relevance.csv").read_text() == "mine"
 
 
+PACKED = gzip.compress("\n".join(["a,b", *(f"{i},{i * i}" for i in range(500))]).encode())
 BAD_TABLES = {
-    "a,b\n1,2\n3,inf\n": "bad.csv, line 3, column 'b': 'inf' is not a finite number",
-    "a,b\n1,2\n": "the table has no column left to cluster by; a, b have only one value: left out",
-    "a,b\n1,2\n2,2\n2,2\n": "as many different rows of bad.csv; only 2 of the 3 are different",
-    "a,b\n1,2\n2,3\n": "3 clusters need at least as many different rows of bad.csv; got 2",
+    "bad.csv, line 3, column 'b': 'inf' is not a finite number": b"a,b\n1,2\n3,inf\n",
+    "the table has no column left to cluster by; a, b have only one value: left out": b"a,b\n1,2\n",
+    "as many different rows of bad.csv; only 2 of the 3 are different": b"a,b\n1,2\n2,2\n2,2\n",
+    "3 clusters need at least as many different rows of bad.csv; got 2": b"a,b\n1,2\n2,3\n",
+    "neonxc: bad.csv.gz can't be read: Compressed file ended": PACKED[: len(PACKED) // 2],
+    "neonxc: bad.csv.gz can't be read: Error": PACKED[:15] + bytes([PACKED[15] ^ 255]) + PACKED[16:],
+    "neonxc: bad.csv.gz can't be read: CRC": PACKED[:-8] + bytes(4) + PACKED[-4:],
+    "neonxc: bad.csv.gz can't be read: Not": PACKED + b"more",
+    "neonxc: bad.csv.gz can't be read as a table: it is empty": b"",
 }
 
 
-@pytest.mark.parametrize("text", BAD_TABLES)
-def test_bad_tables(refused, tmp_path, text):
-    (tmp_path / "bad.csv").write_text(text)
-    last = refused("table bad.csv -k 3 --out r")
+@pytest.mark.parametrize("message", BAD_TABLES)
+def test_bad_tables(refused, message):
+    name = "bad.csv.gz" if "bad.csv.gz" in message else "bad.csv"
+    Path(name).write_bytes(BAD_TABLES[message])
+    last = refused(f"table {name} -k 3 --out r")
     assert last.startswith("neonxc: ")
-    assert BAD_TABLES[text] in last
-    assert not (tmp_path / "r").exists()
+    assert message in last
+    assert not Path("r").exists()
 
 
-def test_few_different_rows_where_no_number_is_given(ran, refused, neonxc_command, tmp_path):
+def test_few_different_rows_where_no_number_is_given(ran, refused, notes):
     for name, rows in {"few": "1,2\n3,4\n5,9\n", "four": "1,2\n3,4\n9,5\n4,4\n" * 30}.items():
-        (tmp_path / f"{name}.csv").write_text("a,b\n" + rows)
+        Path(f"{name}.csv").write_text("a,b\n" + rows)
         assert "cluster 1:" in ran(f"rules {name}.csv")  # up to 3 clusters are compared
-    assert "it is used here" in neonxc_command("rules", "four.csv")[2]  # the rules alone are the output
-    (tmp_path / "two.csv").write_text("a,b\n" + "1,2\n3,4\n" * 30)
-    nothing = "neonxc: two.csv has only 2 different rows: there is nothing to cluster"
-    assert refused("rules two.csv") == nothing
+    assert "it is used here" in notes("rules four.csv")  # the rules alone are the output
+    Path("two.csv").write_text("a,b\n" + "1,2\n3,4\n" * 30)
+    assert "two.csv has only 2 different rows: there is nothing to cluster" in refused("rules two.csv")
 
 
-DAMAGES = {
-    "can't be read: Compressed file ended": lambda packed: packed[: len(packed) // 2],
-    "can't be read: Error": lambda packed: packed[:15] + bytes([packed[15] ^ 255]) + packed[16:],
-    "can't be read: CRC": lambda packed: packed[:-8] + bytes(4) + packed[-4:],
-    "can't be read: Not": lambda packed: packed + b"more",
-    "can't be read as a table: it is empty": lambda packed: b"",
-}
-
-
-@pytest.mark.parametrize("message", DAMAGES)
-def test_a_damaged_gz_is_one_line(refused, tmp_path, message):
-    packed = gzip.compress("\n".join(["a,b", *(f"{i},{i * i}" for i in range(500))]).encode())
-    (tmp_path / "bad.csv.gz").write_bytes(DAMAGES[message](packed))
-    assert refused("table bad.csv.gz -k 2").startswith(f"neonxc: bad.csv.gz {message}")
-
-
-def test_columns_of_one_name_and_of_ours(neonxc_command, tmp_path):
+def test_columns_of_one_name_and_of_ours(notes):
     X = np.random.default_rng(0).normal(size=(20, 3))
     np.savetxt("a.csv", X, delimiter=",", header="a,a,cluster", comments="")
-    code, _, err = neonxc_command("table", "a.csv", "-k", 2, "--out", "r")
-    assert code == 0, err
-    assert read(tmp_path / "r" / "relevance.csv")[0] == ["row", "cluster", "logit", "a", "a.1", "cluster"]
-    assert "columns of the same name are called a.1" in err
+    assert "columns of the same name are called a.1" in notes("table a.csv -k 2 --out r")
+    assert read("r/relevance.csv")[0] == ["row", "cluster", "logit", "a", "a.1", "cluster"]
 
 
-def test_a_report_of_a_table(ran, refused, people_csv, tmp_path):
-    assert "new/report.html" in ran(f"explain {people_csv} --clusters 2 --fast --out new/report.html")
-    page = (tmp_path / "new" / "report.html").read_text()
-    assert "2 clusters of" in page
-    assert "Left out for speed" in page
-    assert ".html or .json" in refused(f"explain {people_csv} --out report.pdf")
-    assert "does not exist" in refused("explain nothing.csv")
+def test_a_report_of_a_table(ran, people_csv):
+    assert "new/report.html" in ran("explain people.csv --clusters 2 --fast --out new/report.html")
+    assert "Left out for speed" in Path("new/report.html").read_text()
 
 
-def test_a_report_of_texts_and_of_photos(ran, refused, tmp_path):
-    texts, report = tmp_path / "texts.txt", tmp_path / "texts.json"
+def test_a_report_of_texts_and_of_photos(ran, refused):
+    texts, report = Path("texts.txt"), Path("texts.json")
     texts.write_text("sun and moon\nsalt the soup\nstars, sun, moon\nstir soup with salt\n" * 3)
     ran(f"explain {texts} --clusters 2 --out {report}")
     assert '"kind": "texts"' in report.read_text()
@@ -455,7 +424,6 @@ def test_a_report_of_texts_and_of_photos(ran, refused, tmp_path):
     names = {column["name"] for column in json.loads(written)["columns"]}
     assert names == {*"我喜欢猫", "हिन्दी", "किताब", "хлеб", "café"}
     texts.write_text("the\nof\nand\n")
-    no_terms = "texts.txt has no terms besides English stop words"
-    assert no_terms in refused(f"explain {texts} --clusters 2 --out {report}")
-    (tmp_path / "photos").mkdir()
-    assert "has no photos" in refused(f"explain {tmp_path}/photos --clusters 2 --out a.html")
+    assert "no terms besides English stop words" in refused(f"explain {texts} --clusters 2 --out {report}")
+    Path("photos").mkdir()
+    assert "has no photos" in refused("explain photos --clusters 2 --out a.html")
