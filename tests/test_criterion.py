@@ -140,8 +140,11 @@ def spread(witness, rows, left, *_):
     return total
 
 
-class InTurns(Criterion):
-    """Halves of the points, by columns that no test above has asked for; by `features`, `sides` and `mass`."""
+class Margins(Criterion):
+    """The widest gap first, of columns that no test above has asked for, with a tenth of the points on each side.
+
+    By `features`, `sides`, `gap`, and infinite scores.
+    """
 
     def sums(self, node):
         return (points(self.problem, node),)
@@ -151,25 +154,10 @@ class InTurns(Criterion):
         return torch.tensor([f for f in range(self.problem.table.d) if f not in asked], dtype=torch.int64)
 
     def score(self, node, cuts):
-        return (2 * cuts.mass_left - node.mass).abs()
-
-
-def halves(witness, rows, left, *_):
-    return abs(2 * witness.mass[rows][left].sum() - witness.mass[rows].sum())
-
-
-def in_turns(witness, rows, left, centers, centers_left, cut, path):
-    return np.inf if cut[0] in {step[0] for step in path} else halves(witness, rows, left)
-
-
-class Margins(Criterion):
-    """The widest gap first, with a tenth of the points on each side at least; by `gap`, and infinite scores."""
-
-    def score(self, node, cuts):
         below, above = cuts.gap()
-        left, right = cuts.left.sum(0), cuts.right.sum(0)
         score = (below - above).clamp(min=-1e9)
-        return score.masked_fill(10 * torch.minimum(left, right) < node.mass, torch.inf)
+        least = torch.minimum(cuts.mass_left, node.mass - cuts.mass_left)
+        return score.masked_fill(10 * least < node.mass, torch.inf)
 
     def size(self, node):
         return 1.0
@@ -177,7 +165,8 @@ class Margins(Criterion):
 
 def margin(witness, rows, left, centers, centers_left, cut, path):
     X, mass = witness.X[rows, cut[0]], witness.mass[rows]
-    if 10 * min(mass[left].sum(), mass[~left].sum()) < mass.sum():
+    asked = {step[0] for step in path}
+    if cut[0] in asked or 10 * min(mass[left].sum(), mass[~left].sum()) < mass.sum():
         return np.inf
     return max(-1e9, X[left].max() - X[~left].min())
 
@@ -197,7 +186,7 @@ class Alternating(Criterion):
 
 
 def alternating(witness, rows, left, centers, centers_left, cut, path):
-    return halves(witness, rows, left) * (-1) ** len(path)
+    return abs(2 * witness.mass[rows][left].sum() - witness.mass[rows].sum()) * (-1) ** len(path)
 
 
 class Fair(Criterion):
@@ -270,7 +259,6 @@ def staged(witness, rows, left, centers, centers_left, cut, path):
 KINDS = {
     "Errors": (Errors, errors),
     "Spread": (Spread, spread),
-    "InTurns": (InTurns, in_turns),
     "Margins": (Margins, margin),
     "Fair": (Fair, fair),
     "Alternating": (Alternating, alternating),

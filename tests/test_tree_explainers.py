@@ -82,12 +82,6 @@ def limits(path):
         yield
 
 
-def leaf_rows(tree, case):
-    """The points of every leaf."""
-    rows = rows_of(tree, case.values)
-    return [rows[leaf] for leaf in tree.leaves.tolist()]
-
-
 # --- one leaf per center -----------------------------------------------------------------------------------
 
 
@@ -272,8 +266,8 @@ def test_cart_splits_the_leaf_that_gains_most(path, case, leaves):
         found, most = gains[node], max(gains[node])[0] - 1e-13 * mass.sum()
         assert is_test(tree, node, next(cut for value, cut in found if value >= most))
     if tree.n_leaves < leaves:  # all leaves are pure, or their points are equal
-        for leaf, own in zip(tree.leaves.tolist(), leaf_rows(tree, case), strict=True):
-            assert gini(labels[own], mass[own]) < 1e-9 or not gains[leaf]
+        rows = rows_of(tree, case.values)
+        assert all(gini(labels[rows[leaf]], mass[rows[leaf]]) < 1e-9 or not gains[leaf] for leaf in tree.leaves)
 
 
 @pytest.mark.parametrize("path", ["as_it_is", "more_bins", "chunks"])

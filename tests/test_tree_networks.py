@@ -38,26 +38,15 @@ from neonxc.trees import (
 @lru_cache
 def plain(tree):
     """A tree's nodes as lists: (column, spread, left, right, label, the intervals (low, high] that go left)."""
-    spread = [1.0] * tree.n_features if tree.spread is None else tree.spread.tolist()
-    nodes = []
-    for node in range(tree.n_nodes):
-        column, pairs = int(tree.feature[node]), [(-math.inf, float(tree.threshold[node]))]
-        if tree.intervals is not None and math.isnan(tree.threshold[node]):
-            pairs = [(low, high) for low, high in sorted(tree.intervals[node].tolist()) if low < high]
-            if len(pairs) == 2 and pairs[0][1] >= pairs[1][0]:  # they overlap, or touch
-                pairs = [(pairs[0][0], max(pairs[0][1], pairs[1][1]))]
-        children = int(tree.left[node]), int(tree.right[node])
-        nodes.append((column, spread[column], *children, int(tree.label[node]), pairs))
-    return nodes
+    spread = np.ones(tree.n_features) if tree.spread is None else tree.spread.numpy()
+    columns = (tree.feature, torch.from_numpy(spread[tree.feature]), tree.left, tree.right, tree.label)
+    return [*zip(*(column.tolist() for column in columns), tree.tests, strict=True)]
 
 
 def margin(tree, node, x):
     """By how many spreads a point is inside what a test sends left; negative outside."""
     column, spread, *_, pairs = plain(tree)[node]
-    best = -math.inf
-    for low, high in pairs:
-        best = max(best, min((x[column] - low) / spread, (high - x[column]) / spread))
-    return best
+    return max((min(x[column] - low, high - x[column]) / spread for low, high in pairs), default=-math.inf)
 
 
 def paths(tree, node=0, way=()):
@@ -182,6 +171,7 @@ def test_tests_of_all_kinds(seed):
     if len(tree.label[tree.leaves].unique()) < 2:
         pytest.skip("one cluster")
     net = neonxc.neuralize(tree)
+    np.testing.assert_array_equal(net.classes_, tree.label[tree.leaves].unique())  # not of those without leaves
     for x in (X, X.astype(np.float32), torch.from_numpy(X).half()):
         np.testing.assert_array_equal(net.predict(x), tree.predict(x))
         assert ((net(torch.as_tensor(x)) > 0).sum(1) == 1).all()
@@ -236,16 +226,6 @@ def test_points_on_thresholds_and_bounds(fitted, name, dtype):
 
 
 # --- what trees bring along ------------------------------------------------------------------------------------
-
-
-def test_a_cluster_that_lost_its_leaves_has_no_column():
-    label = [0, 0, 2, 0, 2]  # none for "b"
-    tree, _ = grown([(0, 0, 0.0), (1, 1, 0.0)], label, [[1.0, 1], [-1, 1]], classes=["a", "b", "c"])
-    net = neonxc.neuralize(tree)
-    assert net.classes_.tolist() == ["a", "c"]
-    X = np.random.default_rng(0).normal(size=(20, 2))
-    np.testing.assert_array_equal(net.predict(X), tree.predict(X))
-    assert net(torch.from_numpy(X)).shape == (20, 2)
 
 
 def test_names_as_labels_and_of_columns():
