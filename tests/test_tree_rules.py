@@ -90,9 +90,13 @@ def test_merge_joins_siblings_and_rules_with_touching_intervals():
         tree, _ = grown(splits, label, np.random.default_rng(0).random((40, 2)))
         return [(rule.text(), rule.leaves) for rule in tree.rules(merge=True)]
 
-    both = merged([(0, 0, 0.5), (1, 1, 0.5), (2, 1, 0.5)], [0, 0, 0, 0, 1, 0, 2])
-    assert both[0] == ("x[1] ≤ 0.5", (2, 5))
-    assert len(both) == 3
+    assert merged([(0, 0, ((0.25, 0.5),)), (1, 1, 0.5), (2, 1, 0.5)], [0, 0, 0, 0, 1, 0, 2]) == [
+        ("x[1] ≤ 0.5", (2, 5)),
+        ("x[0] in (0.25, 0.5] and x[1] > 0.5", (3,)),
+        ("(x[0] ≤ 0.25 or x[0] > 0.5) and x[1] > 0.5", (6,)),
+    ]
+    # Not at the price of a longer condition
+    assert len(merged([(0, 0, 0.25), (2, 0, 0.5)], [0, 0, 0, 1, 0])) == 3
     siblings = [(0, 0, 0.5), (1, 1, 0.5)]
     assert merged(siblings, [0, 0, 1, 0, 0]) == [("x[0] ≤ 0.5", (2, 3)), ("x[0] > 0.5", (4,))]
     assert merged(siblings, [0, 0, 0, 0, 0]) == [("always", (2, 3, 4))]
