@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from tree_witnesses import kmeans_cost as slow_cost
+from tree_witnesses import kmeans_cost as by_hand
 
 import neonxc
 from neonxc.evaluation import cost_ratio, kmeans_cost, label_agreement, surrogate_cost, wad, waes
@@ -24,10 +24,6 @@ from neonxc.trees.explainers.random_thresholds import draw
 def iris():
     X = load_iris().data
     return X, KMeans(3, n_init=10, random_state=0).fit(X)
-
-
-def by_hand(X, labels, weight=None):
-    return slow_cost(X, labels, np.ones(len(X)) if weight is None else weight)
 
 
 # --- measures --------------------------------------------------------------------------------------------------

@@ -275,10 +275,8 @@ def folded_explanation(tree, steps, X, x, beta):
         A0, b0 = folded(steps[:normalizer], x)
         mean = nearest_preimage(A0, b0, np.zeros(len(b0)), mean, scale)
     for node, R in zip(inner_nodes(tree), tests, strict=True):
-        row = A[[int(tree.feature[node])]]
-        edge = np.array([float(tree.threshold[node])])
-        root = nearest_preimage(row, b[[int(tree.feature[node])]], edge, mean, scale)
-        parts = (x - root) * row[0]
+        own, edge = tree.feature[[node]].numpy(), tree.threshold[[node]].numpy()
+        parts = (x - nearest_preimage(A[own], b[own], edge, mean, scale)) * A[own][0]
         columns += parts / parts.sum() * R
     return tests, columns
 

@@ -209,9 +209,9 @@ def gini_gain(labels, left, mass):
     return gini(labels, mass) - gini(labels[left], mass[left]) - gini(labels[~left], mass[~left])
 
 
-def kmeans_cost(X, clusters, mass):
+def kmeans_cost(X, clusters, mass=None):
     """To the means of the clusters."""
-    cost = 0.0
+    mass, cost = np.ones(len(X)) if mass is None else mass, 0.0
     for c in np.unique(clusters):
         own, weight = X[clusters == c], mass[clusters == c]
         cost += ((own - np.average(own, axis=0, weights=weight)) ** 2).sum(1) @ weight
