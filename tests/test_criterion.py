@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import CLASSES, Data, data, grow, parts_of, same_cuts, separating, tables
+from tree_witnesses import CLASSES, data, grow, parts_of, same_cuts, separating, tables
 from tree_witnesses import cuts as all_cuts
 
 from neonxc.trees import CUBT, IMM, ExKMC
@@ -335,22 +335,6 @@ def test_a_bound_spares_searches_and_changes_no_tree(case, most):
     trees = [grown(Growing(criterion=kind, max_leaves=most), case) for kind in (Bounded, Unbounded)]
     assert repr(trees[0]) == repr(trees[1])
     assert Bounded.scored <= Unbounded.scored
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_of_equal_cuts_the_first(path):
-    """The lowest column that has a cut, and there the lowest threshold."""
-
-    class Nothing(Criterion):
-        def score(self, node, cuts):
-            return torch.zeros(cuts.left.shape[1:], dtype=torch.float64)
-
-    case = Data(np.array([[3.0, 1, 5], [3, 2, 4], [3, 4, 1], [3, 8, 0]]), np.array([0, 0, 1, 1]))
-    with limits(path):
-        chain = grown(Growing(criterion=Nothing, max_leaves=9), case)
-        with_centers = grown(Separating(criterion=Nothing), case)
-    assert [chain[:2], chain[3][:2], chain[3][3][:2]] == [(1, 1.5), (1, 3.0), (1, 6.0)]
-    assert with_centers[:2] == (1, 1.75)  # between the center at 1.5 and the point at 2
 
 
 # --- what all explainers have in common --------------------------------------------------------------------

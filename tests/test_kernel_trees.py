@@ -272,10 +272,8 @@ def test_gamma_of_other_points():
     assert KernelExpand(2, base="none").fit(np.ones((4, 2)), labels=[0, 0, 1, 1]).gamma_ == 1.0
     X = data(0, 50, 2, 3, kind="fine").X
     reference = KernelKMeans(3, objective="feature", gamma=0.3, random_state=0)
-    assert KernelIMM(3, reference=reference).fit(X).gamma_ == 0.3
-    assert KernelIMM(3, reference=reference, gamma=2).fit(X).gamma_ == 2.0
-    laplace = KernelIMM(3, reference=reference, kernel="laplace").fit(X)
-    assert laplace.gamma_ == pytest.approx(slow_gamma(X, "laplace"))
+    for own, gamma in (({}, 0.3), ({"gamma": 2}, 2), ({"kernel": "laplace"}, slow_gamma(X, "laplace"))):
+        assert KernelIMM(3, reference=reference, **own).fit(X).gamma_ == pytest.approx(gamma)
     many = data(1, 2500, 2, 3, kind="fine").X  # some of the points will do
     sampled = KernelExpand(3, base="none", max_leaves=1).fit(many, labels=np.arange(2500) % 3).gamma_
     assert sampled == pytest.approx(slow_gamma(many[:400], "gaussian"), rel=0.2)
