@@ -183,10 +183,8 @@ def test_default_candidates(iris):
     found = trade_off(pd.DataFrame(X, columns=list("abcd")), labels=model.labels_)
     assert len(found) == 14
     assert found[0].explainer.tree_.feature_names == tuple("abcd")
-    with pytest.raises(ValueError, match="one of labels, centers and reference"):
-        trade_off(X)
-    with pytest.raises(ValueError, match="reference needs a clusterer"):
-        trade_off(X, reference="kmeans")
+    refused("one of labels, centers and reference", trade_off, X)
+    refused("reference needs a clusterer", trade_off, X, reference="kmeans")
 
 
 def test_costs_are_measured_where_the_reference_is():

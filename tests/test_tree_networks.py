@@ -98,14 +98,11 @@ def assert_explains(net, tree, X, target=None, competitor=None, beta=None):
     beta = net.beta if beta is None else beta
     used = sorted({label for label, _ in paths(tree)})
     found = neon.thresholds(X, target, competitor), neon.attribute(X, target, competitor)
+    rival = None if competitor is None else used[competitor]
     for x, *own in zip(X, *found, strict=True):
         f = logits(tree, x)
         label = max(f, key=f.get) if target is None else used[target]
-        rival = None if competitor is None else used[competitor]
-        if label == rival:
-            wanted = [np.zeros(len(part)) for part in own]
-        else:
-            wanted = explained(tree, x, label, beta, rival)
+        wanted = explained(tree, x, label, beta, rival) if label != rival else (0, 0)
         for one, other in zip(own, wanted, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 

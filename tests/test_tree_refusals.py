@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from refusals import refused
 from sklearn.cluster import DBSCAN, KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -210,21 +211,18 @@ def test_what_is_refused(names, message, wrong):
     }
     error = TypeError if isinstance(wrong.get("graph"), str) else ValueError
     for name in names.split():
-        with pytest.raises(error, match=message):
-            getattr(trees, name)(**parameters).fit(table, **given)
+        refused(message, getattr(trees, name)(**parameters).fit, table, error=error, **given)
 
 
 @pytest.mark.parametrize("name", EVERY.split())
 def test_what_is_refused_in_predictions(name):
     model = getattr(trees, name)(3)
     for table in (X, in_batches):
-        with pytest.raises(NotFittedError):
-            model.predict(table)
+        refused("fit", model.predict, table, error=NotFittedError)
     model.fit(FRAME)
     for message, wrong in (
         ("X|NaN|infinity", NAN),
         *(("features", kind(X[:, :2])) for kind in (np.asarray, torch.from_numpy, sp.csr_matrix)),
         ("feature names|columns of X", FRAME[["a", "c", "b"]]),
     ):
-        with pytest.raises(ValueError, match=message):
-            model.predict(wrong)
+        refused(message, model.predict, wrong)

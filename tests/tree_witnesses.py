@@ -127,11 +127,8 @@ def distances(X, centers):
 
 def cuts(X, centers):
     """All cuts of a node that differ: the gaps between neighbouring values of its points and centers."""
-    found = []
-    for feature in range(X.shape[1]):
-        values = sorted(set(X[:, feature].tolist()) | set(centers[:, feature].tolist()))
-        found += [(feature, low, high) for low, high in pairwise(values)]
-    return found
+    columns = enumerate(np.concatenate([X, centers]).T)
+    return [(feature, *gap) for feature, values in columns for gap in pairwise(np.unique(values).tolist())]
 
 
 def separating(X, centers):
@@ -143,8 +140,8 @@ def separating(X, centers):
 
 
 def current_cost(far, mass):
-    """Eq. 6: every point to its nearest center."""
-    return (far.min(1) * mass).sum()
+    """Eq. 6: every point to its nearest center; 1 where every point lies on a center."""
+    return (far.min(1) * mass).sum() or 1.0
 
 
 def induced_cost(far, left, centers_left, mass):
@@ -159,8 +156,7 @@ def induced_cost(far, left, centers_left, mass):
 
 def price(far, left, centers_left, mass):
     """Eq. 5; the induced cost itself where every point lies on a center."""
-    current = current_cost(far, mass)
-    return induced_cost(far, left, centers_left, mass) / (current if current > 0 else 1.0)
+    return induced_cost(far, left, centers_left, mass) / current_cost(far, mass)
 
 
 def eval_wad(N, K, left, points, centers_left, centers):
@@ -252,11 +248,9 @@ class Scorer:
         """What a difference of scores is to be compared with."""
         if self.name in ("IMM", "EMN"):
             return self.mass[rows].sum()
-        total = (self.far[np.ix_(rows, centers)].max(1) * self.mass[rows]).sum()
-        if self.name == "ExGreedy":
-            return total
-        current = current_cost(self.far[np.ix_(rows, centers)], self.mass[rows])
-        return 1 + total / (current if current > 0 else 1.0)
+        far, mass = self.far[np.ix_(rows, centers)], self.mass[rows]
+        total = far.max(1) @ mass
+        return total if self.name == "ExGreedy" else 1 + total / current_cost(far, mass)
 
     def best(self, rows, centers, path):
         """The first of the best cuts, lowest feature first, then lowest threshold."""
