@@ -8,18 +8,14 @@ are exact in float64 in any order, so that other machines find the same means, a
 no such numbers are in groups of their own: there, cuts may tie but for rounding.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -129,12 +125,14 @@ def _weights(kind, n, rng):
     if kind == "none":
         return {}
     if kind == "whole":
-        return {"sample_weight": rng.integers(0, 4, n).astype(np.float64)}
-    if kind in ("eighths", "uneven"):
-        return {
-            "sample_weight": rng.integers(1, 17, n) / 8 if kind == "eighths" else 2.0 ** rng.integers(-12, 13, n)
-        }
-    return {"sample_weight": (rng.random(n) + 0.1) * {"fractional": 1, "tiny": 1e-9, "huge": 1e9}[kind]}
+        weight = rng.integers(0, 4, n).astype(np.float64)
+    elif kind == "eighths":
+        weight = rng.integers(1, 17, n) / 8
+    elif kind == "uneven":
+        weight = 2.0 ** rng.integers(-12, 13, n)
+    else:
+        weight = (rng.random(n) + 0.1) * {"fractional": 1, "tiny": 1e-9, "huge": 1e9}[kind]
+    return {"sample_weight": weight}
 
 
 class Rows(ClusterMixin, BaseEstimator):
@@ -155,28 +153,27 @@ SEPARATE = ("IMM", "EMN", "ExGreedy", "ExShallow")
 GUIDED = (*SEPARATE, "ExKMC", "CART", "KDTree")
 EVERY = (*GUIDED, "RandomThresholds")
 BOTH = ["fine", "grid"]
-Fit = tuple[str, dict[str, Any], Case]
 
 
-def every(**values: Any) -> list[dict[str, Any]]:
+def every(**values):
     """All combinations of values that are in lists; others are the same in all of them."""
     lists = [value if isinstance(value, list) else [value] for value in values.values()]
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*lists)]
 
 
-def cases(**values: Any) -> list[Case]:
+def cases(**values):
     return [Case(**chosen) for chosen in every(**values)]
 
 
-def shaped(shapes: list[tuple[int, int, int]], **options: Any) -> list[Case]:
+def shaped(shapes, **options):
     return [Case(seed=seed, n=n, d=d, k=k, **options) for seed, (n, d, k) in enumerate(shapes)]
 
 
-def crossed(explainers: Sequence[str], cases: list[Case], *options: dict[str, Any]) -> list[Fit]:
+def crossed(explainers, cases, *options):
     return [(name, option, case) for case in cases for option in options or ({},) for name in explainers]
 
 
-def groups() -> dict[str, list[Fit]]:
+def groups():
     """The explainer, its parameters and the case of every fit."""
     small = [(20, 2, 2), (40, 3, 4), (80, 3, 6), (60, 5, 3), (120, 4, 5), (120, 6, 8), (200, 3, 4), (30, 6, 5)]
     mixed = [(900, 12, 12), (1200, 9, 16), (700, 16, 9)]
@@ -227,12 +224,12 @@ def groups() -> dict[str, list[Fit]]:
     }
 
 
-def name_of(fit: Fit) -> str:
+def name_of(fit):
     explainer, options, case = fit
     return f"{explainer}({', '.join(f'{key}={value}' for key, value in options.items())}) {case}"
 
 
-def fitted(trees_module: Any, fit: Fit) -> list[list[float]]:
+def fitted(trees_module, fit):
     """The tree of a fit, by the explainers of a module, as `columns_of` gives it."""
     explainer, options, case = fit
     X, arguments, _ = built(case)
@@ -252,7 +249,7 @@ def fitted(trees_module: Any, fit: Fit) -> list[list[float]]:
     return columns_of(model.tree_, labels=case.kind != "apart")  # k-means numbers clusters as it likes
 
 
-def columns_of(tree: Any, labels: bool = True) -> list[list[float]]:
+def columns_of(tree, labels=True):
     """A tree as four lists, in preorder.
 
     Tests (the feature of an inner node, or -1 - label of a leaf), samples and mistakes of all nodes; thresholds of
@@ -269,12 +266,12 @@ def columns_of(tree: Any, labels: bool = True) -> list[list[float]]:
     return [values.tolist() for values in (tests, tree.samples, tree.mistakes, tree.threshold[inner])]
 
 
-def short(value: float) -> float:
+def short(value):
     """A number with as many digits as are compared."""
     return float(f"{value:.12g}") if value % 1 else int(value)
 
 
-def write(file: Path, trees_module: Any) -> None:
+def write(file, trees_module):
     """Record the trees of a module's explainers."""
     data, trees = {}, {}
     for group, fits in groups().items():

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from test_tree_explainers import PATHS, limits
-from tree_witnesses import CLASSES, Data, data, grow, parts_of, same_cuts, separating, tables
+from tree_witnesses import CLASSES, data, grow, parts_of, same_cuts, separating, tables
 from tree_witnesses import cuts as all_cuts
 
 from neonxc.trees import CUBT, IMM, ExKMC
@@ -140,8 +140,11 @@ def spread(witness, rows, left, *_):
     return total
 
 
-class InTurns(Criterion):
-    """Halves of the points, by columns that no test above has asked for; by `features`, `sides` and `mass`."""
+class Margins(Criterion):
+    """The widest gap first, of columns that no test above has asked for, with a tenth of the points on each side.
+
+    By `features`, `sides`, `gap`, and infinite scores.
+    """
 
     def sums(self, node):
         return (points(self.problem, node),)
@@ -151,25 +154,10 @@ class InTurns(Criterion):
         return torch.tensor([f for f in range(self.problem.table.d) if f not in asked], dtype=torch.int64)
 
     def score(self, node, cuts):
-        return (2 * cuts.mass_left - node.mass).abs()
-
-
-def halves(witness, rows, left, *_):
-    return abs(2 * witness.mass[rows][left].sum() - witness.mass[rows].sum())
-
-
-def in_turns(witness, rows, left, centers, centers_left, cut, path):
-    return np.inf if cut[0] in {step[0] for step in path} else halves(witness, rows, left)
-
-
-class Margins(Criterion):
-    """The widest gap first, with a tenth of the points on each side at least; by `gap`, and infinite scores."""
-
-    def score(self, node, cuts):
         below, above = cuts.gap()
-        left, right = cuts.left.sum(0), cuts.right.sum(0)
         score = (below - above).clamp(min=-1e9)
-        return score.masked_fill(10 * torch.minimum(left, right) < node.mass, torch.inf)
+        least = torch.minimum(cuts.mass_left, node.mass - cuts.mass_left)
+        return score.masked_fill(10 * least < node.mass, torch.inf)
 
     def size(self, node):
         return 1.0
@@ -177,7 +165,8 @@ class Margins(Criterion):
 
 def margin(witness, rows, left, centers, centers_left, cut, path):
     X, mass = witness.X[rows, cut[0]], witness.mass[rows]
-    if 10 * min(mass[left].sum(), mass[~left].sum()) < mass.sum():
+    asked = {step[0] for step in path}
+    if cut[0] in asked or 10 * min(mass[left].sum(), mass[~left].sum()) < mass.sum():
         return np.inf
     return max(-1e9, X[left].max() - X[~left].min())
 
@@ -197,7 +186,7 @@ class Alternating(Criterion):
 
 
 def alternating(witness, rows, left, centers, centers_left, cut, path):
-    return halves(witness, rows, left) * (-1) ** len(path)
+    return abs(2 * witness.mass[rows][left].sum() - witness.mass[rows].sum()) * (-1) ** len(path)
 
 
 class Fair(Criterion):
@@ -270,7 +259,6 @@ def staged(witness, rows, left, centers, centers_left, cut, path):
 KINDS = {
     "Errors": (Errors, errors),
     "Spread": (Spread, spread),
-    "InTurns": (InTurns, in_turns),
     "Margins": (Margins, margin),
     "Fair": (Fair, fair),
     "Alternating": (Alternating, alternating),
@@ -347,22 +335,6 @@ def test_a_bound_spares_searches_and_changes_no_tree(case, most):
     trees = [grown(Growing(criterion=kind, max_leaves=most), case) for kind in (Bounded, Unbounded)]
     assert repr(trees[0]) == repr(trees[1])
     assert Bounded.scored <= Unbounded.scored
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_of_equal_cuts_the_first(path):
-    """The lowest column that has a cut, and there the lowest threshold."""
-
-    class Nothing(Criterion):
-        def score(self, node, cuts):
-            return torch.zeros(cuts.left.shape[1:], dtype=torch.float64)
-
-    case = Data(np.array([[3.0, 1, 5], [3, 2, 4], [3, 4, 1], [3, 8, 0]]), np.array([0, 0, 1, 1]))
-    with limits(path):
-        chain = grown(Growing(criterion=Nothing, max_leaves=9), case)
-        with_centers = grown(Separating(criterion=Nothing), case)
-    assert [chain[:2], chain[3][:2], chain[3][3][:2]] == [(1, 1.5), (1, 3.0), (1, 6.0)]
-    assert with_centers[:2] == (1, 1.75)  # between the center at 1.5 and the point at 2
 
 
 # --- what all explainers have in common --------------------------------------------------------------------

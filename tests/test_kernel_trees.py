@@ -66,9 +66,8 @@ def features_of(case, kind, kernel, gamma, size):
     return torch.cat(found).T.numpy(), means.T.numpy()
 
 
-def assume_distinct_means(case, kernel="gaussian", gamma=1.0):
-    _, centers = features_of(case, "anchors", kernel, gamma, 32)
-    assume(len(np.unique(np.round(centers, 9), axis=0)) == case.k)
+def assume_distinct(centers):
+    assume(len(np.unique(np.round(centers, 9), axis=0)) == len(centers))
 
 
 def assert_bounds(tree, X):
@@ -115,7 +114,7 @@ def assert_imm(tree, case, columns, scorer):
 )
 def test_kernel_imm_is_imm_on_the_features_of_the_kernel(features, case, size, gamma, path):
     columns, centers = features_of(case, *features, gamma, size)
-    assume(len(np.unique(np.round(centers, 9), axis=0)) == case.k)
+    assume_distinct(centers)
     model = KernelIMM(case.k, features=features[0], kernel=features[1], gamma=gamma, n_features=size)
     with limits(path):
         tree = fitted(model, case).tree_
@@ -227,7 +226,7 @@ def assert_best_intervals(tree, X, costs, start, most):
 )
 def test_every_interval_is_the_best_of_all(model, base, case, extra, kernel, path, cached, block):
     if base == "imm":
-        assume_distinct_means(case, kernel, 0.5)
+        assume_distinct(features_of(case, "anchors", kernel, 0.5, 32)[1])
     options = {"kernel": kernel, "gamma": 0.5}
     with (
         limits(path),
@@ -273,10 +272,8 @@ def test_gamma_of_other_points():
     assert KernelExpand(2, base="none").fit(np.ones((4, 2)), labels=[0, 0, 1, 1]).gamma_ == 1.0
     X = data(0, 50, 2, 3, kind="fine").X
     reference = KernelKMeans(3, objective="feature", gamma=0.3, random_state=0)
-    assert KernelIMM(3, reference=reference).fit(X).gamma_ == 0.3
-    assert KernelIMM(3, reference=reference, gamma=2).fit(X).gamma_ == 2.0
-    laplace = KernelIMM(3, reference=reference, kernel="laplace").fit(X)
-    assert laplace.gamma_ == pytest.approx(slow_gamma(X, "laplace"))
+    for own, gamma in (({}, 0.3), ({"gamma": 2}, 2), ({"kernel": "laplace"}, slow_gamma(X, "laplace"))):
+        assert KernelIMM(3, reference=reference, **own).fit(X).gamma_ == pytest.approx(gamma)
     many = data(1, 2500, 2, 3, kind="fine").X  # some of the points will do
     sampled = KernelExpand(3, base="none", max_leaves=1).fit(many, labels=np.arange(2500) % 3).gamma_
     assert sampled == pytest.approx(slow_gamma(many[:400], "gaussian"), rel=0.2)

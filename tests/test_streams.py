@@ -41,11 +41,13 @@ def in_batches(X, parts=7):
 
 @pytest.mark.parametrize(
     ("model", "max_bins", "most", "dtype"),
-    in_turns([*STREAMED, IMM(K, metric="l1")], [8, 64], [150, 1 << 16, 60], [np.float32, np.float64, np.int16]),
+    in_turns(
+        [*STREAMED, IMM(K, metric="l1")], [8, 256, 64, 600], [150, 1 << 16, 60], [np.float32, np.float64, np.int16]
+    ),
     ids=str,
 )
 def test_the_same_tree_as_in_memory(model, max_bins, most, dtype, monkeypatch):
-    """In any order and any batches, also of rows that are not in the sample of `most` rows."""
+    """In any order and any batches, also of rows that are not in the sample; bins are in one byte, or in two."""
     monkeypatch.setattr("neonxc.trees.cuts.codes.ROWS", 128)
     monkeypatch.setattr("neonxc.trees.cuts.bins.ROWS", most)
     monkeypatch.setattr("neonxc.trees.cuts.bins.PIECE", 200)
@@ -83,7 +85,6 @@ def test_every_kind_of_stream(tmp_path, monkeypatch):
         assert np.array_equal(model.labels_, expected.labels_)
         assert np.array_equal(model.predict(given), expected.labels_)
         assert model.tree_.feature_names == names
-        assert tuple(getattr(model, "feature_names_in_", ())) == (names or ())
     assert np.array_equal(model.predict(frame), expected.labels_)
     refused("missing", model.predict, lambda: [frame.rename(columns={"a": "z"})])
     assert model.score(file) == pytest.approx(model.score(frame), rel=1e-9)
@@ -109,12 +110,6 @@ def test_arrays_too_large_for_memory_go_to_files(monkeypatch):
     monkeypatch.setattr("neonxc.trees.fit.batches.LARGEST", 0)
     found = ExGreedy(K).fit(in_batches(X), centers=CENTERS)
     assert_same(expected, found)
-
-
-@pytest.mark.parametrize("bins", [256, 600])  # in one and in two bytes
-def test_columns_of_many_and_of_few_bins(bins):
-    model = CART(3, max_bins=bins, max_leaves=8)
-    assert_same(*(clone(model).fit(x, centers=X[:3]) for x in (X, in_batches(X))))
 
 
 def test_bad_files(tmp_path):

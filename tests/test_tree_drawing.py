@@ -61,16 +61,14 @@ def test_text():
 
 
 def test_what_drawings_say():
-    tree, said_of = (
-        iris(),
-        [
-            ["petal width ≤ 0.8", "150 samples"],
-            ["setosa", "50 samples", "0 mistakes"],
-            ["petal width ≤ 1.75", "100 samples", "6 mistakes"],
-            ["versicolor", "54 samples", "5 mistakes"],
-            ["virginica", "46 samples", "1 mistake"],
-        ],
-    )
+    tree = iris()
+    said_of = [
+        ["petal width ≤ 0.8", "150 samples"],
+        ["setosa", "50 samples", "0 mistakes"],
+        ["petal width ≤ 1.75", "100 samples", "6 mistakes"],
+        ["versicolor", "54 samples", "5 mistakes"],
+        ["virginica", "46 samples", "1 mistake"],
+    ]
     nodes, edges = parsed(export_graphviz(tree))
     assert [nodes[node][0] for node in range(5)] == said_of
     assert [nodes[node][1] for node in tree.leaves.tolist()] == ["#0072b2", "#e69f00", "#009e73"]

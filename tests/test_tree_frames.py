@@ -15,7 +15,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
-from tree_witnesses import CLASSES
+from tree_witnesses import CLASSES, assert_same
 from turns import in_turns
 
 import neonxc
@@ -137,7 +137,7 @@ def test_numbers_with_gaps_are_cut_as_scikit_learn_cuts_them(leaves):
     ours = CART(max_leaves=leaves).fit(frame, labels=y)
     theirs = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0).fit(X, y)
     own, other = (
-        sum(gini(y[at == leaf]) for leaf in set(at.tolist())) for at in (ours.tree_.apply(frame), theirs.apply(X))
+        sum(gini(y[at == leaf]) for leaf in np.unique(at)) for at in (ours.tree_.apply(frame), theirs.apply(X))
     )
     assert own == pytest.approx(other)
     assert (ours.predict(frame) == theirs.predict(X)).mean() > 0.99
@@ -156,6 +156,8 @@ def test_every_explainer_reads_a_messy_frame(model, labelled, tmp_path):
     assert fitted.score(frame) == pytest.approx(-fitted.inertia_)
     neonxc.save(fitted, tmp_path / "tree.safetensors")
     again = neonxc.load(tmp_path / "tree.safetensors")
+    assert (type(again), again.get_params()) == (model, fitted.get_params())
+    assert_same(again, fitted, costs=0)
     assert again.predict(frame).tolist() == labels
     assert again.score(frame) == fitted.score(frame)
     assert again.tree_.rules() == rules
@@ -189,7 +191,6 @@ def test_how_rules_are_worded():
 
     condition = Condition(Column(0, "age"), ((-np.inf, 35), (60, np.inf)), missing=True)
     assert str(condition) == "age ≤ 35 or age > 60 or missing"
-    assert condition.matches(torch.tensor([20, 50, 70, np.nan])).tolist() == [True, False, True, True]
     assert Condition(Column(0, "age"), missing=True).is_always_met
     assert said([0, 0, 0, 1, 1, 1, 1, 1]) == ["age ≤ 37", "age > 37 or missing"]
     assert said([0, 0, 0, 0, 0, 0, 1, 1]) == ["age is not missing", "age is missing"]

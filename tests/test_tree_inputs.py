@@ -17,7 +17,7 @@ from turns import in_turns
 
 import neonxc
 from neonxc.evaluation import kmeans_cost
-from neonxc.trees import CART, CUBT, IMM, CLTree, ExKMC, ExShallow, KDTree, RandomThresholds, trade_off
+from neonxc.trees import CART, CUBT, IMM, CLTree, ExKMC, ExShallow, KDTree, RandomThresholds
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +66,6 @@ def test_tensors_with_an_estimator_as_reference(kind, wine):
         model = IMM(reference=reference).fit(X)
         assert isinstance(model.labels_, torch.Tensor)
         assert model.score(X) == pytest.approx(-model.inertia_)
-
-
-def test_noise_has_no_part_in_a_trade_off():
-    X, y = make_blobs(90, 2, centers=3, cluster_std=0.3, random_state=0)
-    X, y = np.r_[X, np.full((5, 2), 80.0)], np.r_[y, np.full(5, -1)]
-    found = trade_off(X, labels=y, candidates={"IMM": IMM(3)})
-    assert found[0].cost_ratio == pytest.approx(1, abs=0.02)
 
 
 def test_saved_parameters_and_labels_keep_their_types(wine, tmp_path):
@@ -170,13 +163,3 @@ def test_values_whose_squares_overflow(model, kind):
         if model is not CUBT:  # min_dist is in the units of the columns
             assert np.array_equal(plain.labels_, large.labels_)
         assert np.isfinite(large.inertia_)
-
-
-def test_weights_of_measures(wine):
-    X, y = wine.to_numpy(), np.arange(178) % 3
-    weight = np.arange(1.0, 179)
-    wanted = kmeans_cost(X, y, weight)
-    assert kmeans_cost(X, y, pd.Series(weight, index=np.arange(178) + 50)) == pytest.approx(wanted)
-    assert kmeans_cost(X[::-1], y[::-1], weight[::-1]) == pytest.approx(wanted)
-    with pytest.raises(ValueError, match="weights >= 0"):
-        kmeans_cost(X, y, -weight)

@@ -6,7 +6,6 @@ from itertools import pairwise
 from math import inf
 
 import numpy as np
-import pytest
 import torch
 from hand_trees import GRID, goes_left, grown, random_splits, route, shop
 from hypothesis import given
@@ -109,22 +108,6 @@ def test_texts_of_two_branches_part_all_points(seed, leaves):
             np.testing.assert_array_equal(path[:, node], path[:, parent] & said[node - 1])
 
 
-def test_merge_joins_what_lies_around_and_between():
-    def merged(splits, label):
-        tree, _ = grown(splits, label, np.random.default_rng(0).random((40, 2)))
-        return [(rule.label, rule.text()) for rule in tree.rules(merge=True)]
-
-    inside = ((0.25, 0.5),)
-    assert merged([(0, 0, inside), (1, 1, 0.5), (2, 1, 0.5)], [0, 0, 0, 0, 1, 0, 2]) == [
-        (0, "x[1] ≤ 0.5"),
-        (1, "x[0] in (0.25, 0.5] and x[1] > 0.5"),
-        (2, "(x[0] ≤ 0.25 or x[0] > 0.5) and x[1] > 0.5"),
-    ]
-    assert merged([(0, 0, inside), (2, 1, 0.5)], [0] * 5) == [(0, "always")]
-    # Not at the price of a longer condition
-    assert len(merged([(0, 0, 0.25), (2, 0, 0.5)], [0, 0, 0, 1, 0])) == 3
-
-
 def test_conditions():
     around, three, never = (
         Condition(Column(0, "x"), pairs)
@@ -196,9 +179,9 @@ def test_plots_break_tests_between_intervals_and_not_at_bounds():
     ]
 
 
-@pytest.mark.parametrize("draw", [export_text, export_graphviz, plot_tree])
-def test_tests_that_send_all_or_none_left(draw):
+def test_tests_that_send_all_or_none_left():
     tree, _ = grown([(0, 0, ((-inf, inf),)), (1, 0, ((3.0, 2.0),))], [0, 0, 0, 0, 1], [[1.0]])
     assert tree.predict([[1.0], [2.5]]).tolist() == [1, 1]
-    draw(tree)
+    for draw in (export_text, export_graphviz, plot_tree):
+        draw(tree)
     assert [rule.text() for rule in tree.rules()] == ["no value of x[0]", "always", "no value of x[0]"]

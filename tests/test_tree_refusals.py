@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from refusals import refused
 from sklearn.cluster import DBSCAN, KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -74,8 +75,7 @@ PARAMETERS = [
     *(("ExShallow", "depth_factor needs", {"depth_factor": bad}) for bad in (-0.1, np.inf, np.nan, "much")),
     ("SpExClique", 'clique_weights needs "unit" or "size", got \'one\'', {"clique_weights": "one"}),
     ("SpExKNN", "n_neighbors needs a whole number >= 1, got 0", {"n_neighbors": 0}),
-    (KERNEL, "gamma needs a number > 0, got 0", {"gamma": 0}),
-    *((KERNEL, "gamma needs", {"gamma": bad}) for bad in (-1.0, np.nan, np.inf, "median")),
+    *((KERNEL, "gamma needs", {"gamma": bad}) for bad in (0, -1.0, np.nan, np.inf, "median")),
     (KERNEL, 'kernel needs "gaussian" or "laplace", got .cosine', {"kernel": "cosine"}),
     (KERNEL, 'features needs "anchors" or "taylor", got \'fourier\'', {"features": "fourier"}),
     (KERNEL, 'features="taylor" needs kernel="gaussian"', {"features": "taylor", "kernel": "laplace"}),
@@ -112,13 +112,10 @@ PARAMETERS = [
 GIVEN = [
     (SOME, "labels or centers, not both", {"labels": Y, "centers": np.zeros((1, 3))}),
     (SOME, r"labels needs one label per point, shape \(60,\), got \(59,\)", {"labels": Y[1:]}),
-    *(
-        (
-            "IMM",
-            r"labels needs one label per point, shape \(60,\)",
-            {"labels": np.arange(n) % 3, "sample_weight": Y},
-        )
-        for n in (40, 80)
+    (
+        "IMM",
+        r"labels needs one label per point, shape \(60,\)",
+        {"labels": np.arange(80) % 3, "sample_weight": Y},
     ),
     (SOME, "no points are left", {"labels": np.full(60, -1)}),
     (SOME, r"centers needs shape \[clusters, 3\], got \[2, 4\]", {"centers": np.zeros((2, 4))}),
@@ -170,7 +167,7 @@ STREAMS = [
     ("and 700 or others when it was read again", changed(lambda X: X * 2)),
     ("and 700 or others when it was", changed(lambda X: X[::-1])),
     ("batch 1 of X .*nan in row 5, column 2", lambda: [ROWS, np.where(ROWS[5, 2] == ROWS, np.nan, ROWS)]),
-    ("batch 0 of X .*inf in row .*'b'", frames({name: [0, np.inf] for name in "abcd"} | {"a": [1, 1]})),
+    ("batch 0 of X .*inf in row .*'b'", frames({"a": [1, 1], "b": [0, np.inf]})),
     ("batch 1 of X has 3 columns .*, the previous ones have 4", lambda: [ROWS, ROWS[:, :3]]),
     ("batch 1 of X has .* torch.float32, the previous", lambda: [ROWS, ROWS.astype(np.float32)]),
     (
@@ -212,23 +209,20 @@ def test_what_is_refused(names, message, wrong):
     given = {
         key: parameters.pop(key) for key in ("labels", "centers", "sample_weight", "graph") if key in parameters
     }
-    error = (TypeError, ValueError) if isinstance(wrong.get("graph"), str | float) else ValueError
+    error = TypeError if isinstance(wrong.get("graph"), str) else ValueError
     for name in names.split():
-        with pytest.raises(error, match=message):
-            getattr(trees, name)(**parameters).fit(table, **given)
+        refused(message, getattr(trees, name)(**parameters).fit, table, error=error, **given)
 
 
 @pytest.mark.parametrize("name", EVERY.split())
 def test_what_is_refused_in_predictions(name):
     model = getattr(trees, name)(3)
     for table in (X, in_batches):
-        with pytest.raises(NotFittedError):
-            model.predict(table)
+        refused("fit", model.predict, table, error=NotFittedError)
     model.fit(FRAME)
     for message, wrong in (
         ("X|NaN|infinity", NAN),
         *(("features", kind(X[:, :2])) for kind in (np.asarray, torch.from_numpy, sp.csr_matrix)),
         ("feature names|columns of X", FRAME[["a", "c", "b"]]),
     ):
-        with pytest.raises(ValueError, match=message):
-            model.predict(wrong)
+        refused(message, model.predict, wrong)

@@ -68,8 +68,7 @@ class Data:
 
 
 def means(X, labels, k, mass):
-    sums = np.stack([(X * mass[:, None])[labels == c].sum(0) for c in range(k)])
-    return sums / np.array([mass[labels == c].sum() for c in range(k)])[:, None]
+    return np.stack([np.average(X[labels == c], axis=0, weights=mass[labels == c]) for c in range(k)])
 
 
 def data(seed, n, d, k, *, kind="grid", dtype=np.float64, weighted=False, random_labels=False):
@@ -120,7 +119,7 @@ def tables(draw, most=60, columns=5, clusters=2, weighted=None, separable=False,
 
 def distances(X, centers):
     """Squared distance of every point to every center."""
-    return np.array([[((x - c) ** 2).sum() for c in centers] for x in X]).reshape(len(X), len(centers))
+    return ((X[:, None] - centers) ** 2).sum(2)
 
 
 # --- cuts --------------------------------------------------------------------------------------------------
@@ -128,11 +127,8 @@ def distances(X, centers):
 
 def cuts(X, centers):
     """All cuts of a node that differ: the gaps between neighbouring values of its points and centers."""
-    found = []
-    for feature in range(X.shape[1]):
-        values = sorted(set(X[:, feature].tolist()) | set(centers[:, feature].tolist()))
-        found += [(feature, low, high) for low, high in pairwise(values)]
-    return found
+    columns = enumerate(np.concatenate([X, centers]).T)
+    return [(feature, *gap) for feature, values in columns for gap in pairwise(np.unique(values).tolist())]
 
 
 def separating(X, centers):
@@ -140,22 +136,12 @@ def separating(X, centers):
     return [cut for cut in cuts(X, centers) if 0 < (centers[:, cut[0]] <= cut[1]).sum() < len(centers)]
 
 
-def parted(X, centers, cut):
-    """Which points and centers go left."""
-    return X[:, cut[0]] <= cut[1], centers[:, cut[0]] <= cut[1]
-
-
 # --- what the points of a node cost at a cut, given who goes left ------------------------------------------
 
 
-def mistakes(own_left, left, mass):
-    """Weight of the points that are cut from their center; `own_left`: whether a point's center goes left."""
-    return mass[own_left != left].sum()
-
-
 def current_cost(far, mass):
-    """Eq. 6: every point to its nearest center."""
-    return (far.min(1) * mass).sum()
+    """Eq. 6: every point to its nearest center; 1 where every point lies on a center."""
+    return (far.min(1) * mass).sum() or 1.0
 
 
 def induced_cost(far, left, centers_left, mass):
@@ -170,23 +156,18 @@ def induced_cost(far, left, centers_left, mass):
 
 def price(far, left, centers_left, mass):
     """Eq. 5; the induced cost itself where every point lies on a center."""
-    current = current_cost(far, mass)
-    return induced_cost(far, left, centers_left, mass) / (current if current > 0 else 1.0)
-
-
-def ceil_div(a, b):
-    return -(-a // b)
+    return induced_cost(far, left, centers_left, mass) / current_cost(far, mass)
 
 
 def eval_wad(N, K, left, points, centers_left, centers):
     """Algorithm 2, with the ratios left / points and centers_left / centers, all of them whole numbers."""
     if K == 1 or N == 0:
         return 0.0
-    K_left = min(max(ceil_div(K * centers_left, centers), 1), K - 1)
+    K_left = min(max(-(-K * centers_left // centers), 1), K - 1)
     if N == 1:
         N_left = 1 if K_left > K - K_left else 0
     else:
-        N_left = min(max(ceil_div(N * left, points), 1), N - 1)
+        N_left = min(max(-(-N * left // points), 1), N - 1)
     on_left = eval_wad(N_left, K_left, left, points, centers_left, centers)
     on_right = eval_wad(N - N_left, K - K_left, left, points, centers_left, centers)
     return 1 + (N_left * on_left + (N - N_left) * on_right) / N
@@ -196,16 +177,9 @@ def depth_estimate(feature, left, centers_left, mass, sides):
     """Algorithm 3; `sides`: (feature, whether to the left) of the tests on the way to the node."""
     points, points_left = int(mass.sum()), int(mass[left].sum())
     depth = eval_wad(points, len(centers_left), points_left, points, int(centers_left.sum()), len(centers_left))
-    if points == 0:
-        return depth
-    left_kills, right_kills = (feature, True) in sides, (feature, False) in sides
-    if left_kills and right_kills:
-        return depth - 1
-    if left_kills:
-        return depth - points_left / points
-    if right_kills:
-        return depth - (points - points_left) / points
-    return depth
+    on_sides = {True: points_left, False: points - points_left}
+    killed = sum(on_side for is_left, on_side in on_sides.items() if (feature, is_left) in sides)
+    return depth - killed / max(points, 1)
 
 
 def surrogate_cost(far, mass):
@@ -224,21 +198,19 @@ def gini(labels, mass):
     total = mass.sum()
     if total == 0:
         return 0.0
-    shares = np.array([mass[labels == c].sum() for c in np.unique(labels)]) / total
-    return total * (1 - (shares**2).sum())
+    return total * (1 - ((np.bincount(labels, mass) / total) ** 2).sum())
 
 
 def gini_gain(labels, left, mass):
     return gini(labels, mass) - gini(labels[left], mass[left]) - gini(labels[~left], mass[~left])
 
 
-def kmeans_cost(X, clusters, mass):
+def kmeans_cost(X, clusters, mass=None):
     """To the means of the clusters."""
-    cost = 0.0
+    mass, cost = np.ones(len(X)) if mass is None else mass, 0.0
     for c in np.unique(clusters):
-        own = X[clusters == c]
-        mean = (own * mass[clusters == c, None]).sum(0) / mass[clusters == c].sum()
-        cost += (((own - mean) ** 2).sum(1) * mass[clusters == c]).sum()
+        own, weight = X[clusters == c], mass[clusters == c]
+        cost += ((own - np.average(own, axis=0, weights=weight)) ** 2).sum(1) @ weight
     return cost
 
 
@@ -260,12 +232,12 @@ class Scorer:
 
     def score(self, rows, centers, sides, cut):
         """Score of a cut of some of the rows and some of the centers."""
-        left, centers_left = parted(self.X[rows], self.centers[centers], cut)
+        left, centers_left = (values[:, cut[0]] <= cut[1] for values in (self.X[rows], self.centers[centers]))
         mass, far = self.mass[rows], self.far[np.ix_(rows, centers)]
         if self.name in ("IMM", "EMN"):
             still = np.isin(self.labels[rows], centers)
             own = centers_left[np.searchsorted(centers, self.labels[rows][still])]
-            lost = mistakes(own, left[still], mass[still])
+            lost = mass[still][own != left[still]].sum()  # the weight of points that are cut from their center
             return lost if self.name == "IMM" else lost / min(centers_left.sum(), (~centers_left).sum())
         if self.name == "ExGreedy":
             return induced_cost(far, left, centers_left, mass)
@@ -276,11 +248,9 @@ class Scorer:
         """What a difference of scores is to be compared with."""
         if self.name in ("IMM", "EMN"):
             return self.mass[rows].sum()
-        total = (self.far[np.ix_(rows, centers)].max(1) * self.mass[rows]).sum()
-        if self.name == "ExGreedy":
-            return total
-        current = current_cost(self.far[np.ix_(rows, centers)], self.mass[rows])
-        return 1 + total / (current if current > 0 else 1.0)
+        far, mass = self.far[np.ix_(rows, centers)], self.mass[rows]
+        total = far.max(1) @ mass
+        return total if self.name == "ExGreedy" else 1 + total / current_cost(far, mass)
 
     def best(self, rows, centers, path):
         """The first of the best cuts, lowest feature first, then lowest threshold."""
@@ -420,26 +390,18 @@ def assert_best_first(tree, start, gains, rounding):
     assert in_some_order(frozenset(start)), "another leaf gains more"
 
 
-def nested(tree, node=0):
-    """The tree as nested (feature, threshold, left, right) and labels at its leaves."""
+def nested(tree, leaves=None, node=0):
+    """The tree as nested (feature, threshold, left, right), with labels or one of `leaves` at its leaves."""
     feature = int(tree.feature[node])
     if feature < 0:
-        return int(tree.label[node])
-    children = (nested(tree, int(side[node])) for side in (tree.left, tree.right))
+        return int(tree.label[node]) if leaves is None else leaves[node]
+    children = (nested(tree, leaves, int(side[node])) for side in (tree.left, tree.right))
     return (feature, float(tree.threshold[node]), *children)
 
 
 def parts_of(tree, X):
-    """The tree as nested (feature, threshold, left, right) and rows at its leaves."""
-    rows = rows_of(tree, X)
-
-    def part(node):
-        feature = int(tree.feature[node])
-        if feature < 0:
-            return rows[node]
-        return (feature, float(tree.threshold[node]), *(part(int(side[node])) for side in (tree.left, tree.right)))
-
-    return part(0)
+    """The same, with rows at the leaves."""
+    return nested(tree, rows_of(tree, X))
 
 
 def same_cuts(ours, expected, X=None):
