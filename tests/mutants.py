@@ -11,8 +11,6 @@ asked until one fails: those that run few lines first, and at last whole files, 
 compute what others compare.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os
@@ -23,7 +21,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -37,7 +34,7 @@ CORE = (
 )
 LIMIT = 3600  # seconds; a change may make a loop without end
 FEW = 40  # tests that are asked first, in one process
-SWAPS: dict[type, type] = {
+SWAPS = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
     ast.Gt: ast.GtE,
@@ -57,11 +54,11 @@ class Mutant(NamedTuple):
     old: str
     new: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.file}:{self.line}: {self.old!r} -> {self.new!r}"
 
 
-def changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+def changes(node):
     """Yield the changes of a node: what is replaced, and by which code."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         left, sign = ast.unparse(node.left), "-" if isinstance(node.op, ast.Add) else "+"
@@ -80,7 +77,7 @@ def changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
         yield node.body[0], "break"
 
 
-def mutants(path: Path) -> Iterator[Mutant]:
+def mutants(path):
     """Yield the possible changes of a file; error messages and annotations are left as they are."""
     text = path.read_text(encoding="utf-8")
     offsets = [0]
@@ -90,8 +87,6 @@ def mutants(path: Path) -> Iterator[Mutant]:
     while left:
         node = left.pop()
         for part, new in changes(node):
-            assert part.end_lineno is not None
-            assert part.end_col_offset is not None
             start, stop = (
                 offsets[part.lineno - 1] + part.col_offset,
                 offsets[part.end_lineno - 1] + part.end_col_offset,
@@ -103,7 +98,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
         left += [child for child in children if not isinstance(child, (ast.Raise, ast.Assert, ast.JoinedStr))]
 
 
-def chosen(count: int, seed: int, only: str) -> list[Mutant]:
+def chosen(count, seed, only):
     """Choose changes at random, from as many files as possible."""
     draw = random.Random(seed)
     paths = [path for folder in CORE.split() for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -111,13 +106,13 @@ def chosen(count: int, seed: int, only: str) -> list[Mutant]:
     for pool in pools:
         draw.shuffle(pool)
     draw.shuffle(pools)
-    found: list[Mutant] = []
+    found = []
     while len(found) < count and any(pools):
         found += [pool.pop() for pool in pools if pool][: count - len(found)]
     return found
 
 
-def run(arguments: list[str], copy: Path, limit: float = LIMIT) -> tuple[int, str]:
+def run(arguments, copy, limit=LIMIT):
     """Run tests of a copy and return their exit status and output; what takes too long is ended."""
     env = os.environ | {"PYTHONPATH": str(copy), "COVERAGE_FILE": str(copy / "runs")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", *arguments]
@@ -131,7 +126,7 @@ def run(arguments: list[str], copy: Path, limit: float = LIMIT) -> tuple[int, st
     return process.returncode, text
 
 
-def runs(copy: Path, file: Path) -> CoverageData:
+def runs(copy, file):
     """Return which tests run which lines, after a run of all of them if the file does not tell yet."""
     if not file.exists():
         settings = copy / ".coveragerc"
@@ -144,16 +139,16 @@ def runs(copy: Path, file: Path) -> CoverageData:
     return data
 
 
-def lines_run(data: CoverageData) -> Counter[str]:
+def lines_run(data):
     """Count the lines that every test runs."""
-    counts: Counter[str] = Counter()
+    counts = Counter()
     for file in data.measured_files():
         for names in data.contexts_by_lineno(file).values():
             counts.update({name.rpartition("|")[0] for name in names})
     return counts
 
 
-def tests_of(mutant: Mutant, data: CoverageData, counts: Counter[str]) -> list[str]:
+def tests_of(mutant, data, counts):
     """Return the tests that run a line: each function once before any again, and those that run few lines first.
 
     A line without any (it runs on import, or in another process) has those of all lines of its file.
@@ -162,7 +157,7 @@ def tests_of(mutant: Mutant, data: CoverageData, counts: Counter[str]) -> list[s
     found = lines.get(mutant.line, []), [name for line in lines.values() for name in line]
     own, all_ = ({name.rpartition("|")[0] for name in names} - {""} for names in found)
     tests = sorted(own or all_, key=lambda test: (counts[test], test))
-    seen: Counter[str] = Counter()
+    seen = Counter()
     ranks = {}
     for test in tests:
         function = test.partition("[")[0]
@@ -171,7 +166,7 @@ def tests_of(mutant: Mutant, data: CoverageData, counts: Counter[str]) -> list[s
     return sorted(tests, key=ranks.__getitem__)
 
 
-def noticed(copy: Path, mutant: Mutant, tests: list[str]) -> str:
+def noticed(copy, mutant, tests):
     """Return the first test that fails with a change, or "" if none does."""
     path, names = copy / mutant.file, copy / "names"
     code = path.read_bytes()
@@ -193,7 +188,7 @@ def noticed(copy: Path, mutant: Mutant, tests: list[str]) -> str:
     return ""
 
 
-def main() -> None:
+def main():
     """Try the changes and print what noticed them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60)

@@ -8,8 +8,6 @@ A change that shall leave all answers as they are is checked by ``test_far_devic
 kept as some of them and a few of its projections.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import inspect
@@ -19,7 +17,6 @@ import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,18 +99,18 @@ DOCUMENTS = {
 CASES = {name: partial(one.work, Here()) for name, one in ENTRIES.items()} | DOCUMENTS
 
 
-def answer(name: str) -> Any:
+def answer(name):
     """The answers of a case."""
     torch.manual_seed(0)
     return CASES[name]()
 
 
-def recorded(answers: Any) -> Any:
+def recorded(answers):
     """Answers as they are kept in the file."""
     return json.loads(json.dumps(kept(answers)))
 
 
-def kept(value: Any) -> Any:
+def kept(value):
     """A value as JSON; arrays of many numbers are shortened."""
     if isinstance(value, dict):
         return {str(key): kept(one) for key, one in value.items() if key not in VOLATILE}
@@ -132,7 +129,7 @@ def kept(value: Any) -> Any:
     return short(value) if isinstance(value, float) else value if isinstance(value, int | None) else str(value)
 
 
-def array(values: np.ndarray) -> Any:
+def array(values):
     """The shape and type of an array with its values, or with some of them and three projections."""
     if values.dtype.kind not in "fiub":
         return [None if value is None else str(value) for value in values.ravel().tolist()]
@@ -146,7 +143,7 @@ def array(values: np.ndarray) -> Any:
     return {"array": kind, "values": [short(value) for value in flat.tolist()]}
 
 
-def short(value: float) -> Any:
+def short(value):
     """A number with as many digits as are compared; infinities and NaN as text."""
     return float(f"{value:.10g}") if np.isfinite(value) else str(value)
 
@@ -154,7 +151,7 @@ def short(value: float) -> Any:
 # --- comparison -------------------------------------------------------------------------------------------
 
 
-def difference(then: Any, now: Any, place: str = "", size: float = 0.0) -> str:
+def difference(then, now, place="", size=0.0):
     """Where two records differ first by more than rounding, and how; empty if they do not."""
     if isinstance(then, dict) and isinstance(now, dict):
         if then.keys() != now.keys():
@@ -173,15 +170,12 @@ def difference(then: Any, now: Any, place: str = "", size: float = 0.0) -> str:
     if isinstance(then, str) and isinstance(now, str):
         return "" if same_text(then, now) else f"{place}: recorded {then!r}, now {now!r}"
     if isinstance(then, float | int) and isinstance(now, float | int):
-        return (
-            ""
-            if abs(then - now) <= 1e-6 * max(abs(then), size) + 1e-12
-            else f"{place}: recorded {then}, now {now}"
-        )
+        rounding = 1e-6 * max(abs(then), size) + 1e-12
+        return "" if abs(then - now) <= rounding else f"{place}: recorded {then}, now {now}"
     return "" if then == now else f"{place}: recorded {then!r}, now {now!r}"
 
 
-def same_text(then: str, now: str) -> bool:
+def same_text(then, now):
     """Whether texts are equal but for the last digit of their numbers."""
     one, other = NUMBER.split(then), NUMBER.split(now)
     if len(one) != len(other) or one[::2] != other[::2]:
@@ -189,7 +183,7 @@ def same_text(then: str, now: str) -> bool:
     return all(a == b or near(a, b) for a, b in zip(one[1::2], other[1::2], strict=True))
 
 
-def near(a: str, b: str) -> bool:
+def near(a, b):
     """Whether printed numbers are equal but for rounding, which may change the last digit of a fraction."""
     digits = len(a.partition("e")[0].partition(".")[2])
     return digits > 0 and abs(float(a) - float(b)) <= max(1.01 * 10**-digits, 1e-6 * abs(float(a)))
@@ -198,7 +192,7 @@ def near(a: str, b: str) -> bool:
 # --- signatures -------------------------------------------------------------------------------------------
 
 
-def signatures() -> list[str]:
+def signatures():
     """A line per public name: its parameters with their defaults, and those of the methods of classes."""
     lines = []
     for package in PACKAGES:
@@ -212,13 +206,13 @@ def signatures() -> list[str]:
     return lines
 
 
-def ours(cls: type) -> dict[str, Any]:
+def ours(cls):
     """The public attributes that a class of this package defines itself."""
     mine = cls.__module__.partition(".")[0] == "neonxc"
     return {key: value for key, value in vars(cls).items() if mine and not key.startswith("_")}
 
 
-def named(name: str, thing: Any) -> list[str]:
+def named(name, thing):
     if isinstance(thing, property):
         return [f"{name}: property"]
     function = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
