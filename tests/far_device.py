@@ -20,9 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 FAR = torch.device("lazy", 0)
 COPIES = {"copy_", "_to_copy"}
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}  # a far tensor may be indexed by one of the CPU
-PRODUCTS = {*["mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot"]}  # which CUDA has of floating-point numbers alone
-WAITING = {*["_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim"]}
-DRAWS = ["rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "random_", "uniform_", "normal_", "bernoulli_", "exponential_"]
+# Products, which CUDA has of floating-point numbers alone
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot"}
+WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim"}
+DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial"}
+DRAWS |= {"random_", "uniform_", "normal_", "bernoulli_", "exponential_"}
 
 
 class FarTensor(torch.Tensor):
