@@ -84,7 +84,7 @@ def ranks():
 
 @pytest.fixture
 def far():
-    """A device that is not the CPU: ``far.device``, and ``far.waits``, how often the host has waited for it."""
+    """A device that is not the CPU: ``far.device``."""
     from far_device import far_device
 
     with far_device() as device:

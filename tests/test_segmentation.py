@@ -138,17 +138,6 @@ def test_net_dissect_takes_the_greatest_maps_and_k_means_of_their_pixels(example
         bounds[0] = 1e6
 
 
-def test_scenes_have_true_masks(example):
-    scenes = example("scenes")
-    scene, again, other = (scenes.collage((0, number), 64) for number in (1, 1, 2))
-    assert torch.equal(scene.photo, again.photo)
-    assert not torch.equal(scene.photo, other.photo)
-    assert torch.equal(scene.masks.sum(0), torch.ones(64, 64))
-    assert scene.masks.float().mean((1, 2)).min() >= scenes.LEAST
-    assert len(set(scene.name.split(" + "))) == len(scene.masks) == 4
-    assert scenes.spiral(128).mean((1, 2)).tolist() == pytest.approx([0.5] * 3, abs=0.03)
-
-
 @pytest.fixture
 def voc_folder(tmp_path):
     """Two photos as VOC has them: objects 1 and 2, background 0, borders 255."""
@@ -164,16 +153,6 @@ def voc_folder(tmp_path):
         image.save(root / "SegmentationObject" / f"{name}.png")
     (root / "ImageSets/Segmentation/trainval.txt").write_text("000001\n000002\n")
     return tmp_path
-
-
-def test_voc_is_read(example, voc_folder):
-    scenes = list(example("scenes").voc(voc_folder, download=False, size=20))
-    assert sorted(scene.name for scene in scenes) == ["000001", "000002"]
-    for scene in scenes:
-        assert scene.photo.shape == (3, 20, 30)
-        assert scene.segments.unique().tolist() == [-1, 0, 1, 2]
-        shares = scene.masks.float().mean((1, 2))
-        assert torch.allclose(shares, torch.tensor([2400 - 120 - 300 - 325, 300, 325]) / 2400, atol=0.03)
 
 
 @pytest.mark.slow

@@ -420,16 +420,6 @@ def test_the_examples_clusters_keep_their_numbers_also_if_features_collapse(trai
     assert state(net) == before
 
 
-@MNIST
-@pytest.mark.slow
-def test_mnist_is_read_without_running_its_package(example):
-    images, digits = example("mnist").load_mnist("validation")
-    assert (images.shape, images.dtype, digits.dtype) == ((10_000, 1, 28, 28), torch.float32, torch.int64)
-    assert images.min() == 0
-    assert 0.99 < images.max() <= 1
-    assert digits.unique().tolist() == list(range(10))
-
-
 def test_what_mnist_can_not_be_read_from(example, monkeypatch):
     mnist, spoiled = example("mnist"), io.BytesIO(pickle.dumps(print))
     refused(r"builtins\.print", mnist.ArrayUnpickler(spoiled).load, error=pickle.UnpicklingError)
