@@ -343,6 +343,7 @@ DAMAGED = {
         lambda: neuralize(KernelKMeans(3, 4, random_state=0).fit(X), X),
         [
             lambda h: h.pop("version"),
+            lambda h: h.pop("kind"),
             lambda h: h["plain"]["parts"]["head"]["tensors"].append("beta"),
             lambda h: h["plain"]["parts"].update(head=h["plain"]["parts"]["head"]["parts"]["detection"]),
             changed("parts", "classes", "values", dtype="x"),

@@ -202,6 +202,7 @@ test_centers_that_explain_nothing = refusals(
             lambda: neuralize(X[:1]),
         ],
         "clusters 1 and 4 have identical centers": lambda: neuralize(X[[0, 1, 2, 3, 1]]),
+        r"centers need shape \[K, d\], got \[2, 3, 4\]": lambda: neuralize(np.zeros((2, 3, 4))),
         r"centers need shape \[K, d\], got \[4\]": lambda: neuralize(X[0]),
         "centers has a value that is not finite: nan in row 1, column 1": lambda: neuralize(
             [[0.0, 1], [2, np.nan]]

@@ -324,7 +324,9 @@ def test_names_of_clusters_of_photos_locations_and_texts():
         "texts": (TEXTS, WordVectors.from_texts(TEXTS, n_dimensions=3), np.arange(24) % 2),
     }
     for kind, (X, features, labels) in kinds.items():
-        _, found = explained(X, labels=np.array(["x", "y"])[labels], features=features)
+        fast, named = kind != "texts", np.array(["x", "y"])[labels]
+        found = neonxc.explain(X, labels=named, features=features, fast=fast).contents
+        assert bool(found.trust.flipping) != fast
         assert (found.kind, found.n) == (kind, len(labels))
         assert [(card.label, card.size) for card in found.cards] == [*zip("xy", np.bincount(labels), strict=True)]
         assert all(item.heatmap or item.marks for card in found.cards for item in card.prototypes)

@@ -192,6 +192,7 @@ def test_how_rules_are_worded():
     condition = Condition(Column(0, "age"), ((-np.inf, 35), (60, np.inf)), missing=True)
     assert str(condition) == "age ≤ 35 or age > 60 or missing"
     assert Condition(Column(0, "age"), missing=True).is_always_met
+    assert str(Condition(Column(0, "age"), (), missing=True)) == "age is missing"
     assert said([0, 0, 0, 1, 1, 1, 1, 1]) == ["age ≤ 37", "age > 37 or missing"]
     assert said([0, 0, 0, 0, 0, 0, 1, 1]) == ["age is not missing", "age is missing"]
     assert said([0, 1] * 4) == ["work is not b", "work is b"]
