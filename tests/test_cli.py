@@ -268,8 +268,9 @@ def test_a_mistake_is_one_line(neonxc_command, wine_csv, photos, tmp_path, monke
         Path(name).write_bytes(photos[0].read_bytes())
     Image.new("RGB", (300, 1)).save("line.png")
     if args in EARLY:
-        monkeypatch.setattr("neonxc.cli.photos.extractor", lambda *_, **__: pytest.fail("began"))
-        monkeypatch.setattr("neonxc.data.files.read_table", lambda *_, **__: pytest.fail("began"))
+        # the commands' own name of `read_table` first, which else would be what the second line puts in its place
+        for name in ("cli.photos.extractor", "cli.tables.read_table", "data.files.read_table"):
+            monkeypatch.setattr(f"neonxc.{name}", lambda *_, **__: pytest.fail("began"))
     before = set(tmp_path.rglob("*"))
     code, _, err = neonxc_command(*args.split())
     assert (code, err.count("\n")) == (2, 1)
