@@ -23,8 +23,8 @@ from neonxc.rules import Column, Condition, Counts, Rule, Rules, render_rules
 from neonxc.trees import CART, ExKMC, KernelExKMC
 
 QUERIED = ["a b", "it's", 'say "x"', "a.b", "select", "ünï ✓", "100%", "x;--", "[b]", "0"]
-if pd.__version__ < "3":  # whose queries take quotes in names for those of texts
-    QUERIED = [name for name in QUERIED if not {"'", '"'} & {*name}]
+if pd.__version__ < "3":  # which can't quote all of them
+    QUERIED = [name for name in QUERIED if name.isascii() and not {"'", '"'} & {*name}]
 NAMES = [*QUERIED, "line\nbreak", "back`tick"]
 ENGINES = ["python"] + ["numexpr"] * (importlib.util.find_spec("numexpr") is not None)
 LABELS = {

@@ -129,7 +129,8 @@ def _check_names(keys: Sequence[Any]) -> None:
         rows: Any = None
         if isinstance(key, str) and key.isprintable() and "`" not in key:
             with suppress(Exception):  # pandas raises errors of many kinds
-                rows = table.query(f"`{key}` > 0.5", engine="python").index.tolist()
+                twice = f"`{key}` > 0.5 and `{key}` > 0.5"  # two quotes may look like the ends of a text
+                rows = table.query(twice, engine="python").index.tolist()
         if rows != [i]:
             raise ValueError(
                 f"DataFrame.query cannot quote the name of column {key!r}; rename it to a string without "
