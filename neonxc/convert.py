@@ -13,19 +13,22 @@ from sklearn.cluster import MeanShift, estimate_bandwidth
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from neonxc.clusterings.agreement import Decisions, Difference, Source, advice, agreement, has_own_predict
 from neonxc.clusterings.density import density
 from neonxc.clusterings.given import Given, read_arguments
 from neonxc.clusterings.maps import behind_map
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.clusterings.readers import chained, device_of, within_bandwidth
-from neonxc.clusterings.verified import has_centers, labels_of, verified
+from neonxc.clusterings.verified import has_centers, labels_of, predicted, verified
 from neonxc.common.arguments import kind_of
-from neonxc.data.inputs import check_width, moments
+from neonxc.common.warnings import warn
+from neonxc.data.inputs import as_array, check_width, moments
 from neonxc.data.table import Table
 from neonxc.data.table_format import table_format
 from neonxc.head.detection import Preprocessing
 from neonxc.head.members import Members
 from neonxc.head.noise import with_noise
+from neonxc.inputs import make_inputs
 from neonxc.inputs.space import ranges
 from neonxc.network import FIDELITY, NeuralizedClustering, with_noise_label
 
@@ -135,13 +138,38 @@ def neuralize(
     """
     given = read_arguments(model, X, features, labels)
     found = _from_labels(given) if given.by_labels else _read(given.final, given.X)
-    return _assembled(given, found, threshold, stiffness)
+    net, difference = _assembled(given, found, threshold, stiffness)
+    if difference is None:
+        return net
+    if _may_decide_otherwise(given) and not difference.reason:
+        found = _from_labels(given, _all_labels(given, difference.source))
+        net, difference = _assembled(given, found, threshold, stiffness)
+    if difference is not None:
+        warn(f"{difference.message}: {advice(given, difference)}")
+    return net
+
+
+def _may_decide_otherwise(given: Given) -> bool:
+    """Whether a clusterer is of a class of its own, which inherits from the one that its network is made for."""
+    return type(given.final) not in read.registry or has_own_predict(given.model)
+
+
+def _all_labels(given: Given, source: Source) -> np.ndarray | None:
+    """Return the labels of all points that the clusterer predicts or stores; None if it can't predict so many."""
+    if source == "labels_":
+        return as_array(given.final.labels_).ravel()
+    assert given.X is not None
+    assert given.raw is not None
+    if given.features is None:
+        return predicted(given.model, given.raw.for_sklearn)
+    points = torch.cat([*make_inputs(given.features).points(given.X)])
+    return predicted(given.model, points.double().cpu().numpy())
 
 
 def _assembled(
     given: Given, found: ClusterModel, threshold: float | None, stiffness: float | None
-) -> NeuralizedClustering:
-    """Put inputs and head together, and calibrate the stiffness."""
+) -> tuple[NeuralizedClustering, Difference | None]:
+    """Put inputs and head together, calibrate the stiffness, and compare the decisions with the clusterer's."""
     X, preprocessing = given.X, given.preprocessing
     if found.encoding is not None:
         if preprocessing is not None or given.encoding is not None:
@@ -170,10 +198,25 @@ def _assembled(
         if not isinstance(features, nn.Module):
             net.spread_, net.ranges_ = moments(X.tensor)[1].cpu().numpy(), ranges(X)
         searches = isinstance(head.detection, Members)  # for every row, so that some rows have to do
-        return net.calibrate(X.take(slice(None, None, max(1, len(X) // SEARCHED))) if searches else X)
+        stride = max(1, len(X) // SEARCHED) if searches else 1
+        return net, _calibrated(net, given, found, X, stride)
     if found.points is not None:
         net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta
-    return net
+    return net, None
+
+
+def _calibrated(
+    net: NeuralizedClustering, given: Given, found: ClusterModel, X: Table, stride: int
+) -> Difference | None:
+    """Calibrate a network on every `stride`-th input, and compare its decisions there with the clusterer's."""
+    inputs = X.take(slice(None, None, stride)) if stride > 1 else X
+    if found.fidelity is not None:  # a surrogate, which has its own measures
+        net.calibrate(inputs)
+        return None
+    decisions = Decisions(len(inputs), given.preprocessing, given.features is not None)
+    net._calibrate(inputs, decisions.add)
+    net.agreement_, difference = agreement(net, given, X, decisions, stride)
+    return difference
 
 
 def _read(final: Any, X: Table | None) -> ClusterModel:
@@ -186,8 +229,11 @@ def _read(final: Any, X: Table | None) -> ClusterModel:
         raise ValueError(f"{error}{why}") from None
 
 
-def _from_labels(given: Given) -> ClusterModel:
-    """Read the centers of a clusterer if they give its labels; otherwise fit a surrogate to the labels."""
+def _from_labels(given: Given, labels: np.ndarray | None = None) -> ClusterModel:
+    """Read the centers of a clusterer if they give its labels; otherwise fit a surrogate to the labels.
+
+    `labels` [n] replace those that the clusterer has.
+    """
     final, X, features = given.final, given.X, given.features
     if isinstance(final, BaseEstimator):
         check_is_fitted(final)
@@ -222,20 +268,21 @@ def _from_labels(given: Given) -> ClusterModel:
     points = given.points(table)
     if given.behind:
         return behind_map(given, points)
-    if (found := density(final, points)) is not None:
-        return found
-    if isinstance(final, MeanShift):
-        return within_bandwidth(final, estimate_bandwidth(points.cpu().numpy()))
-    labels = getattr(final, "labels_", None)
-    if has_centers(final) or labels is None:
-        labels = labels_of(final, X.data, points)
-        if labels is None:
-            raise ValueError(
-                f"{kind_of(final)} has no label of each of the {len(X)} rows of X, and predicts none; pass "
-                "its centers [K, d] as the model, or labels= and X="
-            )
-        if (found := verified(final, labels, points)) is not None:
+    if labels is None:
+        if (found := density(final, points)) is not None:
             return found
+        if isinstance(final, MeanShift):
+            return within_bandwidth(final, estimate_bandwidth(points.cpu().numpy()))
+        labels = getattr(final, "labels_", None)
+        if has_centers(final) or labels is None:
+            labels = labels_of(final, X.data, points)
+    if labels is None:
+        raise ValueError(
+            f"{kind_of(final)} has no label of each of the {len(X)} rows of X, and predicts none; pass "
+            "its centers [K, d] as the model, or labels= and X="
+        )
+    if has_centers(final) and (found := verified(final, labels, points)) is not None:
+        return found
     from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
 
     return fit_surrogate(points, labels)

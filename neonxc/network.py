@@ -55,6 +55,11 @@ class NeuralizedClustering(nn.Module):
         columns; None without X, and if there is a feature network.
     ranges_ : ndarray [2, columns] or None
         Least and greatest value of every column of that X, NaN for columns that are not numeric. None: as above.
+    agreement_ : float or None
+        Fraction of the points of X, 0 to 1, to which the network gives the clusterer's label: that which it
+        predicts and, if it stores as many labels as X has points, that which it stores; the smaller of the two.
+        2,000 to 4,000 points are compared (all, if there are fewer), without ties and, for DBSCAN, without border
+        points. None without X, for a surrogate, and if there are no labels to compare with, as of given centers.
     fidelity_, fidelity_held_out_ : float or None
         Share of points (without noise) to which a surrogate gives their own label, 0 to 1: on the points to which
         it was fitted, and on held-out points. Behind a map, noise counts as well, and the vote of the nearest rows
@@ -80,6 +85,7 @@ class NeuralizedClustering(nn.Module):
     _beta: Tensor
     spread_: np.ndarray | None
     ranges_: np.ndarray | None
+    agreement_: float | None
     fidelity_: float | None
     fidelity_held_out_: float | None
     stability_: float | None
@@ -96,7 +102,7 @@ class NeuralizedClustering(nn.Module):
         self.head = head
         self.inputs = make_inputs(features, head, feature_names)
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
-        self.spread_ = self.ranges_ = None
+        self.spread_ = self.ranges_ = self.agreement_ = None
         self.fidelity_ = self.fidelity_held_out_ = self.stability_ = self.noise_held_out_ = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=self.inputs.device))
 
@@ -112,6 +118,8 @@ class NeuralizedClustering(nn.Module):
         ]
         if self.features is not None:
             lines.append(f"(features): {type(self.features).__name__}")
+        if self.agreement_ is not None:
+            lines.append(f"{percent(self.agreement_)} of the points checked have the clusterer's label")
         if self.fidelity_ is not None:
             lines.append(
                 f"{self.head.detection.stand_in} that gives {percent(self.fidelity_)} of the points their label"
@@ -309,23 +317,34 @@ class NeuralizedClustering(nn.Module):
         float
         """
         if group is None:
-            sums = self._mean_contrasts(X, contrast)[0]
-        else:
-            sums = of_all_ranks(self._mean_contrasts, X, contrast, group)
-        inside, noise = sums
-        total, number = (inside if inside[1] else noise).tolist()
-        return number / total if total > 0 else math.inf
+            return _beta_of(self._mean_contrasts(X, contrast)[0])
+        return _beta_of(of_all_ranks(self._mean_contrasts, X, contrast, group))
 
-    def _mean_contrasts(self, X: Any, contrast: str) -> tuple[Tensor, torch.dtype]:
-        """Sums [2, 2] of the points' mean contrasts and their number, in clusters and of noise; the dtype."""
+    @torch.no_grad()
+    def _calibrate(self, X: Any, observe: Callable[[Answer, int], None]) -> None:
+        """Calibrate as :meth:`calibrate` does, and pass every answer on to `observe`, so that X is run once."""
+        self.beta = _beta_of(self._mean_contrasts(X, "harmonic", observe)[0])
+
+    def _mean_contrasts(
+        self, X: Any, contrast: str, observe: Callable[[Answer, int], None] | None = None
+    ) -> tuple[Tensor, torch.dtype]:
+        """Sums [2, 2] of the points' mean contrasts and their number, in clusters and of noise; the dtype.
+
+        `observe` is called with every answer, in the order of the points, and the number of points per input.
+        """
         if not isinstance(contrast, str) or contrast not in _MEANS:
             raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
         sums, dtype, noise = torch.zeros(2, 2, dtype=torch.float64), torch.float32, self.noise_position
-        for answer in self.inputs.answers(X):
-            contrasts, dtype = answer.contrasts.double().clamp(min=0), answer.x.dtype
-            mean = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
-            of_noise = (answer.assigned == noise).long()
-            sums.index_add_(0, of_noise.cpu(), torch.stack([mean, torch.ones_like(mean)], 1).cpu())
+        for x in self.inputs.parts(X):
+            a = self.inputs.features(x)
+            points_per_input = a.shape[2:].numel() if a.ndim > 2 else 1
+            for answer in answers(self.head, a):
+                if observe is not None:
+                    observe(answer, points_per_input)
+                contrasts, dtype = answer.contrasts.double().clamp(min=0), answer.x.dtype
+                mean = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
+                of_noise = (answer.assigned == noise).long()
+                sums.index_add_(0, of_noise.cpu(), torch.stack([mean, torch.ones_like(mean)], 1).cpu())
         return sums, dtype
 
     def batch(self, X: Any) -> Table:
@@ -357,7 +376,17 @@ class NeuralizedClustering(nn.Module):
         return self
 
 
-STATE = ("head", "features", "classes_", "feature_names_", "spread_", "ranges_", "_beta", "table_format")
+STATE = (
+    "head",
+    "features",
+    "classes_",
+    "feature_names_",
+    "spread_",
+    "ranges_",
+    "agreement_",
+    "_beta",
+    "table_format",
+)
 FIDELITY = ("fidelity_", "fidelity_held_out_", "stability_", "noise_held_out_")
 
 
@@ -382,7 +411,9 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net = cls(head, features, classes, values["feature_names"])
     net.beta = float(values["beta"])
     net.spread_, net._beta = values["spread"], values["beta"]  # beta in its own precision
-    net.ranges_ = values.get("ranges")  # not in files of earlier versions
+    # files of earlier versions do not have these
+    net.ranges_ = values.get("ranges")
+    net.agreement_ = values.get("agreement")
     for name, share in zip(FIDELITY, values["fidelity"], strict=False):  # the last is not in earlier files
         setattr(net, name, share)
     net.inputs.table_format = values.get("table_format")
@@ -409,6 +440,13 @@ def with_noise_label(classes: Any) -> np.ndarray:
 def is_noise(label: Any) -> bool:
     """Whether a label is that of noise."""
     return isinstance(label, int | np.integer) and not isinstance(label, bool) and int(label) == NOISE
+
+
+def _beta_of(sums: Tensor) -> float:
+    """One over the mean contrast, from the sums [2, 2] of contrasts and their numbers in clusters and of noise."""
+    in_clusters, of_noise = sums
+    total, number = (in_clusters if in_clusters[1] else of_noise).tolist()
+    return number / total if total > 0 else math.inf
 
 
 def checked_beta(value: float) -> float:

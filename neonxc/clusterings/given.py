@@ -53,6 +53,8 @@ class Given:
         The affine map behind the encoding.
     names : list of str or None
         Names of the columns.
+    raw : Table or None
+        The inputs as `model` takes them.
     """
 
     model: Any
@@ -64,6 +66,7 @@ class Given:
     encoding: Encoding | Terms | None = None
     preprocessing: Preprocessing | None = None
     names: list[str] | None = None
+    raw: Table | None = None
 
     @property
     def by_labels(self) -> bool:
@@ -109,7 +112,7 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
             model = make_pipeline(prepared.pipeline.fit(X.data), model)
     steps, final = steps_of(model)
     at = first_map(steps)
-    given = Given(model, final, X, features, steps[:at], steps[at:])
+    given = Given(model, final, X, features, steps[:at], steps[at:], raw=X)
     if steps := given.steps:
         after = given.behind[0] if given.behind else ("", final)
         sized = (step for _, step in [*steps, after] if hasattr(step, "n_features_in_"))

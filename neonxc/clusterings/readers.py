@@ -291,9 +291,21 @@ def points_near(centers: Tensor) -> Tensor:
 
 
 def are_nearest(chosen: Tensor, points: Tensor, centers: Tensor) -> bool:
-    """Whether the `chosen` centers [n] are the nearest ones of points [n, d], or tied with them."""
-    mode = "donot_use_mm_for_euclid_dist"  # the matrix product suffers from cancellation
-    far = torch.cdist(points.double(), centers.double(), compute_mode=mode).square()
-    # the distance is |z|^2 - 2 z'c + |c|^2
+    """Whether the `chosen` centers [n] are the nearest ones of points [n, d], or tied with them.
+
+    Several centers may be chosen for a point, as a mask [n, K]; then one of them has to be the nearest.
+    """
+    distances = squared_distances(points, centers)
+    if chosen.ndim == 1:
+        nearest_chosen = distances.gather(1, chosen[:, None])[:, 0]
+    else:
+        nearest_chosen = distances.masked_fill(~chosen, torch.inf).amin(1)
+    # a clusterer computes the distance as |z|^2 - 2 z'c + |c|^2
     rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
-    return bool((far.gather(1, chosen[:, None])[:, 0] <= far.amin(1) * (1 + TIED) + rounding).all())
+    return bool((nearest_chosen <= distances.amin(1) * (1 + TIED) + rounding).all())
+
+
+def squared_distances(points: Tensor, centers: Tensor) -> Tensor:
+    """Compute the squared distances [n, K] of points from centers in float64, without cancellation."""
+    mode = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(points.double(), centers.double(), compute_mode=mode).square()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.clusterings.model import ClusterModel
-from neonxc.clusterings.readers import are_nearest, nearest_centroid, points_near
+from neonxc.clusterings.readers import are_nearest, nearest_centroid, points_near, squared_distances
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels
@@ -43,13 +43,14 @@ def labels_of(model: Any, X: Any, points: Tensor) -> np.ndarray | None:
             return as_array(stored)
     kinds = (X, points.cpu().numpy(), points.cpu().numpy().astype(np.float32), points, points.float())
     for data in kinds:
-        if (predicted := _predicted(model, data)) is not None and predicted.shape == (len(points),):
-            return predicted
+        labels = predicted(model, data)
+        if labels is not None and labels.shape == (len(points),):
+            return labels
     return None
 
 
-def _predicted(model: Any, data: Any) -> np.ndarray | None:
-    """The labels that a model predicts, as far as it can; `assign` is what faiss calls it."""
+def predicted(model: Any, data: Any) -> np.ndarray | None:
+    """Return the labels that a model predicts; None if it can't. `assign` is what faiss calls it."""
     for name in ("predict", "assign"):
         with suppress(Exception), warnings.catch_warnings():  # data of another type, which another call gives
             warnings.simplefilter("ignore")
@@ -61,6 +62,9 @@ def _predicted(model: Any, data: Any) -> np.ndarray | None:
 def verified(model: Any, labels: np.ndarray, points: Tensor) -> ClusterModel | None:
     """Read the centers of a model, if the nearest center of every point gives its label.
 
+    The label of a center is that of `classes_` or its number; if those do not agree, the one that most of the
+    points nearest to it have, as in a clustering whose clusters were merged or renamed.
+
     Warns
     -----
     UserWarning
@@ -69,13 +73,16 @@ def verified(model: Any, labels: np.ndarray, points: Tensor) -> ClusterModel | N
     if not are_labels(labels).all():  # noise is no center's
         return None
     for name, centers in _centers(model, points):
-        classes = as_array(getattr(model, "classes_", np.arange(len(centers))))
-        classes = classes if len(classes) == len(centers) else np.arange(len(centers))
-        around = points_near(centers)
-        if _agrees(points, labels, centers, classes):
-            predicted = _predicted(model, around.cpu().numpy())
-            if predicted is None or _agrees(around, predicted, centers, classes):
-                return nearest_centroid(centers, classes=classes)
+        own = as_array(getattr(model, "classes_", np.arange(len(centers))))
+        own = own if len(own) == len(centers) else np.arange(len(centers))
+        if _agrees(points, labels, centers, own):
+            if _predicts_nearest(model, centers, own):
+                return nearest_centroid(centers, classes=own)
+        else:
+            frequent = _most_frequent(points, labels, centers)
+            if _agrees(points, labels, centers, frequent) and _predicts_nearest(model, centers):
+                names, groups = np.unique(frequent, return_inverse=True)
+                return nearest_centroid(centers, groups, names)
         warn(
             f"the {name} of the {type(model).__name__} do not give its labels as the nearest center does: a "
             "surrogate explains its labels"
@@ -99,10 +106,39 @@ def _centers(model: Any, points: Tensor) -> Iterator[tuple[str, Tensor]]:
                 return
 
 
+def _predicts_nearest(model: Any, centers: Tensor, classes: np.ndarray | None = None) -> bool:
+    """Whether a model that predicts goes by the nearest center elsewhere, too: at random points near the centers.
+
+    Without `classes` a center may have any label there: a pipeline may rename what its clusterer predicts.
+    """
+    points = points_near(centers)
+    labels = predicted(model, points.cpu().numpy())
+    if labels is None:
+        return True
+    classes = _most_frequent(points, labels, centers) if classes is None else classes
+    return _agrees(points, labels, centers, classes)
+
+
+def _most_frequent(points: Tensor, labels: np.ndarray, centers: Tensor) -> np.ndarray:
+    """Return the label [K] that most of the points nearest to each center have; numbers if a center has none."""
+    if labels.shape != (len(points),):
+        return np.arange(len(centers))
+    names, codes = np.unique(labels, return_inverse=True)
+    nearest = squared_distances(points, centers).argmin(1).cpu().numpy()
+    counts = np.zeros((len(centers), len(names)), dtype=np.int64)
+    np.add.at(counts, (nearest, codes), 1)
+    frequent = names[counts.argmax(1)]
+    if counts.any(axis=1).all():
+        return frequent
+    return np.arange(len(centers))
+
+
 def _agrees(points: Tensor, labels: np.ndarray, centers: Tensor, classes: np.ndarray) -> bool:
-    """Whether the label of every point is that of its nearest center."""
+    """Whether the label of every point is that of its nearest center; several centers may have the same label."""
     if labels.shape != (len(points),):
         return False
-    places = {label: place for place, label in enumerate(classes.tolist())}
-    chosen = [places.get(label, -1) for label in labels.tolist()]
-    return min(chosen) >= 0 and are_nearest(torch.as_tensor(chosen, device=points.device), points, centers)
+    codes = {label: code for code, label in enumerate(dict.fromkeys(classes.tolist()))}
+    code_of_center = torch.tensor([codes[label] for label in classes.tolist()])
+    code_of_point = torch.tensor([codes.get(label, -1) for label in labels.tolist()])
+    chosen = code_of_point[:, None] == code_of_center
+    return are_nearest(chosen.to(points.device), points, centers)

@@ -1,0 +1,309 @@
+"""Agreement of an exact network with the clusterer that it was made from.
+
+A reader makes a network from the type of a clusterer; only the clusterer itself can tell whether it decides as its
+type says. Both are asked about the same points, while the network is calibrated:
+
+    checked points   every s-th point of X, 2,000 to 4,000 of them (all, if there are fewer)
+    clear points     those of them that are not tied: their contrast with the nearest competitor is greater than
+                     1e-3 of the median contrast, and than 16 eps |z| (|A| |x| + |b|), its rounding at z = A x + b
+    predicted        what the model, with its whole pipeline, predicts for the rows of X
+    stored           its ``labels_``, if there are as many as points
+    agreement        the fraction of clear points with the clusterer's label; the smaller of the two
+
+Labels of other rows, of which there are as many by chance, are no reason to complain: the agreement with them is
+that of two independent labellings with the same sizes of clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
+from torch import Tensor
+
+from neonxc.clusterings.given import Given
+from neonxc.clusterings.verified import predicted
+from neonxc.common.numbers import percent
+from neonxc.data.inputs import as_array
+from neonxc.data.labels import NOISE
+from neonxc.data.sparse import SparseRows
+from neonxc.data.table import Table
+from neonxc.head.answer import Answer
+from neonxc.head.detection import Preprocessing, mapped
+from neonxc.network import NeuralizedClustering
+
+Source = Literal["predict", "labels_"]
+
+CHECKED = 2000
+"""At least this number of points is checked, if there are as many, and less than twice it."""
+LOWEST: dict[Source, float] = {"predict": 1.0, "labels_": 0.95}
+"""Agreement below which there is a warning: stored labels of online and density clusterers differ for a few."""
+TIED = 1e-3
+"""Largest contrast of a tie, relative to the median contrast."""
+SHOWN = 5
+"""Number of rows that a warning lists."""
+
+
+class Decisions:
+    """The network's decisions at the checked points, collected from its answers to all inputs.
+
+    Parameters
+    ----------
+    n_inputs : int
+        Number of inputs that are answered.
+    preprocessing : Preprocessing or None
+        The map A, b behind which the clusterer compares points.
+    keeps_points : bool
+        Whether the points are needed to ask the clusterer, as they are features of a network.
+    """
+
+    def __init__(self, n_inputs: int, preprocessing: Preprocessing | None, keeps_points: bool) -> None:
+        self.n_inputs = n_inputs
+        self.preprocessing = preprocessing
+        self.keeps_points = keeps_points
+        self.n_points = 0
+        self.assigned: list[Tensor] = []  # of the checked points, [n] each
+        self.contrast: list[Tensor] = []
+        self.rounding: list[Tensor] = []
+        self.points: list[Tensor] = []  # [n, d] each
+
+    def step(self, points_per_input: int) -> int:
+        """Return the distance s between two checked points."""
+        return max(1, self.n_inputs * points_per_input // CHECKED)
+
+    def add(self, answer: Answer, points_per_input: int) -> None:
+        """Keep what is needed of the answer to the next points."""
+        step = self.step(points_per_input)
+        checked = slice(-self.n_points % step, None, step)
+        self.n_points += len(answer.assigned)
+
+        self.assigned.append(answer.assigned[checked].cpu())
+        self.contrast.append(answer.contrasts[checked].amin(1).double().cpu())
+        if isinstance(answer.x, SparseRows):  # it has no offset that could cancel
+            self.rounding.append(torch.zeros(len(self.assigned[-1]), dtype=torch.float64))
+            return
+        points = answer.x[checked]
+        self.rounding.append(self._rounding(points).cpu())
+        if self.keeps_points:
+            self.points.append(points.cpu())
+
+    def _rounding(self, x: Tensor) -> Tensor:
+        """Bound the rounding [n] of contrasts that a clusterer computes from |z|^2 - 2 z'c + |c|^2."""
+        eps = torch.finfo(x.dtype).eps
+        x = x.double()
+        if self.preprocessing is None:
+            return 16 * eps * x.square().sum(1)
+        weight, bias = self.preprocessing.weight.to(x), self.preprocessing.bias.to(x)
+        z = mapped(weight, x) + bias
+        summands = mapped(weight.abs(), x.abs()) + bias.abs()
+        if self.preprocessing.norm is not None:  # the norms of both are about that of z
+            norm = z.norm(dim=1, keepdim=True).clamp(min=torch.finfo(z.dtype).tiny)
+            z, summands = z / norm, summands / norm
+        return 16 * eps * z.norm(dim=1) * summands.norm(dim=1)
+
+    def clear(self) -> np.ndarray:
+        """Return which checked points are not tied, [n] of bool."""
+        contrast = torch.cat(self.contrast)
+        finite = contrast[contrast.isfinite()]
+        tied = TIED * finite.median() if len(finite) else 0.0
+        clear: np.ndarray = ((contrast > tied) & (contrast > torch.cat(self.rounding))).numpy()
+        return clear
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Labels of the clusterer that the network does not give.
+
+    Attributes
+    ----------
+    source : {"predict", "labels_"}
+        Where the clusterer has them.
+    message : str
+        How many points of X, and which.
+    reason : str
+        What gives the points their labels, if that was found by trying it; otherwise "".
+    """
+
+    source: Source
+    message: str
+    reason: str
+
+
+class Agreement(NamedTuple):
+    """How far a network agrees with its clusterer."""
+
+    fraction: float | None  # of the clear points; None if the clusterer has no labels of any
+    difference: Difference | None = None
+
+
+def agreement(
+    net: NeuralizedClustering, given: Given, X: Table, decisions: Decisions, stride: int = 1
+) -> Agreement:
+    """Compare the decisions of a network with the labels of its clusterer.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+    given : Given
+        What the network was made from.
+    X : Table
+        The inputs, as the network has read them.
+    decisions : Decisions
+        Those about every `stride`-th input.
+    stride : int
+    """
+    if not decisions.assigned:
+        return Agreement(None)
+    points_per_input = decisions.n_points // decisions.n_inputs
+    step = decisions.step(points_per_input)
+    # positions of the checked points among those of all inputs
+    checked = np.arange(0, decisions.n_points, step)
+    checked = checked // points_per_input * stride * points_per_input + checked % points_per_input
+    assigned = net.classes_[torch.cat(decisions.assigned).numpy()]
+
+    lowest, difference = None, None
+    for source, labels in _labels(given, decisions, checked, len(X) * points_per_input):
+        compared = decisions.clear() & _is_decided(given.final, source, assigned, labels, checked)
+        if not compared.any():
+            continue
+        differs = compared & (assigned != labels)
+        fraction = 1 - differs.sum() / compared.sum()
+        if source == "labels_" and _of_other_rows(assigned[compared], labels[compared], fraction):
+            continue
+        lowest = fraction if lowest is None else min(lowest, fraction)
+        if fraction < LOWEST[source] and difference is None:
+            inputs = checked[differs] // points_per_input
+            difference = Difference(
+                source,
+                f"the network gives {percent(fraction)} of {compared.sum()} points of X the label that the "
+                f"{type(given.final).__name__} has in {source}; others have the rows {inputs[:SHOWN].tolist()}",
+                _reason(net, given, X, checked, labels) if points_per_input == 1 else "",
+            )
+    return Agreement(None if lowest is None else float(lowest), difference)
+
+
+# --- what the clusterer says -------------------------------------------------------------------------------------
+
+
+def _labels(
+    given: Given, decisions: Decisions, checked: np.ndarray, n_points: int
+) -> Iterator[tuple[Source, np.ndarray]]:
+    """Yield the labels of the checked points that the model predicts, and those that it stores."""
+    labels = _predicted(given, decisions, checked)
+    if labels is not None:
+        yield "predict", labels
+    stored = getattr(given.final, "labels_", None)
+    if labels is not None and has_own_predict(given.model):  # which may merge or rename what is stored
+        return
+    if stored is not None and np.size(stored) == n_points:
+        yield "labels_", as_array(stored).ravel()[checked]
+
+
+def _predicted(given: Given, decisions: Decisions, checked: np.ndarray) -> np.ndarray | None:
+    """Predict the labels [n] of the checked points; None if the model does not predict any."""
+    if not hasattr(given.model, "predict"):
+        return None
+    forms: list[Any]
+    if decisions.keeps_points:
+        points = torch.cat(decisions.points).numpy()
+        forms = [points.astype(np.float64), points.astype(np.float32)]
+    else:
+        assert given.raw is not None
+        rows = given.raw.take(checked)
+        forms = [rows.for_sklearn, rows.data]
+    for form in forms:
+        labels = predicted(given.model, form)
+        if labels is not None and labels.shape == checked.shape:
+            return labels
+    return None
+
+
+def _is_decided(
+    final: Any, source: Source, assigned: np.ndarray, labels: np.ndarray, checked: np.ndarray
+) -> np.ndarray:
+    """Return for which points the rule of the clusterer decides alone, [n] of bool.
+
+    DBSCAN and OPTICS give a row on the border of two clusters to the one that they visit first; only core points,
+    and the noise of DBSCAN, follow from distances. `predict` of MeanShift knows no noise.
+    """
+    if source == "predict":
+        knows_noise = (labels == NOISE).any()
+        decided: np.ndarray = np.ones(len(labels), bool) if knows_noise else assigned != NOISE
+        return decided
+    if (core := getattr(final, "core_sample_indices_", None)) is not None:
+        return np.isin(checked, core) | (labels == NOISE)
+    if (distances := getattr(final, "core_distances_", None)) is not None:
+        is_core: np.ndarray = distances[checked] <= getattr(final, "eps", np.inf)
+        return is_core
+    return np.ones(len(labels), bool)
+
+
+def _of_other_rows(assigned: np.ndarray, labels: np.ndarray, fraction: float) -> bool:
+    """Whether labels are those of other rows: the agreement is that of chance, and clusters have similar sizes."""
+    names = {*assigned.tolist(), *labels.tolist()}
+    sizes = np.array([[np.mean(assigned == name), np.mean(labels == name)] for name in names])
+    chance = sizes.prod(1).sum()
+    distance = np.abs(sizes[:, 0] - sizes[:, 1]).sum() / 2
+    tolerance = 0.05 + (len(names) / len(labels)) ** 0.5
+    return bool(abs(fraction - chance) < tolerance and distance < tolerance)
+
+
+# --- why it says something else ----------------------------------------------------------------------------------
+
+
+def _reason(net: NeuralizedClustering, given: Given, X: Table, checked: np.ndarray, labels: np.ndarray) -> str:
+    """Find what X lacks, by trying it: a scaler, or another order of its columns; "" if neither explains it."""
+    if not isinstance(X.tensor, Tensor) or given.features is not None or given.encoding is not None:
+        return ""
+    points = X.tensor.double().cpu().numpy()
+
+    def gives_labels(changed: np.ndarray) -> bool:
+        given_labels = net.predict(torch.from_numpy(changed[checked]).to(X.tensor.device))
+        return bool(np.mean(as_array(given_labels) == labels) >= LOWEST["labels_"])
+
+    for scaler in (StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler(), Normalizer()):
+        if gives_labels(scaler.fit_transform(points)):
+            name = type(scaler).__name__
+            return (
+                f"after {name}() they have it: X is not on the scale of the clusterer; pass "
+                f"X={name}().fit_transform(X), or make_pipeline({name}().fit(X), model) as the model"
+            )
+    order = _order(getattr(given.final, "cluster_centers_", None), points, checked, labels)
+    if order is not None and gives_labels(points[:, order]):
+        return f"with the columns in the order {order.tolist()} they have it: X has them in another order"
+    return ""
+
+
+def _order(centers: Any, points: np.ndarray, checked: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
+    """Return the order [d] in which the means of the clusters in X are nearest to centers [K, d]."""
+    names = np.unique(labels)
+    if np.shape(centers) != (len(names), points.shape[1]):
+        return None
+    means = np.stack([points[checked][labels == name].mean(0) for name in names])
+    distances = np.abs(np.asarray(centers).T[:, None] - means.T).sum(2)  # [d, d]
+    order: np.ndarray = linear_sum_assignment(distances)[1]
+    return order
+
+
+def advice(given: Given, difference: Difference) -> str:
+    """Say what may be the reason of a difference, for a warning."""
+    if difference.reason:
+        return difference.reason
+    if given.features is not None:
+        return (
+            "the features may not be those that it was fitted on, but of a network in training mode, of other "
+            "weights, or without a normalization"
+        )
+    looked_for = "neither a scaler nor another order of its columns gives them these labels"
+    return f"{looked_for}: X may have other rows or columns than it was fitted on, or the model decides otherwise"
+
+
+def has_own_predict(model: Any) -> bool:
+    """Whether a pipeline predicts otherwise than by its last step."""
+    return isinstance(model, Pipeline) and type(model).predict is not Pipeline.predict
