@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from neonxc.data.frames import reads_tables
-from neonxc.data.inputs import check_names
 from neonxc.data.table import Table
 from neonxc.pipelines.parts import Number
 from neonxc.rules.intervals import Intervals, union
@@ -338,10 +337,9 @@ def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor]]
         values = table.select(used.numpy()).dense()
         values = Table(values).tensor if len(used) else torch.empty(len(table), 0)
     else:
-        values = table.tensor
+        table = table if tree.feature_names is None else table.by_name(tree.feature_names)
         Table.read(table, tree.n_features)
-        check_names(table.names, tree.feature_names)
-        values = values[:, used.to(values.device)]
+        values = table.tensor[:, used.to(table.device)]
     device = values.device
     column = torch.searchsorted(used, tree.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
     feature, left, right, threshold = (

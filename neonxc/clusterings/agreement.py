@@ -16,7 +16,7 @@ that of two independent labellings with the same sizes of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -46,6 +46,7 @@ LOWEST: dict[Source, float] = {"predict": 1.0, "labels_": 0.95}
 """Agreement below which there is a warning: stored labels of online and density clusterers differ for a few."""
 TIED = 1e-3
 """Largest contrast of a tie, relative to the median contrast."""
+NOT_FOUND = "neither a scaler nor another order of the columns gives them this label"
 SHOWN = 5
 """Number of rows that a warning lists."""
 
@@ -262,10 +263,25 @@ def _reason(net: NeuralizedClustering, given: Given, X: Table, checked: np.ndarr
     if not isinstance(X.tensor, Tensor) or given.features is not None or given.encoding is not None:
         return ""
     points = X.tensor.double().cpu().numpy()
+    device = X.tensor.device
+
+    def predict(rows: np.ndarray) -> np.ndarray:
+        return as_array(net.predict(torch.from_numpy(rows).to(device)))
+
+    return _what_gives(predict, points, getattr(given.final, "cluster_centers_", None), checked, labels)
+
+
+def _what_gives(
+    predict: Callable[[np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centers: Any,
+    checked: np.ndarray,
+    labels: np.ndarray,
+) -> str:
+    """Say after which change of points [N, d] the `checked` ones are predicted the given labels [n]."""
 
     def gives_labels(changed: np.ndarray) -> bool:
-        given_labels = net.predict(torch.from_numpy(changed[checked]).to(X.tensor.device))
-        return bool(np.mean(as_array(given_labels) == labels) >= LOWEST["labels_"])
+        return bool(np.mean(predict(changed[checked]) == labels) >= LOWEST["labels_"])
 
     for scaler in (StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler(), Normalizer()):
         if gives_labels(scaler.fit_transform(points)):
@@ -274,7 +290,7 @@ def _reason(net: NeuralizedClustering, given: Given, X: Table, checked: np.ndarr
                 f"after {name}() they have it: X is not on the scale of the clusterer; pass "
                 f"X={name}().fit_transform(X), or make_pipeline({name}().fit(X), model) as the model"
             )
-    order = _order(getattr(given.final, "cluster_centers_", None), points, checked, labels)
+    order = _order(centers, points, checked, labels)
     if order is not None and gives_labels(points[:, order]):
         return f"with the columns in the order {order.tolist()} they have it: X has them in another order"
     return ""
@@ -291,6 +307,43 @@ def _order(centers: Any, points: np.ndarray, checked: np.ndarray, labels: np.nda
     return order
 
 
+def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> str:
+    """Say how far a fitted clusterer predicts other labels of X than it stores; "" if it does not.
+
+    Parameters
+    ----------
+    model : estimator
+        The clusterer, or a pipeline that ends in it.
+    final : estimator
+        The clusterer.
+    X : array, frame or sparse matrix [N, d]
+        What `model` takes.
+    labels : ndarray [N]
+        What it predicts.
+    """
+    stored = getattr(final, "labels_", None)
+    if np.shape(stored) != np.shape(labels) or has_own_predict(model):
+        return ""
+    stored = as_array(stored)
+    # what MeanShift predicts a cluster may be noise where it is stored
+    same = (labels == stored) | (stored == NOISE)
+    fraction = float(same.mean())
+    if fraction >= LOWEST["labels_"] or _of_other_rows(labels, stored, fraction):
+        return ""
+    table = Table.read(X)
+    reason = ""
+    if final is model and not table.is_sparse and not table.is_mixed:
+        points = table.numbers.double().cpu().numpy()
+        checked = np.arange(0, len(points), max(1, len(points) // CHECKED))
+        centers = getattr(final, "cluster_centers_", None)
+        reason = _what_gives(lambda rows: as_array(model.predict(rows)), points, centers, checked, stored[checked])
+    rows = np.flatnonzero(~same)[:SHOWN].tolist()
+    return (
+        f"the {type(final).__name__} predicts its labels_ for {percent(fraction)} of {len(same)} rows of X, and "
+        f"others for the rows {rows}: {reason or NOT_FOUND}"
+    )
+
+
 def advice(given: Given, difference: Difference) -> str:
     """Say what may be the reason of a difference, for a warning."""
     if difference.reason:
@@ -300,8 +353,7 @@ def advice(given: Given, difference: Difference) -> str:
             "the features may not be those that it was fitted on, but of a network in training mode, of other "
             "weights, or without a normalization"
         )
-    looked_for = "neither a scaler nor another order of its columns gives them these labels"
-    return f"{looked_for}: X may have other rows or columns than it was fitted on, or the model decides otherwise"
+    return f"{NOT_FOUND}, so that X may have other rows or columns, or the model decides otherwise"
 
 
 def has_own_predict(model: Any) -> bool:

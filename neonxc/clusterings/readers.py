@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClusterMixin
@@ -128,11 +129,12 @@ def _(model: BisectingKMeans) -> ClusterModel:
 
 
 @read.register(np.ndarray)
+@read.register(pd.DataFrame)
 @read.register(Tensor)
 @read.register(list)
 @read.register(tuple)
 def _(model: Any) -> ClusterModel:
-    if len(model) and not any(map(np.ndim, model)):
+    if np.ndim(model) < 2 and len(model) and not any(map(np.ndim, model)):
         raise ValueError(
             "model looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X); "
             f"centers need shape [K, d], got {list(np.shape(model))}"

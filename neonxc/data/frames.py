@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from importlib import import_module
@@ -141,6 +141,37 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     for i, column in zip(unlike, read, strict=True):
         value.isetitem(i, column)
     return value
+
+
+def from_named(value: Any) -> Any:
+    """Return rows or columns with names as a data frame; anything else unchanged.
+
+    Rows are series, named tuples or mappings, in a list or in a mapping from their own names. Columns are
+    sequences in a mapping.
+    """
+    if isinstance(value, Mapping):
+        if not value:
+            return value
+        rows = [*map(_by_name, value.values())]
+        if None not in rows:
+            return pd.DataFrame(rows, index=[*value])
+        is_columns = all(isinstance(key, str) and np.ndim(column) == 1 for key, column in value.items())
+        same_length = is_columns and len({*map(len, value.values())}) == 1
+        return pd.DataFrame({**value}) if same_length else value
+    if not isinstance(value, list | tuple) or not len(value) or _by_name(value[0]) is None:
+        return value
+    rows = [*map(_by_name, value)]
+    return value if None in rows else pd.DataFrame(rows)
+
+
+def _by_name(row: Any) -> dict[str, Any] | None:
+    """Return the values of a row by their names; None if they have none."""
+    if isinstance(row, pd.Series):
+        return None if isinstance(row.index, pd.RangeIndex) else {str(name): value for name, value in row.items()}
+    if isinstance(row, tuple) and hasattr(row, "_asdict"):
+        return dict(row._asdict())
+    is_named = isinstance(row, Mapping) and all(isinstance(name, str) for name in row)
+    return dict(row) if is_named else None
 
 
 def _is_plain(dtype: Any) -> bool:

@@ -18,9 +18,16 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # t
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Convert a tensor on any device, or anything array-like, to an array."""
+    """Convert a tensor on any device, or anything array-like, to an array.
+
+    Values of a list keep their types: NumPy would make strings of numbers, and of None, beside strings.
+    """
     if not isinstance(values, Tensor):
-        return np.asarray(as_pandas(values))
+        array = np.asarray(as_pandas(values))
+        made_strings = array.dtype.kind in "US" and isinstance(values, list | tuple) and array.ndim == 1
+        if made_strings and not all(isinstance(value, str | bytes) for value in values):
+            array = np.array(values, dtype=object)
+        return array
     values = values.detach().cpu()
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neonxc.common.memory import blocks
 from neonxc.common.warnings import warn
-from neonxc.data.frames import as_pandas, given_back, index_of, is_path, library_of
+from neonxc.data.frames import as_pandas, from_named, given_back, index_of, is_path, library_of
 from neonxc.data.inputs import (
     INTEGERS,
     as_array,
@@ -87,7 +87,8 @@ class Table:
         ----------
         X : data frame, array, tensor, sparse matrix, sequence, path of a CSV or Parquet file, or Table
         like : sequence of str or int, optional
-            The columns that a model was fitted on: their names, or their number.
+            The columns that a model was fitted on: their names, by which those of a data frame are selected, or
+            their number.
         name : str
             Name of the argument in errors.
         columns : sequence of str, optional
@@ -98,8 +99,8 @@ class Table:
         Raises
         ------
         ValueError
-            Columns that are missing, unexpected or in another order; another number of them; no table; a file
-            that is missing or can't be read.
+            Columns that are missing; another number of them, if they have no names; no table; a file that is
+            missing or can't be read.
         """
         name = X.name if isinstance(X, cls) else name
         if columns is None and like is not None and not isinstance(like, int):
@@ -111,7 +112,7 @@ class Table:
                     f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, "
                     f"{name} needs a sequence of strings; a single one is [text]"
                 )
-            given, X = X, as_pandas(X, name)
+            given, X = X, as_pandas(from_named(X), name)
             index = index_of(given, X)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
                 try:
@@ -123,8 +124,7 @@ class Table:
             X = cls(X if hasattr(X, "__len__") else [*X], name)
             X.library, X.index = library_of(given) or "pandas", index
         if like is not None and not isinstance(like, int):
-            if X.names not in (None, names := [*map(str, like)]):
-                check_names(X.names, names, name=name)
+            X = X.by_name([*map(str, like)])
             like = len(like)
         if like is not None and X.width != like:
             check_width(X.width, like, name=name)
@@ -373,6 +373,25 @@ class Table:
             return table
         places = table.index.get_indexer(like.index)
         return table.take(places) if (places >= 0).all() else table
+
+    def by_name(self, names: Sequence[str]) -> Self:
+        """Return the columns with these names, in this order; points without names of columns are unchanged.
+
+        Raises
+        ------
+        ValueError
+            A column is missing.
+        """
+        if self.names is None or self.names == [*names]:
+            return self
+        if {*names} - {*self.names}:
+            check_names(self.names, names, name=self.name)
+        positions = [self.names.index(name) for name in names]
+        selected = type(self)(self.data.iloc[:, positions], self.name)
+        selected.library = self.library
+        selected.path = self.path
+        selected.index = self.index
+        return selected
 
     def blocks(self, bytes_per_row: int) -> Iterator[Table]:
         """Yield the points in blocks that fit into memory."""

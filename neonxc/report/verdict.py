@@ -55,6 +55,15 @@ def figures(
     clustering: Clustering, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
 ) -> Iterator[Figure]:
     """Yield the key figures of the verdict."""
+    if (agreement := clustering.whole.agreement_) is not None:
+        yield Figure(
+            "agreement",
+            "network agreement",
+            agreement,
+            percent(agreement),
+            "Share of the points, without ties, to which the network that is explained gives the label that the "
+            "clusterer has for them.",
+        )
     for name, title, share, text in _of_surrogate(clustering.whole):
         if share is not None:
             yield Figure(name, title, share, percent(share), text)
@@ -167,6 +176,12 @@ def cautions(
         return f"{', '.join(first)} and {last}" if first else last
 
     who = f"The {clustering.whole.head.detection.stand_in}"
+    agreement = clustering.whole.agreement_
+    if agreement is not None and agreement < FAITHFUL:
+        yield Caution(
+            f"The clusterer has another label than the network for {percent(1 - agreement)} of the points: the "
+            "rows may not be those that it was fitted on, or on another scale."
+        )
     held_out, clusters = clustering.whole.fidelity_held_out_, range(clustering.k)
     if held_out is not None and held_out < FAITHFUL:
         yield Caution(

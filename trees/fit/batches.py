@@ -6,7 +6,7 @@ import json
 import mmap
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
@@ -25,7 +25,6 @@ from neonxc.common.memory import CPU, at_once
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.distributed import common_type
 from neonxc.data.frames import as_pandas
-from neonxc.data.inputs import check_names
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import on_suspects
 from neonxc.data.table import Table
@@ -50,6 +49,8 @@ class BatchSource:
     open : callable
         Function without arguments that returns an iterator of batches [b, d]: arrays, tensors or data frames; or a
         dataset of PyArrow, a relation of DuckDB or another object with an Arrow stream.
+    names : sequence of str, optional
+        The columns that are selected from batches that are data frames. Default: those of the first batch.
 
     Attributes
     ----------
@@ -61,9 +62,9 @@ class BatchSource:
         On columns that may number or weight the rows, as the first batch tells.
     """
 
-    def __init__(self, open: Callable[[], Any]) -> None:
+    def __init__(self, open: Callable[[], Any], names: Sequence[str] | None = None) -> None:
         self._open = open
-        self.names: list[str] | None = None
+        self.names: list[str] | None = None if names is None else list(names)
         self.notes: list[str] = []
         self.n, self._checksum, self._kind = -1, 0, ""
 
@@ -97,7 +98,6 @@ class BatchSource:
         """Leaf of every point, [n]."""
         leaves = [torch.empty(0, dtype=torch.int64)]
         for values in self:
-            check_names(self.names, tree.feature_names)
             leaves.append(tree.leaf_of(values))
         return torch.cat(leaves)
 
@@ -117,16 +117,17 @@ class BatchSource:
                 continue
             name = f"batch {number} of X"
             found = Table.read(batch, name=name)
+            found = found if self.names is None else found.by_name(self.names)
             values = found.numbers.cpu()
             if values.ndim != 2:
                 raise ValueError(f"{name} needs shape [points, features], got {list(values.shape)}")
             kind = f"{values.shape[1]} columns of {values.dtype}"
             if not self._kind:
-                self.names, self._kind = found.names, kind
+                self._kind = kind
+                self.names = found.names or self.names
                 self.notes = [] if found.names is None else on_suspects(found.data)
             if kind != self._kind:
                 raise ValueError(f"{name} has {kind}, the previous ones have {self._kind}")
-            check_names(found.names, self.names, name=name)
             yield from values.split(at_once(COPIES * values.shape[1]))
 
 
@@ -137,19 +138,19 @@ def batch_source(X: Any, columns: Any = None, shard: bool = False) -> BatchSourc
     ----------
     X : numpy.memmap or Parquet file of at least 128 MB, folder of these, dataset of PyArrow, callable, or other
     columns : sequence of str, optional
-        The columns that are read from files.
+        The columns that are selected; of files, only these are read.
     shard : bool
         Whether other processes have other rows: they must not differ in how they read files of different sizes.
     """
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE:
-        return BatchSource(partial(_of_memmap, X))
+        return BatchSource(partial(_of_memmap, X), columns)
     if isinstance(X, str | PathLike):
         path = Path(X)
-        return BatchSource(partial(_of_parquet, path, columns)) if _in_batches(path, shard) else None
+        return BatchSource(partial(_of_parquet, path, columns), columns) if _in_batches(path, shard) else None
     if type(X).__module__ == "pyarrow._dataset":
-        return BatchSource(X.to_batches)
+        return BatchSource(X.to_batches, columns)
     if callable(X) and not hasattr(X, "__array__") and not hasattr(X, "shape"):
-        return BatchSource(X)
+        return BatchSource(X, columns)
     return None
 
 

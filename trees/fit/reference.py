@@ -15,10 +15,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 
+from neonxc.clusterings.agreement import predicts_otherwise
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
-from neonxc.data.inputs import check_names
 from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.trees.fit.batches import Batches
@@ -77,12 +77,13 @@ class Reference:
 
 def from_centers(table: Points, centers: Any, metric: str, names: Any = None) -> Reference:
     """Reference with given centers; every point belongs to the nearest one."""
-    given = Table.read(centers, name="centers")
+    given = (
+        Table.read(centers, names, name="centers") if names is not None else Table.read(centers, name="centers")
+    )
     if isinstance(table, Batches):
         found = from_centers(Dense(table.sample()[0]), centers, metric, names)
         return replace(found, space=table, of_sample=True)
     centers = given.tensor.to(table.device, torch.float64)
-    check_names(given.names, names, name="centers")
     if centers.ndim != 2 or centers.shape[1] != table.d:
         raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
     distances = table.distances(centers, metric)
@@ -297,7 +298,10 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = 
             warn(f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights")
         return model, model.fit_predict(X, **named)
     if hasattr(final, "predict"):
-        return reference, reference.predict(X)
+        labels = reference.predict(X)
+        if ranks.alone and (difference := predicts_otherwise(reference, final, X, labels)):
+            warn(f"reference: {difference}. The tree explains what it predicts; labels= explains other labels")
+        return reference, labels
     labels = getattr(final, "labels_", None)
     if not ranks.alone or labels is None or len(labels) != np.shape(X)[0]:
         raise ValueError(
