@@ -118,6 +118,7 @@ def test_subclusters_are_explained_by_the_nearest_of_each_cluster():
         nearest = np.array([min(u[labels == k], key=lambda v, x=x: ((x - v) ** 2).sum()) for k in range(3)])
         assert_close(R, neon(x, nearest, c, net.beta), rtol=1e-8)
     model.subcluster_centers_, model.subcluster_labels_ = np.concatenate([u] * 2), np.concatenate([labels] * 2)
+    model._subcluster_norms = np.concatenate([model._subcluster_norms] * 2)  # by which it predicts
     assert_close(NEON(neuralize(model, X)).attribute(NEW), plain)
 
 

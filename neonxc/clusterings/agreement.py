@@ -184,7 +184,8 @@ def agreement(
                 source,
                 f"the network gives {percent(fraction)} of {compared.sum()} points of X the label that the "
                 f"{type(given.final).__name__} has in {source}; others have the rows {inputs[:SHOWN].tolist()}",
-                _reason(net, given, X, checked, labels) if points_per_input == 1 else "",
+                # what it predicts, it predicts for X as it is
+                _reason(net, given, X, checked, labels) if source == "labels_" else "",
             )
     return Agreement(None if lowest is None else float(lowest), difference)
 
@@ -280,18 +281,19 @@ def _what_gives(
 ) -> str:
     """Say after which change of points [N, d] the `checked` ones are predicted the given labels [n]."""
 
-    def gives_labels(changed: np.ndarray) -> bool:
-        return bool(np.mean(predict(changed[checked]) == labels) >= LOWEST["labels_"])
+    def fraction(changed: np.ndarray) -> float:
+        return float(np.mean(predict(changed[checked]) == labels))
 
-    for scaler in (StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler(), Normalizer()):
-        if gives_labels(scaler.fit_transform(points)):
-            name = type(scaler).__name__
-            return (
-                f"after {name}() they have it: X is not on the scale of the clusterer; pass "
-                f"X={name}().fit_transform(X), or make_pipeline({name}().fit(X), model) as the model"
-            )
+    scalers = (StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler(), Normalizer())
+    fractions = [fraction(scaler.fit_transform(points)) for scaler in scalers]
+    if max(fractions) >= LOWEST["labels_"]:
+        name = type(scalers[int(np.argmax(fractions))]).__name__
+        return (
+            f"after {name}() they have it: X is not on the scale of the clusterer; pass "
+            f"X={name}().fit_transform(X), or make_pipeline({name}().fit(X), model) as the model"
+        )
     order = _order(centers, points, checked, labels)
-    if order is not None and gives_labels(points[:, order]):
+    if order is not None and fraction(points[:, order]) >= LOWEST["labels_"]:
         return f"with the columns in the order {order.tolist()} they have it: X has them in another order"
     return ""
 

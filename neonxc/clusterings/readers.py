@@ -37,7 +37,7 @@ from neonxc.head.quadratic import QuadraticDetection
 
 CENTERS = ("cluster_centers", "centers", "centroids")
 TRIED = 256  # number of points at which a module is compared with the nearest center
-TIED = 1e-3  # relative tolerance: closer squared distances are ties
+TIED = 1e-3  # of the median difference of the two least squared distances: less than it is a tie
 
 
 def reads_exactly(model: Any) -> bool:
@@ -302,9 +302,11 @@ def are_nearest(chosen: Tensor, points: Tensor, centers: Tensor) -> bool:
         nearest_chosen = distances.gather(1, chosen[:, None])[:, 0]
     else:
         nearest_chosen = distances.masked_fill(~chosen, torch.inf).amin(1)
+    least = distances.topk(min(2, len(centers)), largest=False).values  # [n, 2]
+    tied = TIED * (least[:, -1] - least[:, 0]).median()
     # a clusterer computes the distance as |z|^2 - 2 z'c + |c|^2
     rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
-    return bool((nearest_chosen <= distances.amin(1) * (1 + TIED) + rounding).all())
+    return bool((nearest_chosen <= least[:, 0] + tied + rounding).all())
 
 
 def squared_distances(points: Tensor, centers: Tensor) -> Tensor:
