@@ -30,7 +30,8 @@ weights or relevance.
 
 1. {func}`neonxc.neuralize` reads the fitted clustering. `clusterings` has a reader per family, which makes a
    *head*; any other clustering gets one by a surrogate. `pipelines` folds the steps before the clusterer into an
-   encoding of the table and an affine map.
+   encoding of the table and an affine map. While the network is calibrated on X, its decisions are
+   [compared](checks.md) with the labels that the clusterer itself has for these rows.
 2. `net.inputs.read` reads what the user passes, whatever the container, and encodes it. There is one class of
    inputs for raw columns, encoded tables, terms, feature networks, words and sentences; nobody else asks which it
    is.

@@ -170,11 +170,12 @@ class Manhattan(KMeans):
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
 @pytest.mark.parametrize("make", [Balanced, Manhattan])
 def test_a_class_that_decides_otherwise(make):
-    model = make(3, n_init=1, random_state=0).fit(SCALED)
+    X = SCALED[40:]  # few of one kind
+    model = make(3, n_init=1, random_state=0).fit(X)
     with pytest.warns(UserWarning, match=f"the cluster_centers_ of the {make.__name__} do not give its labels"):
-        net = neuralize(model, SCALED)
+        net = neuralize(model, X)
     assert net.agreement_ is None
-    assert net.fidelity_ == pytest.approx((net.predict(SCALED) == model.labels_).mean())
+    assert net.fidelity_ == pytest.approx((net.predict(X) == model.labels_).mean())
     assert net.fidelity_ > 0.95
 
 

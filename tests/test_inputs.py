@@ -95,7 +95,8 @@ def test_a_baseline_is_a_row_of_the_table(logs, mixed):
     refused("along needs a row of the table, as a number is no category", NEON, mixed, along=0)
     zeros = NEON(logs, along=0).attribute(PART)
     assert_allclose(zeros, NEON(logs, along=np.zeros(13)).attribute(PART))
-    refused("along", NEON, logs, along=mean[::-1])
+    assert_allclose(NEON(logs, along=mean[::-1]).attribute(mean.to_frame().T), 0, atol=1e-9)  # by name
+    refused("along", NEON, logs, along=mean[1:])
 
 
 # --- relevance goes by names ----------------------------------------------------------------------------------

@@ -282,7 +282,10 @@ def test_trees_of_frames_are_networks(model):
 def test_other_columns_are_refused():
     frame, y = messy()
     fitted = CART().fit(frame, labels=y)
-    for wrong in (frame[MESSY[::-1]], frame.drop(columns="age"), frame.to_numpy()[:, 1:]):
+    turned = frame[MESSY[::-1]]
+    refused("feature names", fitted.predict, turned)  # as scikit-learn demands of estimators
+    assert (fitted.tree_.predict(turned) == fitted.labels_).all()  # a tree goes by name
+    for wrong in (frame.drop(columns="age"), frame.to_numpy()[:, 1:]):
         for model in (fitted, fitted.tree_):
             refused(r"columns|features|feature names", model.predict, wrong)
     refused("categories are known", fitted.tree_.rules, categories={"work": ["Private"]})

@@ -134,7 +134,7 @@ def _(model: BisectingKMeans) -> ClusterModel:
 @read.register(list)
 @read.register(tuple)
 def _(model: Any) -> ClusterModel:
-    if np.ndim(model) < 2 and len(model) and not any(map(np.ndim, model)):
+    if not isinstance(model, pd.DataFrame) and len(model) and not any(map(np.ndim, model)):
         raise ValueError(
             "model looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X); "
             f"centers need shape [K, d], got {list(np.shape(model))}"

@@ -149,8 +149,8 @@ def from_named(value: Any) -> Any:
     Rows are series, named tuples or mappings, in a list or in a mapping from their own names. Columns are
     sequences in a mapping.
     """
-    if isinstance(value, Mapping):
-        if not value:
+    if isinstance(value, Mapping) and not sparse.issparse(value):  # a dok_array is a mapping, too
+        if not len(value):
             return value
         rows = [*map(_by_name, value.values())]
         if None not in rows:

@@ -23,8 +23,9 @@ class Columns(Inputs):
     def _read(self, table: Table) -> Table:
         """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
         detection = self.head.detection
-        table = Table.read(table, self.names or self.head.n_features)
+        table = table.by_name(self.names) if self.names else table
         x = table.rows(self.device, whole=isinstance(detection, LinearDetection))
+        Table.read(table, self.head.n_features)
         detection.check(x, table.names)
         return table.holding(x)
 

@@ -55,15 +55,6 @@ def figures(
     clustering: Clustering, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
 ) -> Iterator[Figure]:
     """Yield the key figures of the verdict."""
-    if (agreement := clustering.whole.agreement_) is not None:
-        yield Figure(
-            "agreement",
-            "network agreement",
-            agreement,
-            percent(agreement),
-            "Share of the points, without ties, to which the network that is explained gives the label that the "
-            "clusterer has for them.",
-        )
     for name, title, share, text in _of_surrogate(clustering.whole):
         if share is not None:
             yield Figure(name, title, share, percent(share), text)
@@ -112,6 +103,15 @@ def figures(
             f"{separation:.2f}",
             "Compares the distance of a point to its own cluster with that to the nearest other cluster, in the "
             "space of the clustering, averaged over the points: 1 if all clusters are far apart, 0 if they touch.",
+        )
+    if (agreement := clustering.whole.agreement_) is not None:
+        yield Figure(
+            "agreement",
+            "network agreement",
+            agreement,
+            percent(agreement),
+            "Share of the points, without ties, to which the network that is explained gives the label that the "
+            "clusterer has for them.",
         )
 
 

@@ -77,9 +77,8 @@ class Reference:
 
 def from_centers(table: Points, centers: Any, metric: str, names: Any = None) -> Reference:
     """Reference with given centers; every point belongs to the nearest one."""
-    given = (
-        Table.read(centers, names, name="centers") if names is not None else Table.read(centers, name="centers")
-    )
+    given = Table.read(centers, name="centers")
+    given = given if names is None else given.by_name(names)
     if isinstance(table, Batches):
         found = from_centers(Dense(table.sample()[0]), centers, metric, names)
         return replace(found, space=table, of_sample=True)
