@@ -32,7 +32,7 @@ def test_public_names_have_the_recorded_signatures():
     ("then", "now", "same"),
     [
         ([1.0, 1e-9], [1.0, 2e-9], True),
-        ([1.0, 0.1], [1.0, 0.10001], False),
+        ([1.0, 0.1], [1.0, 0.1001], False),
         (["93.21% of 12", "nan"], ["93.22% of 12", "nan"], True),
         (["93.21% of 12", "nan"], ["93.21% of 13", "nan"], False),
     ],

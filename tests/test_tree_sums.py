@@ -5,11 +5,13 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 from tree_witnesses import eval_wad, seeds
 
 from neonxc.trees.criteria.depth import estimated_depth
 from neonxc.trees.cuts.exact_sums import rounded
 from neonxc.trees.cuts.nodes import between
+from neonxc.trees.fit.points import Dense
 
 
 @given(seeds, st.integers(1, 200), st.integers(-300, 300))
@@ -23,6 +25,37 @@ def test_exact_sums_do_not_depend_on_the_order(seed, n, scale):
     assert ((found - values).abs() <= total * 2.0**-50).all()
     whole = torch.from_numpy(rng.integers(0, 1000, n)).double()
     assert torch.equal(rounded(whole), whole)
+
+
+class RoundsByPosition(TorchDispatchMode):
+    """Matrix products as on some processors: every second row adds its terms in another order."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        product = function(*arguments, **options)
+        if function not in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            return product
+        *added, left, right = arguments
+        backwards = function(*added, left.flip(1), right.flip(0), **options)
+        is_odd = torch.arange(len(product))[:, None] % 2 == 1
+        return torch.where(is_odd, backwards, product)
+
+
+@pytest.mark.parametrize("metric", ["l2", "l1"])
+@pytest.mark.parametrize(("n", "d"), [(12, 40), (300, 7), (9000, 50)])
+def test_a_distance_does_not_depend_on_the_other_rows(metric, n, d):
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(n, d)))
+    centers = torch.from_numpy(rng.normal(size=(4, d)))
+    rows = torch.from_numpy(rng.permutation(n)[: n // 2])
+    misaligned = torch.cat([X.new_zeros(1), X[rows].flatten()])[1:].view(-1, d)
+    with RoundsByPosition():
+        expected = Dense(X).distances(centers, metric)[rows]
+        assert torch.equal(Dense(X[rows]).distances(centers, metric), expected)
+        assert torch.equal(Dense(misaligned).distances(centers, metric), expected)
+    power = 1 if metric == "l1" else 2
+    witness = (X[rows, None] - centers).abs().pow(power).sum(2)
+    torch.testing.assert_close(expected, witness, rtol=1e-13, atol=0)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 60), st.data())

@@ -19,7 +19,8 @@ from neonxc.trees.tree import ThresholdTree
 CHUNK = 1 << 21  # entries of the columns that are processed at a time
 SMALL = 1 << 15  # number of 8-bit differences whose sum is exact in float32
 ROWS = 1 << 17  # entries of the rows that are processed at a time, so that they fit into a core's cache
-FIXED = 1 << 12  # rows of every matrix product; a fixed number, because the rounding of a row depends on it
+# A matrix product rounds a row by its place among the others, in ways that differ between processors
+PAIR_BY_PAIR = "donot_use_mm_for_euclid_dist"
 
 
 class Dense:
@@ -85,21 +86,10 @@ class Dense:
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
         """Squared Euclidean ("l2") or Manhattan ("l1") distances [n, k] to the centers [k, d], in float64."""
         result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
-        middle = centers.mean(0)  # subtracted first, because distances far from the origin are inaccurate
-        moved = centers - middle
-        squares = moved.square().sum(1)
-        step = max(1, min(FIXED, ROWS // self.d))
-        values = torch.zeros(step, self.d, dtype=torch.float64, device=self.device)
-        for first in range(0, self.n, step):
-            part = result[first : first + step]
-            values[: len(part)].copy_(self.data[first : first + step])
-            if metric == "l1":
-                part.copy_(torch.cdist(values, centers, p=1)[: len(part)])
-                continue
-            values.sub_(middle)
-            own = torch.linalg.vecdot(values, values)[:, None]
-            part.copy_(torch.addmm(own + squares, values, moved.T, alpha=-2)[: len(part)])
-        return result.clamp_(min=0)
+        power = 1 if metric == "l1" else 2
+        for part, values in self._rows():
+            result[part] = torch.cdist(values, centers, power, compute_mode=PAIR_BY_PAIR)
+        return result if metric == "l1" else result.square_()
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Minimum and maximum of every column over all processes, [d] of float64 each."""

@@ -174,7 +174,8 @@ class Problem:
             mass = ranks.sum(counts_by_label(labels, len(means), weight))
             costs = torch.stack([distances.gather(1, labels[:, None])[:, 0], distances.amax(1)])
             cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
-            result = float(cost - mass @ (means - found.space_centers).square().sum(1))
+            squared_shift = (means - found.space_centers).square().sum(1)
+            result = float(cost - (mass * squared_shift).sum())  # rounds alike in all processes, unlike a product
             if result > 1e-4 * float(farthest):  # otherwise the difference is inaccurate
                 return result
         return found.space.cost(means, labels, weight, ranks)
