@@ -39,6 +39,7 @@ from sklearn.preprocessing import (
 from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
 from witnesses import two_layer_logits
 
+import neonxc
 from neonxc import NEON, neuralize
 
 WINE, KINDS = load_wine(return_X_y=True, as_frame=True)
@@ -227,8 +228,15 @@ def test_features_of_images():
         assert_array_equal(neuralize(model, images, features).predict(images), model.predict(points))
     model = make_pipeline(array(np.tanh), KMeans(3, n_init=1, random_state=0)).fit(points)
     call = calls_of(model, images, features)[0]
-    net = eval(call, {"neonxc": __import__("neonxc"), "model": model, "X": images, "features": features})
+    net = eval(call, {"neonxc": neonxc, "model": model, "X": images, "features": features})
     assert net.fidelity_ > 0.8
+
+
+def test_a_frame_for_steps_that_were_fitted_on_an_array():
+    model = fitted([Step(lambda X: X[:, [0, 2, 5]]), StandardScaler()])
+    net = neuralize(model, WINE)
+    assert net.feature_names_ == list(WINE.columns)
+    assert_array_equal(net.predict(WINE), model.predict(NUMBERS))
 
 
 # --- texts -------------------------------------------------------------------------------------------------
@@ -268,7 +276,7 @@ def test_vectorizers_that_weight_terms_otherwise():
     refused("pipeline step 'squared': Squared has a transform of its own, which does", neuralize, model, TEXTS)
     refused(r"'squared': Squared .* read from texts: neonxc\.neuralize\(model, texts\)", neuralize, model)
     call = calls_of(model, TEXTS)[0]
-    net = eval(call, {"neonxc": __import__("neonxc"), "model": model, "X": TEXTS})
+    net = eval(call, {"neonxc": neonxc, "model": model, "X": TEXTS})
     assert_array_equal(net.predict(model[:-1].transform(TEXTS)), model.predict(TEXTS))
 
 
@@ -410,16 +418,17 @@ CURVED = {
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:Bins whose width")
 def test_what_is_not_affine(message, name):
     step = copy.deepcopy(CURVED[message][name])
-    for steps in ([("my step", step)], [("both", union(MinMaxScaler(), step))]):
-        model = Pipeline([*steps, ("km", KMeans(3, n_init=1, random_state=0))]).fit(NUMBERS)
-        before = copy.deepcopy(model)
-        inside = "'my step'" if steps[0][0] == "my step" else "'both': transformer 't1'"
-        refused(f"^pipeline step {inside}: .*{message}", neuralize, model, NUMBERS)
-        if name == "Learning":  # the model of the user stays as it is
-            assert_array_equal(
-                steps[0][1].mean_ if inside == "'my step'" else before[0].transformer_list[1][1].mean_,
-                before[0].mean_ if inside == "'my step'" else before[0].transformer_list[1][1].mean_,
-            )
+    alone = Pipeline([("my step", step), ("km", KMeans(3, n_init=1, random_state=0))]).fit(NUMBERS)
+    refused(f"^pipeline step 'my step': .*{message}", neuralize, alone, NUMBERS)
+    within = make_pipeline(union(MinMaxScaler(), step), KMeans(3, n_init=1, random_state=0)).fit(NUMBERS)
+    refused(f"^pipeline step 'featureunion': transformer 't1': .*{message}", neuralize, within, NUMBERS)
+
+
+def test_a_step_that_learns_stays_as_it_is():
+    model = fitted([Learning()])
+    mean = model[0].mean_.copy()
+    refused("'learning': Learning is not an affine map", neuralize, model, NUMBERS)
+    assert_array_equal(model[0].mean_, mean)
 
 
 def test_a_pipeline_with_a_transform_of_its_own():
@@ -505,7 +514,7 @@ def calls_of(model, X, features=None):
 def test_the_calls_that_the_error_shows_work(steps, clusterer, names):
     X = StandardScaler().fit_transform(NUMBERS)  # a surrogate finds labels in columns of one scale
     model = fitted(steps, X, copy.deepcopy(clusterer))
-    space = {"neonxc": __import__("neonxc"), "pandas": pd, "model": model, "X": X}
+    space = {"neonxc": neonxc, "pandas": pd, "model": model, "X": X}
     *by_columns, by_labels = calls_of(model, X)
     net = eval(by_labels, space)
     assert net.fidelity_ == pytest.approx((net.predict(X) == model.predict(X)).mean())

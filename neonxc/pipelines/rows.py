@@ -104,7 +104,7 @@ def _widened(data: Any) -> Any:
     """Convert numbers in float32 or less to float64."""
     if isinstance(data, pd.DataFrame):
         narrow = data.select_dtypes(["float16", "float32"]).columns
-        return data.astype(dict.fromkeys(narrow, np.float64))
+        return data.astype(dict.fromkeys(narrow, np.float64)) if len(narrow) else data
     return data.astype(np.float64) if getattr(data, "dtype", None) in (np.float16, np.float32) else data
 
 
