@@ -101,8 +101,8 @@ def neuralize(
         If the clusterer is not fitted.
     ValueError
         If there are fewer than two clusters, centers or components are identical, parameters are NaN or infinite,
-        a step is not affine, or does other than its class says to rows of X, X cannot be used, the number of labels is wrong, or a threshold is given for a model
-        without probabilities.
+        a step is not affine, or does other than its class says to rows of X, X cannot be used, the number of
+        labels is wrong, or a threshold is given for a model without probabilities.
 
     Warns
     -----

@@ -43,7 +43,9 @@ import neonxc
 from neonxc import NEON, neuralize
 
 WINE, KINDS = load_wine(return_X_y=True, as_frame=True)
-NUMBERS = WINE.to_numpy()
+NUMBERS = WINE.to_numpy(copy=True)
+
+surrogate = pytest.mark.filterwarnings("ignore:the surrogate")
 
 
 class Weighted(StandardScaler):
@@ -206,6 +208,7 @@ def test_types_of_tables(kind, steps):
     assert net.head.n_features == 13
 
 
+@surrogate
 @pytest.mark.parametrize("final", [DBSCAN(2.5, min_samples=3), AgglomerativeClustering(3)])
 def test_other_clusterings_behind_steps(final):
     for steps in (
@@ -219,6 +222,7 @@ def test_other_clusterings_behind_steps(final):
         assert NEON(net).attribute(WINE).shape == WINE.shape
 
 
+@surrogate
 def test_features_of_images():
     images = torch.randn(80, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     features = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 6)).eval()
@@ -499,6 +503,7 @@ def calls_of(model, X, features=None):
     return re.findall(r"(neonxc\.neuralize\(.*?\)) explains", str(error.value))
 
 
+@surrogate
 @pytest.mark.parametrize(
     ("steps", "clusterer", "names"),
     [
