@@ -63,7 +63,8 @@ def neuralize(
         - an nn.Linear whose outputs go into a softmax, a module with centers (DEC), or an nn.Sequential that ends
           in one of these;
         - a Pipeline of affine steps, encoders of categories and imputers that ends in a clusterer, and may begin
-          with a CountVectorizer or TfidfVectorizer;
+          with a CountVectorizer or TfidfVectorizer; affine steps of any class are read from what they return for
+          rows of X, and all steps are compared with it;
         - centers [K, d];
         - any other clusterer with centers (of scikit-learn-extra, faiss, or a class of one's own), together with
           the X that it was fitted on; the nearest center needs to give its labels of X;
@@ -103,8 +104,8 @@ def neuralize(
         If the clusterer is not fitted.
     ValueError
         If there are fewer than two clusters, centers or components are identical, parameters are NaN or infinite,
-        a step is not affine, X cannot be used, the number of labels is wrong, or a threshold is given for a model
-        without probabilities.
+        a step is not affine, or does other than its class says to rows of X, X cannot be used, the number of
+        labels is wrong, or a threshold is given for a model without probabilities.
 
     Warns
     -----

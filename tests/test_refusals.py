@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -144,13 +144,13 @@ test_frames_with_other_columns = everywhere(
 # --- networks ----------------------------------------------------------------------------------------------
 
 
-class Halve(TransformerMixin, BaseEstimator):
+class Squared(TransformerMixin, BaseEstimator):
     def fit(self, X, y=None):
         self.n_features_in_ = X.shape[1]
         return self
 
     def transform(self, X):
-        return X / 2
+        return X**2
 
 
 test_unfitted_models = refusals(
@@ -301,18 +301,19 @@ test_steps_that_can_not_be_folded = refusals(
             r"FunctionTransformer of tanh can't be folded; supported are func=None and .* np\.log, ": (
                 FunctionTransformer(np.tanh)
             ),
-            "Halve is not an affine map neonxc can fold; it folds StandardScaler, .*'passthrough'": Halve(),
+            "Squared is not an affine map neonxc can fold; it folds StandardScaler, .*'passthrough'": Squared(),
             r"MinMaxScaler\(clip=True\) is not affine; set clip=False": MinMaxScaler(clip=True),
-            "step 'halve': Halve is not an affine map": make_pipeline(StandardScaler(), Halve()),
+            "step 'squared': Squared is not an affine map": make_pipeline(StandardScaler(), Squared()),
             "transformer 'poly': PolynomialFeatures is not an affine map": ColumnTransformer(
                 [("poly", PolynomialFeatures(), [0])]
             ),
             r"a Normalizer inside a ColumnTransformer \('unit'\) can't be folded": ColumnTransformer(
                 [("unit", Normalizer(), [0, 1])]
             ),
-            "transformer_weights of a ColumnTransformer are not supported": ColumnTransformer(
-                [("a", StandardScaler(), [0]), ("b", MaxAbsScaler(), [1])], transformer_weights={"a": 2}
+            r"a Normalizer inside a FeatureUnion \('unit'\) can't be folded": FeatureUnion(
+                [("scaled", MaxAbsScaler()), ("unit", Normalizer())]
             ),
+            "transformer 'squared': Squared is not an affine map": FeatureUnion([("squared", Squared())]),
         }.items()
     }
     | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,8 @@ from neonxc.head.detection import Preprocessing
 from neonxc.inputs import Inputs, make_inputs
 from neonxc.inputs.terms import Terms, behind_terms
 from neonxc.pipelines.encoding import Encoding
-from neonxc.pipelines.folding import encoding_and_map, first_step, fold
+from neonxc.pipelines.folding import Folding, check_pipelines, encoding_and_map, first_step, fold, transform
+from neonxc.pipelines.rows import Rows, rows_of, sample
 
 WIDE = 10
 NARROW = 0.25
@@ -97,11 +99,10 @@ class Given:
             table = Table(torch.cat([*make_inputs(self.features).points(table)]).double())
         if self.steps:
             pipeline = Pipeline(self.steps)
-            named = encoded or (table.names and hasattr(pipeline, "feature_names_in_"))
-            data = (
-                table.data if named else table.numbers.double().cpu().numpy()
-            )  # steps may select columns by name
-            transformed = Table.read(pipeline.transform(data)).dense()  # terms are sparse
+            # steps may select columns by name, also those of a class that does not tell
+            named = hasattr(pipeline, "feature_names_in_") or not hasattr(pipeline, "n_features_in_")
+            data = table.data if encoded or (table.names and named) else table.numbers.double().cpu().numpy()
+            transformed = Table.read(transform(self.steps, data)).dense()  # terms are sparse
             return torch.from_numpy(np.array(transformed, np.float64)).to(table.device)
         _ = table.width  # an error if the points are no table
         return table.tensor.double()
@@ -125,8 +126,11 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
         after = given.behind[0] if given.behind else ("", final)
         sized = (step for _, step in [*steps, after] if hasattr(step, "n_features_in_"))
         width = next((step.n_features_in_ for step in sized), 0)
+        if not hasattr(steps[0][1], "n_features_in_") and features is None and X is not None and not is_texts(X):
+            width = X.width  # a step of a class of its own may not tell, and change the number
         if _begins_with_texts(steps):
-            given.encoding, given.steps = behind_terms(steps)
+            texts = sample(X).data if X is not None and is_texts(X) else None
+            given.encoding, given.steps = behind_terms(steps, texts)
     if given.encoding is not None:
         given.names, width = given.encoding.names, given.encoding.width
         given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
@@ -137,6 +141,8 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
         given.names = names or (None if X is None else X.names)
     if given.steps:
         _fold(given, width)
+    if not given.behind:
+        check_pipelines(model, None if X is None else _rows(given, X))
     if features is not None and given.encoding is not None:
         raise ValueError(BEHIND)
     return given
@@ -180,11 +186,16 @@ def is_map(step: Any) -> bool:
 
 def steps_of(model: Any) -> tuple[list[tuple[str, Any]], Any]:
     """Return the steps before a fitted clusterer, and the clusterer; pipelines inside are opened for their map."""
+    if isinstance(model, Pipeline):
+        check_is_fitted(model)
+    return _opened(model)
+
+
+def _opened(model: Any) -> tuple[list[tuple[str, Any]], Any]:
     steps = list[tuple[str, Any]]()
     while isinstance(model, Pipeline):
-        check_is_fitted(model)
         for step in model.steps[:-1]:
-            inner, last = steps_of(step[1])
+            inner, last = _opened(step[1])
             inner.append(("", last))
             steps += inner if first_map(inner) < len(inner) else [step]
         model = model.steps[-1][1]
@@ -221,14 +232,11 @@ def _begins_with_texts(steps: list[tuple[str, Any]]) -> bool:
 def _fold(given: Given, width: int) -> None:
     """Fold the steps of a pipeline to an encoding and an affine map."""
     try:
-        folding = fold(given.steps, width)
+        folding = _folding(given, width)
     except ValueError as error:
         if isinstance(error, NotFittedError):
             raise
-        labels = "model[-1].labels_" if hasattr(given.final, "labels_") else "model.predict(X)"
-        raise ValueError(
-            f"{error}; neonxc.neuralize(labels={labels}, X=X) explains the labels by the columns of X"
-        ) from None
+        raise ValueError(f"{error}; {_instead(given)}") from None
     if given.X is not None and given.X.is_sparse and not folding.plain:
         raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
     X = given.X if given.features is None else None
@@ -236,6 +244,74 @@ def _fold(given: Given, width: int) -> None:
     if encoding is not None and given.encoding is not None:
         raise ValueError(BEHIND)
     given.encoding = encoding or given.encoding
+
+
+def _folding(given: Given, width: int) -> Folding:
+    """Fold the steps, and compare them with what they return for rows of X, or for features of some of X."""
+    X = given.X
+    if X is None:
+        return fold(given.steps, width)
+    if given.features is None and X.is_tensor:
+        with suppress(ValueError):  # a step that only rows tell about
+            folding = fold(given.steps, width)
+            if not folding.plain:  # X holds the encoded columns, which is no table of the pipeline
+                return folding
+    try:
+        return fold(given.steps, width, _rows(given, X))
+    except ValueError:
+        if given.features is not None or X.names is None or X.is_mixed or fitted_names(given.model) is not None:
+            raise
+        with suppress(ValueError):  # steps that were fitted on an array, and take no frame
+            return fold(given.steps, width, rows_of(Table(X.data.to_numpy())))
+        raise
+
+
+def _rows(given: Given, X: Table) -> Rows:
+    """Rows of X as they enter the pipeline, or the features of some inputs."""
+    if given.features is None:
+        return rows_of(X, None if given.encoding is not None else fitted_names(given.model))
+    features = given.features
+    return Rows(lambda: rows_of(Table(torch.cat([*make_inputs(features).points(sample(X))]))).data)
+
+
+def _instead(given: Given) -> str:
+    """Return calls that explain a clustering whose pipeline can't be folded."""
+    model, final, columns = "model", given.model, "X"
+    while isinstance(final, Pipeline):
+        if len(final.steps) > 1:
+            columns = f"{model}[:-1].transform({columns})"
+        model, final = f"{model}[-1]", final.steps[-1][1]
+    before = _before(given)
+    if isinstance(before, np.ndarray) and _has_names(given.model[:-1], before.shape[1]):
+        columns = f"pandas.DataFrame({columns}, columns=model[:-1].get_feature_names_out())"
+    by_columns = f"neonxc.neuralize({model}, {columns}) explains the clusterer by the columns behind these steps"
+
+    points = "X" if given.features is None else "features(X).numpy(force=True)"
+    labels = f"{model}.labels_" if hasattr(final, "labels_") else f"model.predict({points})"
+    features = "" if given.features is None else ", features=features"
+    by_labels = f"neonxc.neuralize(labels={labels}, X=X{features}) explains the labels by the columns of X"
+    has_texts = given.features is None and given.X is not None and is_texts(given.X)
+    if has_texts or isinstance(given.encoding, Terms):  # texts have no columns
+        return by_columns
+    if given.features is not None or given.behind or (given.X is not None and before is None):
+        return by_labels
+    return f"{by_columns}, and {by_labels}"
+
+
+def _before(given: Given) -> Any:
+    """Return what enters the clusterer, for some rows of X; None if that is not known."""
+    if given.X is None or given.features is not None or given.behind or isinstance(given.encoding, Terms):
+        return None
+    with suppress(Exception):  # scikit-learn takes pipelines that end in a step without attributes for unfitted
+        return _rows(given, given.X).after(given.model[:-1]).data
+    return None
+
+
+def _has_names(steps: Pipeline, n_columns: int) -> bool:
+    """Whether the columns behind some steps have names."""
+    with suppress(Exception):  # not all steps know them
+        return len(steps.get_feature_names_out()) == n_columns
+    return False
 
 
 def _check_arguments(model: Any, X: Any, features: Any, labels: Any) -> None:

@@ -21,6 +21,7 @@ from neonxc.head.head import Head
 from neonxc.inputs.base import make_inputs
 from neonxc.inputs.columns import Columns
 from neonxc.inputs.space import Space
+from neonxc.pipelines.steps import inherited
 
 OPTIONS = ("analyzer", "binary", "lowercase", "ngram_range", "stop_words", "strip_accents", "token_pattern")
 """Parameters of a CountVectorizer that, together with the vocabulary, define its counts."""
@@ -121,13 +122,22 @@ class TermColumns(Columns):
 make_inputs.register(Terms, lambda terms, head=None, names=None: TermColumns(head, names, terms))
 
 
-def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms, list[tuple[str, Any]]]:
+def behind_terms(
+    steps: list[tuple[str, Any]], texts: Sequence[str] | None = None
+) -> tuple[Terms, list[tuple[str, Any]]]:
     """Split the vectorizer at the start of a pipeline into its counts and, as further steps, its term weights.
+
+    Parameters
+    ----------
+    steps : list of (name, fitted step)
+    texts : sequence of str, optional
+        Some texts, by which a vectorizer with a transform of its own is compared with what is read of it.
 
     Raises
     ------
     ValueError
-        If the pipeline begins with a HashingVectorizer, or with a vectorizer that reads files.
+        If the pipeline begins with a HashingVectorizer, with a vectorizer that reads files, or with one that does
+        not count and weight terms as scikit-learn does.
     sklearn.exceptions.NotFittedError
         If the vectorizer has no vocabulary.
     """
@@ -140,6 +150,7 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms, list[tuple[str, A
             f"pipeline step {name!r}: a HashingVectorizer does not know its terms, so that there is nothing to "
             "explain by; use a CountVectorizer or TfidfVectorizer"
         )
+    _check_counts(name, first, texts)
     if isinstance(first, TfidfVectorizer):
         rest = [(name, first._tfidf), *rest]
     weights: Any = copy(rest[0][1]) if rest else None
@@ -148,6 +159,24 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms, list[tuple[str, A
         weights.sublinear_tf = False
         rest[0] = rest[0][0], weights
     return Terms(first, bool(sublinear)), rest
+
+
+def _check_counts(name: str, vectorizer: CountVectorizer, texts: Sequence[str] | None) -> None:
+    """Raise a ValueError unless a vectorizer counts and weights terms as scikit-learn's own class does."""
+    kinds = (TfidfVectorizer, CountVectorizer)
+    if inherited(vectorizer, kinds) is not None:
+        return
+    base = next(kind for kind in kinds if isinstance(vectorizer, kind))
+    step = f"pipeline step {name!r}: {type(vectorizer).__name__} has a transform of its own"
+    if texts is None:
+        raise ValueError(f"{step}, and what it does is read from texts: neonxc.neuralize(model, texts)")
+    read = base.transform(vectorizer, texts)
+    change = abs(read - vectorizer.transform(texts))
+    if change.max() > 1e-6 * abs(read).max():
+        raise ValueError(
+            f"{step}, which does other than {base.__name__} to texts of X; neonxc.neuralize(model[-1], "
+            "model[:-1].transform(X)) explains the clusterer by the terms as they are behind these steps"
+        )
 
 
 def _pack(terms: Terms) -> Values:

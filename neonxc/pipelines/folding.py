@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -20,25 +20,109 @@ from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Number, Scaled, composed, composed_known
-from neonxc.pipelines.steps import encoded, remembered, with_step
+from neonxc.pipelines.probing import read
+from neonxc.pipelines.rows import Comparison, Numbers, Rows, difference
+from neonxc.pipelines.steps import (
+    CONTAINERS,
+    WithoutFormula,
+    encoded,
+    has_formula,
+    inherited,
+    is_curved,
+    remembered,
+    selected,
+    with_step,
+    without_formula,
+)
+
+NEEDS_X = "what it does is read from rows of X: neonxc.neuralize(model, X)"
 
 
-def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
+def fold(steps: list[tuple[str, Any]], d: int, rows: Rows | None = None) -> Folding:
     """Fold the fitted steps of a pipeline on a table with `d` columns.
+
+    Parameters
+    ----------
+    steps : list of (name, fitted step)
+    d : int
+        Number of columns of the table.
+    rows : Rows, optional
+        Rows of the table. Steps without a formula are read from what they return for them, and all steps are
+        compared with it.
 
     Raises
     ------
     ValueError
-        A step can't be folded; the message names it.
+        A step can't be folded, or returns something else for the rows; the message names it.
     sklearn.exceptions.NotFittedError
         A step is not fitted.
     """
     columns = tuple(f"x{i}" for i in range(d))
     folding = Folding(Encoding(columns, tuple(map(Number, range(d)))), Preprocessing.identity(d))
+    comparison = None if rows is None else Comparison(rows)
     for name, step in steps:
         with _named(f"pipeline step {name!r}"):
-            folding = _append(step, folding)
+            folding = _append(step, folding, rows)
+            rows = rows and behind(step, rows)
+            reason = "" if comparison is None or rows is None else comparison.difference(step, folding, rows)
+            if reason:
+                kind = type(step).__name__
+                raise ValueError(f"{kind} is not the map that was read from it: for a row of X, {reason}")
     return folding
+
+
+def transform(steps: list[tuple[str, Any]], data: Any) -> Any:
+    """Transform data by fitted steps, of which the last may store nothing, which a Pipeline refuses."""
+    for _, step in steps:
+        if step is not None and not isinstance(step, str):
+            data = step.transform(data)
+    return data
+
+
+def behind(step: Any, rows: Rows) -> Rows:
+    """Return rows behind a step, which may be 'passthrough'."""
+    return rows if step is None or isinstance(step, str) else rows.after(step)
+
+
+def check_pipelines(model: Any, rows: Rows | None) -> None:
+    """Raise a ValueError unless pipelines of a class of their own do with rows what their steps do.
+
+    Parameters
+    ----------
+    model : Any
+        A fitted model; a pipeline may end in another one.
+    rows : Rows or None
+        Rows as they enter the first step.
+    """
+    while isinstance(model, Pipeline):
+        name, steps = type(model).__name__, model.steps[:-1]
+        after = rows
+        for _, step in steps:
+            after = after and behind(step, after)
+        if steps and inherited(model, (Pipeline,)) is None:
+            if rows is None or after is None:
+                raise ValueError(f"{name} has a transform of its own, and {NEEDS_X}")
+            if reason := _other_rows(rows.after(model[:-1]), after):
+                raise ValueError(
+                    f"{name} has a transform of its own, and not that of its steps: for a row of X, {reason}; "
+                    "neonxc.neuralize(labels=model.predict(X), X=X) explains its labels by the columns of X"
+                )
+        rows = after
+        model = model.steps[-1][1]
+
+
+def _other_rows(by_pipeline: Rows, by_steps: Rows) -> str:
+    """Describe a difference between what a pipeline makes of rows and what its steps make of them."""
+    try:
+        expected = Numbers.of(by_steps.data).values
+    except Exception:  # rows that the steps do not take, as the network does not
+        return ""
+    try:
+        numbers = Numbers.of(by_pipeline.data)
+    except Exception as error:
+        return f"it fails with {type(error).__name__}: {error}"
+    size = np.nan_to_num(np.abs(expected)).max(axis=0, initial=0.0)
+    return difference(expected, size, numbers)
 
 
 def encoding_and_map(
@@ -127,6 +211,28 @@ class Folding:
         weight, bias, offset = (values[columns] for values in (weight, self.map.bias, self.map.offset))
         return Folding(encoding, replace(self.map, weight=weight, bias=bias, offset=offset))
 
+    def keep(self, columns: Sequence[int]) -> Folding:
+        """Return some of the columns, without a change of the encoding."""
+        if not columns:
+            raise ValueError("it keeps no column")
+        if [*columns] == [*range(len(self.map.bias))]:
+            return self
+        return self.concatenated([self.select(columns)])
+
+    def scaled(self, factor: float | None) -> Folding:
+        """Return multiples of the columns."""
+        if factor is None:
+            return self
+        weight = torch.full_like(self.map.bias, factor)
+        return replace(self, map=self.map.then(weight, torch.zeros_like(weight)))
+
+    def unchanged(self, column: int) -> Number | None:
+        """Return the part that a column is, if it is what is in the table, but for missing values."""
+        source = self._source(column)
+        if source is None or source != Scaled(source.part) or self.map.norm is not None:
+            return None
+        return source.part if isinstance(source.part, Number) and not source.part.functions else None
+
     def concatenated(self, blocks: Sequence[Folding]) -> Folding:
         """Concatenate the columns of foldings, each of which was made from some columns of this one."""
         known: dict[int, tuple[Any, ...]] = {}
@@ -139,8 +245,8 @@ class Folding:
         parts = tuple(part for block in blocks for part in block.encoding.parts)
         place = {part: i for i, part in enumerate(self.encoding.parts)}
         if place.keys() >= {*parts}:  # no block has encoded its columns
-            identity = torch.eye(self.encoding.width, dtype=torch.float64)
-            weight, parts = _full(weight) @ identity[[place[part] for part in parts]], self.encoding.parts
+            weight = _scattered(weight, [place[part] for part in parts], self.encoding.width)
+            parts = self.encoding.parts
         bias, offset = (torch.cat([getattr(block.map, name) for block in blocks]) for name in ("bias", "offset"))
         alone = frozenset().union(*(block.encoding.nan_alone for block in blocks))
         encoding = replace(self.encoding, parts=parts, known=known, nan_alone=alone)
@@ -212,36 +318,96 @@ def _restrict(known: dict[int, tuple[Any, ...]], column: int, values: tuple[Any,
         known[column] = tuple(value for value in values if value in known.get(column, values))
 
 
-def _append(step: Any, folding: Folding) -> Folding:
-    """Append a fitted step; each transformer of a ColumnTransformer is appended to its columns."""
+def _append(step: Any, folding: Folding, rows: Rows | None) -> Folding:
+    """Append a fitted step: by its formula, or, if it has none, as its `transform` of rows tells."""
+    if step is None or isinstance(step, str):  # "passthrough"
+        return folding
+    if has_formula(step, CONTAINERS):
+        return _opened(step, folding, rows)
+    if has_formula(step):
+        check_is_fitted(step)
+        _check_width(step, folding)
+        try:
+            return _by_formula(step, folding)
+        except WithoutFormula as error:  # a function
+            return _probed(step, folding, rows, error)
+    columns = selected(step)
+    if columns is not None:
+        _check_width(step, folding)
+        return folding.keep(columns)
+    if inherited(step) in CONTAINERS and rows is not None:  # fold compares it with what it returns
+        return _opened(step, folding, rows)
+    return _probed(step, folding, rows, without_formula(step))
+
+
+def _opened(step: Pipeline | ColumnTransformer | FeatureUnion, folding: Folding, rows: Rows | None) -> Folding:
+    """Append the steps of a Pipeline, or the transformers of a ColumnTransformer or FeatureUnion side by side."""
     if isinstance(step, Pipeline):
         for name, inner in step.steps:
             with _named(f"step {name!r}"):
-                folding = _append(inner, folding)
+                folding = _append(inner, folding, rows)
+            rows = rows and behind(inner, rows)
         return folding
-    if hasattr(step, "fit"):
-        check_is_fitted(step)
-    if isinstance(step, ColumnTransformer):
-        if step.transformer_weights:
-            raise ValueError("transformer_weights of a ColumnTransformer are not supported")
-        blocks = []
-        for name, inner, _ in step.transformers_:
-            index = step._transformer_to_input_indices[name]
-            if len(index) and inner != "drop":  # transformers of no column are not fitted
-                with _named(f"transformer {name!r}"):
-                    blocks.append(_append(inner, folding.select([*index])))
-                if blocks[-1].map.norm is not folding.map.norm:
-                    raise ValueError(f"a Normalizer inside a ColumnTransformer ({name!r}) can't be folded")
-        if not sum(len(block.map.bias) for block in blocks):
-            raise ValueError("the ColumnTransformer keeps no column")
-        return folding.concatenated(blocks)
+    weights = step.transformer_weights or {}
+    blocks = []
+    for name, inner, columns in _transformers(step, len(folding.map.bias)):
+        with _named(f"transformer {name!r}"):
+            block = _append(inner, folding.select(columns), rows and rows.select(columns))
+        if block.map.norm is not folding.map.norm:
+            raise ValueError(f"a Normalizer inside a {type(step).__name__} ({name!r}) can't be folded")
+        blocks.append(block.scaled(weights.get(name)))
+    if not sum(len(block.map.bias) for block in blocks):
+        raise ValueError(f"the {type(step).__name__} keeps no column")
+    return folding.concatenated(blocks)
+
+
+def _transformers(step: ColumnTransformer | FeatureUnion, n_columns: int) -> Iterator[tuple[str, Any, list[int]]]:
+    """Yield the name of each transformer, the transformer and the positions of its columns."""
+    if isinstance(step, FeatureUnion):
+        for name, inner in step.transformer_list:
+            if not isinstance(inner, str) or inner != "drop":
+                yield name, inner, [*range(n_columns)]
+        return
+    check_is_fitted(step)
+    for name, inner, _ in step.transformers_:
+        index = step._transformer_to_input_indices[name]
+        if len(index) and not (isinstance(inner, str) and inner == "drop"):  # no column: it is not fitted
+            yield name, inner, [*index]
+
+
+def _check_width(step: Any, folding: Folding) -> None:
+    """Raise a RuntimeError unless a step was fitted on as many columns as the steps before it make."""
+    got = len(folding.map.bias)
+    needed = getattr(step, "n_features_in_", got)
+    if got != needed:
+        raise RuntimeError(f"{type(step).__name__} was fitted on {needed} columns and gets {got}")
+
+
+def _by_formula(step: Any, folding: Folding) -> Folding:
     encoder = encoded(step)
     if encoder is None:
         return replace(folding, map=with_step(step, folding.map))
-    got, needed = len(folding.map.bias), step.n_features_in_
-    if got != needed:
-        raise RuntimeError(f"{type(step).__name__} was fitted on {needed} columns and gets {got}")
     return folding.encoded(encoder)
+
+
+def _probed(step: Any, folding: Folding, rows: Rows | None, error: WithoutFormula) -> Folding:
+    """Append a step that has no formula, by what it returns for rows."""
+    if rows is None:
+        raise error if is_curved(step) else WithoutFormula(f"{error}; {NEEDS_X}")
+    try:
+        affine = read(step, rows.data)
+    except NotFittedError:
+        raise
+    except Exception as failure:  # of this step, or of one before it
+        if inherited(step) is not None and not has_formula(
+            step
+        ):  # an encoder or a Normalizer; fold compares it with what it returns
+            return _by_formula(step, folding)
+        raise WithoutFormula(f"{error}. {failure}") from None
+    columns = affine.selection
+    if columns is not None:
+        return folding.keep(columns)
+    return replace(folding, map=folding.map.then(affine.weight, affine.bias))
 
 
 @contextmanager
@@ -253,6 +419,16 @@ def _named(place: str) -> Iterator[None]:
         raise (NotFittedError if isinstance(error, NotFittedError) else ValueError)(f"{place}: {error}") from None
     except RuntimeError as error:
         raise ValueError(f"{place} does not fit the steps before it ({error}); fit the Pipeline again") from None
+
+
+def _scattered(weight: Tensor, columns: list[int], d: int) -> Tensor:
+    """Return the weights [p, d] of d columns, from those [n] or [p, n] of some of them, which may repeat."""
+    index = torch.tensor(columns)
+    full = weight.new_zeros(len(weight), d)
+    if weight.ndim == 1:
+        full[torch.arange(len(weight)), index] = weight
+        return full
+    return full.index_add_(1, index, weight)
 
 
 def _full(weight: Tensor) -> Tensor:

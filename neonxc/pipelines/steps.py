@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import getattr_static
 from itertools import chain
 from typing import Any
 
@@ -10,17 +11,26 @@ import numpy as np
 import pandas as pd
 import sklearn
 import torch
-from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import NMF, PCA, IncrementalPCA, KernelPCA, TruncatedSVD
 from sklearn.feature_extraction.text import TfidfTransformer
-from sklearn.impute import SimpleImputer
+from sklearn.feature_selection import SelectorMixin
+from sklearn.impute import KNNImputer, SimpleImputer
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import (
+    Binarizer,
     FunctionTransformer,
+    KBinsDiscretizer,
     MaxAbsScaler,
     MinMaxScaler,
     Normalizer,
     OneHotEncoder,
     OrdinalEncoder,
+    PolynomialFeatures,
+    PowerTransformer,
+    QuantileTransformer,
     RobustScaler,
+    SplineTransformer,
     StandardScaler,
 )
 from torch import Tensor
@@ -35,12 +45,70 @@ NAMED = ", ".join(f"np.{name}" for name in FUNCTIONS)
 SUPPORTED = (
     "StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, IncrementalPCA, TruncatedSVD, Normalizer, "
     "TfidfTransformer, OneHotEncoder, OrdinalEncoder, SimpleImputer, "
-    f"FunctionTransformer of {NAMED}, ColumnTransformer of these, Pipeline, 'passthrough'"
+    f"FunctionTransformer of {NAMED}, VarianceThreshold, SelectKBest and other selectors, ColumnTransformer and "
+    "FeatureUnion of these, Pipeline, 'passthrough', and, if X is passed, any other step that is affine"
 )
+FORMULAS = (
+    *(StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, IncrementalPCA, TruncatedSVD, Normalizer),
+    *(TfidfTransformer, OneHotEncoder, OrdinalEncoder, SimpleImputer, FunctionTransformer),
+)
+"""Transformers whose fitted attributes tell what they do."""
+CONTAINERS = (Pipeline, ColumnTransformer, FeatureUnion)
+NOT_AFFINE = {
+    (PowerTransformer, QuantileTransformer): "It bends the columns",
+    (KBinsDiscretizer, Binarizer): "It cuts the columns into bins",
+    (PolynomialFeatures,): "It multiplies columns",
+    (SplineTransformer,): "It makes piecewise polynomials of the columns",
+    (KNNImputer,): "It fills missing values by those of other rows; a SimpleImputer can be folded",
+    (KernelPCA, NMF): "Its components are no weighted sums of the columns",
+}
+"""Reasons why steps that many use are not folded; with some of their options they are affine."""
+CURVED = (PowerTransformer, QuantileTransformer, KBinsDiscretizer, Binarizer, SplineTransformer, NMF)
+"""Those that are affine with none."""
 # Ways to handle unknown values that count them as infrequent; scikit-learn before 1.8 only says so of "warn"
 UNKNOWN_IS_RARE = {"infrequent_if_exist"}
 if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8):
     UNKNOWN_IS_RARE.add("warn")
+
+
+class WithoutFormula(ValueError):
+    """A step has no formula here, and may be affine all the same; the message names it."""
+
+
+def has_formula(step: Any, classes: tuple[type, ...] = FORMULAS) -> bool:
+    """Whether a step is of one of some classes itself, and not of a subclass, which may do otherwise."""
+    return type(step) in classes and "transform" not in vars(step)
+
+
+def inherited(step: Any, classes: tuple[type, ...] = (*FORMULAS, *CONTAINERS)) -> type | None:
+    """Return the class of scikit-learn whose `transform` a step of a class of its own has kept."""
+    base = next((kind for kind in classes if isinstance(step, kind)), None)
+    if base is None or "transform" in vars(step):
+        return None
+    return base if getattr_static(step, "transform") is getattr_static(base, "transform") else None
+
+
+def selected(step: Any) -> list[int] | None:
+    """Return the columns that a selector of scikit-learn's kind keeps; None if the step is no selector."""
+    if inherited(step, (SelectorMixin,)) is None:
+        return None
+    return list(np.flatnonzero(step.get_support()).tolist())
+
+
+def is_curved(step: Any) -> bool:
+    """Whether it is known of a step that it is not affine."""
+    return isinstance(step, CURVED)
+
+
+def without_formula(step: Any) -> WithoutFormula:
+    """Return the error about a step without a formula."""
+    name = type(step).__name__
+    reason = next((why for kinds, why in NOT_AFFINE.items() if isinstance(step, kinds)), "")
+    base = next((kind.__name__ for kind in (*FORMULAS, *CONTAINERS) if isinstance(step, kind)), "")
+    if base:
+        reason = f"It is not scikit-learn's own {base}, and may do otherwise"
+    error = f"{name} is not an affine map neonxc can fold; it folds {SUPPORTED}"
+    return WithoutFormula(f"{error}. {reason}" if reason else error)
 
 
 def remembered(step: Any, d: int) -> tuple[Tensor, Tensor]:
@@ -58,12 +126,14 @@ def with_step(step: Any, folded: Preprocessing) -> Preprocessing:
     ------
     ValueError
         The step is not affine.
+    WithoutFormula
+        It is not known whether it is.
     """
     if getattr(step, "clip", False):
         raise ValueError(f"{type(step).__name__}(clip=True) is not affine; set clip=False")
     center, scale = remembered(step, getattr(step, "n_features_in_", 0))
     match step:
-        case None | "passthrough" | FunctionTransformer():  # without a function the latter is 'passthrough'
+        case FunctionTransformer():  # without a function
             return folded
         case Normalizer():
             return folded.normalized(step.norm)
@@ -87,7 +157,7 @@ def with_step(step: Any, folded: Preprocessing) -> Preprocessing:
                 "TfidfTransformer(sublinear_tf=True) can only be folded directly after a CountVectorizer; "
                 "elsewhere it is not affine"
             )
-    raise ValueError(f"{type(step).__name__} is not an affine map neonxc can fold; it folds {SUPPORTED}")
+    raise without_formula(step)
 
 
 def encoded(step: Any) -> Encoding | None:
@@ -110,7 +180,7 @@ def _function(step: FunctionTransformer) -> Encoding:
     name = next((name for name, function in FUNCTIONS.items() if function is step.func), None)
     if name is None or step.kw_args:
         arguments = f" with kw_args {step.kw_args}" if step.kw_args else ""
-        raise ValueError(
+        raise WithoutFormula(
             f"FunctionTransformer of {getattr(step.func, '__name__', step.func)}{arguments} can't be folded; "
             f"supported are func=None and the increasing functions {NAMED} without kw_args"
         )
