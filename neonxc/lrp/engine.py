@@ -139,9 +139,9 @@ class LRP(Attribution):
             x = x.detach().to(compute_dtype(x.dtype), copy=True)
             tiny = tiny_value(x.dtype)
             source = x.masked_fill(x.abs() < tiny, tiny)  # relevance of a zero needs a multiplier
-            leaf = source.detach().requires_grad_()
+            leaf = x.detach().requires_grad_()  # the network gets x itself: it may test for zeros
             before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
-            tracer = Tracer(layers, leaf, several)
+            tracer = Tracer(layers, leaf, several, source)
             output = tracer.trace(module)
             if not output.requires_grad:
                 other = (leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25).detach()  # its ranks are others as well
