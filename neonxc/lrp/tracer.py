@@ -231,7 +231,10 @@ class Tracer(TorchFunctionMode):
         """Register what rules get in place of a value, if it has zeros."""
         if without_zeros is None or not value.is_floating_point() or not (value == 0).any():
             return
-        self.tensors.update(value, without_zeros=without_zeros.detach())
+        without_zeros = without_zeros.detach()
+        if without_zeros.stride() != value.stride():  # views of one are to be views of the other
+            without_zeros = torch.empty_like(value).detach().copy_(without_zeros)
+        self.tensors.update(value, without_zeros=without_zeros)
 
     def as_gate(self, func: Any, args: Any, kwargs: Any, gate: FunctionCall | None = None) -> Any:
         """Compute a value without a rule: detached, and registered as a gate if it depends on the input."""
