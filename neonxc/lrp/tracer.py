@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from neonxc.common.local_calls import local_calls
 from neonxc.lrp.advice import RECURRENT, WRITE_OUT, advice
 from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.cuts import Cuts
@@ -277,7 +278,7 @@ class Tracer(TorchFunctionMode):
 
     def trace(self, module: Callable[[Tensor], Any]) -> Tensor:
         """Run a network, check its output, and return it."""
-        with plain_calls, self:
+        with plain_calls, local_calls, self:
             output = module(self._leaf)
         output = self._current_argument(output)
         if not isinstance(output, Tensor):
