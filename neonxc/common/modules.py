@@ -68,10 +68,10 @@ def evaluated(module: nn.Module, x: Tensor, name: str = "", compare: bool = True
 
 def _as_in_eval_mode(module: nn.Module, x: Tensor, name: str, compare: bool) -> Any:
     """Run a network in eval mode; the first time, find out whether it draws random numbers or mixes rows."""
-    if module in _steady and module in _separate:
+    if module in _steady and are_separate(module):
         return module(x.clone())
     before = _random_state(x)
-    comparison = compared(module, x) if compare and module not in _separate else None
+    comparison = compared(module, x) if compare and not are_separate(module) else None
     output = module(x.clone())  # after the others, so that hooks of the network end with the batch
     if module not in _steady and _random_state(x) != before:
         if not _ignores_draws(module, x, output):
@@ -88,10 +88,15 @@ def _watched(module: nn.Module, x: Tensor, name: str, compare: bool) -> Any:
         evaluated(module, torch.cat([x, x]), name, compare)
     module = unwrapped(module)  # neither compiled nor in other threads, where operators are not seen
     with Watch(module, name):
-        comparison = compared(module, x) if compare and module not in _separate else None
+        comparison = compared(module, x) if compare and not are_separate(module) else None
         output = module(x.clone())
         _check_rows(module, comparison, x, output, name)
     return output
+
+
+def are_separate(module: nn.Module) -> bool:
+    """Whether rows were compared, and a network gives each the features that it has alone."""
+    return unwrapped(module) in _separate
 
 
 @torch.no_grad()
@@ -125,7 +130,7 @@ def _check_rows(
             "graph, compute their features once and pass these as X; normalize by running statistics in place of "
             "those of the batch"
         )
-    _separate.add(module)
+    _separate.add(unwrapped(module))
 
 
 def may_vary(module: nn.Module) -> bool:

@@ -101,24 +101,32 @@ def _is_observed(x: Tensor) -> bool:
 
 
 def _two_rows(x: Tensor) -> tuple[int, int]:
-    """The rows with the smallest and the largest sum of absolute values: padding, if any, and something else."""
+    """The rows with the smallest and the largest sum of absolute values; rows of zeros if there are no others."""
     candidates = torch.linspace(0, len(x) - 1, min(len(x), CANDIDATES)).round().long()
-    sizes = x[candidates.to(x.device)].reshape(len(candidates), -1).float().abs().sum(1)
-    order = candidates[sizes.argsort().cpu()].tolist()
-    return order[0], order[-1]
+    sizes = x[candidates.to(x.device)].reshape(len(candidates), -1).float().abs().sum(1).cpu()
+    order = sizes.argsort()
+    others = order[(sizes[order] > 0) & (order != order[-1])]
+    smallest = others[0] if len(others) else order[0]
+    return int(candidates[smallest]), int(candidates[order[-1]])
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    return float((one - other).abs().amax()) if one.numel() else 0.0
+    """The largest difference; infinite where just one of both is no number."""
+    same = (one == other) | (one.isnan() & other.isnan())
+    distances = (one - other).abs().masked_fill(same, 0.0).nan_to_num(nan=torch.inf)
+    return float(distances.amax()) if distances.numel() else 0.0
+
+
+def _size(features: Tensor) -> float:
+    """The largest absolute value, of those that are finite."""
+    return float(features.abs().masked_fill(~features.isfinite(), 0.0).amax()) if features.numel() else 0.0
 
 
 def _rounding(features: Tensor) -> float:
     """By how much the same kernels may differ, at most as others."""
-    size = float(features.abs().amax()) if features.numel() else 0.0
-    return min(ROUNDING * torch.finfo(features.dtype).eps * size, _coarse(features))
+    return min(ROUNDING * torch.finfo(features.dtype).eps * _size(features), _coarse(features))
 
 
 def _coarse(features: Tensor) -> float:
     """By how much other kernels may differ; half precision has few digits."""
-    size = float(features.abs().amax()) if features.numel() else 0.0
-    return max(COARSE, 8 * torch.finfo(features.dtype).eps) * size
+    return max(COARSE, 8 * torch.finfo(features.dtype).eps) * _size(features)
