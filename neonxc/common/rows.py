@@ -67,7 +67,10 @@ def compared(module: nn.Module, x: Tensor) -> TwoRows | HalfOfRows | None:
     smaller, larger = _two_rows(x)
     if torch.equal(x[smaller], x[larger]):
         return None
-    a, b = rows = sorted((smaller, larger), reverse=True)  # with other places than in the batch
+    rows = sorted((smaller, larger), reverse=True)
+    if rows[1] == 1:  # each gets another place than in the batch
+        rows.reverse()
+    a, b = rows
     try:
         outputs = [features_of(module(x[pair])) for pair in (rows, [a, a], [b, b])]
         known = [features for features in outputs if features is not None]
