@@ -246,7 +246,7 @@ def _check_module(module: nn.Module, x: Tensor) -> None:
             raise UnsupportedOperation(f"LRP can't trace TorchScript ({name!r}); pass the Python module")
     if may_vary(module):  # the rules stand in for operators, which are to be seen as they are
         weights = (weight for weight in module.parameters() if weight.is_floating_point())
-        evaluated(module, x.to(next(weights, x).dtype, copy=True))
+        evaluated(module, x.to(next(weights, x).dtype), compare=False)
 
 
 def _full_precision(device: torch.device) -> Any:
