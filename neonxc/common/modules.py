@@ -71,7 +71,7 @@ def _as_in_eval_mode(module: nn.Module, x: Tensor, name: str, compare: bool) -> 
     if module in _steady and are_separate(module):
         return module(x.clone())
     before = _random_state(x)
-    comparison = compared(module, x) if compare and not are_separate(module) else None
+    comparison = compared(unwrapped(module), x) if compare and not are_separate(module) else None
     output = module(x.clone())  # after the others, so that hooks of the network end with the batch
     if module not in _steady and _random_state(x) != before:
         if not _ignores_draws(module, x, output):
@@ -124,11 +124,11 @@ def _check_rows(
     if comparison is None or features is None or len(features) != len(x):
         return
     if not comparison.agrees(features):
+        name = name or f"the network ({type(unwrapped(module)).__name__})"
         raise ValueError(
-            f"{name or f'the network ({type(unwrapped(module)).__name__})'} mixes the rows of X: a row has other "
-            "features beside other rows, which would take part in its explanation. If rows are the nodes of a "
-            "graph, compute their features once and pass these as X; normalize by running statistics in place of "
-            "those of the batch"
+            f"{name} mixes the rows of X: a row has other features beside other rows, which would take part in its "
+            "explanation. If rows are the nodes of a graph, compute their features once and pass these as X; "
+            "normalize by running statistics in place of those of the batch"
         )
     _separate.add(unwrapped(module))
 

@@ -36,8 +36,8 @@ class TwoRows(NamedTuple):
 
     def agrees(self, features: Tensor) -> bool:
         """Whether the two rows have the features that they have in the batch."""
-        if self.apart.shape[1:] != features.shape[1:]:
-            return True
+        if any(each.shape[1:] != features.shape[1:] for each in (self.apart, *self.twice)):
+            return True  # as long as the longest series, say
         for i, twice in enumerate(self.twice):
             if _distance(self.apart[i], twice[i]) > _rounding(features):
                 return False
@@ -73,18 +73,25 @@ def compared(module: nn.Module, x: Tensor) -> TwoRows | HalfOfRows | None:
     a, b = rows
     try:
         outputs = [features_of(module(x[pair])) for pair in (rows, [a, a], [b, b])]
-        known = [features for features in outputs if features is not None]
-        return TwoRows(rows, known[0], known[1:]) if len(known) == len(outputs) else None
     except Exception:  # whatever a network raises that needs batches of another size
-        kept = torch.from_numpy(np.random.default_rng(0).random(len(x)) < 0.5)  # no draw of PyTorch
-        kept[smaller] = True
-        kept[larger] = False
-        kept = kept.to(x.device)
-        batch = x.clone()
-        batch[~kept] = x[smaller]
-        with suppress(Exception):
-            features = features_of(module(batch))
-            return None if features is None else HalfOfRows(kept, features)
+        return _half_of_rows(module, x, smaller, larger)
+    known = [features for features in outputs if features is not None and len(features) == 2]
+    if len(known) < len(outputs):
+        return _half_of_rows(module, x, smaller, larger)
+    return TwoRows(rows, known[0], known[1:])
+
+
+def _half_of_rows(module: nn.Module, x: Tensor, smaller: int, larger: int) -> HalfOfRows | None:
+    """Run a network on a batch with copies of the smaller row in place of half of the others."""
+    kept = torch.from_numpy(np.random.default_rng(0).random(len(x)) < 0.5)  # no draw of PyTorch
+    kept[smaller] = True
+    kept[larger] = False
+    kept = kept.to(x.device)
+    batch = x.clone()
+    batch[~kept] = x[smaller]
+    with suppress(Exception):  # as above
+        features = features_of(module(batch))
+        return None if features is None else HalfOfRows(kept, features)
     return None
 
 
