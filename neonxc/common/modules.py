@@ -126,8 +126,8 @@ def _check_rows(
     if not comparison.agrees(features):
         name = name or f"the network ({type(unwrapped(module)).__name__})"
         raise ValueError(
-            f"{name} mixes the rows of X: a row has other features beside other rows, which would take part in its "
-            "explanation. If rows are the nodes of a graph, compute their features once and pass these as X; "
+            f"{name} mixes the rows of X: a row has other features beside other rows, which would take part in "
+            "its explanation. If rows are the nodes of a graph, compute their features once and pass these as X; "
             "normalize by running statistics in place of those of the batch"
         )
     _separate.add(unwrapped(module))
