@@ -123,37 +123,78 @@ def _grid(patches: int, size: Sequence[int]) -> tuple[int, int] | None:
 def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]) -> int | None:
     """Infer `tokens` from the shape of a layer's output for images of this height and width.
 
-    A convolution computes channels in dimension 1, a linear layer in the last one, where patches may also have the
-    channels of a convolution. The innermost module around the layer decides in which one of both has that many
-    channels. If there is none, maps have channels first, and a ValueError is raised for three dimensions.
+    Maps have channels first unless `has_channels_last` says otherwise. Where it does not say anything about three
+    dimensions, a ValueError is raised.
     """
     if len(shape) not in (3, 4):
         return None
+    last = has_channels_last(net, layer, shape, size)
     if len(shape) == 4:
-        channels_last, channels_first = (
+        return 0 if last else None
+    tokens = _prefix_tokens(net, shape[1], size) if last else None
+    if tokens is None and last is not False:
+        raise ValueError(
+            f"{unclear_channels(layer, shape)}: pass tokens=, the number of class and register tokens before the "
+            "patches of [N, T, d], or choose a layer that returns a map [N, d, h, w]"
+        )
+    return tokens
+
+
+def has_channels_last(
+    net: nn.Module,
+    layer: str,
+    shape: Sequence[int],
+    size: Sequence[int] | None = None,
+    convolved: bool | None = None,
+) -> bool | None:
+    """Infer whether the last dimension of a layer's output [N, ...] holds the channels, or dimension 1.
+
+    A convolution computes channels in dimension 1, a linear layer in the last one, where patches may also have the
+    channels of a convolution. The innermost module around the layer decides in which one of both has that many
+    channels. Maps of images have their proportions.
+
+    Parameters
+    ----------
+    net : nn.Module
+    layer : str
+    shape : sequence of int
+        Shape of the layer's output, of three dimensions or more.
+    size : sequence of int, optional
+        Height and width of the images.
+    convolved : bool, optional
+        Whether the last dimension may have the channels of a convolution. Default: that of [N, T, d] may.
+
+    Returns
+    -------
+    bool or None
+        None if both dimensions may hold the channels, or none.
+    """
+    if len(shape) == 4 and size is not None:
+        last, first = (
             1 / SKEW < height * size[1] / (width * size[0]) < SKEW for height, width in (shape[1:3], shape[2:])
         )
-        if not (channels_last and channels_first):
-            return 0 if channels_last else None
-    names, widths = layer.split("."), ["in_features", "out_features"]
-    if len(shape) == 3:  # maps are too often as wide as a layer has channels
-        widths += ["normalized_shape"] if shape[1] == shape[2] else ["normalized_shape", "out_channels"]
+        if not (last and first):
+            return last
+    if convolved is None:  # maps are too often as wide as a layer has channels
+        convolved = len(shape) == 3
+    names = layer.split(".")
+    widths = ["in_features", "out_features"]
+    if len(shape) == 3:
+        widths.append("normalized_shape")
+    if convolved and shape[1] != shape[-1]:
+        widths.append("out_channels")
     for depth in range(len(names), -1, -1):
         inner = [*net.get_submodule(".".join(names[:depth])).modules()]
         first = any(shape[1] == getattr(m, "out_channels", None) for m in inner)
         last = any(getattr(m, name, None) in (shape[-1], tuple(shape[-1:])) for m in inner for name in widths)
         if first != last:
-            break
-    if len(shape) == 4:
-        return 0 if last and not first else None
-    tokens = _prefix_tokens(net, shape[1], size) if last and not first else None
-    if tokens is None and not (first and not last):
-        raise ValueError(
-            f"it is unclear which dimension of the output of layer {layer!r}, {list(shape)}, holds the channels: "
-            "pass tokens=, the number of class and register tokens before the patches of [N, T, d], or choose a "
-            "layer that returns a map [N, d, h, w]"
-        )
-    return tokens
+            return last
+    return None
+
+
+def unclear_channels(layer: str, shape: Sequence[int]) -> str:
+    """Say that the shape of a layer's output may be read in two ways."""
+    return f"it is unclear which dimension of the output of layer {layer!r}, {list(shape)}, holds the channels"
 
 
 def _prefix_tokens(net: nn.Module, count: int, size: Sequence[int]) -> int | None:

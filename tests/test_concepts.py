@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
+import torchvision
 from entry_points.data import TEXTS
 from entry_points.networks import Letters, Transformer
 from refusals import refused
@@ -137,6 +138,124 @@ def test_shared_directions_and_contrasts(images):
     one = neonxc.concepts(net, images, "0", cluster=0, competitor=1, held_out=images)
     maps, expected = one.heatmaps(net, images, 0), NEON(net).attribute(images, target=0, competitor=1)
     torch.testing.assert_close(maps.sum(1), expected.sum(1), rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
+
+
+class Turned(nn.Module):
+    """Layers with the same output but for the place of the channels, which are last in "last" and in "next"."""
+
+    def __init__(self, convolution, channels):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.act = convolution(channels, 6, 3), nn.Softplus()  # no zeros, whose multipliers differ
+        self.last, self.next = nn.Linear(6, 6, bias=False), nn.Identity()
+        nn.init.eye_(self.last.weight)
+
+    def forward(self, x):
+        h = self.act(self.first(x)).movedim(1, -1)
+        return self.next(self.last(h)).movedim(-1, 1).flatten(2).mean(2)
+
+
+@pytest.mark.parametrize(
+    ("convolution", "shape"),
+    [
+        (nn.Conv1d, (2, 40)),
+        (nn.Conv1d, (2, 9)),
+        (nn.Conv2d, (3, 8, 8)),  # a map as wide as it has channels
+        (nn.Conv2d, (3, 7, 9)),
+        (nn.Conv2d, (3, 18, 30)),
+        (nn.Conv3d, (2, 5, 6, 7)),
+    ],
+    ids=str,
+)
+def test_channels_are_found_where_they_are(convolution, shape):
+    network, x = Turned(convolution, shape[0]).eval(), torch.rand(12, *shape)
+    net = clustered(network, x)
+    found = {layer: neonxc.concepts(net, x, layer, 1, composite=GRADIENT) for layer in ("act", "last", "next")}
+    expected = found["act"]
+    assert expected.directions.shape[2] == 6
+    for layer in ("last", "next"):
+        torch.testing.assert_close(found[layer].directions, expected.directions, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(found[layer].relevance, expected.relevance, rtol=1e-3, atol=1e-5)
+        np.testing.assert_array_equal(found[layer].left, expected.left)
+        places = [[one._replace(relevance=0) for one in each] for own in found[layer].references for each in own]
+        assert places == [
+            [one._replace(relevance=0) for one in each] for own in expected.references for each in own
+        ]
+        again = found[layer].coordinates(net, x)
+        np.testing.assert_allclose(again, expected.coordinates(net, x), rtol=1e-3, atol=1e-4)
+
+
+def swin():
+    return torchvision.models.SwinTransformer([4, 4], 12, [1, 1], [2, 2], [4, 4], num_classes=5).eval()
+
+
+def convnext():
+    setting = torchvision.models.convnext.CNBlockConfig
+    return torchvision.models.ConvNeXt([setting(8, 12, 1), setting(12, None, 1)], num_classes=5).eval()
+
+
+def timm_swin():
+    timm = pytest.importorskip("timm")
+    options = {"embed_dim": 12, "depths": (1, 1), "num_heads": (2, 2), "window_size": 4, "img_size": 32}
+    return timm.models.SwinTransformer(**options, num_classes=5).eval()
+
+
+PUBLISHED = {
+    "swin": (swin, {"features.1": 12, "features.1.0.mlp.0": 48, "features.3.0.norm1": 24, "norm": 24}),
+    "swin's map": (swin, {"permute": 24, "features.0.0": 12}),
+    "convnext": (convnext, {"features.1.0.block.0": 8, "features.1.0.block.2": 8, "features.1.0.block.4": 32}),
+    "convnext's map": (convnext, {"features.1": 8, "features.3": 12}),
+    "timm's swin": (timm_swin, {"layers.0": 12, "layers.1.blocks.0.mlp.act": 96, "norm": 24}),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_layers_of_published_networks_have_their_channels(name):
+    build, layers = PUBLISHED[name]
+    torch.manual_seed(0)
+    network, x = build(), torch.rand(4, 3, 32, 32)
+    net = clustered(network, x)
+    for layer, channels in layers.items():
+        found = neonxc.concepts(net, x, layer, n_concepts=1, held_out=x)
+        assert found.directions.shape[2] == channels, layer
+
+
+def test_layers_of_audio_networks_have_their_channels():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20}
+    convolutions = {
+        "conv_dim": (8, 8),
+        "conv_kernel": (10, 3),
+        "conv_stride": (5, 2),
+        "num_feat_extract_layers": 2,
+    }
+    groups = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
+    config = transformers.Wav2Vec2Config(**sizes, **convolutions, **groups, attn_implementation="eager")
+
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.audio = transformers.Wav2Vec2Model(config)
+
+        def forward(self, x):
+            return self.audio(x).last_hidden_state.mean(1)
+
+    network, x = Mean().eval(), torch.randn(4, 400)
+    net = clustered(network, x)
+    blocks = "audio.encoder.layers.0"
+    layers = {"audio.feature_extractor.conv_layers.1": 8, "audio.feature_projection": None}
+    layers |= {
+        f"{blocks}.feed_forward": 12,
+        f"{blocks}.feed_forward.intermediate_dense": 20,
+        f"{blocks}.attention": None,
+    }
+    for layer, channels in layers.items():
+        if channels is None:  # it returns several values
+            refused(r"has no output \[N, C, ...\]", neonxc.concepts, net, x, layer, held_out=x)
+            continue
+        found = neonxc.concepts(net, x, layer, n_concepts=1, held_out=x)
+        assert found.directions.shape[2] == channels, layer
 
 
 def test_names_files_and_trees(images, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from refusals import refused, untraceable
-from test_lrp_constants import Net, points
+from test_lrp_constants import GRADIENT, Net, gradient_times_input, points
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.testing import assert_close
@@ -369,3 +369,88 @@ def test_half_precision_and_autocast_are_computed_in_float32():
     found = LRP(net.half()).attribute(x.half(), 3)
     assert found.dtype == torch.float32
     assert float(torch.corrcoef(torch.stack([found.flatten(), wanted.flatten()]))[0, 1]) > 0.99
+
+
+# --- zeros -------------------------------------------------------------------------------------------------
+
+# Functions of a network, its input, and a copy of the input as a constant, which is tested for zeros.
+ZEROS = {
+    "missing values": lambda n, x, at: n.a(x) * (at == 0).to(x).mean(1, keepdim=True),
+    "positive ones": lambda n, x, at: n.a(x) / (at > 0).sum(1, keepdim=True).clamp(min=1),
+    "count_nonzero": lambda n, x, at: n.a(x) * torch.count_nonzero(at, 1)[:, None],
+    "another value": lambda n, x, at: n.a(torch.where(at == 0, n.s[:4], x)),
+    "masked_fill": lambda n, x, at: n.a(x.masked_fill(at != 0, 0.0)) + n.g(x),
+    "bool": lambda n, x, at: n.a(x) + n.g(at.bool().to(x)),
+    "sign": lambda n, x, at: n.a(x) * at.sign().sum(1, keepdim=True).abs(),
+    "first one": lambda n, x, at: n.a(x) * (at == 0).to(x).argmax(1)[:, None],
+    "indices": lambda n, x, at: n.a(x).index_add(0, (at == 0).nonzero()[:, 0], n.g(x)[(at == 0).nonzero()[:, 0]]),
+    "a branch": lambda n, x, at: n.a(x) if (at == 0).any() else n.g(x),
+    "rows of padding": lambda n, x, at: n.a(x) * (at == 0).all(1, keepdim=True).logical_not(),
+    "in place": lambda n, x, at: n.a(x.clone().masked_fill_(at == 0, 1.5)),
+    "attention": lambda n, x, at: F.scaled_dot_product_attention(
+        n.q, n.a(x)[None], n.g(x)[None], attn_mask=(at != 0).any(1)
+    )[0],
+    "tiny numbers": lambda n, x, at: n.a(x) * (at.abs() < 1e-9).sum(1, keepdim=True),
+}
+BOX = ZBox(-3.0, 3.0)
+RULES = GRADIENT, Composite(), Composite(Flat()), Composite(Gamma(0.25), {0: BOX}), Composite(layers={1: BOX})
+
+
+def with_zeros(dtype):
+    x = points().to(dtype)
+    x[0], x[1, 1:], x[2, 2] = 0.0, 0.0, 0.0
+    return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ZEROS)
+def test_networks_that_test_for_zeros_are_run_on_the_input_itself(name, dtype):
+    """Relevance is that of the network whose tests for zeros are constants."""
+    run, x = ZEROS[name], with_zeros(dtype)
+    net = Net(lambda n, given: run(n, given, given.detach())).to(dtype)
+    constant = Net(lambda n, given: run(n, given, x)).to(dtype)
+    for composite in RULES:
+        recording = LRP(net, composite).record(x)
+        with torch.no_grad():
+            assert_close(recording.output, net(x), rtol=1e-6, atol=1e-6)
+        start = torch.zeros_like(recording.output)
+        start[:, 1] = 1
+        expected = LRP(constant, composite).attribute(x, 1)
+        assert_close(LRP(net, composite).attribute(x, 1), expected)
+        assert_close(recording.propagate(torch.stack([start, 2 * start])), torch.stack([expected, 2 * expected]))
+        if composite is GRADIENT and name != "attention":  # where each factor gets half of the relevance
+            assert_close(expected, gradient_times_input(net, x))
+
+
+# Functions of hidden units that test them for zeros.
+HIDDEN = {
+    "how many are active": lambda h: h * (h > 0).sum(1, keepdim=True),
+    "how many are not": lambda h: h * (h == 0).sum(1, keepdim=True),
+    "their smallest": lambda h: h * (h.amin(1, keepdim=True) == 0),
+    "a sum": lambda h: (h + h.roll(1, 1)) * ((h + h.roll(1, 1)) == 0).sum(1, keepdim=True),
+    "a difference": lambda h: h - (h - h.roll(1, 0)).ne(0).to(h),
+    "a part": lambda h: F.pad(h[:, 1:], (0, 1)) * (F.pad(h[:, 1:], (0, 1)) == 0).sum(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_zeros_of_hidden_units_are_zeros(name, dtype):
+    net, x = Net(lambda n, x: n.b(HIDDEN[name](n.a(x).relu()))).to(dtype), with_zeros(dtype)
+    for composite in RULES:
+        with torch.no_grad():
+            assert_close(LRP(net, composite).record(x).output, net(x), rtol=1e-6, atol=1e-6)
+    assert_close(LRP(net, GRADIENT).attribute(x, 1), gradient_times_input(net, x))
+
+
+@pytest.mark.parametrize("rule", [Flat(), BOX], ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_relevance_of_inactive_units_is_conserved(rule, dtype):
+    """Without biases, also through sums of units that are all zero."""
+    net = Net(lambda n, x: n.b((n.a(x).relu() + n.g(x).relu()) * 2)).to(dtype)
+    for layer in (net.a, net.g, net.b):
+        nn.init.zeros_(layer.bias)
+    x = with_zeros(dtype)
+    found = LRP(net, Composite(rule)).attribute(x, 1)
+    assert (found != 0).any(0).all()
+    assert_close(found.sum(1), net(x)[:, 1].detach(), rtol=1e-4, atol=1e-5)

@@ -219,7 +219,8 @@ class Tokens(nn.Module):
     def forward(self, images):
         patches = F.pixel_unshuffle(images, 2)
         prefix = images.new_tensor([1.0, 2.0])[None, :, None].expand(len(images), 2, 12)
-        tokens = self.tokens(torch.cat([prefix * images.mean(), patches.flatten(2).mT], 1))
+        mean = images.mean((1, 2, 3))[:, None, None]
+        tokens = self.tokens(torch.cat([prefix * mean, patches.flatten(2).mT], 1))
         self.last(patches.permute(0, 2, 3, 1))
         return self.head(tokens[:, 0])
 
@@ -232,7 +233,7 @@ def test_tokens_against_slicing(images):
     mean = FeatureExtractor(net, "tokens", tokens=2, pool="avg")(images)
     assert_close(mean, patches.mean((2, 3)))
     first = FeatureExtractor(net, "tokens", tokens=2, pool="class")
-    assert torch.equal(first(images), images.mean().expand(5, 12))
+    assert torch.equal(first(images), images.mean((1, 2, 3))[:, None].expand(5, 12))
     assert torch.equal(first.points(images), first(images))
     extractor = FeatureExtractor(net, "tokens", tokens=2, normalize=True)
     assert "tokens=2" in repr(extractor)

@@ -321,6 +321,13 @@ def test_distributed_data_parallel(net, images):
     expected, before = explain(wrapped.eval().module, images), state(wrapped)
     assert_close(explain(wrapped, images), expected)
     assert state(wrapped) == before
+    with pytest.MonkeyPatch.context() as patch:  # as this process would wait for the buffers of another one
+        patch.setattr(nn.parallel.DistributedDataParallel, "_pre_forward", Mock(side_effect=AssertionError))
+        centers = net(images)[:3].detach()
+        for features in (wrapped, nn.Sequential(wrapped).eval()):
+            clustering, plain = (neuralize(centers, images, each) for each in (features, net))
+            assert_close(clustering(images), plain(images))
+            assert_close(NEON(clustering).attribute(images), NEON(plain).attribute(images))
 
 
 # The network to train

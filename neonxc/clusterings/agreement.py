@@ -324,7 +324,7 @@ def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> st
         What it predicts.
     """
     stored = getattr(final, "labels_", None)
-    if np.shape(stored) != np.shape(labels) or has_own_predict(model):
+    if stored is None or np.shape(stored) != np.shape(labels) or has_own_predict(model):
         return ""
     stored = as_array(stored)
     # what MeanShift predicts a cluster may be noise where it is stored

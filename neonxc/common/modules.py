@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from neonxc.common.watch import Watch
+from neonxc.common.local_calls import local_calls
+from neonxc.common.rows import HalfOfRows, TwoRows, compared, features_of
+from neonxc.common.watch import SameDraws, Watch
 
-_drew_nothing: WeakSet[nn.Module] = WeakSet()  # networks whose first run in eval mode drew no random numbers
+_steady: WeakSet[nn.Module] = WeakSet()  # networks whose first run in eval mode drew no random numbers
+_separate: WeakSet[nn.Module] = WeakSet()  # networks whose rows were compared with themselves in another batch
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -24,12 +27,16 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def evaluated(module: nn.Module, x: Tensor, name: str = "") -> Any:
+def evaluated(module: nn.Module, x: Tensor, name: str = "", compare: bool = True) -> Any:
     """Run a network, of which every input has to get the same result at any time and beside any other inputs.
 
-    In eval mode it is just run; if the first run changes the state of the random generator, it is run again as
-    follows. If parts of it are in training mode, every operator is looked at before it runs: networks whose layers
-    do the same in both modes are accepted.
+    It gets a copy of the inputs, which it may change. ``DistributedDataParallel`` runs in this process alone.
+
+    - In eval mode it is just run. If the first run changes the state of the random generator, it is run twice with
+      the same number in place of all that it draws: 0, then 1. Numbers that change nothing are accepted.
+    - If parts of it are in training mode, or it draws random numbers in eval mode, every operator is looked at
+      before it runs: networks whose layers do the same in both modes are accepted.
+    - Once for each network, two rows are run without the others (:mod:`neonxc.common.rows`).
 
     Parameters
     ----------
@@ -38,37 +45,92 @@ def evaluated(module: nn.Module, x: Tensor, name: str = "") -> Any:
         Inputs of the network.
     name : str
         Name of the network in errors, if it has one for the user.
+    compare : bool
+        False for networks that are made for one batch alone, whose rows are not run without the others.
 
     Raises
     ------
     ValueError
-        The network would draw random numbers, change its parameters or buffers, or normalize by the batch, or it
-        has layers without weights. Its parameters and buffers are as before.
+        The network would draw random numbers, change its parameters or buffers, or normalize by the batch, it has
+        layers without weights, or the features of a row depend on the rows beside it. Its parameters and buffers
+        are as before.
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return module(x)
     try:
-        return _as_in_eval_mode(module, x, name)
+        with local_calls:
+            run = _watched if may_vary(module) else _as_in_eval_mode
+            return run(module, x, name, compare)
     finally:
         if not torch.is_grad_enabled():  # autocast of torch 2.6 would keep its weights without a gradient
             torch.clear_autocast_cache()
 
 
-def _as_in_eval_mode(module: nn.Module, x: Tensor, name: str) -> Any:
-    varies = may_vary(module)
-    if not varies and module in _drew_nothing:
-        return module(x)
-    if not varies:
-        before = _random_state(x)
-        output = module(x)
-        if _random_state(x) == before:
-            _drew_nothing.add(module)
-            return output
+def _as_in_eval_mode(module: nn.Module, x: Tensor, name: str, compare: bool) -> Any:
+    """Run a network in eval mode; the first time, find out whether it draws random numbers or mixes rows."""
+    if module in _steady and are_separate(module):
+        return module(x.clone())
+    before = _random_state(x)
+    comparison = compared(unwrapped(module), x) if compare and not are_separate(module) else None
+    output = module(x.clone())  # after the others, so that hooks of the network end with the batch
+    if module not in _steady and _random_state(x) != before:
+        if not _ignores_draws(module, x, output):
+            return _watched(module, x, name, compare)
+        output = module(x.clone())
+    _steady.add(module)
+    _check_rows(module, comparison, x, output, name)
+    return output
+
+
+def _watched(module: nn.Module, x: Tensor, name: str, compare: bool) -> Any:
+    """Run a network that may vary, every operator of which is looked at."""
     if len(x) == 1 and any(map(_is_by_batch, parts(module))):  # PyTorch has another error for a batch of one
-        evaluated(module, torch.cat([x, x]), name)
+        evaluated(module, torch.cat([x, x]), name, compare)
     module = unwrapped(module)  # neither compiled nor in other threads, where operators are not seen
     with Watch(module, name):
-        return module(x)
+        comparison = compared(module, x) if compare and not are_separate(module) else None
+        output = module(x.clone())
+        _check_rows(module, comparison, x, output, name)
+    return output
+
+
+def are_separate(module: nn.Module) -> bool:
+    """Whether rows were compared, and a network gives each the features that it has alone."""
+    return unwrapped(module) in _separate
+
+
+@torch.no_grad()
+def _ignores_draws(module: nn.Module, x: Tensor, output: Any) -> bool:
+    """Whether random numbers that a network draws change nothing, be they 0 or 1; two plain runs are no test."""
+    module = unwrapped(module)
+    features = features_of(output)
+    for number in (0.0, 1.0):
+        try:
+            with SameDraws(number):
+                again = features_of(module(x.clone()))
+        except Exception:  # numbers that are positions, say, of which there is none
+            return False
+        if features is None or again is None or not torch.equal(features, again):
+            return False
+    return True
+
+
+@torch.no_grad()
+def _check_rows(
+    module: nn.Module, comparison: TwoRows | HalfOfRows | None, x: Tensor, output: Any, name: str
+) -> None:
+    """Raise an error if rows have other features in the `output` for a batch than in that of the comparison."""
+    features = features_of(output)
+    if comparison is None or features is None or len(features) != len(x):
+        return
+    if not comparison.agrees(features):
+        name = name or f"the network ({type(unwrapped(module)).__name__})"
+        raise ValueError(
+            f"{name} mixes the rows of X: a row has other features beside other rows, which would take part in "
+            "its explanation. If rows are the nodes of a graph, compute their features once and pass these as X; "
+            "normalize by running statistics in place of those of the batch"
+        )
+    _separate.add(unwrapped(module))
 
 
 def may_vary(module: nn.Module) -> bool:

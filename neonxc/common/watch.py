@@ -55,16 +55,13 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, torch._ops.OpOverload):  # not an operator that calls others
-            names = [argument.name for argument in func._schema.arguments]
-            defaults = {argument.name: argument.default_value for argument in func._schema.arguments}
-            self._check(func, defaults | dict(zip(names, args, strict=False)) | kwargs)
+            self._check(func, _by_name(func, args, kwargs))
         self.used |= {_storage(value) for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)}
         return func(*args, **kwargs)
 
     def _check(self, func: Any, given: dict[str, Any]) -> None:
         """Raise an error before an operator runs, from its arguments by name."""
-        off = any(isinstance(given.get(key), (int, float)) and not given[key] for key in SWITCHES)
-        if torch.Tag.nondeterministic_seeded in func.tags and not off:
+        if _draws(func, given):
             self._refuse("draw random numbers")
         for argument in func._schema.arguments:
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -122,6 +119,38 @@ class Watch(TorchDispatchMode):
         if _generators() != self.generators:
             trained = next((inner for inner in self.paths if inner.training), self.root)
             self.error = self.error or self._about(trained, "draw random numbers of Python or NumPy")
+
+
+class SameDraws(TorchDispatchMode):
+    """Replaces every random number that an operator of PyTorch draws by the same number."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = number
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if isinstance(func, torch._ops.OpOverload) and _draws(func, _by_name(func, args, kwargs)):
+            for drawn in tree_leaves(result):
+                if isinstance(drawn, Tensor):
+                    drawn.fill_(self.number)
+        return result
+
+
+def _by_name(func: torch._ops.OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of an operator by name, with its defaults."""
+    names = [argument.name for argument in func._schema.arguments]
+    defaults = {argument.name: argument.default_value for argument in func._schema.arguments}
+    return defaults | dict(zip(names, args, strict=False)) | kwargs
+
+
+def _draws(func: torch._ops.OpOverload, given: dict[str, Any]) -> bool:
+    """Whether an operator draws random numbers, from its arguments by name."""
+    off = any(isinstance(given.get(key), (int, float)) and not given[key] for key in SWITCHES)
+    return torch.Tag.nondeterministic_seeded in func.tags and not off
 
 
 def _generators() -> bytes:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of
-from neonxc.common.modules import parts
+from neonxc.common.modules import are_separate, parts
 from neonxc.data.inputs import as_array, check_no_bytes
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
@@ -93,6 +93,7 @@ class Backbone(Propagating):
 
     def run(self, x: Tensor, composite: Any, several: bool = False) -> Run:
         """Run the feature network under LRP."""
+        self._compare_rows(x)
         with self._hints(x):
             recording = recorded(self.module, composite, x, several)
         return Run(recording.output, recording.propagate, recording.room)
@@ -101,8 +102,14 @@ class Backbone(Propagating):
         """Run a share of the way from a baseline; by default the gradient leads relevance back."""
         from neonxc.lrp import LRP, Composite, Epsilon  # loads captum, which networks of tables do without
 
+        self._compare_rows(x)
         recording = LRP(self.module, composite or Composite(Epsilon(0.0))).record(base + share * (x - base), False)
         return Run(recording.output.detach(), lambda start: (x - base) * recording.multiplier(start))
+
+    def _compare_rows(self, x: Tensor) -> None:
+        """Run the network as it is if it was not run before, to find out whether it mixes rows."""
+        if len(x) > 1 and not are_separate(self.module):
+            self.features(x)
 
     @contextmanager
     def _hints(self, x: Tensor) -> Iterator[None]:

@@ -139,9 +139,9 @@ class LRP(Attribution):
             x = x.detach().to(compute_dtype(x.dtype), copy=True)
             tiny = tiny_value(x.dtype)
             source = x.masked_fill(x.abs() < tiny, tiny)  # relevance of a zero needs a multiplier
-            leaf = source.detach().requires_grad_()
+            leaf = x.detach().requires_grad_()  # the network gets x itself: it may test for zeros
             before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
-            tracer = Tracer(layers, leaf, several)
+            tracer = Tracer(layers, leaf, several, source)
             output = tracer.trace(module)
             if not output.requires_grad:
                 other = (leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25).detach()  # its ranks are others as well
@@ -246,7 +246,7 @@ def _check_module(module: nn.Module, x: Tensor) -> None:
             raise UnsupportedOperation(f"LRP can't trace TorchScript ({name!r}); pass the Python module")
     if may_vary(module):  # the rules stand in for operators, which are to be seen as they are
         weights = (weight for weight in module.parameters() if weight.is_floating_point())
-        evaluated(module, x.to(next(weights, x).dtype, copy=True))
+        evaluated(module, x.to(next(weights, x).dtype), compare=False)
 
 
 def _full_precision(device: torch.device) -> Any:

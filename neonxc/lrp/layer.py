@@ -68,8 +68,9 @@ class LinearLayer:
 class Rule(Protocol):
     """A propagation rule: a callable that computes the multiplier at a layer's input from that at its output.
 
-    A rule that assigns relevance to inputs that are zero needs an attribute ``reaches_zeros = True``: the engine
-    then replaces zeros by tiny values, so that the multiplier (relevance / input) exists.
+    A rule that assigns relevance to inputs that are zero needs an attribute ``reaches_zeros = True``: rules then
+    get tiny values in place of zeros, so that the multiplier (relevance / input) exists. The network itself goes
+    on with the zeros.
     """
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
@@ -95,7 +96,7 @@ class Rule(Protocol):
 
 @dataclass
 class RecordedLayer:
-    """A linear layer of the forward pass, with the input and output that its rule needs."""
+    """A linear layer of the forward pass, with its input and the output that its rule needs."""
 
     x: Tensor
     layer: LinearLayer
@@ -155,18 +156,6 @@ class CustomBackward(torch.autograd.Function):
     def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None, None]:
         """Compute the multiplier at x."""
         return ctx.backward_rule(m, *ctx.saved_tensors), None, None
-
-
-def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], zero_value: float = 0.0) -> Tensor:
-    """Apply an elementwise function, through which relevance passes unchanged."""
-
-    def compute() -> tuple[Tensor, Tensor]:
-        z = x.detach()
-        y = replace_zeros(function(z), zero_value)
-        return y, quotient(y, z)
-
-    result: Tensor = CustomBackward.apply(x, compute, torch.mul)
-    return result
 
 
 def tiny_value(dtype: torch.dtype) -> float:

@@ -41,6 +41,7 @@ class TensorInfo:
     pixels: bool = False  # whether it is the network's input, possibly normalized
     owner: Owner | None = None  # the module whose parameter or buffer it is, or was computed from
     replacement: Tensor | None = None  # its new value, if the network has modified it in place
+    without_zeros: Tensor | None = None  # its value for rules, with tiny numbers where relevance may reach zeros
 
 
 class TensorTable:
@@ -86,6 +87,13 @@ class TensorTable:
             self.update(value, cut=cut)
         copied: Tensor = self.inherit_owner(value, [source])
         return copied
+
+    def without_zeros(self, value: Any) -> Any:
+        """Return the value of a tensor that rules get: with tiny numbers where relevance may reach its zeros."""
+        if not isinstance(value, Tensor):
+            return value
+        replaced = self[value].without_zeros
+        return value.detach() if replaced is None else replaced
 
     def varies(self, value: Any) -> bool:
         """Whether a constant differs from input to input: it is a gate, or was cut off from the input."""

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from neonxc.common.local_calls import local_calls
 from neonxc.lrp.advice import RECURRENT, WRITE_OUT, advice
 from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.cuts import Cuts
-from neonxc.lrp.layer import CustomBackward, tiny_value
+from neonxc.lrp.layer import CustomBackward, quotient, replace_zeros, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.plain_calls import plain_calls
 from neonxc.lrp.table import (
@@ -47,15 +48,21 @@ class Tracer(TorchFunctionMode):
         The network's input.
     several : bool
         Whether there will be several backward passes.
+    without_zeros : Tensor, optional
+        The input with tiny values in place of zeros. The network gets the input itself, and rules the values that
+        it would have with these, wherever a value is zero: a zero that has relevance needs a multiplier.
     """
 
-    def __init__(self, layers: LayerNames, leaf: Tensor, several: bool) -> None:
+    def __init__(
+        self, layers: LayerNames, leaf: Tensor, several: bool, without_zeros: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.layers = layers
         self.several = several
         self.tiny = tiny_value(leaf.dtype) if layers.composite.reaches_zeros else 0.0
         self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
         self.tensors = TensorTable(layers, leaf)
+        self.keep_without_zeros(leaf, without_zeros)
         self.cuts = Cuts(layers, self.tensors)
         self._device = leaf.device.type
         self._leaf = leaf
@@ -199,6 +206,37 @@ class Tracer(TorchFunctionMode):
         """Detach a value that depends on the input."""
         return value.detach() if self.tensors.depends_on_input(value) else value
 
+    def plain(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function that keeps its gradient, also on what rules get in place of zeros among its arguments."""
+        result = func(*args, **kwargs)
+        if any(self.tensors[value].without_zeros is not None for value in tensors((args, kwargs))):
+            with torch.no_grad():
+                args, kwargs = mapped(self.tensors.without_zeros, (args, kwargs))
+                replaced = func(*args, **kwargs)
+            for value, without_zeros in zip(tensors(result), tensors(replaced), strict=True):
+                self.keep_without_zeros(value, without_zeros)
+        return result
+
+    def elementwise(self, x: Tensor, y: Tensor, without_zeros: Tensor) -> Tensor:
+        """Return an elementwise function ``y`` of x, through which relevance passes: ``m_x = m_y y / x``.
+
+        `without_zeros` is the function at what rules get in place of x.
+        """
+        replaced = replace_zeros(without_zeros, self.tiny)
+        factor = quotient(replaced, self.tensors.without_zeros(x))
+        result: Tensor = CustomBackward.apply(x, lambda: (y, factor), torch.mul)
+        self.keep_without_zeros(result, replaced)
+        return result
+
+    def keep_without_zeros(self, value: Tensor, without_zeros: Tensor | None) -> None:
+        """Register what rules get in place of a value, if it has zeros."""
+        if without_zeros is None or not value.is_floating_point() or not (value == 0).any():
+            return
+        without_zeros = without_zeros.detach()
+        if without_zeros.stride() != value.stride():  # views of one are to be views of the other
+            without_zeros = torch.empty_like(value).detach().copy_(without_zeros)
+        self.tensors.update(value, without_zeros=without_zeros)
+
     def as_gate(self, func: Any, args: Any, kwargs: Any, gate: FunctionCall | None = None) -> Any:
         """Compute a value without a rule: detached, and registered as a gate if it depends on the input."""
         versions = {id(value): value._version for value in tensors((args, kwargs))}
@@ -230,13 +268,17 @@ class Tracer(TorchFunctionMode):
 
         def compute() -> tuple[Tensor, ...]:
             y = func(*args, **kwargs)
-            return y, depends[0], y
+            x = self.tensors[depends[0]].without_zeros
+            if x is None:
+                return y, depends[0], y
+            replaced_args, replaced_kwargs = mapped(self.tensors.without_zeros, (args, kwargs))
+            return y, x, func(*replaced_args, **replaced_kwargs)
 
         return CustomBackward.apply(depends[0], compute, lambda m, x, y: rule(x, y, m))
 
     def trace(self, module: Callable[[Tensor], Any]) -> Tensor:
         """Run a network, check its output, and return it."""
-        with plain_calls, self:
+        with plain_calls, local_calls, self:
             output = module(self._leaf)
         output = self._current_argument(output)
         if not isinstance(output, Tensor):

@@ -190,8 +190,9 @@ def concepts(
     X : array, tensor or sequence of str
         Inputs of the feature network: some dozens of images, or texts.
     layer : str, optional
-        Name of a layer of the feature network, as in ``named_modules()``. Default: that of a
-        :class:`neonxc.models.FeatureExtractor`, before its features are pooled; else the features.
+        Name of a layer of the feature network, as in ``named_modules()``. Its output is [N, C, ...], or has the
+        channels last. Default: that of a :class:`neonxc.models.FeatureExtractor`, before its features are pooled;
+        else the features.
     n_concepts : int, default=4
         Number of directions.
     cluster : label or sequence of labels, optional
@@ -215,7 +216,8 @@ def concepts(
     TypeError
         A network without a feature network.
     ValueError
-        An unknown layer or label, or more directions than the layer has channels.
+        An unknown layer or label, a layer of which it is unclear where its channels are, or more directions than
+        it has channels.
 
     References
     ----------

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from neonxc.common.arguments import similar
 from neonxc.common.modules import evaluated, unwrapped
@@ -55,6 +56,7 @@ class Layer:
 
     def __init__(self, inputs: Any, name: str | None) -> None:
         self.inputs, self.name, self.module = inputs, name, None
+        self.network: nn.Module | None = None
         if name is None:
             return
         if not isinstance(inputs, Backbone):
@@ -66,91 +68,158 @@ class Layer:
         known = [known for known, _ in network.named_modules() if known]
         if name not in known:
             raise ValueError(f"layer needs the name of a module, got {name!r}{similar([name], known)}")
+        self.network = network
         self.module = network.get_submodule(name)
-        self.vectors_last = not any(isinstance(module, nn.Conv1d) for module in network.modules())
 
     def halves(self, x: Tensor, composite: Any) -> Halves:
         """Run the network under LRP, for any number of backward passes of both parts."""
         if self.module is None:
             run = self.inputs.run(x, composite, several=True)
             values = run.features.detach()
+            form = Form(values.shape, channels_last=False)
 
             def back(multiplier: Tensor) -> Tensor:
-                return run.back(self._unrows(multiplier, values)[None])[0]
+                return run.back(form.unrows(multiplier)[None])[0]
 
-            return Halves(values, self._rows(values), self._rows, back, self._places(values))
+            return Halves(values, form.rows(values), form.rows, back, form.places)
         seen: list[Tensor] = []
 
         def keep(_: nn.Module, __: Any, output: Tensor) -> Tensor:
-            seen.append(self._checked(output))
+            seen.append(self._checked(output, x))
             return output.clone()  # a layer after it may change its input in place
 
         with _hooked(self.module, keep):
             recording = recorded(self.inputs.module, composite, x, several=True)
         values = self._last(seen)
+        form = self._form(values, x)
 
         def upper(start: Tensor) -> Tensor:
             (m,) = torch.autograd.grad(recording.output, values, start.to(recording.output), retain_graph=True)
-            return self._rows(m)
+            return form.rows(m)
 
         def lower(multiplier: Tensor) -> Tensor:
-            start = self._unrows(multiplier, values).to(values)
+            start = form.unrows(multiplier).to(values)
             (m,) = torch.autograd.grad(values, recording._leaf, start, retain_graph=True)
             return recording.x * m
 
-        features, rows = recording.output.detach(), self._rows(values.detach())
-        return Halves(features, rows, upper, lower, self._places(values))
+        return Halves(recording.output.detach(), form.rows(values.detach()), upper, lower, form.places)
 
     @torch.no_grad()
     def values(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         """The values [N, P, C] of the layer, and their places."""
         if self.module is None:
             values = self.inputs.features(x)
-        else:
-            seen: list[Tensor] = []
-            with _hooked(self.module, lambda _, __, output: seen.append(output.clone())):
-                evaluated(self.inputs.module, x)
-            values = self._last(seen)
-        return self._rows(values), self._places(values)
+            form = Form(values.shape, channels_last=False)
+            return form.rows(values), form.places
+        seen: list[Any] = []
+        with _hooked(self.module, lambda _, __, output: seen.append(_copy(output))):
+            evaluated(self.inputs.module, x)
+        values = self._checked(self._last(seen), x)
+        form = self._form(values, x)
+        return form.rows(values), form.places
 
     @torch.no_grad()
     def without(self, x: Tensor, directions: Tensor) -> Tensor:
         """The features [N, d, ...] if orthonormal directions [k, C] are removed from the layer."""
 
-        def removed(_: Any, __: Any, output: Tensor) -> Tensor:
-            rows, axes = self._rows(output), directions.to(output)
-            return self._unrows(rows - rows @ axes.mT @ axes, output)
+        def removed(values: Tensor, form: Form) -> Tensor:
+            rows = form.rows(values)
+            axes = directions.to(values)
+            return form.unrows(rows - rows @ axes.mT @ axes)
 
         if self.module is None:
-            return removed(None, None, self.inputs.features(x))
-        with _hooked(self.module, removed):
+            values = self.inputs.features(x)
+            return removed(values, Form(values.shape, channels_last=False))
+
+        def hook(_: Any, __: Any, output: Tensor) -> Tensor:
+            return removed(output, self._form(output, x))
+
+        with _hooked(self.module, hook):
             features: Tensor = evaluated(self.inputs.module, x)
         return features
-
-    def _places(self, values: Tensor) -> tuple[int, ...]:
-        return tuple(values.shape[1:2] if self._are_tokens(values) else values.shape[2:])
 
     def _last(self, seen: list[Tensor]) -> Tensor:
         if not seen:
             raise ValueError(f"layer {self.name!r} is not run before the features; choose another one")
         return seen[-1]
 
-    def _checked(self, output: Any) -> Tensor:
+    def _checked(self, output: Any, x: Tensor) -> Tensor:
         if not isinstance(output, Tensor) or output.ndim < 2 or not output.is_floating_point():
             raise ValueError(f"layer {self.name!r} has no output [N, C, ...]; choose another one")
+        if len(output) != len(x):
+            raise ValueError(
+                f"layer {self.name!r} has an output of shape {list(output.shape)} for {len(x)} inputs, and needs "
+                "one row for each, [N, C, ...]; choose another one"
+            )
         return output
 
-    def _rows(self, values: Tensor) -> Tensor:
-        """The values of a layer [N, C, ...] as rows [N, P, C]; tokens [N, T, C] are rows already."""
+    def _form(self, output: Tensor, x: Tensor) -> Form:
+        """Which dimension of the layer's output for inputs x holds the channels."""
+        from neonxc.models.layers import has_channels_last, unclear_channels  # depends on this package
+
+        assert self.network is not None
+        assert self.name is not None
+        shape = output.shape
+        if len(shape) == 2:
+            return Form(shape, channels_last=False)
+        extractor = unwrapped(self.inputs.module)
+        if getattr(extractor, "layer", None) == self.name and getattr(extractor, "tokens", None) is not None:
+            return Form(shape, channels_last=True)
+        size = x.shape[-2:] if x.ndim in (3, 4) else None
+        last = has_channels_last(self.network, self.name, shape, size)
+        if last is None and len(shape) == 3:  # [N, C, T] may be a series, which has no patches of a convolution
+            last = has_channels_last(self.network, self.name, shape, convolved=False)
+        is_map = len(shape) > 3
+        if last is None and not (
+            is_map and has_channels_last(self.network, self.name, shape, size, convolved=True)
+        ):
+            last = self._follows_vectors(default=False if is_map else None)
+        if last is None:
+            raise ValueError(
+                f"{unclear_channels(self.name, shape)}: choose the linear layer or the convolution before it"
+            )
+        return Form(shape, last)
+
+    def _follows_vectors(self, default: bool | None) -> bool | None:
+        """Whether the layer before this one computes vectors in the last dimension, and not maps."""
+        assert self.network is not None
+        last = default
+        for name, module in self.network.named_modules():
+            if name == self.name:
+                break
+            if isinstance(module, (nn.Linear, nn.LayerNorm)):
+                last = True
+            elif isinstance(module, _ConvNd):
+                last = False
+        return last
+
+
+class Form(NamedTuple):
+    """The shape of a layer's output: [N, C, places], or [N, places, C] if its channels come last."""
+
+    shape: torch.Size
+    channels_last: bool
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The numbers of places, such as (h, w)."""
+        return tuple(self.shape[1:-1] if self.channels_last else self.shape[2:])
+
+    def rows(self, values: Tensor) -> Tensor:
+        """The values of the layer as rows [N, P, C], one for each place."""
         if values.ndim == 2:
             return values[:, None]
-        return values if self._are_tokens(values) else values.flatten(2).mT
+        return values.flatten(1, -2) if self.channels_last else values.flatten(2).mT
 
-    def _unrows(self, rows: Tensor, like: Tensor) -> Tensor:
-        return rows.view_as(like) if like.ndim == 2 or self._are_tokens(like) else rows.mT.reshape(like.shape)
+    def unrows(self, rows: Tensor) -> Tensor:
+        """Rows [N, P, C] in the shape of the layer."""
+        if len(self.shape) == 2 or self.channels_last:
+            return rows.reshape(self.shape)
+        return rows.mT.reshape(self.shape)
 
-    def _are_tokens(self, values: Tensor) -> bool:
-        return values.ndim == 3 and self.module is not None and self.vectors_last
+
+def _copy(output: Any) -> Any:
+    return output.clone() if isinstance(output, Tensor) else output
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc.lrp.channel_map import ChannelMap
-from neonxc.lrp.layer import CustomBackward, LinearLayer, RecordedLayer, Scaling, elementwise, replace_zeros
+from neonxc.lrp.layer import CustomBackward, LinearLayer, RecordedLayer, Scaling, replace_zeros
 from neonxc.lrp.table import check_eval, function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad
 from neonxc.lrp.tracer import Tracer
@@ -44,10 +44,22 @@ def linear_output(
 def _record(tracer: Tracer, compute: Callable[[], Tensor], recorded: RecordedLayer) -> Tensor:
     recorded.layer.memory = {} if tracer.several else None
     x = recorded.x
-    result = CustomBackward.apply(x, lambda: (replace_zeros(compute(), tracer.tiny), x), recorded.backward)
+    at_rule = tracer.tensors.without_zeros(x)
+    result = CustomBackward.apply(x, lambda: (compute(), at_rule), recorded.backward)
     recorded.y = result.detach()
+    if tracer.tiny and (zeros := result == 0).any():
+        recorded.y = _without_zeros(recorded, at_rule, zeros, tracer.tiny)
+        tracer.keep_without_zeros(result, recorded.y)
     tracer.tensors.update(result, layer=recorded)  # a following scale, shift or ReLU looks it up
     return result
+
+
+@torch.no_grad()
+def _without_zeros(recorded: RecordedLayer, x: Tensor, zeros: Tensor, tiny: float) -> Tensor:
+    """The output of a layer, where it is zero that of its input without zeros: W x + b."""
+    assert recorded.y is not None
+    layer = recorded.layer
+    return replace_zeros(torch.where(zeros, layer.apply(x, layer.weight) + layer.bias, recorded.y), tiny)
 
 
 @operation("batch_norm", _FOLDED)
@@ -65,7 +77,7 @@ def _batch_norm(
 ) -> Tensor:
     check_eval(training or running_mean is None or running_var is None, "normalizes by the batch")
     mean, var, w, b = constants(input, running_mean, running_var, weight, bias)
-    y = F.batch_norm(input, mean, var, w, b, False, momentum, eps)
+    y = tracer.plain(F.batch_norm, (input, mean, var, w, b, False, momentum, eps), {})
     scale = torch.rsqrt(var + eps) * (1.0 if w is None else w)
     shift = (0.0 if b is None else b) - mean * scale
     scale, shift = (column(values, input.ndim - 2) for values in (scale, shift))
@@ -74,12 +86,13 @@ def _batch_norm(
 
 @operation("neg __neg__ negative", "as a product with -1")
 def _negative(tracer: Tracer, func: Callable[..., Tensor], input: Tensor) -> Tensor:
-    return scaled_and_shifted(tracer, input, func(input), -1, None)
+    return scaled_and_shifted(tracer, input, tracer.plain(func, (input,), {}), -1, None)
 
 
 @operation("add __add__ __radd__ sub subtract __sub__ __rsub__ rsub", _SHIFTS, "several")
 def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    y, name = func(*args, **kwargs), function_name(func)
+    y = tracer.plain(func, args, kwargs)
+    name = function_name(func)
     if len(requiring_grad((args, kwargs))) > 1:
         return y
     first, second = operands(args, {**kwargs})
@@ -136,8 +149,7 @@ def scaled_and_shifted(
 
 def _normalized_input(tracer: Tracer, x: Tensor, y: Tensor) -> Tensor:
     """Pass relevance unchanged through a normalization of the network's input, as if it were done outside."""
-    value = y.detach()
-    y = elementwise(x, lambda _: value)
+    y = tracer.elementwise(x, y.detach(), tracer.tensors.without_zeros(y))
     tracer.shifted = True
     tracer.tensors.update(y, pixels=True)
     return y

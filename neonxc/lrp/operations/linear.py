@@ -42,7 +42,8 @@ def _layer_with_bias(
     if requiring_grad(weight):
         y = _product(tracer, apply, input, weight)
     elif gate := tracer.tensors[weight].gate:
-        y = apply(input, weight) if requiring_grad(input) else tracer.as_gate(apply, (input, weight), {}, gate)
+        run = tracer.plain if requiring_grad(input) else partial(tracer.as_gate, gate=gate)
+        y = run(apply, (input, weight), {})
     else:
         w, b = constants(input, weight, bias)
         layer = LinearLayer(w, column(b, weight.ndim - 2), apply, transpose, channels)
@@ -106,14 +107,14 @@ def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     if len(sources) > 2:
         return tracer.as_gate(func, args, kwargs)
     if len(sources) == 2:
-        y = func(*args, **kwargs)
+        y = tracer.plain(func, args, kwargs)
         y.register_hook(lambda m: m / 2)  # each of the two factors gets half of the relevance
         return y
     table = tracer.tensors
     given = [t for t in tensors(args) if not table.depends_on_input(t)]
     if name in _MATRICES.split() and len(given) == 1 and table[given[0]].owner:
         return _matrix_product(tracer, func, sources[0], given[0], args, kwargs)
-    y = func(*args, **kwargs)
+    y = tracer.plain(func, args, kwargs)
     if name not in _SCALINGS.split():
         return y
     factor = args[0] if args[1] is sources[0] else args[1]
@@ -143,7 +144,8 @@ def _quotient(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     if not tracer.tensors.varies(divisor):
         factor = tracer.tensors.inherit_owner(x.new_ones(()) / divisor, tensors(divisor))
     divisor = divisor.detach() if isinstance(divisor, Tensor) else divisor
-    return scaled_and_shifted(tracer, x, func(x, divisor, *rest, **kwargs), factor, None)
+    y = tracer.plain(func, (x, divisor, *rest), kwargs)
+    return scaled_and_shifted(tracer, x, y, factor, None)
 
 
 _PARTS = "as the sums and products that they consist of"

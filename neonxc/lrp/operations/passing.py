@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from neonxc.lrp.channel_map import ChannelMap
-from neonxc.lrp.layer import elementwise
 from neonxc.lrp.operations.affine import SUMS
 from neonxc.lrp.table import DETACHING, check_eval, function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad
@@ -20,8 +19,8 @@ _PASS = "relevance passes unchanged: the multiplier is scaled by `a(z) / z`"
 
 @operation("relu", _PASS)
 def _relu(tracer: Tracer, func: Callable[..., Tensor], input: Tensor) -> Tensor:
-    if tracer.tiny:  # relevance must reach inactive units: give them a tiny value
-        return elementwise(input, torch.relu, tracer.tiny)
+    if tracer.tiny:  # relevance may reach inactive units
+        return _activation(tracer, torch.relu, input)
     result = torch.relu(input)
     if (layer := tracer.tensors[input].layer) is not None:
         layer.followed_by_relu(result)
@@ -35,7 +34,10 @@ def _relu(tracer: Tracer, func: Callable[..., Tensor], input: Tensor) -> Tensor:
 )
 @operation("local_response_norm", "the divisor is held constant")
 def _activation(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return elementwise(input, lambda z: func(z, *args, **kwargs), tracer.tiny)
+    y = func(input.detach(), *args, **kwargs)
+    replaced = tracer.tensors[input].without_zeros
+    without_zeros = y if replaced is None else func(replaced, *args, **kwargs)
+    return tracer.elementwise(input, y, without_zeros)
 
 
 @operation("relu6 hardtanh", _PASS)
@@ -76,7 +78,8 @@ COPYING = "clone", "contiguous", "to", "type", "type_as", "float", "double"
     "several",
 )
 def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    y, sources = func(*args, **kwargs), requiring_grad((args, kwargs))
+    y = tracer.plain(func, args, kwargs)
+    sources = requiring_grad((args, kwargs))
     if isinstance(y, Tensor) and len(sources) == 1:
         (x,), table = sources, tracer.tensors
         if table[x].pixels:
@@ -108,4 +111,4 @@ def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -
 @operation(" ".join(DETACHING), "the result is a constant, as under `torch.no_grad()`")
 @operation("softmax", "the gradient, which is the Taylor rule of AttnLRP")
 def _plain(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return func(*args, **kwargs)
+    return tracer.plain(func, args, kwargs)
