@@ -175,10 +175,11 @@ def agreement(
             continue
         differs = compared & (assigned != labels)
         fraction = 1 - differs.sum() / compared.sum()
-        if source == "labels_" and _of_other_rows(assigned[compared], labels[compared], fraction):
+        is_low = fraction < LOWEST[source]
+        if is_low and source == "labels_" and _of_other_rows(assigned[compared], labels[compared], fraction):
             continue
         lowest = fraction if lowest is None else min(lowest, fraction)
-        if fraction < LOWEST[source] and difference is None:
+        if is_low and difference is None:
             inputs = checked[differs] // points_per_input
             difference = Difference(
                 source,

@@ -30,7 +30,7 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
     import numpy as np
     import torch
     from scipy.sparse import coo_matrix
-    from sklearn.cluster import KMeans
+    from sklearn.cluster import DBSCAN, KMeans
     from sklearn.datasets import load_digits, make_blobs
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -75,6 +75,23 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
         X = points(n, d, k)
         model = make_pipeline(StandardScaler(), KMeans(k, n_init=1, random_state=0)).fit(X)
         return lambda: neonxc.neuralize(model, X)
+
+    def neuralized_alone(n: int, d: int) -> Callable[[], Any]:
+        X = points(n, d, 8)
+        model = KMeans(8, n_init=1, random_state=0).fit(X)
+        return lambda: neonxc.neuralize(model, X)
+
+    def neuralized_density() -> Callable[[], Any]:
+        X = points(3000, 5, 8)
+        model = DBSCAN(3.0).fit(X)
+        return lambda: neonxc.neuralize(model, X)
+
+    def neuralized_features() -> Callable[[], Any]:
+        torch.manual_seed(0)
+        images = torch.rand(96, 3, 64, 64)
+        features = models.backbone("resnet18", block=4, weights=None)
+        model = KMeans(4, n_init=1, random_state=0).fit(features.points(images).numpy())
+        return lambda: neonxc.neuralize(model, images, features)
 
     def fit(name: str, X: Any, k: int) -> Callable[[], Any]:
         labels = KMeans(k, n_init=1, random_state=0).fit(X).labels_
@@ -130,6 +147,10 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
         "attribute 300 x 10": lambda: attribution(300, 10, 4),
         "neuralize 300 x 10": lambda: neuralized(300, 10, 4),
         "neuralize 10,000 x 50": lambda: neuralized(10_000, 50, 10),
+        "neuralize 1,000 x 10 without steps": lambda: neuralized_alone(1000, 10),
+        "neuralize 100,000 x 50 without steps": lambda: neuralized_alone(100_000, 50),
+        "neuralize DBSCAN of 3,000 x 5": neuralized_density,
+        "neuralize ResNet-18": neuralized_features,
         "heatmaps of ResNet-18": heatmaps,
         "kernel k-means 2,000 x 20": kernel,
         "words of 2,000 texts": words,
