@@ -246,7 +246,7 @@ def test_what_is_compared_is_saved_and_reported(tmp_path):
         neonxc.save(net, tmp_path / "net.safetensors")
         assert neonxc.load(tmp_path / "net.safetensors").agreement_ == net.agreement_
     assert "100% of the points checked have the clusterer's label" in repr(right)
-    assert "network agreement" in neonxc.explain(right, SCALED, fast=True).html()
+    assert "Agreement" in neonxc.explain(right, SCALED, fast=True).html()
     page = neonxc.explain(wrong, other, fast=True).html()
     assert f"The clusterer has another label than the network for {1 - wrong.agreement_:.0%}" in page
 

@@ -107,7 +107,7 @@ def figures(
     if (agreement := clustering.whole.agreement_) is not None:
         yield Figure(
             "agreement",
-            "network agreement",
+            "agreement",
             agreement,
             percent(agreement),
             "Share of the points, without ties, to which the network that is explained gives the label that the "
