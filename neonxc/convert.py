@@ -13,7 +13,7 @@ from sklearn.cluster import MeanShift, estimate_bandwidth
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from neonxc.clusterings.agreement import Decisions, Difference, Source, advice, agreement, has_own_predict
+from neonxc.clusterings.agreement import Decisions, Difference, Source, agreement, has_own_predict
 from neonxc.clusterings.density import density
 from neonxc.clusterings.given import Given, read_arguments
 from neonxc.clusterings.maps import behind_map
@@ -142,11 +142,11 @@ def neuralize(
     net, difference = _assembled(given, found, threshold, stiffness)
     if difference is None:
         return net
-    if _may_decide_otherwise(given) and not difference.reason:
+    if _may_decide_otherwise(given) and not difference.reason.is_found:
         found = _from_labels(given, _all_labels(given, difference.source))
         net, difference = _assembled(given, found, threshold, stiffness)
     if difference is not None:
-        warn(f"{difference.message}: {advice(given, difference)}")
+        warn(f"{difference.message}: {difference.reason.text}")
     return net
 
 

@@ -16,18 +16,16 @@ that of two independent labellings with the same sizes of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 from torch import Tensor
 
 from neonxc.clusterings.given import Given
+from neonxc.clusterings.reasons import NOT_TRIED, OF_FEATURES, OF_MODEL, Reason, reason
 from neonxc.clusterings.verified import predicted
 from neonxc.common.numbers import percent
 from neonxc.data.inputs import as_array
@@ -46,7 +44,6 @@ LOWEST: dict[Source, float] = {"predict": 1.0, "labels_": 0.95}
 """Agreement below which there is a warning: stored labels of online and density clusterers differ for a few."""
 TIED = 1e-3
 """Largest contrast of a tie, relative to the median contrast."""
-NOT_FOUND = "neither a scaler nor another order of the columns gives them this label"
 SHOWN = 5
 """Number of rows that a warning lists."""
 
@@ -117,23 +114,12 @@ class Decisions:
         return clear
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Labels of the clusterer that the network does not give.
+class Difference(NamedTuple):
+    """Labels of the clusterer that the network does not give."""
 
-    Attributes
-    ----------
-    source : {"predict", "labels_"}
-        Where the clusterer has them.
-    message : str
-        How many points of X, and which.
-    reason : str
-        What gives the points their labels, if that was found by trying it; otherwise "".
-    """
-
-    source: Source
-    message: str
-    reason: str
+    source: Source  # where the clusterer has them
+    message: str  # of how many points, and of which
+    reason: Reason
 
 
 class Agreement(NamedTuple):
@@ -168,27 +154,81 @@ def agreement(
     checked = checked // points_per_input * stride * points_per_input + checked % points_per_input
     assigned = net.classes_[torch.cat(decisions.assigned).numpy()]
 
-    lowest, difference = None, None
+    lowest = None
+    difference = None
     for source, labels in _labels(given, decisions, checked, len(X) * points_per_input):
         compared = decisions.clear() & _is_decided(given.final, source, assigned, labels, checked)
         if not compared.any():
             continue
         differs = compared & (assigned != labels)
-        fraction = 1 - differs.sum() / compared.sum()
+        fraction = float(1 - differs.sum() / compared.sum())
         is_low = fraction < LOWEST[source]
         if is_low and source == "labels_" and _of_other_rows(assigned[compared], labels[compared], fraction):
             continue
         lowest = fraction if lowest is None else min(lowest, fraction)
         if is_low and difference is None:
-            inputs = checked[differs] // points_per_input
-            difference = Difference(
-                source,
+            rows = (checked[differs] // points_per_input)[:SHOWN].tolist()
+            message = (
                 f"the network gives {percent(fraction)} of {compared.sum()} points of X the label that the "
-                f"{type(given.final).__name__} has in {source}; others have the rows {inputs[:SHOWN].tolist()}",
-                # what it predicts, it predicts for X as it is
-                _reason(net, given, X, checked, labels) if source == "labels_" else "",
+                f"{type(given.final).__name__} has in {source}; others have the rows {rows}"
             )
-    return Agreement(None if lowest is None else float(lowest), difference)
+            difference = Difference(source, message, _reason(net, given, X, source, checked, labels))
+    return Agreement(lowest, difference)
+
+
+def _reason(
+    net: NeuralizedClustering, given: Given, X: Table, source: Source, checked: np.ndarray, labels: np.ndarray
+) -> Reason:
+    """Find what X lacks, or say what may be the reason of a difference."""
+    if source == "predict":  # it predicts X as it is
+        return OF_MODEL
+    if given.features is not None:
+        return OF_FEATURES
+    if not isinstance(X.tensor, Tensor) or given.encoding is not None:
+        return NOT_TRIED
+    points = X.tensor.double().cpu().numpy()
+
+    def predict(rows: np.ndarray) -> np.ndarray:
+        return as_array(net.predict(torch.from_numpy(rows).to(X.tensor.device)))
+
+    return reason(predict, points, getattr(given.final, "cluster_centers_", None), checked, labels)
+
+
+def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> str:
+    """Say how far a fitted clusterer predicts other labels of X than it stores; "" if it does not.
+
+    Parameters
+    ----------
+    model : estimator
+        The clusterer, or a pipeline that ends in it.
+    final : estimator
+        The clusterer.
+    X : array, frame or sparse matrix [N, d]
+        What `model` takes.
+    labels : ndarray [N]
+        What it predicts.
+    """
+    stored = getattr(final, "labels_", None)
+    if stored is None or np.shape(stored) != np.shape(labels) or has_own_predict(model):
+        return ""
+    stored = as_array(stored)
+    # what MeanShift predicts a cluster may be noise where it is stored
+    is_same = (labels == stored) | (stored == NOISE)
+    fraction = float(is_same.mean())
+    if fraction >= LOWEST["labels_"] or _of_other_rows(labels, stored, fraction):
+        return ""
+    table = Table.read(X)
+    why = NOT_TRIED
+    if final is model and not table.is_sparse and not table.is_mixed:
+        points = table.numbers.double().cpu().numpy()
+        checked = np.arange(0, len(points), max(1, len(points) // CHECKED))
+        centers = getattr(final, "cluster_centers_", None)
+        why = reason(lambda rows: as_array(model.predict(rows)), points, centers, checked, stored[checked])
+    rows = np.flatnonzero(~is_same)[:SHOWN].tolist()
+    return (
+        f"the {type(final).__name__} predicts its labels_ for {percent(fraction)} of {len(labels)} rows of X, and "
+        f"others for the rows {rows}: {why.text}"
+    )
 
 
 # --- what the clusterer says -------------------------------------------------------------------------------------
@@ -255,108 +295,6 @@ def _of_other_rows(assigned: np.ndarray, labels: np.ndarray, fraction: float) ->
     distance = np.abs(sizes[:, 0] - sizes[:, 1]).sum() / 2
     tolerance = 0.05 + (len(names) / len(labels)) ** 0.5
     return bool(abs(fraction - chance) < tolerance and distance < tolerance)
-
-
-# --- why it says something else ----------------------------------------------------------------------------------
-
-
-def _reason(net: NeuralizedClustering, given: Given, X: Table, checked: np.ndarray, labels: np.ndarray) -> str:
-    """Find what X lacks, by trying it: a scaler, or another order of its columns; "" if neither explains it."""
-    if not isinstance(X.tensor, Tensor) or given.features is not None or given.encoding is not None:
-        return ""
-    points = X.tensor.double().cpu().numpy()
-    device = X.tensor.device
-
-    def predict(rows: np.ndarray) -> np.ndarray:
-        return as_array(net.predict(torch.from_numpy(rows).to(device)))
-
-    return _what_gives(predict, points, getattr(given.final, "cluster_centers_", None), checked, labels)
-
-
-def _what_gives(
-    predict: Callable[[np.ndarray], np.ndarray],
-    points: np.ndarray,
-    centers: Any,
-    checked: np.ndarray,
-    labels: np.ndarray,
-) -> str:
-    """Say after which change of points [N, d] the `checked` ones are predicted the given labels [n]."""
-
-    def fraction(changed: np.ndarray) -> float:
-        return float(np.mean(predict(changed[checked]) == labels))
-
-    scalers = (StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler(), Normalizer())
-    fractions = [fraction(scaler.fit_transform(points)) for scaler in scalers]
-    if max(fractions) >= LOWEST["labels_"]:
-        name = type(scalers[int(np.argmax(fractions))]).__name__
-        return (
-            f"after {name}() they have it: X is not on the scale of the clusterer; pass "
-            f"X={name}().fit_transform(X), or make_pipeline({name}().fit(X), model) as the model"
-        )
-    order = _order(centers, points, checked, labels)
-    if order is not None and fraction(points[:, order]) >= LOWEST["labels_"]:
-        return f"with the columns in the order {order.tolist()} they have it: X has them in another order"
-    return ""
-
-
-def _order(centers: Any, points: np.ndarray, checked: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
-    """Return the order [d] in which the means of the clusters in X are nearest to centers [K, d]."""
-    names = np.unique(labels)
-    if np.shape(centers) != (len(names), points.shape[1]):
-        return None
-    means = np.stack([points[checked][labels == name].mean(0) for name in names])
-    distances = np.abs(np.asarray(centers).T[:, None] - means.T).sum(2)  # [d, d]
-    order: np.ndarray = linear_sum_assignment(distances)[1]
-    return order
-
-
-def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> str:
-    """Say how far a fitted clusterer predicts other labels of X than it stores; "" if it does not.
-
-    Parameters
-    ----------
-    model : estimator
-        The clusterer, or a pipeline that ends in it.
-    final : estimator
-        The clusterer.
-    X : array, frame or sparse matrix [N, d]
-        What `model` takes.
-    labels : ndarray [N]
-        What it predicts.
-    """
-    stored = getattr(final, "labels_", None)
-    if stored is None or np.shape(stored) != np.shape(labels) or has_own_predict(model):
-        return ""
-    stored = as_array(stored)
-    # what MeanShift predicts a cluster may be noise where it is stored
-    same = (labels == stored) | (stored == NOISE)
-    fraction = float(same.mean())
-    if fraction >= LOWEST["labels_"] or _of_other_rows(labels, stored, fraction):
-        return ""
-    table = Table.read(X)
-    reason = ""
-    if final is model and not table.is_sparse and not table.is_mixed:
-        points = table.numbers.double().cpu().numpy()
-        checked = np.arange(0, len(points), max(1, len(points) // CHECKED))
-        centers = getattr(final, "cluster_centers_", None)
-        reason = _what_gives(lambda rows: as_array(model.predict(rows)), points, centers, checked, stored[checked])
-    rows = np.flatnonzero(~same)[:SHOWN].tolist()
-    return (
-        f"the {type(final).__name__} predicts its labels_ for {percent(fraction)} of {len(same)} rows of X, and "
-        f"others for the rows {rows}: {reason or NOT_FOUND}"
-    )
-
-
-def advice(given: Given, difference: Difference) -> str:
-    """Say what may be the reason of a difference, for a warning."""
-    if difference.reason:
-        return difference.reason
-    if given.features is not None:
-        return (
-            "the features may not be those that it was fitted on, but of a network in training mode, of other "
-            "weights, or without a normalization"
-        )
-    return f"{NOT_FOUND}, so that X may have other rows or columns, or the model decides otherwise"
 
 
 def has_own_predict(model: Any) -> bool:
