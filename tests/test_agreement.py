@@ -117,6 +117,12 @@ def test_rows_on_another_scale(make):
     assert quietly(lambda: neuralize(advised, X)).agreement_ >= 0.95
 
 
+def test_density_on_another_scale():
+    model = DBSCAN(2.3).fit(SCALED)
+    net = warned(r"StandardScaler\(\) they have it", lambda: neuralize(model, WINE.to_numpy()))
+    assert net.agreement_ < 0.9
+
+
 def test_columns_in_another_order(rng):
     order = rng.permutation(13)
     message = rf"in the order \[{', '.join(map(str, order.argsort()))}\] they have it"
@@ -286,8 +292,9 @@ Flower = namedtuple("Flower", "d b c a")
         OTHER.to_dict("list"),
         OTHER.T.to_dict(),
         [Flower(*row) for row in OTHER.to_numpy()],
+        OTHER.to_records(index=False),
     ],
-    ids=["frame", "series", "records", "columns", "mapping of rows", "named tuples"],
+    ids=["frame", "series", "records", "columns", "mapping of rows", "named tuples", "fields"],
 )
 def test_centers_go_by_name(centers):
     net = neuralize(centers, ABCD)

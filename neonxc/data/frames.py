@@ -16,7 +16,7 @@ import pyarrow as pa
 from scipy import sparse
 
 from neonxc.common.arguments import kind_of
-from neonxc.data.kinds import computable
+from neonxc.data.kinds import computable, computable_array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 BACK = ("polars", "pyarrow", "modin")
@@ -147,8 +147,10 @@ def from_named(value: Any) -> Any:
     """Return rows or columns with names as a data frame; anything else unchanged.
 
     Rows are series, named tuples or mappings, in a list or in a mapping from their own names. Columns are
-    sequences in a mapping.
+    sequences in a mapping, or fields of an array.
     """
+    if isinstance(value, np.ndarray) and value.dtype.names:
+        return computable_array(value)
     if isinstance(value, Mapping) and not sparse.issparse(value):  # a dok_array is a mapping, too
         if not len(value):
             return value
