@@ -80,9 +80,9 @@ def neuralize(
         locations are the points. It is not copied, and must be in evaluation mode.
     labels : array-like [N], optional
         Any labels of the points X, instead of `model`, for example from human experts. Points with -1 are noise
-        and left out. If X is a data frame with categories or missing values, the surrogate is fitted to its
-        columns as :func:`neonxc.data.preparation.prepare` encodes them; columns that it leaves out have no
-        relevance.
+        and left out. If X is a data frame, the surrogate is fitted to its columns as
+        :func:`neonxc.data.preparation.prepare` standardizes and encodes them; columns that it leaves out have no
+        relevance. The columns of arrays are taken as they are.
     threshold : float, optional
         Explain why the probability ``p_c`` of a cluster exceeds this threshold (0 to 1), instead of why it is the
         largest (NEON paper, Prop. 7). Logits are then positive where ``p_c > threshold``. For models with a
@@ -110,8 +110,11 @@ def neuralize(
     Warns
     -----
     UserWarning
-        If a surrogate assigns less than 95% of the points to their label, a clusterer has centers that do not
-        give its labels, or an HDBSCAN gets a surrogate, because of its metric, its alpha, or many equal distances.
+        If the network does not agree with the clusterer: it gives less than 100% of the rows the label that the
+        model predicts, or less than 95% the label that it stores (``net.agreement_``). If a surrogate assigns less
+        than 95% of the points to their label, a clusterer has centers that do not give its labels, or an HDBSCAN
+        gets a surrogate, because of its metric, its alpha, or many equal distances. If `labels` are given with an
+        array whose columns seem to have several units.
 
     Examples
     --------
