@@ -197,6 +197,17 @@ def test_a_column_with_noise(ran, notes):
     assert re.search("note: no rule leads to cluster [012]; a larger number of --leaves allows", notes(rules))
 
 
+def test_a_column_of_names_and_noise(ran, notes):
+    numbers = {"-1": "-1", "0": "left", "1": "right"}
+    lines = ["a,label", *(f"{i % 3 + i / 1000},{[*numbers.values()][i % 3]}" for i in range(60))]
+    Path("t.csv").write_text("\n".join(lines))
+    note = "note: 20 of 60 rows are noise and in no cluster: their label is -1\n"
+    assert notes("rules t.csv --labels label --leaves 2") == note
+    ran("table t.csv --labels label --out r")
+    assert [row[2] for row in read("r/relevance.csv")[1:]] == ["-1", "left", "right"] * 20
+    assert [row[0] for row in read("r/clusters.csv")[1:]] == ["left", "right", "-1"]
+
+
 def test_saved_models_give_new_rows_their_clusters(ran, refused, people_csv, monkeypatch):
     ran("table people.csv -k 2 --ignore income --out r")
     header, *rows = csv.reader(io.StringIO(ran("apply r/model.safetensors people.csv")), delimiter=";")

@@ -10,6 +10,8 @@ from scipy import sparse
 
 from neonxc.common.arguments import check_columns
 from neonxc.common.memory import blocks
+from neonxc.data.inputs import as_array
+from neonxc.data.labels import is_any_noise
 
 
 def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = None) -> tuple[Any, pd.Index, str]:
@@ -65,7 +67,8 @@ def groups_of(adata: Any, groupby: Any) -> tuple[pd.Categorical, str]:
     ----------
     adata : AnnData
     groupby : str, Series or array-like [cells]
-        A column of ``adata.obs``, or the groups themselves; a series goes by the names of the cells.
+        A column of ``adata.obs``, or the groups themselves; a series goes by the names of the cells. Noise (-1) is
+        missing.
 
     Raises
     ------
@@ -86,4 +89,6 @@ def groups_of(adata: Any, groupby: Any) -> tuple[pd.Categorical, str]:
         groupby = groupby.reindex(cells)
     if np.shape(groupby) != (len(cells),):
         raise ValueError(f"groupby needs one group per cell, ({len(cells)},), got shape {np.shape(groupby)}")
-    return pd.Categorical(groupby).remove_unused_categories(), name
+    groups = pd.Categorical(groupby if hasattr(groupby, "dtype") else as_array(groupby))
+    groups = groups.remove_categories([group for group in groups.categories if is_any_noise(group)])
+    return groups.remove_unused_categories(), name

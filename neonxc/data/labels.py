@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ def as_labels(
     Parameters
     ----------
     labels : array-like [n]
-        As :func:`label_array` reads them. -1 and missing values (None, NaN, NA) are noise.
+        As :func:`label_array` reads them. -1 and missing values (None, NaN, NA) are noise, and
+        so are -2 and -3.
     n : int
         Number of points.
     device : torch.device
@@ -58,8 +60,6 @@ def as_labels(
     known = label_array(values[clustered], name=name)
     if known.dtype.kind == "f" and (broken := known[known % 1 != 0]).size:
         raise ValueError(f"{name} needs whole numbers or names, got {broken[0]:g}")
-    if len({isinstance(value, str) for value in known}) > 1:
-        raise ValueError(f"{name} needs whole numbers or names, got both")
     classes = np.unique(known)
     classes = classes[class_order(labels, classes)]
     columns = torch.zeros(n, dtype=torch.int64)
@@ -82,11 +82,37 @@ def are_labels(values: np.ndarray) -> np.ndarray:
     return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
 
 
+def is_any_noise(label: Any) -> bool:
+    """Whether a label is that of noise: -1, -2 or -3 as a number, or missing."""
+    label = plain(label)
+    if label is None:
+        return True
+    return isinstance(label, int | float) and not isinstance(label, bool) and label in (NOISE, *OTHER_NOISE)
+
+
+def name_of_noise(clusters: Iterable[Any]) -> str:
+    """Return a name for noise beside the labels of clusters, which may be called "noise" themselves."""
+    return "noise (-1)" if "noise" in map(str, clusters) else "noise"
+
+
+def written_labels(labels: pd.Series) -> pd.Series:
+    """Return the labels in a column of a file, where the numbers of noise beside names have become text."""
+    of_noise = {str(number) for number in (NOISE, *OTHER_NOISE)}
+    values = labels.astype(object)
+    is_written = [isinstance(value, str) and value.strip().removesuffix(".0") in of_noise for value in values]
+    return values.mask(is_written, NOISE) if any(is_written) else labels
+
+
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     """Return labels as an array of whole numbers, truth values or strings.
 
     Labels of other types, such as dates, intervals and bytes, become their text. Missing labels, and -2 and -3,
     which are those of HDBSCAN for rows that are not finite, are noise: -1. Beside noise, truth values are 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        Infinite numbers, numbers of clusters beside names of clusters, or lists and other objects.
     """
     values = as_array(labels)
     if values.ndim != 1 or values.dtype.kind in "bu":
@@ -103,7 +129,10 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
         codes, levels = pd.factorize(values)
     except TypeError:
         raise ValueError(f"{name} needs whole numbers or names, got lists or other objects") from None
-    names = [*map(plain, levels)]
+    names = [NOISE if is_any_noise(level) else plain(level) for level in levels]
+    are_names = {isinstance(label, str) for label in names if label != NOISE}
+    if len(are_names) > 1:
+        raise ValueError(f"{name} needs whole numbers or names, got both")
     known = np.asarray(names) if names else np.empty(0, np.int64)
     if known.dtype.kind == "b" and codes.min() >= 0:
         return known[codes]

@@ -21,7 +21,6 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import in_order_of, reads_tables
-from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
@@ -192,7 +191,8 @@ def compare_clusterings(
 def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
     """Labels [n] of the rows."""
     if hasattr(model, "predict"):
-        labels = as_array(model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn))
+        predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)
+        labels = label_array(predicted, name=name)
     else:
         final = model[-1] if isinstance(model, Pipeline) else model
         if hasattr(final, "fit"):
