@@ -34,6 +34,9 @@ from neonxc.data.sparse import SparseRows, canonical, check_room
 KEPT = {"float32": torch.float32, "float64": torch.float64, "float128": torch.float64}
 """Types of points that results have as well; with other points they keep the type of the computation."""
 
+FORMATS = ("csr", "csc")
+"""Formats of sparse matrices that are kept; others can't select rows, lack a minimum, or are slow."""
+
 
 class Table:
     """Points as they were passed, their values as a tensor, and the way back to the caller's type.
@@ -121,6 +124,8 @@ class Table:
                 except ValueError as error:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = computable_array(X) if isinstance(X, np.ndarray) else X
+            if sparse.issparse(X) and X.format not in FORMATS:
+                X = X.tocsr()
             X = cls(X if hasattr(X, "__len__") else [*X], name)
             X.library, X.index = library_of(given) or "pandas", index
         if like is not None and not isinstance(like, int):

@@ -194,7 +194,9 @@ def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
         predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)
         labels = label_array(predicted, name=name)
     else:
-        final = model[-1] if isinstance(model, Pipeline) else model
+        final = model
+        while isinstance(final, Pipeline):  # one may be the last step of another
+            final = final[-1]
         if hasattr(final, "fit"):
             check_is_fitted(final)
         labels = label_array(getattr(final, "labels_", in_order_of(model, rows, name)), name=name)

@@ -287,7 +287,9 @@ def read(
 
 def _final(model: Any) -> Any:
     """Return the clusterer behind its preprocessing."""
-    return model[-1] if isinstance(model, Pipeline) else model
+    while isinstance(model, Pipeline):  # one may be the last step of another
+        model = model[-1]
+    return model
 
 
 def _is_known_alone(model: Any) -> bool:
