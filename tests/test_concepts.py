@@ -284,6 +284,10 @@ def test_what_has_no_concepts(images):
         ("at most 6, the channels of the layer, got 7", net, images, "0", 7),
     ):
         refused(message, concepts, *arguments)
+    for own, competitor in ((0, 0), ([0, 1], 1)):
+        message = f"cluster and competitor are both {competitor}"
+        refused(message, concepts, net, images, "0", cluster=own, competitor=competitor)
+    assert 1 not in concepts(net, images, "0", 1, competitor=1).classes
     refused("has no feature network", concepts, neonxc.neuralize(np.eye(3)), np.eye(3), error=TypeError)
     refused("cluster needs one of", concepts(net, images, "0").heatmaps, net, images, 17)
     centers = torch.cat([net.features(images[:1]), torch.full((1, 5), 99.0)])

@@ -16,6 +16,7 @@ import pyarrow as pa
 from neonxc.attribution.neon import NEON
 from neonxc.common.arguments import check_columns
 from neonxc.common.storage import load
+from neonxc.data.frames import from_named
 from neonxc.data.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.rules.collection import Rules
@@ -47,7 +48,7 @@ class BatchFunction:
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch or Table, or data frame of any library
+        batch : pyarrow.RecordBatch or Table, data frame of any library, or rows or columns with names
             Rows with the columns of the model, in any order; other columns are ignored.
 
         Returns
@@ -60,7 +61,7 @@ class BatchFunction:
             The batch lacks a column, or a row is invalid; for images the message names it. Or the file has been
             rewritten with a model that has other columns or results.
         """
-        table = batch if isinstance(batch, pa.Table) else pa.table(batch)
+        table = batch if isinstance(batch, pa.Table) else pa.table(from_named(batch))
         check_columns("the batch", [*self.keep.names, *self.names], table.column_names)
         columns: dict[str, Any] = {name: table[name] for name in self.keep.names}
         if len(table):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from neonxc.common.arguments import check_columns
+from neonxc.common.arguments import check_columns, similar
 from neonxc.common.memory import blocks
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import is_any_noise
@@ -37,12 +37,16 @@ def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = N
     if use_raw and raw is None:
         raise ValueError("use_raw=True needs adata.raw, which is missing")
     if layer is not None:
-        check_columns("adata.layers", [layer], adata.layers)
+        if layer not in adata.layers:
+            known = [*adata.layers]
+            raise ValueError(f"layer needs one of adata.layers, {known}, got {layer!r}{similar([layer], known)}")
         X, names, source = adata.layers[layer], adata.var_names, f"adata.layers[{layer!r}]"
     elif raw is None or use_raw is False:
         X, names, source = adata.X, adata.var_names, "adata.X"
     else:
         X, names, source = raw.X, raw.var_names, "adata.raw"
+    if X is None:
+        raise ValueError(f"{source} is missing (None): pass layer=, one of adata.layers, {[*adata.layers]}")
     X = X.tocsr() if sparse.issparse(X) else X
     _check_finite(X, names)
     return X, names, source

@@ -11,7 +11,7 @@ import pandas as pd
 
 from neonxc.common.arguments import check_columns
 from neonxc.common.numbers import percent
-from neonxc.data.frames import is_path, reads_tables
+from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.kinds import column_kind
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def prepare(
 
     Parameters
     ----------
-    frame : DataFrame [n, d], or path
+    frame : DataFrame [n, d], rows or columns with names, or path
         Table, such as the result of :func:`~neonxc.data.files.read_table`.
     ignore : sequence of str
         Columns to leave out.
@@ -123,6 +123,7 @@ def prepare(
         from neonxc.data.files import read_table  # only data in files need it
 
         frame = read_table(frame)
+    frame = from_named(frame)
     frame = frame.rename(columns=str)
     for what, given in (("ignore", ignore), ("keep", keep)):
         check_columns(f"{what}: the table", given, frame.columns)

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from neonxc.clusterings.given import points_of
+from neonxc.clusterings.given import fitted_names, points_of
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
@@ -191,6 +191,8 @@ def compare_clusterings(
 def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
     """Labels [n] of the rows."""
     if hasattr(model, "predict"):
+        names = fitted_names(model)
+        rows = rows if names is None else rows.by_name(names)
         predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)
         labels = label_array(predicted, name=name)
     else:
