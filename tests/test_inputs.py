@@ -27,6 +27,7 @@ from witnesses import harmonic_beta
 
 import neonxc
 from neonxc import NEON, compare_clusterings, counterfactual, neuralize
+from neonxc.data.preparation import prepare
 from neonxc.evaluation import (
     KDEImputer,
     MeanImputer,
@@ -461,3 +462,52 @@ def test_numbers_and_names_of_clusters_are_no_labels():
         lambda: compare_clusterings(labels, labels, X),
     ):
         refused("needs whole numbers or names, got both", call)
+
+
+COPIES = {
+    "the labels": lambda y: y,
+    "other numbers": lambda y: 3 - y,
+    "names": lambda y: np.array(["w", "u", "v"])[y],
+    "categories": lambda y: pd.Categorical(np.array(["w", "u", None], dtype=object)[y]),
+    "truth values": lambda y: y == 1,
+    "two numbers for a cluster": lambda y: np.where(np.arange(len(y)) < 9, 5, y),
+    "one number for two clusters": lambda y: np.minimum(y, 1),
+}
+
+
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_a_column_that_repeats_the_labels(copy):
+    """It is left out where a table is prepared, and there is a warning elsewhere."""
+    y = KMeans(3, n_init=2, random_state=0).fit_predict(SCALED)
+    X = SCALED.assign(copy=COPIES[copy](y))
+    repeats = copy in ("the labels", "other numbers", "names", "categories")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        net = neuralize(labels=y, X=X)
+    left_out = "copy has one value for each cluster, as the labels have: left out"
+    assert any(left_out in str(warning.message) for warning in caught) == repeats
+    assert np.abs(NEON(net).attribute(X)["copy"]).sum().astype(bool) != repeats
+    prepared = prepare(X, labels=y)
+    assert ("copy" in prepared.frame) != repeats
+    assert (left_out in prepared.notes) == repeats
+    assert "copy" in prepare(X, labels=y, keep=["copy"]).frame
+    assert list(prepare(X[["copy"]], labels=y).frame) == ["copy"]  # there is no other column
+    calls = [lambda: CART(3).fit(X, labels=y), lambda: patterns(X, y)]
+    if X["copy"].dtype.kind in "if":
+        calls.append(lambda: CART(3).fit(X.to_numpy(), labels=y))
+        calls.append(lambda: neuralize(labels=y, X=X.to_numpy()))
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        message = "X has columns with one value for each cluster, as the labels have: ['"
+        assert any(message in str(warning.message) for warning in caught) == repeats
+
+
+@pytest.mark.parametrize(("noise", "repeats"), [(-1, True), (None, True), (0, False)])
+def test_a_column_that_repeats_labels_and_noise(noise, repeats):
+    """The values of noise are those of no cluster."""
+    y = np.array([0, 1, 0, 1, -1] * 10)
+    X = pd.DataFrame({"x": np.arange(50) % 9, "copy": [noise if label < 0 else label for label in y]})
+    assert ("copy" in prepare(X, labels=y).frame) != repeats

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,15 @@ import torch
 from torch import Tensor
 
 from neonxc.common.numbers import is_missing
+from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 
 NOISE = -1
 """The label of noise points in density-based clusterings."""
+FIRST_ROWS = 1000
+FEW = 10
+"""Columns at most that a warning names."""
 OTHER_NOISE = (-2, -3)
 """Labels of HDBSCAN for rows with infinite and with missing values."""
 
@@ -93,6 +97,48 @@ def is_any_noise(label: Any) -> bool:
 def name_of_noise(clusters: Iterable[Any]) -> str:
     """Return a name for noise beside the labels of clusters, which may be called "noise" themselves."""
     return "noise (-1)" if "noise" in map(str, clusters) else "noise"
+
+
+def repeats_labels(values: Any, labels: np.ndarray) -> bool:
+    """Whether a column has one value for each cluster, which no other cluster and no noise has.
+
+    Parameters
+    ----------
+    values : array-like [n]
+        The values of a column, of any type.
+    labels : ndarray [n]
+        Labels as :func:`label_array` returns them.
+    """
+    values = np.asarray(values)
+    clustered = are_labels(labels)
+    # the first rows tell most columns from labels
+    return all(
+        _is_one_to_one(values[rows], labels[rows], clustered[rows]) for rows in (slice(FIRST_ROWS), slice(None))
+    )
+
+
+def _is_one_to_one(values: np.ndarray, labels: np.ndarray, clustered: np.ndarray) -> bool:
+    try:
+        codes, _ = pd.factorize(values, use_na_sentinel=False)
+    except TypeError:  # lists or other objects
+        return False
+    clusters, _ = pd.factorize(labels[clustered])
+    own = codes[clustered]
+    n_pairs = len(np.unique(np.stack([own, clusters]), axis=1).T)
+    n_values = len(np.unique(own))
+    is_partition = n_pairs == n_values == len(np.unique(clusters))
+    return is_partition and 1 < n_values < len(own) and not np.isin(codes[~clustered], own).any()
+
+
+def warn_of_labels(columns: Mapping[str, Any], labels: np.ndarray, name: str = "X") -> None:
+    """Warn of columns that repeat the labels, unless there is no other one."""
+    if len(columns) < 2:
+        return
+    if repeated := [column for column, values in columns.items() if repeats_labels(values, labels)]:
+        warn(
+            f"{name} has columns with one value for each cluster, as the labels have: {repeated[:FEW]}; leave "
+            "them out, unless the clusters were made from them"
+        )
 
 
 def written_labels(labels: pd.Series) -> pd.Series:

@@ -334,6 +334,12 @@ class Table:
         column = self.select([position])
         return column.dense()[:, 0] if self.names is None else column.data.iloc[:, 0]
 
+    def values_of_columns(self) -> dict[str, np.ndarray]:
+        """Return the columns of a dense table by their names, which are numbers if they have none."""
+        if self.names is not None:
+            return {name: self.data.iloc[:, i].to_numpy() for i, name in enumerate(self.names)}
+        return {str(i): column for i, column in enumerate(as_array(self.data).T)}
+
     @cached_property
     def _csc(self) -> Any:
         return self.data.tocsc()

@@ -233,7 +233,7 @@ def read(
     elif labels is not None:
         labels, noise = noise_as_cluster(labels)
     if labels is not None and features is None and is_table(X):
-        prepared = prepare(Table.read(X).frame())
+        prepared = prepare(Table.read(X).frame(), labels=labels)
         X, notes = prepared.frame, prepared.notes
         model, labels = make_pipeline(prepared.pipeline.fit(X), GivenLabels(labels, noise).fit(X)), None
     if isinstance(model, NeuralizedClustering):
