@@ -459,7 +459,6 @@ def test_numbers_and_names_of_clusters_are_no_labels():
         lambda: neuralize(labels=labels, X=X),
         lambda: CART(2).fit(X, labels=labels),
         lambda: patterns(X, labels),
-        lambda: compare_clusterings(labels, labels, X),
     ):
         refused("needs whole numbers or names, got both", call)
 

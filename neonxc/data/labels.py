@@ -64,6 +64,7 @@ def as_labels(
     known = label_array(values[clustered], name=name)
     if known.dtype.kind == "f" and (broken := known[known % 1 != 0]).size:
         raise ValueError(f"{name} needs whole numbers or names, got {broken[0]:g}")
+    check_alike(known, name=name)
     classes = np.unique(known)
     classes = classes[class_order(labels, classes)]
     columns = torch.zeros(n, dtype=torch.int64)
@@ -97,6 +98,12 @@ def is_any_noise(label: Any) -> bool:
 def name_of_noise(clusters: Iterable[Any]) -> str:
     """Return a name for noise beside the labels of clusters, which may be called "noise" themselves."""
     return "noise (-1)" if "noise" in map(str, clusters) else "noise"
+
+
+def check_alike(labels: np.ndarray, *, name: str = "labels") -> None:
+    """Raise a ValueError if clusters have numbers and names, which have no order."""
+    if labels.dtype == object and len({isinstance(label, str) for label in labels[are_labels(labels)]}) > 1:
+        raise ValueError(f"{name} needs whole numbers or names, got both")
 
 
 def repeats_labels(values: Any, labels: np.ndarray) -> bool:
@@ -158,7 +165,7 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     Raises
     ------
     ValueError
-        Infinite numbers, numbers of clusters beside names of clusters, or lists and other objects.
+        Infinite numbers, or lists and other objects.
     """
     values = as_array(labels)
     if values.ndim != 1 or values.dtype.kind in "bu":
@@ -176,9 +183,6 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     except TypeError:
         raise ValueError(f"{name} needs whole numbers or names, got lists or other objects") from None
     names = [NOISE if is_any_noise(level) else plain(level) for level in levels]
-    are_names = {isinstance(label, str) for label in names if label != NOISE}
-    if len(are_names) > 1:
-        raise ValueError(f"{name} needs whole numbers or names, got both")
     known = np.asarray(names) if names else np.empty(0, np.int64)
     if known.dtype.kind == "b" and codes.min() >= 0:
         return known[codes]

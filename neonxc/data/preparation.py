@@ -110,7 +110,8 @@ def prepare(
     Raises
     ------
     ValueError
-        If a column or the scale is unknown, if numbers are too large to be squared, or if no column is left.
+        If a column or the scale is unknown, if there is not one label per row, if numbers are too large to be
+        squared, or if no column is left.
 
     Examples
     --------
@@ -179,6 +180,8 @@ def _repeating(frame: pd.DataFrame, labels: Any) -> list[str]:
     from neonxc.data.labels import label_array, repeats_labels  # loads PyTorch
 
     clusters = label_array(labels)
+    if clusters.shape != (len(frame),):
+        raise ValueError(f"labels needs one label per point, shape ({len(frame)},), got {clusters.shape}")
     return [str(name) for name, values in frame.items() if repeats_labels(values, clusters)]
 
 
