@@ -437,7 +437,7 @@ def test_columns_of_one_name_and_of_ours(notes):
     X = np.random.default_rng(0).normal(size=(20, 3))
     np.savetxt("a.csv", X, delimiter=",", header="a,a,cluster", comments="")
     assert "columns of the same name are called a.1" in notes("table a.csv -k 2 --out r")
-    assert read("r/relevance.csv")[0] == ["row", "cluster", "logit", "a", "a.1", "cluster"]
+    assert read("r/relevance.csv")[0] == ["row", "cluster_2", "logit", "a", "a.1", "cluster"]
 
 
 def test_a_report_of_a_table(ran, people_csv):
