@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from inspect import signature
 from typing import Any, Literal
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of, similar
+from neonxc.common.hooks import hooked
 
 Pool = Literal["avg", "class"] | None
 
@@ -43,15 +43,14 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
     """
     # Several extractors may share a network, be nested and run in parallel. Therefore the exception carries the
     # output together with an identifier of its call, and the hook only acts in its own thread.
-    call, thread = object(), threading.get_ident()
+    call = object()
 
     def stop(module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        if threading.get_ident() == thread:
-            raise _LayerReached(call, output)
+        raise _LayerReached(call, output)
 
-    hook = find_module(net, layer).register_forward_hook(stop)
     try:
-        net(images)
+        with hooked(find_module(net, layer), stop):
+            net(images)
     except _LayerReached as reached:
         reached_by, output = reached.args
         if reached_by is not call:
@@ -61,8 +60,6 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
         raise ValueError(f"{type(net).__name__} does not take images of shape {shape}: {error}") from error
     else:
         raise RuntimeError(f"{type(net).__name__} does not call layer {layer!r} in its forward pass")
-    finally:
-        hook.remove()
     features, N = getattr(output, "last_hidden_state", output), len(images)
     if not isinstance(features, Tensor):
         raise TypeError(f"layer {layer!r} returns {kind_of(features)}, not a tensor; choose a layer inside it")

@@ -16,7 +16,7 @@ from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
-from neonxc.data.labels import NOISE
+from neonxc.data.labels import NOISE, is_any_noise
 from neonxc.data.table import Table
 from neonxc.head import Head
 from neonxc.head.answer import Answer, answers, rows, unrows
@@ -170,7 +170,8 @@ class NeuralizedClustering(nn.Module):
         Parameters
         ----------
         labels : label, sequence or Tensor of labels, or None
-            Labels as :meth:`predict` returns them. None stays None.
+            Labels as :meth:`predict` returns them. None stays None. For a network with noise, the other labels of
+            noise (NaN, and HDBSCAN's -2 and -3) are -1.
         name : str
             Name of the argument in errors.
 
@@ -186,6 +187,9 @@ class NeuralizedClustering(nn.Module):
         if array.dtype.kind == "b" and self.classes_.dtype.kind != "b":  # True is equal to 1
             places = {}
         found = np.array([places.get(label, -1) for label in map(plain, array.ravel().tolist())], dtype=np.int64)
+        for i in np.flatnonzero(found < 0) if self.noise_position >= 0 else ():
+            if is_any_noise(array.flat[i]):
+                found[i] = self.noise_position
         if (found < 0).any():
             unknown = plain(array.ravel()[found.argmin()])
             raise ValueError(f"{name} needs labels among {short(str(known))}, got {unknown!r}")

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from sklearn import preprocessing
@@ -31,6 +32,7 @@ from torch import nn
 
 import neonxc
 from neonxc import NEON, neuralize
+from neonxc.data.preparation import prepare
 from neonxc.models import KernelKMeans
 from neonxc.trees import IMM
 
@@ -323,6 +325,35 @@ def test_rows_go_by_name(rows):
     assert NEON(net).attribute(rows).equals(NEON(net).attribute(ABCD).set_axis(list("abcd"), axis=1))
     tree = IMM(3).fit(ABCD, centers=CENTERS)
     assert (tree.tree_.predict(rows) == tree.labels_).all()
+    rules = tree.tree_.rules()
+    assert (rules.predict(rows) == tree.labels_).all()
+    assert rules.measure(rows, tree.labels_) == rules.measure(ABCD, tree.labels_)
+    assert (rules.verify(rows)["fit"] == rules.verify(rows)["found"]).all()
+    assert neonxc.compare_clusterings(model, model.labels_, rows, refits=0).ari == 1
+    assert not len(neonxc.moves(net, rows, ABCD).to_frame())
+    assert neonxc.contrast(net, rows, 0, 1).relevance.equals(neonxc.contrast(net, ABCD, 0, 1).relevance)
+    moved = neonxc.counterfactual(net, rows).distance
+    assert np.allclose(moved, neonxc.counterfactual(net, ABCD).distance)
+    clusters = pa.table(neonxc.batch_function(net)(rows))["cluster"]
+    assert clusters.to_pylist() == model.labels_.tolist()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [ABCD.to_dict("records"), ABCD.to_dict("list"), ABCD.T.to_dict(), [row for _, row in ABCD.iterrows()]],
+    ids=["records", "columns", "mapping of rows", "series"],
+)
+def test_tables_with_names_in_reports(rows):
+    model = kmeans().fit(ABCD)
+    sizes = np.bincount(model.labels_).tolist()
+    for report in (
+        neonxc.explain(model, rows, fast=True),
+        neonxc.explain(rows, labels=model.labels_, fast=True),
+    ):
+        assert report.to_frame()["size"].tolist() == sizes
+        assert [column.name for column in report.contents.columns] == list("abcd")
+    assert len(neonxc.explain(rows, clusters=2, fast=True).to_frame()) == 2
+    assert list(prepare(rows).frame) == list("abcd")
 
 
 def test_batches_go_by_name():

@@ -51,6 +51,60 @@ def test_attribution_of_batches(tmp_path):
             assert isinstance(sent(given), kind)
 
 
+CLASSES = {
+    "numbers": [0, 5, 7],
+    "numbers and noise": [0, 5, -1],
+    "names": ["u", "v", "w"],
+    "names and noise": ["u", "v", -1],
+    "truth values": [False, True, True],
+    "truth values and noise": [False, True, None],
+}
+
+
+@pytest.mark.parametrize("what", ["attribute", "predict", "rules"])
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.filterwarnings("ignore:the surrogate", "ignore:labels has")
+def test_labels_of_all_kinds_in_batches(classes, what):
+    labels = [CLASSES[classes][position] for position in NET.predict(WINE)]
+    if what == "rules":
+        model = ExShallow(len({*labels} - {-1, None})).fit(WINE, labels=labels).tree_.rules()
+        expected = model.predict(WINE).tolist()
+    else:
+        model = neonxc.neuralize(labels=labels, X=WINE)
+        expected = model.predict(WINE).tolist()
+        assert len({*expected}) == len({*labels})
+    function = neonxc.batch_function(model, what)
+    kind = {"numbers": pa.int64(), "names": pa.string(), "truth values": pa.bool_()}[classes.split(" and")[0]]
+    if classes == "truth values and noise":  # among numbers, True is 1
+        kind = pa.int64()
+    assert function.schema.field("cluster").type == kind
+    texts = list(map(str, expected)) if kind == pa.string() else expected
+    assert function(BATCH)["cluster"].to_pylist() == texts
+    assert function(BATCH.slice(0, 0)).schema.equals(function.schema)
+
+
+def test_labels_of_places_in_batches():
+    """Names and noise of the locations of a map are nested lists of text."""
+    features = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 1), torch.nn.ReLU()).eval()
+    features.pool = None
+    X = torch.rand(4, 3, 2, 2)
+    centers = features(X).detach().permute(0, 2, 3, 1).reshape(-1, 2)[:3].double().numpy()
+    net = neonxc.neuralize(centers, X, features)
+    net.classes_ = np.array(["u", "v", -1], dtype=object)
+    images = pa.FixedShapeTensorArray.from_numpy_ndarray(X.numpy())
+    rows = pa.table({"image": images})
+    function = neonxc.batch_function(net, "predict", images="image")
+    assert function.schema.field("cluster").type == pa.list_(pa.list_(pa.string()))
+    assert function(rows)["cluster"].to_pylist() == np.vectorize(str)(net.predict(X.numpy())).tolist()
+
+
+@pytest.mark.parametrize("missing", ["ash", "id"])
+def test_a_column_that_a_batch_lacks(missing):
+    function = neonxc.batch_function(NET, keep={"id": pa.int64()})
+    for batch in (BATCH.drop_columns([missing]), BATCH.to_pandas().drop(columns=missing)):
+        refused(rf"the batch has no column \['{missing}'\]", function, batch)
+
+
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("way", ["saved", "in place", "renamed", "other folder"])
 def test_the_model_is_that_of_the_file_as_it_is(way, settled, tmp_path, monkeypatch):

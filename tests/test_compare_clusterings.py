@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from neonxc import compare_clusterings, neuralize
 from neonxc.trees import IMM
@@ -115,3 +115,15 @@ def test_refused():
     refused("not fitted yet", compare_clusterings, KMeans(2), Y, X)
     refused("not fitted yet", compare_clusterings, DBSCAN(), Y, X)
     refused("b has no clusters: all rows are noise", compare_clusterings, Y, Y * 0 - 1, X)
+
+
+@pytest.mark.parametrize("final", [KMeans(3, n_init=2, random_state=0), DBSCAN(0.3), AgglomerativeClustering(3)])
+def test_a_pipeline_inside_a_pipeline(final):
+    flat = make_pipeline(StandardScaler(), MinMaxScaler(), final).fit(X)
+    nested = make_pipeline(StandardScaler(), make_pipeline(MinMaxScaler(), make_pipeline(final))).fit(X)
+    for pair in ((nested, Y), (Y, nested)):
+        expected = compare_clusterings(*(flat if model is nested else model for model in pair), X, random_state=0)
+        found = compare_clusterings(*pair, X, random_state=0)
+        pd.testing.assert_frame_equal(found.table, expected.table)
+        assert (found.refits is None) == (expected.refits is None)
+        assert found.refits is None or found.refits.equals(expected.refits)

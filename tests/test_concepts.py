@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,6 +66,35 @@ def test_the_maps_of_concepts_sum_to_the_heatmap(pooled, layer, images):
         maps, whole = found.heatmaps(net, images, label), NEON(net).heatmaps(images, [label])[:, 0]
         assert maps.shape == (12, 3, 8, 8)
         torch.testing.assert_close(maps.sum(1), whole, rtol=1e-4, atol=1e-6 * float(whole.abs().max()))
+
+
+class Meanwhile(nn.Module):
+    """Calls a function before the main thread goes on."""
+
+    call = None
+
+    def forward(self, x):
+        if self.call is not None and threading.current_thread() is threading.main_thread():
+            self.call()
+        return x
+
+
+@pytest.mark.parametrize("layer", ["1", "3"])
+def test_other_threads_predict_meanwhile(layer, images):
+    """They get what they get alone, although the same network is asked for concepts."""
+    network = nn.Sequential(Meanwhile(), *convolutional())
+    net, seen = clustered(network, images), []
+    with ThreadPoolExecutor(1) as pool, torch.no_grad():
+        expected = pool.submit(net.predict, images).result(), pool.submit(NEON(net).heatmaps, images).result()
+        network[0].call = lambda: seen.append(
+            (pool.submit(net.predict, images).result(), pool.submit(NEON(net).heatmaps, images).result())
+        )
+        neonxc.concepts(net, images, layer, n_concepts=2).coordinates(net, images)
+    assert len(seen) > 5
+    for labels, maps in seen:
+        assert torch.equal(labels, expected[0])
+        assert torch.equal(maps, expected[1])
+    assert not any(module._forward_hooks for module in network.modules())
 
 
 @pytest.mark.parametrize("network", [convolutional(), Attention().eval()], ids=["maps", "tokens"])
@@ -284,6 +315,10 @@ def test_what_has_no_concepts(images):
         ("at most 6, the channels of the layer, got 7", net, images, "0", 7),
     ):
         refused(message, concepts, *arguments)
+    for own, competitor in ((0, 0), ([0, 1], 1)):
+        message = f"cluster and competitor are both {competitor}"
+        refused(message, concepts, net, images, "0", cluster=own, competitor=competitor)
+    assert 1 not in concepts(net, images, "0", 1, competitor=1).classes
     refused("has no feature network", concepts, neonxc.neuralize(np.eye(3)), np.eye(3), error=TypeError)
     refused("cluster needs one of", concepts(net, images, "0").heatmaps, net, images, 17)
     centers = torch.cat([net.features(images[:1]), torch.full((1, 5), 99.0)])

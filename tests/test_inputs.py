@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from collections import deque
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -26,10 +27,14 @@ from witnesses import harmonic_beta
 
 import neonxc
 from neonxc import NEON, compare_clusterings, counterfactual, neuralize
+from neonxc.data.preparation import prepare
 from neonxc.evaluation import (
     KDEImputer,
     MeanImputer,
+    clustering_accuracy,
     compare,
+    cost_ratio,
+    interpretability,
     kmeans_cost,
     label_agreement,
     pixel_flipping,
@@ -404,3 +409,104 @@ def test_labels_and_weights_go_by_index():
         for use in (neuralize, CART().fit):
             why = "labels and X are matched by index, and that of labels lacks 'r0'"
             refused(why, use, X=X, labels=labels)
+
+
+NOISE_BESIDE_NAMES = {
+    "-1": -1,
+    "-2": -2,
+    "-3": np.int64(-3),
+    "-1.0": -1.0,
+    "a tensor": torch.tensor(-1),
+    "None": None,
+    "NaN": np.nan,
+    "NA": pd.NA,
+    "NaT": pd.NaT,
+}
+
+
+@pytest.mark.parametrize("noise", NOISE_BESIDE_NAMES)
+@pytest.mark.parametrize("kind", [list, tuple, deque, partial(pd.Series, dtype=object)])
+def test_noise_beside_names(noise, kind):
+    """Labels of any kind are what an array of objects with -1 is, everywhere."""
+    names = np.array(["u", "v", "w"] * 20, dtype=object)
+    X = pd.DataFrame({"x": np.arange(60) % 3 + np.arange(60) / 1000, "y": np.arange(60) % 7})
+    names[::6] = -1
+    labels = kind([NOISE_BESIDE_NAMES[noise] if label == -1 else label for label in names])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net = neuralize(labels=labels, X=X)
+    assert net.classes_.tolist() == ["u", "v", "w", -1]
+    tree = CART(3).fit(X, labels=labels).tree_
+    assert (tree.classes.tolist(), tree.rules().n_noise) == (["u", "v", "w"], 10)
+    measured = tree.rules().measure(X, labels)
+    assert sum(counts.noise for counts in measured.held_out_totals.values()) == 10
+    assert {rule.label for rule in patterns(X, labels)} == {"u", "v", "w"}
+    assert compare_clusterings(labels, names, X).table.to_numpy().trace() == 60
+    assert clustering_accuracy(labels, names) == 1
+    assert cost_ratio(X, labels, names) == 1
+    assert interpretability(labels, ["a"] * 60) == 1
+    predicted = net.predict(X)
+    expected = NEON(net).attribute(X, target=predicted)
+    assert_frame_equal(NEON(net).attribute(X, target=kind(predicted)), expected)
+    others = [NOISE_BESIDE_NAMES[noise] if label != -1 else "u" for label in predicted]
+    of_contrast = NEON(net).attribute(X, competitor=np.array(others, dtype=object))
+    assert_frame_equal(NEON(net).attribute(X, competitor=kind(others)), of_contrast)
+
+
+def test_numbers_and_names_of_clusters_are_no_labels():
+    X, labels = np.arange(4.0)[:, None], [0, "u", 0, "u"]
+    for call in (
+        lambda: neuralize(labels=labels, X=X),
+        lambda: CART(2).fit(X, labels=labels),
+        lambda: patterns(X, labels),
+    ):
+        refused("needs whole numbers or names, got both", call)
+
+
+COPIES = {
+    "the labels": lambda y: y,
+    "other numbers": lambda y: 3 - y,
+    "names": lambda y: np.array(["w", "u", "v"])[y],
+    "categories": lambda y: pd.Categorical(np.array(["w", "u", None], dtype=object)[y]),
+    "truth values": lambda y: y == 1,
+    "two numbers for a cluster": lambda y: np.where(np.arange(len(y)) < 9, 5, y),
+    "one number for two clusters": lambda y: np.minimum(y, 1),
+}
+
+
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_a_column_that_repeats_the_labels(copy):
+    """It is left out where a table is prepared, and there is a warning elsewhere."""
+    y = KMeans(3, n_init=2, random_state=0).fit_predict(SCALED)
+    X = SCALED.assign(copy=COPIES[copy](y))
+    repeats = copy in ("the labels", "other numbers", "names", "categories")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        net = neuralize(labels=y, X=X)
+    left_out = "copy has one value for each cluster, as the labels have: left out"
+    assert any(left_out in str(warning.message) for warning in caught) == repeats
+    assert np.abs(NEON(net).attribute(X)["copy"]).sum().astype(bool) != repeats
+    prepared = prepare(X, labels=y)
+    assert ("copy" in prepared.frame) != repeats
+    assert (left_out in prepared.notes) == repeats
+    assert "copy" in prepare(X, labels=y, keep=["copy"]).frame
+    assert list(prepare(X[["copy"]], labels=y).frame) == ["copy"]  # there is no other column
+    calls = [lambda: CART(3).fit(X, labels=y), lambda: patterns(X, y)]
+    if X["copy"].dtype.kind in "if":
+        calls.append(lambda: CART(3).fit(X.to_numpy(), labels=y))
+        calls.append(lambda: neuralize(labels=y, X=X.to_numpy()))
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        message = "X has columns with one value for each cluster, as the labels have: ['"
+        assert any(message in str(warning.message) for warning in caught) == repeats
+
+
+@pytest.mark.parametrize(("noise", "repeats"), [(-1, True), (None, True), (0, False)])
+def test_a_column_that_repeats_labels_and_noise(noise, repeats):
+    """The values of noise are those of no cluster."""
+    y = np.array([0, 1, 0, 1, -1] * 10)
+    X = pd.DataFrame({"x": np.arange(50) % 9, "copy": [noise if label < 0 else label for label in y]})
+    assert ("copy" in prepare(X, labels=y).frame) != repeats

@@ -92,6 +92,24 @@ def stored():
     return Cells(np.zeros((300, 60)), cells.obs, cells.var_names, raw=cells, layers={"counts": cells.X})
 
 
+def test_a_matrix_that_is_missing():
+    cells = stored()
+    cells.raw = cells.X = None
+    refused("adata.X is missing .*layers, \\['counts'\\]", neonxc.markers, cells, "type")
+    refused("AnnData without a matrix X: .*layers, \\['counts'\\]", neonxc.neuralize, np.eye(60)[:2], cells)
+    assert neonxc.markers(cells, "type", layer="counts").table.equals(expected().table)
+
+
+def test_noise_has_no_markers():
+    cells = planted()
+    expected_without = neonxc.markers(planted(), pd.Series(TYPES).where(TYPES != "NK")).table
+    for labels in (
+        [-1 if name == "NK" else name for name in TYPES],
+        pd.Series([-2.0 if name == "NK" else name for name in TYPES], dtype=object),
+    ):
+        assert neonxc.markers(cells, labels).table.equals(expected_without)
+
+
 def test_raw_values_and_layers():
     found = neonxc.markers(stored(), "type")
     assert found.table.equals(expected().table)
@@ -158,7 +176,7 @@ def test_what_is_stored():
         ({"groupby": "x"}, "at least two clusters of at least 3 cells, got 1 clusters"),
         ({"groupby": ["rare"] * 2 + ["common"] * 298}, r"fewer cells in {'rare': 2}"),
         ({"groupby": TYPES[1:]}, r"groupby needs one group per cell, \(300,\), got shape \(299,\)"),
-        ({"layer": "counts"}, r"adata.layers has no column \['counts'\]"),
+        ({"layer": "counts"}, r"layer needs one of adata.layers, \[\], got 'counts'"),
         ({"use_raw": True}, "use_raw=True needs adata.raw"),
         ({"among": ["G1", "CD3E"]}, r"among has genes that the expression lacks: \['CD3E'\]"),
         ({"max_genes": 0}, "max_genes needs a whole number >= 1"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -182,6 +183,29 @@ def test_the_card_of_noise_says_why(by_labels, monkeypatch):
     changes = {change.cluster for change in found.points.changes if change}
     assert changes
     assert changes <= {-1, 0, 1}
+
+
+@pytest.mark.parametrize("names", [["noise", "u", "v"], ["noise", "u", -1], ["noise", -1], ["noise", "u"]])
+def test_a_cluster_that_is_called_noise(names):
+    """It is a cluster like others; noise is what has the label -1."""
+    of_row = np.arange(90) % len(names)
+    X = pd.DataFrame({"x": of_row + np.arange(90) / 1000, "y": np.arange(90) % 7})
+    labels = [names[i] for i in of_row]
+    _, found = explained(X, labels=labels)
+    clusters = [name for name in names if name != -1]
+    if len(clusters) > 1:
+        assert found.title == f"{len(clusters)} clusters"
+        assert [card.label for card in found.cards[: len(clusters)]] == sorted(clusters)
+        assert not any("explained like a second cluster" in note for note in found.notes)
+    else:
+        assert found.title == "1 cluster and noise"
+        assert [card.label for card in found.cards] == ["noise", "noise (-1)"]
+    if len(clusters) > 1 and -1 in names:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            net = neonxc.neuralize(labels=labels, X=X)
+        contrast = neonxc.contrast(net, X, "noise", -1)
+        assert {rule.name for rule in contrast.rules} == {"noise", "noise (-1)"}
 
 
 @pytest.mark.parametrize("given", ["pipeline", "network", "texts", "others"])

@@ -221,3 +221,23 @@ def test_what_needs_arrays_says_so():
     np.testing.assert_array_equal(both("k-means")[1].batch(X).tensor, LAID_OUT)
     weights = make_pipeline(TfidfTransformer(sublinear_tf=True), kmeans()).fit(X)
     refused(r"sublinear_tf=True\) can only be folded directly after", neonxc.neuralize, weights, X)
+
+
+@pytest.mark.parametrize("kind", ["matrix", "array"])
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_every_format_is_read(form, kind):
+    rows = getattr(sp, f"{form}_{kind}")(X)
+    model = kmeans().fit(X)
+    net, expected = neonxc.neuralize(model, rows), neonxc.neuralize(model, X)
+    assert net.beta == expected.beta
+    assert (net.predict(rows) == model.labels_).all()
+    np.testing.assert_array_equal(NEON(net).attribute(rows), NEON(expected).attribute(X))
+    np.testing.assert_array_equal(NEON(net).summary(rows).relevance, NEON(expected).summary(X).relevance)
+    assert (neonxc.neuralize(labels=model.labels_, X=rows).predict(rows) == model.labels_).mean() > 0.9
+    tree, of_csr = (ExGreedy(4).fit(points, labels=model.labels_) for points in (rows, X))
+    assert (tree.predict(rows) == of_csr.predict(X)).all()
+    rules = tree.tree_.rules()
+    assert (rules.predict(rows) == of_csr.predict(X)).all()
+    assert rules.measure(rows, model.labels_) == rules.measure(X, model.labels_)
+    assert (neonxc.compare_clusterings(model, model.labels_, rows, refits=0).ari) == 1

@@ -197,6 +197,41 @@ def test_a_column_with_noise(ran, notes):
     assert re.search("note: no rule leads to cluster [012]; a larger number of --leaves allows", notes(rules))
 
 
+def test_columns_that_are_called_as_results_are(ran, tmp_path):
+    """Columns of the table keep their names, and those of results are numbered."""
+    rows = range(60)
+    columns = {"cluster": [i % 2 + i / 1000 for i in rows], "logit": [(i * 7) % 11 for i in rows]}
+    columns |= {"row": [(i * 5) % 13 for i in rows], "label": [(i * 3) % 7 for i in rows]}
+    pd.DataFrame(columns | {"y": ["u" if i % 2 else "v" for i in rows]}).to_csv("t.csv", index=False)
+    ran("table t.csv --labels y --out r")
+    header = read("r/relevance.csv")[0]
+    assert header == ["row_2", "label_2", "cluster_2", "logit_2", "cluster", "logit", "row", "label"]
+    assert [row[1] for row in read("r/relevance.csv")[1:3]] == ["v", "u"]
+    assert 'END AS "cluster_2"\nFROM' in ran("rules t.csv --labels y --format sql")
+
+
+@pytest.mark.parametrize("copy", ["same", "renamed"])
+def test_a_column_that_repeats_the_labels_is_left_out(ran, notes, copy):
+    names = {"same": {"u": "u", "v": "v"}, "renamed": {"u": "7", "v": "3"}}[copy]
+    lines = [f"{i % 2 + i / 1000},{names['uv'[i % 2]]},{'uv'[i % 2]}" for i in range(60)]
+    Path("t.csv").write_text("\n".join(["a,copy,y", *lines]))
+    note = "note: copy has one value for each cluster, as the labels have: left out\n"
+    assert note in notes("rules t.csv --labels y")
+    assert "copy" not in ran("rules t.csv --labels y")
+    assert note not in notes("rules t.csv --labels y --keep copy")
+
+
+def test_a_column_of_names_and_noise(ran, notes):
+    numbers = {"-1": "-1", "0": "left", "1": "right"}
+    lines = ["a,label", *(f"{i % 3 + i / 1000},{[*numbers.values()][i % 3]}" for i in range(60))]
+    Path("t.csv").write_text("\n".join(lines))
+    note = "note: 20 of 60 rows are noise and in no cluster: their label is -1\n"
+    assert notes("rules t.csv --labels label --leaves 2") == note
+    ran("table t.csv --labels label --out r")
+    assert [row[2] for row in read("r/relevance.csv")[1:]] == ["-1", "left", "right"] * 20
+    assert [row[0] for row in read("r/clusters.csv")[1:]] == ["left", "right", "-1"]
+
+
 def test_saved_models_give_new_rows_their_clusters(ran, refused, people_csv, monkeypatch):
     ran("table people.csv -k 2 --ignore income --out r")
     header, *rows = csv.reader(io.StringIO(ran("apply r/model.safetensors people.csv")), delimiter=";")
@@ -402,7 +437,7 @@ def test_columns_of_one_name_and_of_ours(notes):
     X = np.random.default_rng(0).normal(size=(20, 3))
     np.savetxt("a.csv", X, delimiter=",", header="a,a,cluster", comments="")
     assert "columns of the same name are called a.1" in notes("table a.csv -k 2 --out r")
-    assert read("r/relevance.csv")[0] == ["row", "cluster", "logit", "a", "a.1", "cluster"]
+    assert read("r/relevance.csv")[0] == ["row", "cluster_2", "logit", "a", "a.1", "cluster"]
 
 
 def test_a_report_of_a_table(ran, people_csv):

@@ -24,7 +24,15 @@ from neonxc.data.table_format import table_format
 from neonxc.trees.cuts.growth import Grown
 from neonxc.trees.fit.batches import BatchSource, batch_source
 from neonxc.trees.fit.finished import finished
-from neonxc.trees.fit.given import Given, agree_on_source, check_fit, given_batches, given_table, read_points
+from neonxc.trees.fit.given import (
+    Given,
+    agree_on_source,
+    check_fit,
+    given_batches,
+    given_table,
+    read_points,
+    warn_of_repeated,
+)
 from neonxc.trees.fit.problem import Problem, explained, problem_in_batches, problem_in_memory
 from neonxc.trees.fit.reference import Reference, from_estimator
 from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
@@ -110,13 +118,15 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         ConvergenceWarning
             There are fewer distinct points than `n_clusters`; k-means then finds one cluster per distinct point.
         UserWarning
-            A column of a file looks like an identifier or a weight of the rows; or
+            A column of a file looks like an identifier or a weight of the rows; or a column repeats `labels`; or
             `labels` has points of noise (-1), which the fitted tree puts into clusters; or `n_clusters` is set and
             differs from the number of clusters of an estimator as `reference`; or a cluster has no points in the
             tree: cuts that separate its center from the others sent all of its points elsewhere.
         """
         del y
         given, problem = self._prepare(X, labels, centers, sample_weight, Ranks(group))
+        if group is None:
+            warn_of_repeated(given)
         self._finish(given, problem, self._grow(problem))
         kept = self.tree_.label[self.tree_.samples > 0]
         empty = np.delete(self.tree_.classes, kept[kept >= 0])

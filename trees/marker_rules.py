@@ -92,8 +92,8 @@ def markers(
         Expression, usually logarithms of normalised counts.
     groupby : str, Series or array-like [cells]
         Column of ``adata.obs`` with the clusters, or the clusters themselves; a series goes by the names of the
-        cells. Cells without a cluster (missing) are left out, and so are those of clusters of one or two cells,
-        which get no rule.
+        cells. Cells without a cluster (noise, -1, or missing) are left out, and so are those of clusters of one or
+        two cells, which get no rule.
     max_genes : int
         Maximum number of genes of a rule.
     beta : float

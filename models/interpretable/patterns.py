@@ -14,7 +14,7 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import as_array
-from neonxc.data.labels import as_labels
+from neonxc.data.labels import as_labels, warn_of_labels
 from neonxc.data.table import Table
 from neonxc.rules import Rules
 from neonxc.rules.collection import counted
@@ -91,6 +91,8 @@ def patterns(
     labels = in_order_of(labels, X)
     positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
     positions = np.where(clustered, positions, -1)
+    if not table.is_sparse and columns is None:
+        warn_of_labels(table.values_of_columns(), positions)
     chosen = range(table.width) if columns is None else column_positions(table, columns, "columns")
     # Values of columns that are frequent in a cluster, and the points that have them, [n, items]
     items, masks, sizes = [], [], np.bincount(positions[clustered])

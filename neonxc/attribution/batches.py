@@ -14,7 +14,9 @@ import pandas as pd
 import pyarrow as pa
 
 from neonxc.attribution.neon import NEON
+from neonxc.common.arguments import check_columns
 from neonxc.common.storage import load
+from neonxc.data.frames import from_named
 from neonxc.data.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.rules.collection import Rules
@@ -46,7 +48,7 @@ class BatchFunction:
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch or Table, or data frame of any library
+        batch : pyarrow.RecordBatch or Table, data frame of any library, or rows or columns with names
             Rows with the columns of the model, in any order; other columns are ignored.
 
         Returns
@@ -56,10 +58,11 @@ class BatchFunction:
         Raises
         ------
         ValueError
-            A row is invalid; for images the message names it. Or the file has been rewritten with a model that has
-            other columns or results.
+            The batch lacks a column, or a row is invalid; for images the message names it. Or the file has been
+            rewritten with a model that has other columns or results.
         """
-        table = batch if isinstance(batch, pa.Table) else pa.table(batch)
+        table = batch if isinstance(batch, pa.Table) else pa.table(from_named(batch))
+        check_columns("the batch", [*self.keep.names, *self.names], table.column_names)
         columns: dict[str, Any] = {name: table[name] for name in self.keep.names}
         if len(table):
             fitted = self._fitted()
@@ -79,8 +82,9 @@ class BatchFunction:
             masks = np.stack([as_array(rule.matches(rows)) for rule in fitted.rules])
             texts = np.array([*(rule.text() for rule in fitted.rules), None], dtype=object)
             first = np.where(masks.any(0), masks.argmax(0), len(masks))
-            return {"cluster": fitted.predict(rows), "rule": texts[first]}
+            return {"cluster": self._cells(fitted.predict(rows)), "rule": texts[first]}
         found = clusters_of(fitted.net, rows)
+        found["cluster"] = self._cells(found["cluster"])
         if self.what == "attribute":
             found |= {str(name): own.to_numpy() for name, own in fitted.attribute(rows).items()}
         return found
@@ -100,10 +104,17 @@ class BatchFunction:
                 found["relevance"] = neon.attribute(x).sum(axis=1)
             elif self.what == "heatmaps":
                 found["heatmaps"] = neon.heatmaps(x)
+            found["cluster"] = self._cells(found["cluster"])
             for name, values in found.items():
                 for row, value in zip(rows, values, strict=True):
                     columns[name][row] = _listed(value)
         return columns
+
+    def _cells(self, labels: Any) -> Any:
+        """Return labels [n, ...] as the column holds them: in one of text, noise beside names is "-1"."""
+        if _element_type(self.schema.field("cluster").type) != pa.string():
+            return labels
+        return np.frompyfunc(lambda label: None if label is None else str(label), 1, 1)(labels)
 
     def _input(self, table: pa.Table, row: int, features: Any) -> np.ndarray:
         """Read an image as input [C, H, W] of the feature network."""
@@ -177,7 +188,7 @@ def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tu
         made = [(name, pa.float64()) for name in ["logit", *units]]
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("model needs names of columns, not texts: fit it to a data frame, or pass images")
-    return [*names], [("cluster", pa.array(labels).type), *made]
+    return [*names], [("cluster", _type_of(labels)), *made]
 
 
 def _image_columns(fitted: Rules | NEON, what: What) -> list[tuple[str, pa.DataType]]:
@@ -186,13 +197,23 @@ def _image_columns(fitted: Rules | NEON, what: What) -> list[tuple[str, pa.DataT
     if net is None or not net.inputs.has_heatmaps:
         raise ValueError("images needs a network with a feature network of images")
     places = 0 if getattr(net.features, "pool", "avg") else 2  # every location of a map has a cluster
-    label = pa.array(net.classes_.tolist()).type
+    label = _type_of(net.classes_.tolist())
     made = [("cluster", label, places), ("logit", pa.float64(), places)]
     if what == "attribute":
         made.append(("relevance", pa.float32(), 2))
     elif what == "heatmaps":
         made.append(("heatmaps", pa.float32(), 3))
     return [(name, _lists_of(kind, depth)) for name, kind, depth in made]
+
+
+def _type_of(labels: list[Any]) -> pa.DataType:
+    """The type of a column of labels: that of numbers or truth values, and else text."""
+    return pa.string() if any(isinstance(label, str) for label in labels) else pa.array(labels).type
+
+
+def _element_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values in nested lists."""
+    return _element_type(kind.value_type) if pa.types.is_list(kind) else kind
 
 
 def _lists_of(kind: pa.DataType, depth: int) -> pa.DataType:
@@ -253,6 +274,8 @@ def batch_function(
 
     Notes
     -----
+    A column has one type: beside clusters with names, the label of noise is the text "-1".
+
     The relevance of images is summed over their channels, and comes as the list column ``relevance`` [H, W]
     (:meth:`NEON.attribute`) or ``heatmaps`` [K, H, W] (:meth:`NEON.heatmaps`), in single precision. If the
     features are a map, ``cluster`` and ``logit`` are lists [h, w], of all its locations.

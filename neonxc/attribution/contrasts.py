@@ -21,6 +21,7 @@ from neonxc.common.numbers import percent, plural, text
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
+from neonxc.data.labels import name_of_noise
 from neonxc.data.table import Table
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network, is_noise
@@ -169,11 +170,10 @@ def contrasted(
     """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
     a, b = net.classes_[list(positions)].tolist()
     kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
-    names = (
-        [a, b]
-        if not is_noise(b) and not is_noise(a)
-        else ["noise" if is_noise(one) else str(one) for one in (a, b)]
-    )
+    names = [a, b]
+    if is_noise(a) or is_noise(b):
+        of_noise = name_of_noise(label for label in names if not is_noise(label))
+        names = [of_noise if is_noise(label) else str(label) for label in names]
     labels = np.repeat(names, list(map(len, members)))
     table = net.inputs.columns(Table.read(X).take(np.concatenate(members)).data)
     tree, share = _smallest_tree(table, kept, labels, enough)

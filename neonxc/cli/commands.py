@@ -325,7 +325,8 @@ def _clustered(
     name = "standard input" if str(file) == "-" else file.name
     if labels is not None:
         check_columns(name, [labels], frame.columns)
-    prepared = prepare(frame.drop(columns=labels or []), scale=scale, keep=keep or [])
+    given = None if labels is None else frame[labels]
+    prepared = prepare(frame.drop(columns=labels or []), scale=scale, keep=keep or [], labels=given)
     _note(*prepared.notes)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")

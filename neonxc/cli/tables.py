@@ -23,7 +23,7 @@ from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
-from neonxc.common.arguments import unused
+from neonxc.common.arguments import result_names
 from neonxc.common.numbers import plural
 from neonxc.common.progress import are_shown
 from neonxc.common.storage import load, save, staged_folder
@@ -61,9 +61,10 @@ def table_attributions(
     neon = NEON(net)
     relevance, summary = neon.attribute(table), neon.summary(table)
     # Conservation: the relevance of a row sums to its logit.
-    rows = pd.DataFrame({"cluster": net.predict(table), "logit": relevance.sum(axis=1)})
+    row, label, cluster, logit = result_names(["row", "label", "cluster", "logit"], relevance.columns)
+    rows = pd.DataFrame({cluster: net.predict(table), logit: relevance.sum(axis=1)})
     if clusters.given:
-        rows.insert(0, "label", clusters.labels)
+        rows.insert(0, label, clusters.labels)
     described = {
         "cluster": summary.classes,
         "rows": summary.sizes,
@@ -73,7 +74,7 @@ def table_attributions(
     files = [*TABLES]
     with staged_folder(out) as folder:
         rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
-        rows.to_csv(folder / files[0], index_label="row")
+        rows.to_csv(folder / files[0], index_label=row)
         pd.DataFrame(described).to_csv(folder / files[1], index=False)
         summary.to_frame().rename_axis(["cluster", "column"]).to_csv(folder / files[2])
         plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
@@ -124,9 +125,8 @@ def applied(
     is_network = isinstance(fitted, NeuralizedClustering)
     columns = clusters_of(fitted, points) if is_network else {"cluster": fitted.predict(points)}
     rows = cells.written()
-    for name, values in columns.items():
-        new = unused(name, "_", {*rows.columns}.__contains__)
-        rows.insert(rows.shape[1], new, values)
+    for name, values in zip(result_names([*columns], rows.columns), columns.values(), strict=True):
+        rows.insert(rows.shape[1], name, values)
     rows.attrs["notes"] = table.attrs["notes"]
     return rows, {"sep": cells.separator, "decimal": table.attrs["decimal"]} if cells.separator else {}
 

@@ -25,6 +25,7 @@ from neonxc.common.arguments import kind_of
 from neonxc.common.numbers import text
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, from_named, is_texts_file, read_texts
+from neonxc.data.labels import label_array, warn_of_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
 from neonxc.head.detection import Preprocessing
@@ -151,11 +152,13 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
 def _on_one_scale(X: Table, model: GivenLabels) -> tuple[Table, Any]:
     """Return X and a model of its labels that standardizes the columns of a data frame, whose units differ."""
     if X.names is None:
+        if not X.is_sparse and len(X.shape) == 2:
+            warn_of_labels(X.values_of_columns(), label_array(model.labels_))
         _warn_of_units(X)
         return X, model
     table = Table(X.frame())
     table.library, table.index = X.library, X.index
-    prepared = prepare(table.data)
+    prepared = prepare(table.data, labels=model.labels_)
     if left_out := [note for note in prepared.notes if "left out" in note]:
         warn(f"columns of X without relevance: {'; '.join(left_out)}")
     if table.is_mixed:

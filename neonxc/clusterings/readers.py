@@ -55,10 +55,13 @@ class GivenLabels(ClusterMixin, BaseEstimator):
     ----------
     labels : array-like [n]
         Labels of the points passed to `fit`.
+    noise : str, optional
+        The label of noise that is explained like a cluster.
     """
 
-    def __init__(self, labels: Any = None) -> None:
+    def __init__(self, labels: Any = None, noise: str | None = None) -> None:
         self.labels = labels
+        self.noise = noise
 
     def fit(self, X: Any, y: Any = None) -> GivenLabels:
         """Store the labels as `labels_`, in the order of X."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import chain, count
 from math import inf
@@ -27,6 +27,12 @@ def kind_of(value: Any) -> str:
 def unused(name: str, sign: str, taken: Callable[[str], bool], first: int = 2) -> str:
     """Return a name, or the first of the name numbered from `first` behind a sign, that is not taken."""
     return next(new for new in chain([name], (f"{name}{sign}{i}" for i in count(first))) if not taken(new))
+
+
+def result_names(names: Sequence[str], columns: Iterable[str]) -> list[str]:
+    """Return the names of results beside the columns of a table, numbered (``cluster_2``) if a column has one."""
+    taken = {*columns}
+    return [unused(name, "_", taken.__contains__) for name in names]
 
 
 def check_columns(table: str, wanted: Iterable[str], known: Iterable[str]) -> None:

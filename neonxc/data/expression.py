@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from neonxc.common.arguments import check_columns
+from neonxc.common.arguments import check_columns, similar
 from neonxc.common.memory import blocks
+from neonxc.data.inputs import as_array
+from neonxc.data.labels import is_any_noise
 
 
 def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = None) -> tuple[Any, pd.Index, str]:
@@ -35,12 +37,16 @@ def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = N
     if use_raw and raw is None:
         raise ValueError("use_raw=True needs adata.raw, which is missing")
     if layer is not None:
-        check_columns("adata.layers", [layer], adata.layers)
+        if layer not in adata.layers:
+            known = [*adata.layers]
+            raise ValueError(f"layer needs one of adata.layers, {known}, got {layer!r}{similar([layer], known)}")
         X, names, source = adata.layers[layer], adata.var_names, f"adata.layers[{layer!r}]"
     elif raw is None or use_raw is False:
         X, names, source = adata.X, adata.var_names, "adata.X"
     else:
         X, names, source = raw.X, raw.var_names, "adata.raw"
+    if X is None:
+        raise ValueError(f"{source} is missing (None): pass layer=, one of adata.layers, {[*adata.layers]}")
     X = X.tocsr() if sparse.issparse(X) else X
     _check_finite(X, names)
     return X, names, source
@@ -65,7 +71,8 @@ def groups_of(adata: Any, groupby: Any) -> tuple[pd.Categorical, str]:
     ----------
     adata : AnnData
     groupby : str, Series or array-like [cells]
-        A column of ``adata.obs``, or the groups themselves; a series goes by the names of the cells.
+        A column of ``adata.obs``, or the groups themselves; a series goes by the names of the cells. Noise (-1) is
+        missing.
 
     Raises
     ------
@@ -86,4 +93,6 @@ def groups_of(adata: Any, groupby: Any) -> tuple[pd.Categorical, str]:
         groupby = groupby.reindex(cells)
     if np.shape(groupby) != (len(cells),):
         raise ValueError(f"groupby needs one group per cell, ({len(cells)},), got shape {np.shape(groupby)}")
-    return pd.Categorical(groupby).remove_unused_categories(), name
+    groups = pd.Categorical(groupby if hasattr(groupby, "dtype") else as_array(groupby))
+    groups = groups.remove_categories([group for group in groups.categories if is_any_noise(group)])
+    return groups.remove_unused_categories(), name

@@ -116,10 +116,14 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     Raises
     ------
     ValueError
-        Several columns have the same name, or a stream of Arrow data has no rows (left).
+        Several columns have the same name, an AnnData has no matrix, or a stream of Arrow data has no rows (left).
     """
     if hasattr(value, "var_names"):
         rows = value.X
+        if rows is None:
+            raise ValueError(
+                f"{name} is an AnnData without a matrix X: set adata.X to one of adata.layers, {[*value.layers]}"
+            )
         value = rows if sparse.issparse(rows) else pd.DataFrame(np.asarray(rows), value.obs_names, value.var_names)
     elif hasattr(value, "iloc"):
         if not isinstance(value, pd.DataFrame | pd.Series):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, ValuesView
 from numbers import Number
 from typing import Any
 
@@ -20,13 +20,16 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # t
 def as_array(values: Any) -> np.ndarray:
     """Convert a tensor on any device, or anything array-like, to an array.
 
-    Values of a list keep their types: NumPy would make strings of numbers, and of None, beside strings.
+    Values of a list, or another sequence, keep their types: NumPy would make strings of numbers, and of None,
+    beside strings.
     """
     if not isinstance(values, Tensor):
+        if isinstance(values, ValuesView):  # of a dictionary, which NumPy takes for one object
+            values = [*values]
         array = np.asarray(as_pandas(values))
-        made_strings = array.dtype.kind in "US" and isinstance(values, list | tuple) and array.ndim == 1
+        made_strings = array.dtype.kind in "US" and isinstance(values, Sequence) and array.ndim == 1
         if made_strings and not all(isinstance(value, str | bytes) for value in values):
-            array = np.array(values, dtype=object)
+            array = np.array([*values], dtype=object)
         return array
     values = values.detach().cpu()
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy()

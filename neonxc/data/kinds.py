@@ -86,9 +86,10 @@ def _is_number(value: Any) -> bool:
 
 def plain(value: Any) -> Any:
     """A category or label as a string, number or truth value of Python, and None for a missing one."""
+    if hasattr(value, "item") and np.shape(value) == ():  # of NumPy or PyTorch, also arrays of one number
+        value = value.item()
     if is_missing(value):
         return None
-    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bool | int | float | str):
         return value
     return float(value) if isinstance(value, Real | Decimal) else as_text(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,15 @@ import torch
 from torch import Tensor
 
 from neonxc.common.numbers import is_missing
+from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 
 NOISE = -1
 """The label of noise points in density-based clusterings."""
+FIRST_ROWS = 1000
+FEW = 10
+"""Columns at most that a warning names."""
 OTHER_NOISE = (-2, -3)
 """Labels of HDBSCAN for rows with infinite and with missing values."""
 
@@ -27,7 +32,8 @@ def as_labels(
     Parameters
     ----------
     labels : array-like [n]
-        As :func:`label_array` reads them. -1 and missing values (None, NaN, NA) are noise.
+        As :func:`label_array` reads them. -1 and missing values (None, NaN, NA) are noise, and
+        so are -2 and -3.
     n : int
         Number of points.
     device : torch.device
@@ -58,8 +64,7 @@ def as_labels(
     known = label_array(values[clustered], name=name)
     if known.dtype.kind == "f" and (broken := known[known % 1 != 0]).size:
         raise ValueError(f"{name} needs whole numbers or names, got {broken[0]:g}")
-    if len({isinstance(value, str) for value in known}) > 1:
-        raise ValueError(f"{name} needs whole numbers or names, got both")
+    check_alike(known, name=name)
     classes = np.unique(known)
     classes = classes[class_order(labels, classes)]
     columns = torch.zeros(n, dtype=torch.int64)
@@ -82,11 +87,85 @@ def are_labels(values: np.ndarray) -> np.ndarray:
     return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
 
 
+def is_any_noise(label: Any) -> bool:
+    """Whether a label is that of noise: -1, -2 or -3 as a number, or missing."""
+    label = plain(label)
+    if label is None:
+        return True
+    return isinstance(label, int | float) and not isinstance(label, bool) and label in (NOISE, *OTHER_NOISE)
+
+
+def name_of_noise(clusters: Iterable[Any]) -> str:
+    """Return a name for noise beside the labels of clusters, which may be called "noise" themselves."""
+    return "noise (-1)" if "noise" in map(str, clusters) else "noise"
+
+
+def check_alike(labels: np.ndarray, *, name: str = "labels") -> None:
+    """Raise a ValueError if clusters have numbers and names, which have no order."""
+    if labels.dtype == object and len({isinstance(label, str) for label in labels[are_labels(labels)]}) > 1:
+        raise ValueError(f"{name} needs whole numbers or names, got both")
+
+
+def repeats_labels(values: Any, labels: np.ndarray) -> bool:
+    """Whether a column has one value for each cluster, which no other cluster and no noise has.
+
+    Parameters
+    ----------
+    values : array-like [n]
+        The values of a column, of any type.
+    labels : ndarray [n]
+        Labels as :func:`label_array` returns them.
+    """
+    values = np.asarray(values)
+    clustered = are_labels(labels)
+    # the first rows tell most columns from labels
+    return all(
+        _is_one_to_one(values[rows], labels[rows], clustered[rows]) for rows in (slice(FIRST_ROWS), slice(None))
+    )
+
+
+def _is_one_to_one(values: np.ndarray, labels: np.ndarray, clustered: np.ndarray) -> bool:
+    try:
+        codes, _ = pd.factorize(values, use_na_sentinel=False)
+    except TypeError:  # lists or other objects
+        return False
+    clusters, _ = pd.factorize(labels[clustered])
+    own = codes[clustered]
+    n_pairs = len(np.unique(np.stack([own, clusters]), axis=1).T)
+    n_values = len(np.unique(own))
+    is_partition = n_pairs == n_values == len(np.unique(clusters))
+    return is_partition and 1 < n_values < len(own) and not np.isin(codes[~clustered], own).any()
+
+
+def warn_of_labels(columns: Mapping[str, Any], labels: np.ndarray, name: str = "X") -> None:
+    """Warn of columns that repeat the labels, unless there is no other one."""
+    if len(columns) < 2:
+        return
+    if repeated := [column for column, values in columns.items() if repeats_labels(values, labels)]:
+        warn(
+            f"{name} has columns with one value for each cluster, as the labels have: {repeated[:FEW]}; leave "
+            "them out, unless the clusters were made from them"
+        )
+
+
+def written_labels(labels: pd.Series) -> pd.Series:
+    """Return the labels in a column of a file, where the numbers of noise beside names have become text."""
+    of_noise = {str(number) for number in (NOISE, *OTHER_NOISE)}
+    values = labels.astype(object)
+    is_written = [isinstance(value, str) and value.strip().removesuffix(".0") in of_noise for value in values]
+    return values.mask(is_written, NOISE) if any(is_written) else labels
+
+
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     """Return labels as an array of whole numbers, truth values or strings.
 
     Labels of other types, such as dates, intervals and bytes, become their text. Missing labels, and -2 and -3,
     which are those of HDBSCAN for rows that are not finite, are noise: -1. Beside noise, truth values are 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        Infinite numbers, or lists and other objects.
     """
     values = as_array(labels)
     if values.ndim != 1 or values.dtype.kind in "bu":
@@ -103,7 +182,7 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
         codes, levels = pd.factorize(values)
     except TypeError:
         raise ValueError(f"{name} needs whole numbers or names, got lists or other objects") from None
-    names = [*map(plain, levels)]
+    names = [NOISE if is_any_noise(level) else plain(level) for level in levels]
     known = np.asarray(names) if names else np.empty(0, np.int64)
     if known.dtype.kind == "b" and codes.min() >= 0:
         return known[codes]

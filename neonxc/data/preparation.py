@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from neonxc.common.arguments import check_columns
 from neonxc.common.numbers import percent
-from neonxc.data.frames import is_path, reads_tables
+from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.kinds import column_kind
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ REASONS = {
     "dates": ("holds", "hold", "dates or times: left out; encode them as numbers to use them"),
     "objects": ("holds", "hold", "lists or other objects: left out; encode them as numbers to use them"),
     "identifier": ("looks like an identifier", "look like identifiers", "(every value is different): left out"),
+    "labels": ("has", "have", "one value for each cluster, as the labels have: left out"),
     "different text": ("is", "are", "different in most rows: left out"),
     "suspects": (
         "looks like an identifier or a weight of the rows, but it is used as a feature;",
@@ -75,25 +76,32 @@ class Preparation(NamedTuple):
 
 @reads_tables
 def prepare(
-    frame: pd.DataFrame, ignore: Sequence[str] = (), scale: str = "standard", keep: Sequence[str] = ()
+    frame: pd.DataFrame,
+    ignore: Sequence[str] = (),
+    scale: str = "standard",
+    keep: Sequence[str] = (),
+    labels: Any = None,
 ) -> Preparation:
     r"""Select the columns of a table that are used for clustering, and define how they are encoded.
 
     Numbers have the median where they are missing, and are scaled. Text and truth values are categories: one-hot,
     where those of less than 1% of the rows are one together, and missing is a category of its own. Left out are
     columns with only one value, dates, and identifiers: text that is different in most rows, and whole numbers
-    that count up from 0 or 1 or are all different and called an id.
+    that count up from 0 or 1 or are all different and called an id. With `labels`, columns that repeat them, also
+    under other names of the clusters, are left out as well, unless there is no other column.
 
     Parameters
     ----------
-    frame : DataFrame [n, d], or path
+    frame : DataFrame [n, d], rows or columns with names, or path
         Table, such as the result of :func:`~neonxc.data.files.read_table`.
     ignore : sequence of str
         Columns to leave out.
     scale : {"standard", "minmax", "robust", "none"}
         Scaling of the numbers.
     keep : sequence of str
-        Columns to use although they look like identifiers.
+        Columns to use although they look like identifiers, or repeat the labels.
+    labels : array-like [n], optional
+        The clusters of the rows, if they are known.
 
     Returns
     -------
@@ -102,7 +110,8 @@ def prepare(
     Raises
     ------
     ValueError
-        If a column or the scale is unknown, if numbers are too large to be squared, or if no column is left.
+        If a column or the scale is unknown, if there is not one label per row, if numbers are too large to be
+        squared, or if no column is left.
 
     Examples
     --------
@@ -123,6 +132,7 @@ def prepare(
         from neonxc.data.files import read_table  # only data in files need it
 
         frame = read_table(frame)
+    frame = from_named(frame)
     frame = frame.rename(columns=str)
     for what, given in (("ignore", ignore), ("keep", keep)):
         check_columns(f"{what}: the table", given, frame.columns)
@@ -131,6 +141,11 @@ def prepare(
     notes = [
         _note([name for name in useless if useless[name] == why], why) for why in dict.fromkeys(useless.values())
     ]
+    useful = frame.drop(columns=[*useless])
+    repeated = [] if labels is None else _repeating(useful.drop(columns=[*keep], errors="ignore"), labels)
+    if repeated and len(repeated) < useful.shape[1]:
+        notes.append(_note(repeated, "labels"))
+        useless |= dict.fromkeys(repeated, "labels")
     # Boolean values are categories, because rules and databases cannot compare them with numbers
     frame = frame.drop(columns=[*useless])
     frame = frame.astype({name: object for name, kind in frame.dtypes.items() if kind.kind == "b"})
@@ -158,6 +173,16 @@ def prepare(
     )
     parts = [("numbers", scaled, numbers), ("categories", one_hot, categories)]
     return Preparation(frame, compose.ColumnTransformer([part for part in parts if part[2]]), [*read, *notes])
+
+
+def _repeating(frame: pd.DataFrame, labels: Any) -> list[str]:
+    """Return the names of the columns that have one value for each cluster."""
+    from neonxc.data.labels import label_array, repeats_labels  # loads PyTorch
+
+    clusters = label_array(labels)
+    if clusters.shape != (len(frame),):
+        raise ValueError(f"labels needs one label per point, shape ({len(frame)},), got {clusters.shape}")
+    return [str(name) for name, values in frame.items() if repeats_labels(values, clusters)]
 
 
 def _is_number(values: pd.Series) -> bool:

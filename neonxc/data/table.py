@@ -34,6 +34,9 @@ from neonxc.data.sparse import SparseRows, canonical, check_room
 KEPT = {"float32": torch.float32, "float64": torch.float64, "float128": torch.float64}
 """Types of points that results have as well; with other points they keep the type of the computation."""
 
+FORMATS = ("csr", "csc")
+"""Formats of sparse matrices that are kept; others can't select rows, lack a minimum, or are slow."""
+
 
 class Table:
     """Points as they were passed, their values as a tensor, and the way back to the caller's type.
@@ -121,6 +124,8 @@ class Table:
                 except ValueError as error:
                     raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
             X = computable_array(X) if isinstance(X, np.ndarray) else X
+            if sparse.issparse(X) and X.format not in FORMATS:
+                X = X.tocsr()
             X = cls(X if hasattr(X, "__len__") else [*X], name)
             X.library, X.index = library_of(given) or "pandas", index
         if like is not None and not isinstance(like, int):
@@ -328,6 +333,12 @@ class Table:
         """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
         column = self.select([position])
         return column.dense()[:, 0] if self.names is None else column.data.iloc[:, 0]
+
+    def values_of_columns(self) -> dict[str, np.ndarray]:
+        """Return the columns of a dense table by their names, which are numbers if they have none."""
+        if self.names is not None:
+            return {name: self.data.iloc[:, i].to_numpy() for i, name in enumerate(self.names)}
+        return {str(i): column for i, column in enumerate(as_array(self.data).T)}
 
     @cached_property
     def _csc(self) -> Any:

@@ -16,12 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from neonxc.clusterings.given import points_of
+from neonxc.clusterings.given import fitted_names, points_of
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import in_order_of, reads_tables
-from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
@@ -192,9 +191,14 @@ def compare_clusterings(
 def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
     """Labels [n] of the rows."""
     if hasattr(model, "predict"):
-        labels = as_array(model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn))
+        names = fitted_names(model)
+        rows = rows if names is None else rows.by_name(names)
+        predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)
+        labels = label_array(predicted, name=name)
     else:
-        final = model[-1] if isinstance(model, Pipeline) else model
+        final = model
+        while isinstance(final, Pipeline):  # one may be the last step of another
+            final = final[-1]
         if hasattr(final, "fit"):
             check_is_fitted(final)
         labels = label_array(getattr(final, "labels_", in_order_of(model, rows, name)), name=name)

@@ -16,7 +16,6 @@ from neonxc.common.numbers import rounded, shares
 from neonxc.common.progress import progress_bar
 from neonxc.data.labels import NOISE
 from neonxc.report.clustering import Clustering
-from neonxc.report.clusters import NOISE_NAME
 from neonxc.report.contents import Card, Item, Pair, RuleText, Statement
 from neonxc.report.items import items, whole_photos
 from neonxc.report.relevance import Relevance
@@ -75,7 +74,7 @@ def noise_card(clustering: Clustering, relevance: Relevance) -> Card | None:
     clear, near = _examples(clustering, relevance, NOISE)
     return Card(
         str(NOISE),
-        NOISE_NAME,
+        "noise",
         n,
         n / clustering.n,
         colours.NOISE,

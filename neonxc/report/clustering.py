@@ -22,11 +22,11 @@ from neonxc.common.numbers import plural
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import as_array
-from neonxc.data.labels import NOISE, as_labels
+from neonxc.data.labels import NOISE, as_labels, name_of_noise
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
 from neonxc.network import NeuralizedClustering
-from neonxc.report.clusters import NOISE_NAME, noise_as_cluster
+from neonxc.report.clusters import noise_as_cluster
 from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # maximum number of points whose relevance is computed
@@ -63,6 +63,8 @@ class Clustering:
         Names of the inputs; None if they only have row numbers.
     notes : list of str
         Remarks on how the data were prepared.
+    noise : str or None
+        The label of noise that is explained like a cluster, beside a single other one.
     """
 
     kind: Kind
@@ -77,6 +79,7 @@ class Clustering:
     cluster_names: dict[str, str]
     row_names: list[str] | None
     notes: list[str]
+    noise: str | None = None
 
     @property
     def n(self) -> int:
@@ -101,7 +104,7 @@ class Clustering:
     @property
     def counted(self) -> str:
         """The number of clusters in words."""
-        return "1 cluster and noise" if NOISE_NAME in self.cluster_labels else plural(self.k, "cluster")
+        return "1 cluster and noise" if self.noise is not None else plural(self.k, "cluster")
 
     @property
     def units(self) -> list[str]:
@@ -222,15 +225,17 @@ def read(
     labels, names = in_order_of(labels, X), getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
     preparation, notes, final = None, list[str](), _final(model)
+    noise = final.noise if isinstance(final, GivenLabels) else None
     if labels is None and features is None and hasattr(final, "labels_") and not reads_exactly(final):
-        labels = noise_as_cluster(final.labels_)
-        model, labels = (model, None) if labels is final.labels_ else (None, labels)
+        of_two, name = noise_as_cluster(final.labels_)
+        if name is not None:
+            model, labels, noise = None, of_two, name
     elif labels is not None:
-        labels = noise_as_cluster(labels)
+        labels, noise = noise_as_cluster(labels)
     if labels is not None and features is None and is_table(X):
-        prepared = prepare(Table.read(X).frame())
+        prepared = prepare(Table.read(X).frame(), labels=labels)
         X, notes = prepared.frame, prepared.notes
-        model, labels = make_pipeline(prepared.pipeline.fit(X), GivenLabels(labels).fit(X)), None
+        model, labels = make_pipeline(prepared.pipeline.fit(X), GivenLabels(labels, noise).fit(X)), None
     if isinstance(model, NeuralizedClustering):
         net = model
     else:
@@ -240,8 +245,9 @@ def read(
         preparation = Pipeline(steps) if steps else None
     if net.n_clusters == 1 and net.noise_position >= 0:
         net = copy(net)
-        net.classes_ = np.array([str(net.classes_[0]), NOISE_NAME])
-    if NOISE_NAME in net.classes_.tolist():
+        noise = name_of_noise(net.classes_[:1])
+        net.classes_ = np.array([str(net.classes_[0]), noise])
+    if noise is not None:
         notes = [*notes, "Rows outside the only cluster are noise, which is explained like a second cluster."]
     table = Table.read(X)
     if names is not None and table.is_sparse:
@@ -275,12 +281,15 @@ def read(
         named,
         None if index is None or isinstance(index, pd.RangeIndex) else [*map(str, index)],
         notes,
+        noise,
     )
 
 
 def _final(model: Any) -> Any:
     """Return the clusterer behind its preprocessing."""
-    return model[-1] if isinstance(model, Pipeline) else model
+    while isinstance(model, Pipeline):  # one may be the last step of another
+        model = model[-1]
+    return model
 
 
 def _is_known_alone(model: Any) -> bool:

@@ -15,15 +15,13 @@ from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.arguments import as_range
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
-from neonxc.data.labels import are_labels, label_array
+from neonxc.data.labels import are_labels, label_array, name_of_noise, written_labels
 from neonxc.data.preparation import Preparation, prepare
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import Choice, choose_k
 
 USUAL = 8
 """Largest number of clusters that is tried if none is given."""
-NOISE_NAME = "noise"
-"""Label of noise that is explained like a cluster, beside a single other one."""
 NAMED = 3
 """Points that are the same, at most so many of which a message names."""
 
@@ -63,14 +61,18 @@ class Clusters:
         return len(set(self.labels[self.clustered].tolist()))
 
 
-def noise_as_cluster(labels: Any) -> Any:
-    """Labels of a single cluster and noise, as the names of two clusters; other labels as they are."""
+def noise_as_cluster(labels: Any) -> tuple[Any, str | None]:
+    """Return labels of a single cluster and noise as the names of two clusters, and the one of noise.
+
+    Other labels are returned as they are, and None.
+    """
     values = label_array(labels)
     clustered = are_labels(values)
     names = {*values[clustered].tolist()}
     if len(names) != 1 or clustered.all():
-        return labels
-    return np.where(clustered, text(*names, separators=False), NOISE_NAME)
+        return labels, None
+    noise = name_of_noise(names)
+    return np.where(clustered, text(*names, separators=False), noise), noise
 
 
 def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
@@ -124,7 +126,8 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
     ValueError
         Numbers that are not whole, fewer than two clusters, or as many clusters as rows.
     """
-    values, missing = noise_as_cluster(label_array(labels)), labels.isna()
+    missing = labels.isna()
+    values, of_noise = noise_as_cluster(label_array(written_labels(labels)))
     if values.dtype.kind == "f" and (values % 1).any():
         raise ValueError(f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels")
     clustered, n = are_labels(values), len(values)
@@ -138,7 +141,7 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
             f"{noise} of {plural(n, 'row')} {'are' if noise > 1 else 'is'} noise and in no cluster: {why}"
         )
     frame = prepared.frame
-    model = make_pipeline(prepared.pipeline.fit(frame), GivenLabels(values).fit(frame))
+    model = make_pipeline(prepared.pipeline.fit(frame), GivenLabels(values, of_noise).fit(frame))
     return Clusters(model, values, f"{k} clusters of {name} by {labels.name}, {n} rows", True, notes)
 
 

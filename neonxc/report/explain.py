@@ -17,7 +17,7 @@ from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.data.expression import expression_of, groups_of
-from neonxc.data.frames import as_pandas
+from neonxc.data.frames import as_pandas, from_named
 from neonxc.report.cards import cards, noise_card, pairs
 from neonxc.report.clustering import Clustering, is_table, read, with_names
 from neonxc.report.clusters import of_data
@@ -144,6 +144,7 @@ def explain(
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
     steps = 7 + (not fast) + (before is not None) + concepts
+    model_or_labels, X = from_named(model_or_labels), from_named(X)
     given = model_or_labels if X is None or isinstance(X, str) else X
     with showing(progress), progress_bar(total=steps, desc="report", delay=0) as bar:
 

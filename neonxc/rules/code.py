@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from neonxc.common.arguments import result_names
 from neonxc.data.kinds import plain
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rendering import no_rule, precision
@@ -262,7 +263,9 @@ def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
     whens = [f"  WHEN {_conjunction(rule, words)} THEN {_literal(rule.label, words)}" for rule in rules.rules]
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
     selects = {}
-    statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
+    taken = {str(column.key).casefold() for column in rules.columns}  # most databases take CLUSTER for it
+    (cluster,) = result_names(["cluster"], taken)
+    statements = [f"SELECT *,\n{case} AS {words.name(cluster)}\nFROM {source};"]
     for label, of_label in rules.clusters.items():
         where = any_of([_conjunction(rule, words) for rule in of_label], "\n   OR ")
         selects[label] = f"SELECT *\nFROM {source}\nWHERE {where}"

@@ -231,6 +231,8 @@ class Rules(RuleSet, Sequence[Rule]):
     def to_sql(self, table: str | Sequence[str], dialect: str = "ansi") -> SQL:
         """Write the rules as SQL: a CASE expression for the label, and one SELECT statement per cluster.
 
+        The label is the column "cluster", which is numbered if the rules have a column of this name.
+
         A row with a missing value (NULL) gets the same label as from :meth:`predict`, and NULL if it meets no
         rule. Store missing numbers as NULL: databases sort NaN after all other numbers.
 

@@ -198,7 +198,8 @@ def concepts(
     cluster : label or sequence of labels, optional
         The clusters to explain. Default: all.
     competitor : label, optional
-        Explain the clusters against this one only: the concepts of ``f_a - f_b``.
+        Explain the clusters against this one only: the concepts of ``f_a - f_b``. Without `cluster`, these are all
+        others.
     shared : bool, default=False
         One set of directions for all clusters, instead of one for each.
     composite : neonxc.lrp.Composite, optional
@@ -216,8 +217,8 @@ def concepts(
     TypeError
         A network without a feature network.
     ValueError
-        An unknown layer or label, a layer of which it is unclear where its channels are, or more directions than
-        it has channels.
+        An unknown layer or label, a cluster that is its own competitor, a layer of which it is unclear where its
+        channels are, or more directions than it has channels.
 
     References
     ----------
@@ -243,7 +244,7 @@ def concepts(
         )
     check_whole("n_concepts", n_concepts)
     layer = layer or getattr(net.features, "layer", None) or None
-    labels = _labels(net, cluster)
+    labels = _labels(net, cluster, competitor)
     at, x = Layer(net.inputs, layer), net.inputs.read(X).tensor
     rows = np.arange(len(x))
     if held_out is None and len(rows) >= 9:
@@ -280,11 +281,17 @@ def _present(net: NeuralizedClustering, x: Tensor) -> set[Any]:
     return {plain(net.classes_[position]) for position in torch.cat(found).tolist()}
 
 
-def _labels(net: NeuralizedClustering, cluster: Any) -> list[Any]:
-    """The labels that are asked for."""
+def _labels(net: NeuralizedClustering, cluster: Any, competitor: Any) -> list[Any]:
+    """The labels that are asked for; a cluster does not compete with itself."""
+    rival = net.positions(competitor, "competitor")
     if cluster is None:
-        return [label for label in map(plain, net.classes_) if not is_noise(label)]
-    return [plain(label) for label in (cluster if np.ndim(cluster) else [cluster])]
+        others = [label for position, label in enumerate(net.classes_) if position != rival]
+        return [label for label in map(plain, others) if not is_noise(label)]
+    labels = [plain(label) for label in (cluster if np.ndim(cluster) else [cluster])]
+    if rival is not None and rival in [net.positions(label, "cluster") for label in labels]:
+        label = plain(net.classes_[rival])
+        raise ValueError(f"cluster and competitor are both {label}; a cluster does not compete with itself")
+    return labels
 
 
 def _pack(found: Concepts) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from neonxc.common.arguments import similar
+from neonxc.common.hooks import hooked
 from neonxc.common.modules import evaluated, unwrapped
 from neonxc.inputs.backbone import Backbone, recorded
 
@@ -88,7 +88,7 @@ class Layer:
             seen.append(self._checked(output, x))
             return output.clone()  # a layer after it may change its input in place
 
-        with _hooked(self.module, keep):
+        with hooked(self.module, keep):
             recording = recorded(self.inputs.module, composite, x, several=True)
         values = self._last(seen)
         form = self._form(values, x)
@@ -112,7 +112,7 @@ class Layer:
             form = Form(values.shape, channels_last=False)
             return form.rows(values), form.places
         seen: list[Any] = []
-        with _hooked(self.module, lambda _, __, output: seen.append(_copy(output))):
+        with hooked(self.module, lambda _, __, output: seen.append(_copy(output))):
             evaluated(self.inputs.module, x)
         values = self._checked(self._last(seen), x)
         form = self._form(values, x)
@@ -134,7 +134,7 @@ class Layer:
         def hook(_: Any, __: Any, output: Tensor) -> Tensor:
             return removed(output, self._form(output, x))
 
-        with _hooked(self.module, hook):
+        with hooked(self.module, hook):
             features: Tensor = evaluated(self.inputs.module, x)
         return features
 
@@ -220,12 +220,3 @@ class Form(NamedTuple):
 
 def _copy(output: Any) -> Any:
     return output.clone() if isinstance(output, Tensor) else output
-
-
-@contextmanager
-def _hooked(module: nn.Module, hook: Callable[..., Any]) -> Iterator[None]:
-    handle = module.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()

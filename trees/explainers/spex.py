@@ -11,6 +11,7 @@ from neonxc.trees.cuts.growth import Grown, best_first, label_leaves
 from neonxc.trees.cuts.nodes import root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
+from neonxc.trees.fit.given import warn_of_repeated
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.graph import Graph, as_graph, knn_graph
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
@@ -75,6 +76,7 @@ class GraphTree(OwnClusters):
 
     def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
         given, problem = self._prepare(X, labels, centers, None)
+        warn_of_repeated(given)
         if graph is not None:
             graph = as_graph(graph, given.points.shape[0], device=problem.device)
             graph = graph if given.rows is None else graph.take(given.rows)

@@ -15,7 +15,7 @@ from neonxc.common.registry import plain_parameters
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_type, readable, without_rows
 from neonxc.data.inputs import as_weights
-from neonxc.data.labels import are_labels, label_array
+from neonxc.data.labels import are_labels, check_alike, label_array, warn_of_labels
 from neonxc.data.table import Table
 from neonxc.trees.cuts.exact_sums import digest
 from neonxc.trees.fit.batches import MAX_BINS, Batches, BatchSource
@@ -139,6 +139,8 @@ def given_table(model: Any, X: Any, labels: Any, sample_weight: Any, ranks: Rank
             points = points[own_rows]
         weight = check_sample_weight(sample_weight, points)
         labels = None if labels is None else label_array(labels) if points.shape[0] else np.empty(0)
+        if labels is not None:
+            check_alike(labels)
         noise, rows = _selected(points, labels, weight, ranks)
         own = weight
         if rows is not None:
@@ -159,6 +161,15 @@ def given_table(model: Any, X: Any, labels: Any, sample_weight: Any, ranks: Rank
         noise = noise.double() if weight is None else weight.cpu() * noise
     noise = noise if n_noise else None
     return Given(points, rows, table, points.shape[1], names, give, X, made, labels, order, own, noise, n_noise)
+
+
+def warn_of_repeated(given: Given) -> None:
+    """Warn of columns of a table in memory that repeat the labels of the points."""
+    if given.labels is None or given.X is None:
+        return
+    table = Table.read(given.X)
+    if not table.is_sparse:
+        warn_of_labels(table.values_of_columns(), given.labels)
 
 
 def _selected(
@@ -185,6 +196,8 @@ def _selected(
 def given_batches(source: BatchSource, labels: Any, max_bins: int | None, ranks: Ranks) -> Given:
     """Read a table batch by batch, for its bins."""
     values = None if labels is None else label_array(labels)
+    if values is not None:
+        check_alike(values)
     table = Batches(source, values, max_bins or MAX_BINS, ranks)
     for note in source.notes:
         warn(f"X: {note}")

@@ -156,7 +156,7 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
         else:
             X, rows = readable(X, ranks)
             X = Table.read(X).for_sklearn
-            clusterer, labels = fitted_labels(_flat(reference), X, weight, ranks)
+            clusterer, labels = fitted_labels(reference, X, weight, ranks)
             labels = labels[rows]
     found = from_labels(table, labels, metric, weight, ranks)
     final = clusterer[-1] if isinstance(clusterer, Pipeline) else clusterer
@@ -283,6 +283,7 @@ def _flat(model: Any) -> Any:
 
 def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = ALONE) -> tuple[Any, Any]:
     """Fit a clusterer unless it is fitted; return it and its labels of X."""
+    reference = _flat(reference)
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
         check_is_fitted(final)
