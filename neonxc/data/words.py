@@ -132,7 +132,8 @@ def characters(text: str) -> list[Span]:
 
 def is_term(word: str) -> bool:
     """Whether a word consists of letters, and may be in a vocabulary."""
-    return re.fullmatch(f"(?:{TERM.pattern})+", _kinds(word)) is not None
+    # words are matched once (?>), as a word of n characters could be divided into others in 2^n ways
+    return re.fullmatch(f"(?:(?>{TERM.pattern}))++", _kinds(word)) is not None
 
 
 def is_unspaced(word: str) -> bool:
