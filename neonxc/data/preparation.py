@@ -174,7 +174,10 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
         return "objects" if kind == "object" else "dates"
     if values.nunique(dropna=number) < 2:
         return "one value"
-    if kind == "category" and present.drop_duplicates().astype(str).str.strip().str.fullmatch(DATE, case=False).all():
+    if (
+        kind == "category"
+        and present.drop_duplicates().astype(str).str.strip().str.fullmatch(DATE, case=False).all()
+    ):
         return "dates"
     if keep or values.dtype.kind == "b":
         return None
