@@ -1,6 +1,6 @@
 """Cluster in one space, explain in another: clusters of deep features as rules on columns that have a name.
 
-    pip install "neonxc[train,evaluation]"
+    pip install -e ".[train,evaluation]"
     python examples/attributes.py
     python examples/attributes.py --quick
 

@@ -2,7 +2,7 @@
 
 The data set is part of scanpy: 700 blood cells by 765 genes, with clusters found by Louvain's method.
 
-    pip install "neonxc[cells]"
+    pip install -e ".[cells]"
     python examples/single_cell.py --out single-cell
 
 The example writes report.html and markers.csv, which contains a rule of at most three genes per cluster. The rules
@@ -38,7 +38,7 @@ def load() -> Any:
     try:
         import scanpy
     except ImportError:
-        raise SystemExit('this example needs the data set of scanpy: pip install "neonxc[cells]"') from None
+        raise SystemExit('this example needs the data set of scanpy: pip install -e ".[cells]"') from None
     return scanpy.datasets.pbmc68k_reduced()
 
 

@@ -4,7 +4,7 @@
     python examples/topics.py --encoder sentence-transformers/all-MiniLM-L6-v2 --texts reviews.txt
     python examples/topics.py --quick
 
-It needs ``pip install "neonxc[text,umap]"``. The default texts are descriptions of Debian's packages, of which apt
+It needs ``pip install -e ".[text,umap]"``. The default texts are descriptions of Debian's packages, of which apt
 keeps a copy after ``apt-get update -o Acquire::Languages=en``, or else those of the installed packages. On them, a
 small BERT is trained, as in sentences.py. The report has the words of every topic. A second page shows texts in no
 topic: red words keep a text out of the topic that it is nearest to, and blue words speak for that topic.
@@ -49,7 +49,7 @@ def umap_of(seed: int) -> object:
     try:
         from umap import UMAP
     except ImportError:
-        raise SystemExit('this example needs umap-learn: pip install "neonxc[umap]"') from None
+        raise SystemExit('this example needs umap-learn: pip install -e ".[umap]"') from None
     return UMAP(n_neighbors=15, n_components=5, min_dist=0.0, random_state=seed, n_jobs=1)
 
 

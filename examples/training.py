@@ -1,7 +1,7 @@
 """Follow the clusters that a network's features form during training, and explain them by pixels after every
 epoch.
 
-    pip install "neonxc[train]"
+    pip install -e ".[train]"
     python examples/training.py --epochs 3
     tensorboard --logdir runs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,15 @@ from torch import Tensor
 from neonxc.common.arguments import kind_of
 
 LONGEST = 8  # times the shorter side that a resized image may be long
+LARGE = 1 << 24
+"""Pixels from which on an image that is resized is first reduced in bytes; as floats, they take 200 MB."""
+MOST = 1 << 26
+"""Pixels of a file that is read as it is: as floats, they take 800 MB."""
+TRUST = "if you trust the file, raise PIL.Image.MAX_IMAGE_PIXELS"
+TURNED = 0x0112
+"""Number of the entry of EXIF that says how the camera was held."""
+ROWS = 256
+"""Rows of an image of 16 bits that are converted at a time."""
 
 
 def load_image(path: str | os.PathLike[str] | bytes, size: int | None = None) -> Tensor:
@@ -41,13 +51,20 @@ def load_image(path: str | os.PathLike[str] | bytes, size: int | None = None) ->
     ------
     ValueError
         The file is missing, no image or damaged; its pixels have no known range; `size` is below 1, or the
-        longer side of an image to be resized is more than 8 times the shorter one.
+        longer side of an image to be resized is more than 8 times the shorter one; it has more pixels than
+        ``PIL.Image.MAX_IMAGE_PIXELS``, or, without `size`, than 67 million.
     """
     try:
-        with Image.open(io.BytesIO(path) if isinstance(path, bytes) else path) as file:
-            return to_tensor(ImageOps.exif_transpose(file), size)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # an error says it below
+            file = Image.open(io.BytesIO(path) if isinstance(path, bytes) else path)
+        with file:
+            _check_pixels(file, size)
+            return to_tensor(ImageOps.exif_transpose(_reduced(file, size)), size)
     except Exception as error:  # on a damaged file Pillow's decoders raise whatever they stumble over
         unknown = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
+        if isinstance(error, Image.DecompressionBombError):
+            unknown = f"{error} {TRUST}"
         reason = getattr(error, "strerror", None) or unknown
         name = f"of {len(path)} bytes" if isinstance(path, bytes) else repr(os.fspath(path))
         raise ValueError(f"cannot read the image {name}: {reason}") from error
@@ -88,26 +105,84 @@ def to_tensor(image: NDArray[np.uint8] | Image.Image, size: int | None = None) -
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
         raise ValueError(f"image must be [H, W, 3] with at least one pixel; got shape {list(pixels.shape)}")
     # torch takes neither negative strides (a mirrored view) nor, without a warning, read-only memory.
-    tensor = torch.tensor(np.ascontiguousarray(pixels)).permute(2, 0, 1).float() / 255
+    sides = pixels.shape[:2]
+    _check_size(size, sides)
+    pixels = np.ascontiguousarray(pixels)
+    shape = sides if size is None else tuple(round(side * size / min(sides)) for side in sides)
+    if size is not None and sides[0] * sides[1] > LARGE:
+        image = _reduced(Image.fromarray(pixels), size)
+        if image.width * image.height > LARGE:
+            image = image.resize(shape[::-1], Image.Resampling.BICUBIC)
+        pixels = np.asarray(image)
+    tensor = torch.tensor(pixels).permute(2, 0, 1).float().div_(255)
     if size is None:
         return tensor
+    resized = F.interpolate(tensor[None], shape, mode="bicubic", antialias=True)[0]
+    return resized.clamp(0, 1)  # bicubic interpolation overshoots at edges
+
+
+def _check_size(size: int | None, sides: tuple[int, ...]) -> None:
+    """Raise a ValueError if the shorter of two sides can't be resized to this length."""
+    if size is None:
+        return
     if size < 1:
         raise ValueError(f"size must be at least 1; got {size}")
-    sides = pixels.shape[:2]
     if max(sides) > LONGEST * min(sides):
         raise ValueError(
             f"an image of {sides[0]} x {sides[1]} pixels is too long: its longer side may be at most {LONGEST} "
             "times the shorter one; crop it"
         )
-    shape = [round(side * size / min(sides)) for side in sides]
-    resized = F.interpolate(tensor[None], shape, mode="bicubic", antialias=True)[0]
-    return resized.clamp(0, 1)  # bicubic interpolation overshoots at edges
+
+
+def _check_pixels(file: Image.Image, size: int | None) -> None:
+    """Raise a ValueError if an image has too many pixels to be decoded, or to be returned as it is."""
+    width, height = file.size
+    most = Image.MAX_IMAGE_PIXELS
+    if most is not None and width * height > most:
+        raise ValueError(
+            f"{height} x {width} pixels are more than {most:,}, so that it may be a decompression bomb; {TRUST}"
+        )
+    if size is None and width * height > MOST:
+        raise ValueError(
+            f"{height} x {width} pixels are more than {MOST:,}; pass size, to which it is then scaled"
+        )
+    _check_size(size, (height, width))
+
+
+def _reduced(image: Image.Image, size: int | None) -> Image.Image:
+    """Reduce a large image in bytes by a whole factor, to no less than twice the `size` of its shorter side."""
+    factor = 1 if size is None else min(image.size) // (2 * size)
+    if image.width * image.height <= LARGE or factor < 2:
+        return image
+    sides = image.size
+    image.draft(None, (sides[0] // factor, sides[1] // factor))  # JPEG decodes an eighth, a fourth or a half
+    factor = factor * image.width // sides[0]
+    if factor < 2:
+        return image
+    orientation = image.getexif().get(TURNED)
+    image = _as_bytes(image)
+    if image.mode not in ("L", "LA", "RGB", "RGBA"):
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    smaller = image.reduce(factor)
+    if orientation is not None:
+        smaller.getexif()[TURNED] = orientation
+    return smaller
+
+
+def _as_bytes(image: Image.Image) -> Image.Image:
+    """Convert an image of 16 bits to 8; Pillow's own conversion clips them at 255: a white picture."""
+    if not image.mode.startswith("I;16"):
+        return image
+    wide = np.asarray(image)
+    narrow = np.empty(wide.shape, dtype=np.uint8)
+    for first in range(0, len(wide), ROWS):
+        rows = slice(first, first + ROWS)
+        narrow[rows] = (wide[rows] / 257).round()
+    return Image.fromarray(narrow)
 
 
 def _rgb_pixels(image: Image.Image) -> NDArray[Any]:
-    if image.mode.startswith("I;16"):
-        # Pillow's own conversion clips 16 bits at 255: a white picture.
-        image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
+    image = _as_bytes(image)
     if image.mode in ("I", "F"):
         raise ValueError(f"pixels of mode {image.mode} have no fixed range; save it with 8 or 16 bits first")
     if image.has_transparency_data:

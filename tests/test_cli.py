@@ -214,7 +214,7 @@ EARLY = {
     f"heatmap photo0.png {SMALL} --weights none.pth": "none.pth",
     "heatmap photo0.png photo1.png --mode image -k 2 --per-photo": "--per-photo is for",
     "nonsense": "nonsense",
-    "demo": 'pip install "neonxc[demo]"',
+    "demo": 'pip install -e ".[demo]"',
     "table r/relevance.csv --out r": OVERWRITES,
     "table csv/relevance.csv --out r": OVERWRITES,
     "rules wine.csv --out ./r/../wine.csv": OVERWRITES,

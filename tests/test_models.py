@@ -1,6 +1,7 @@
 """Feature extraction, image files and EfficientNet-Lite0."""
 
 import copy
+import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -394,6 +395,38 @@ def test_too_long_to_be_resized(tmp_path, size):
     refused(message, load_image, path, 32)
     assert load_image(path).shape == (3, *size[::-1])
     assert to_tensor(Image.new("RGB", (8, 1)), 32).shape == (3, 32, 256)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "I;16"])
+@pytest.mark.parametrize("orientation", [None, 6])
+def test_large_photos_are_reduced_in_bytes(mode, orientation, tmp_path, monkeypatch):
+    """They are what they are without the reduction, but for rounding, and take a part of the memory."""
+    monkeypatch.setattr("neonxc.models.images.LARGE", 1 << 40)
+    colours = np.random.default_rng(0).integers(0, 256, (10, 15, 3), dtype=np.uint8)
+    smooth = Image.fromarray(colours).resize((600, 400), Image.Resampling.BICUBIC)
+    image = (
+        smooth.convert(mode) if mode != "I;16" else Image.fromarray(np.asarray(smooth)[..., 0] * np.uint16(257))
+    )
+    exif = Image.Exif()
+    if orientation:
+        exif[0x0112] = orientation
+    path = saved(tmp_path, image, exif=exif)
+    whole, array = load_image(path, 40), to_tensor(np.asarray(smooth), 250)
+    monkeypatch.setattr("neonxc.models.images.LARGE", 1000)
+    assert whole.shape == ((3, 60, 40) if orientation else (3, 40, 60))
+    assert_close(load_image(path, 40), whole, atol=0.02, rtol=0)
+    assert_close(to_tensor(np.asarray(smooth), 250), array, atol=0.02, rtol=0)
+
+
+def test_few_bytes_that_unpack_to_many_pixels(tmp_path, monkeypatch):
+    path = saved(tmp_path, Image.new("L", (9000, 9000)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert load_image(path, 32).shape == (3, 32, 32)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000  # kB; as floats they are 972 MB
+    refused(r"9000 x 9000 pixels are more than 67,108,864; pass size", load_image, path)
+    for most in (1000, 80_000_000):
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+        refused("decompression bomb.* if you trust", load_image, path, 32)
 
 
 def test_to_tensor_of_views():

@@ -4,11 +4,12 @@ from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 from unicodedata import normalize
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from refusals import refused
+from refusals import refused, rewritten
 from sklearn.cluster import KMeans
 from torch.testing import assert_close
 from witnesses import on_the_way
@@ -519,3 +520,55 @@ def test_on_the_way_from_masked_words(encoder):
     assert not np.allclose(by_rules, NEON(net, along="mask").attribute(TEXTS))
     for along in (0.0, "zero"):
         refused("along", NEON, net, along=along)
+
+
+FETCHED = [  # entries of a configuration that lead to other code or other models, at any depth
+    {"backbone": "resnet18"},
+    {"use_pretrained_backbone": True},
+    {"backbone_kwargs": {"trust_remote_code": True}},
+    {"auto_map": {"AutoModel": "owner/name--module.Class"}},
+    {"rope_scaling": {"hub_kwargs": {}}},
+    {"layers": [{"timm_name": "resnet18"}]},
+    {"task_specific_params": {"name": "hf-hub:owner/name"}},
+    {"attn_implementation": "kernels-community/flash-attn"},
+    {"_attn_implementation": {"": "owner/name"}},
+    {"num_labels": 10**9},
+    {"num_hidden_layers": 10**9},
+    {"vocab_size": 10**12},
+]
+
+
+@pytest.mark.parametrize("change", FETCHED, ids=str)
+def test_a_configuration_in_a_file_fetches_nothing(change, encoder, tmp_path):
+    path = tmp_path / "encoder"
+    neonxc.save(encoder, path)
+    rewritten(path, lambda plain: plain["values"]["recipe"]["config"].update(change))
+    with mock.patch("socket.socket.connect", side_effect=AssertionError("the network was used")):
+        refused("can't be loaded: ", neonxc.load, path)
+
+
+@pytest.mark.parametrize(
+    "name", ["DetrModel", "DPTModel", "TimmBackbone", "AutoModel", "PreTrainedModel", "Trainer"]
+)
+def test_a_file_names_a_text_encoder(name, encoder, tmp_path):
+    path = tmp_path / "encoder"
+    neonxc.save(encoder, path)
+    rewritten(path, lambda plain: plain["values"]["recipe"].update(model=name))
+    refused(f"{name} is not one of the text encoders", neonxc.load, path)
+
+
+@pytest.mark.parametrize(
+    "special", [{"tokenizer_file": "/etc/passwd"}, {"gguf_file": "a"}, {"mask_token": {"a": 1}}]
+)
+def test_a_file_has_special_tokens_alone(special, encoder, tmp_path):
+    path = tmp_path / "encoder"
+    neonxc.save(encoder, path)
+    rewritten(path, lambda plain: plain["values"]["recipe"]["special"].update(special))
+    refused("are no special tokens", neonxc.load, path)
+
+
+def test_layers_behind_the_pooling_are_those_of_the_file(encoder, tmp_path):
+    path = tmp_path / "encoder"
+    neonxc.save(encoder, path)
+    rewritten(path, lambda plain: plain["values"]["recipe"]["pooling"].append(["Linear", 10**6, 10**6]))
+    refused("its network has weights 'pooling", neonxc.load, path)

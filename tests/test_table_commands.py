@@ -462,3 +462,61 @@ def test_a_report_of_texts_and_of_photos(ran, refused):
     assert "no terms besides English stop words" in refused(f"explain {texts} --clusters 2 --out {report}")
     Path("photos").mkdir()
     assert "has no photos" in refused("explain photos --clusters 2 --out a.html")
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[31mred\u202e"
+"""A name that would set the title of a terminal, colour it, and turn its direction."""
+COMMANDS = (
+    "table -k 2",
+    "explain -k 2 --fast",
+    "rules -k 2",
+    "rules -k 2 --format markdown",
+    "table",
+    "table --labels no",
+)
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("row", ["", "x,1\n"])
+def test_names_do_not_reach_the_terminal_as_they_are(command, row, neonxc_command):
+    numbers = np.random.default_rng(0).normal(size=(30, 2)).round(3)
+    lines = [f"{first},{second}" for first, second in numbers]
+    Path("t.csv").write_text(f"{ESCAPE},{ESCAPE}\n" + "\n".join(lines) + "\n" + row, encoding="utf-8")
+    name, *options = command.split()
+    _, out, err = neonxc_command(name, "t.csv", *options)
+    assert out + err
+    assert not {*ESCAPE} & {"\x1b", "\x07", "\u202e"} & {*out, *err}
+
+
+def test_rules_are_no_formulas_of_a_spreadsheet(neonxc_command):
+    values = np.repeat([0.0, 1.0], 10)
+    names = {'=HYPERLINK("http://a")': values, "+a": values, "@b": values}
+    pd.DataFrame(names).assign(label=np.where(values > 0, "=1+1", "-x")).to_csv("t.csv", index=False)
+    assert neonxc_command("rules", "t.csv", "--labels", "label", "--out", "rules.csv")[0] == 0
+    assert neonxc_command("table", "t.csv", "--labels", "label", "--out", "o")[0] == 0
+    for path in ("rules.csv", "o/clusters.csv"):
+        cells = [cell for row in read(path) for cell in row]
+        assert {"'=1+1", "'-x"} <= {*cells}
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+
+
+IN_WORDS = {
+    "table t.csv --scale foo": "Invalid value for '--scale': 'foo' is not one of 'none', 'standard'",
+    "table t.csv -k 2": "let the cell count as missing (--na CELL)",
+    "rules t.csv --leaves x": "Invalid value for '--leaves': a whole number is needed",
+}
+
+
+@pytest.mark.parametrize("command", IN_WORDS)
+def test_messages_are_in_the_words_of_the_command(command, refused):
+    Path("t.csv").write_text("a,b\n" + "1,2\n" * 20 + "x,3\n")
+    assert IN_WORDS[command] in refused(command)
+
+
+@pytest.mark.parametrize("command", ["table", "explain", "rules", "apply", "moves"])
+def test_the_help_names_what_an_option_takes(command, neonxc_command):
+    code, out, _ = neonxc_command(command, "--help")
+    assert code == 0
+    assert "list[" not in out
+    assert "CELL" in out

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,8 @@ from numpy.testing import assert_array_equal
 from refusals import refused
 
 from neonxc.data.files import read_table
+from neonxc.data.notation import is_number
+from neonxc.data.preparation import DATE, prepare
 from neonxc.trees import CART
 
 
@@ -420,3 +423,72 @@ def test_columns_that_are_not_there_are_all_named(read):
     refused(message, read, "a,b\n1,2\n", ignore=["x", "a", "y"])
     refused(message, read, "a,b\n1,2\n", needed=["x", "a", "y"])
     refused("no column left", read, "a,b\n1,2\n", ignore=["a", "b"])
+
+
+# --- what a table may do -------------------------------------------------------------------------------------
+
+PIECES = ["-", " ", "1", "1.", "1,", "1'", "1 ", "(", "()", "$", "EUR", "kg ", " k", "l/100 ", "+", "inf", "\t"]
+PIECES += ["\u00a0", "e", "1e", "0.1-", "2020-01-01T10:00 ", "^", "_", ","]
+BEFORE = ("", "-", "$", "- 1", "1 kg", "2020-01-01T10:00")
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_cells_are_read_in_linear_time(piece):
+    """Cells of 20,000 characters, whatever they repeat; `-`, 800 blanks and `!` took 53 seconds."""
+    for start in BEFORE:
+        for end in ("", "!", ")", " kg!"):
+            cell = start + piece * (20_000 // len(piece)) + end
+            before = time.process_time()
+            is_number(cell, with_unit=True)
+            pd.Series([cell]).str.strip().str.fullmatch(DATE, case=False)
+            assert time.process_time() - before < 1
+
+
+def test_long_cells_in_files(tmp_path):
+    path = tmp_path / "table.csv"
+    for piece in (" ", "1 ", "2020-01-01T10:00 "):
+        cell = "-" + piece * (20_000 // len(piece)) + "!"
+        path.write_text("a;b\n" + f"1;{cell}\n" + "".join(f"{i};x{i % 3}\n" for i in range(20)))
+        before = time.process_time()
+        prepare(read_table(path))
+        assert time.process_time() - before < 2
+
+
+def test_many_columns_of_one_name(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(";".join(["a"] * 5000) + "\n" + ";".join(["1"] * 5000) + "\n")
+    before = time.process_time()
+    assert [*read_table(path).columns[[0, 1, -1]]] == ["a", "a.1", "a.4999"]
+    assert time.process_time() - before < 2
+
+
+@pytest.mark.parametrize(
+    ("cells", "unit"),
+    [
+        (["7,5 l/100 km", "8 l/100 km"], "l/100 km"),
+        (["5.1 kWh/100km", "6 kWh/100km"], "kWh/100km"),
+        (["5 per 1000", "6.5 per 1000"], "per 1000"),
+        (["5 m^2", "6.5 m^2"], "m^2"),
+        (["5 s^-1", "6.5 s^-1"], "s^-1"),
+        (["5 kg/m3", "6.5 kg/m3"], "kg/m3"),
+    ],
+)
+def test_units_with_digits(cells, unit, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a;b\n" + "".join(f"{cell};1\n" for cell in cells * 4))
+    column = read_table(path)["a"]
+    assert column.tolist()[:2] == [float(cell.split()[0].replace(",", ".")) for cell in cells]
+    assert json.loads(read_table(path).attrs["format"])["columns"]["a"][2] == unit
+
+
+def test_files_that_unpack_to_more_than_a_limit(tmp_path, monkeypatch):
+    zipped, columns = tmp_path / "table.csv.gz", tmp_path / "table.parquet"
+    zipped.write_bytes(gzip.compress(b"a;b\n" + b"1;2\n" * 100_000))
+    pd.DataFrame({"a": np.zeros(100_000), "b": 1.0}).to_parquet(columns)
+    for path in (zipped, columns):
+        assert len(read_table(path)) == 100_000
+    monkeypatch.setattr("neonxc.data.cells.UNPACKED", 100_000)
+    monkeypatch.setattr("neonxc.data.cells.RATIO", 2)
+    for path in (zipped, columns):
+        with pytest.raises(ValueError, match=r"has .* bytes, and unpacks to more than 100,000; .* pass the data"):
+            read_table(path)

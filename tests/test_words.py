@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import time
 from unicodedata import normalize
 
 import numpy as np
@@ -21,6 +22,7 @@ from witnesses import contrast_relevance, neuron
 
 import neonxc
 from neonxc import NEON, neuralize
+from neonxc.data import words
 from neonxc.models import KernelKMeans, WordVectors
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -297,3 +299,17 @@ def test_export():
     net = neuralize(np.eye(4)[:3], features=words)
     exported = torch.export.export(net, (ids[:12],), strict=False).module()
     assert_close(exported(ids[12:]), net(ids[12:]))
+
+
+@pytest.mark.parametrize(
+    "letters", ["a\u0301", "\u0301", "ក្", "a\u00ad", "\u00ad", "l\u00b7", "a'", "अ्", "\u200d", "aa中", "ab1"]
+)
+def test_words_are_found_in_linear_time(letters):
+    """Texts of 20,000 characters, whatever they repeat; `is_term` took exponential time for Khmer syllables."""
+    for start in ("", "a", "中"):
+        for end in ("", "!", "中", "\u00ad"):
+            text = start + letters * (20_000 // len(letters)) + end
+            before = time.process_time()
+            for read in (words.word_spans, words.counted_words, words.term_spans, words.characters, words.is_term):
+                read(text)
+            assert time.process_time() - before < 1

@@ -1,6 +1,6 @@
 """Rerun the pixel-flipping experiments of Section VII of the NEON paper.
 
-    pip install "neonxc[evaluation]"
+    pip install -e ".[evaluation]"
     python examples/papers/flipping.py --quick
     python examples/papers/flipping.py --experiment all --data FOLDER --fashion FOLDER
 

@@ -1,6 +1,6 @@
 """Cluster images without labels by SCAN, measure the accuracy of the clusters, and explain them by pixels.
 
-    pip install "neonxc[train]"
+    pip install -e ".[train]"
     python examples/papers/scan.py
     python examples/papers/scan.py --data fashion --data-dir FOLDER
 

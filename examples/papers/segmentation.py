@@ -1,6 +1,6 @@
 """Compare heatmaps of spatial clusters with segmentation masks: Figures 7 and 8 of the NEON paper.
 
-    pip install "neonxc[demo]"
+    pip install -e ".[demo]"
     python examples/papers/segmentation.py
     python examples/papers/segmentation.py --rule box --blocks 0,4,10,15
     python examples/papers/segmentation.py --spiral

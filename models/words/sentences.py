@@ -387,7 +387,7 @@ def _pack(encoder: SentenceEncoder) -> Values:
 
 
 def _unpack(cls: type[SentenceEncoder], values: Values) -> SentenceEncoder:
-    encoder = cls(*rebuilt(values.pop("recipe")))
+    encoder = cls(*rebuilt(values.pop("recipe"), values))
     encoder.load_state_dict(values, assign=True)  # keeps the saved precision
     return encoder.eval()
 

@@ -10,7 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-EXTRA = 'sentence encoders need the extra "text": pip install "neonxc[text]"'
+from neonxc.common.declared import check_weights
+
+from .encoders import READING, check_encoder, check_special
+
+EXTRA = 'sentence encoders need the extra "text": pip install -e ".[text]"'
 
 
 class Unit(nn.Module):
@@ -33,7 +37,6 @@ class First(nn.Module):
         return x[:, : self.n]
 
 
-READING = ("model_input_names", "truncation_side", "split_special_tokens")  # how a tokenizer is used
 MOST = 1 << 20  # tokens of a text, where nothing sets a limit
 LAYERS: dict[str, type[nn.Module]] = {  # those that may follow the pooling
     layer.__name__: layer for layer in (nn.Linear, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, Unit, First)
@@ -159,9 +162,13 @@ def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[s
     if getattr(transformers, kind.__name__, None) is not kind or None in layers:
         raise TypeError("can't save a SentenceEncoder with a model or a pooling of one's own")
     config = json.loads(model.config.to_json_string(use_diff=False))
+    own = model.state_dict()
+    try:  # what can't be loaded is not saved
+        check_encoder(kind.__name__, config, len(own))
+    except ValueError as error:
+        raise TypeError(f"can't save a SentenceEncoder: {error}") from None
     with torch.device("meta"):  # without memory for weights
         anew = kind(kind.config_class.from_dict(config)).state_dict()
-    own = model.state_dict()
     if {name: value.shape for name, value in anew.items()} != {name: value.shape for name, value in own.items()}:
         raise TypeError(
             f"can't save a SentenceEncoder whose {kind.__name__} has other weights than its configuration tells; "
@@ -179,21 +186,38 @@ def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[s
     }
 
 
-def rebuilt(recipe: dict[str, Any]) -> tuple[Any, ...]:
-    """Model with random weights, tokenizer, pooling and options of :func:`recipe_of`."""
+def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]:
+    """Model with random weights, tokenizer, pooling and options of :func:`recipe_of`.
+
+    Raises
+    ------
+    ValueError
+        The recipe names another class than a text encoder, something that would be fetched, or other weights than
+        the `saved` ones.
+    """
+    check_encoder(recipe["model"], recipe["config"], len(saved))
+    check_special(recipe["special"])
     try:
         import transformers  # optional, and takes seconds
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ImportError(EXTRA) from error
     kind: Any = getattr(transformers, recipe["model"])
-    (mode, *layers), tokens = recipe["pooling"], Tokenizer.from_str(recipe["tokenizer"])
-    if not issubclass(kind, transformers.PreTrainedModel) or not {name for name, *_ in layers} <= LAYERS.keys():
-        raise ValueError(f"{recipe['model']} or one of {layers} is no part of a sentence encoder")
+    mode, *layers = recipe["pooling"]
+    if not {name for name, *_ in layers} <= LAYERS.keys():
+        raise ValueError(f"one of {layers} is no layer of a sentence encoder")
+
+    def made() -> nn.ModuleDict:
+        after = [LAYERS[name](*sizes) for name, *sizes in layers]
+        pooling = Pooling(mode, *after, skip=recipe.get("skip", 0))
+        return nn.ModuleDict({"model": kind(kind.config_class.from_dict(recipe["config"])), "pooling": pooling})
+
+    with torch.device("meta"):  # without memory, which a configuration of a few bytes may ask for
+        check_weights(made(), saved)
+    tokens = Tokenizer.from_str(recipe["tokenizer"])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokens, **recipe["special"])
-    after = [LAYERS[name](*sizes) for name, *sizes in layers]
-    pooling = Pooling(mode, *after, skip=recipe.get("skip", 0))
-    return kind(kind.config_class.from_dict(recipe["config"])), tokenizer, pooling, *recipe["options"]
+    parts = made()
+    return parts["model"], tokenizer, parts["pooling"], *recipe["options"]
 
 
 def _described(layer: nn.Module) -> list[Any] | None:

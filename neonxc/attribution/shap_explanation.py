@@ -46,14 +46,14 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
     Raises
     ------
     ImportError
-        shap is not installed: ``pip install "neonxc[shap]"``.
+        shap is not installed: ``pip install -e ".[shap]"``.
     ValueError
         The network has a feature network, or the relevance another shape.
     """
     try:
         from shap import Explanation
     except ImportError:
-        raise ImportError('to_shap needs shap: pip install "neonxc[shap]"') from None
+        raise ImportError('to_shap needs shap: pip install -e ".[shap]"') from None
     if net.features is not None:
         raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
     table, names = net.inputs.read(X), list(net.inputs.units)

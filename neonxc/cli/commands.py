@@ -36,8 +36,10 @@ from neonxc.cli.options import (
     existing_path,
     existing_weights,
     format_of_rules,
+    in_words_of_commands,
     output,
     photo_files,
+    visible,
     with_folder,
 )
 from neonxc.common.progress import hide, progress
@@ -211,7 +213,7 @@ def explain(
 
         report = tables.table_report(prepared, clustering, fast)
     report.save(with_folder(out))
-    typer.echo(f"{report}\n\n{out}")
+    typer.echo(visible(f"{report}\n\n{out}"))
 
 
 @app.command()
@@ -256,7 +258,10 @@ def rules(
         _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
     name = "data" if str(file) == "-" else file.name.partition(".")[0]
     source = [name] if table is None else table.split(".")
-    typer.echo(tables.write_rules(result, written, out, source, dialect or "ansi"))
+    text = tables.write_rules(result, written, out, source, dialect or "ansi")
+    # for another program, names in SQL and in CSV stay what they are
+    to_program = written in ("sql", "csv") and not sys.stdout.isatty()
+    typer.echo(text if to_program else visible(text))
 
 
 @app.command()
@@ -272,9 +277,13 @@ def apply(
 
     rows, form = tables.applied(model, file, na or [])
     _note(*rows.attrs["notes"])
-    rows.to_csv(sys.stdout if out is None else with_folder(out), index=False, **form)
     if out is not None:
+        rows.to_csv(with_folder(out), index=False, **form)
         typer.echo(str(out))
+    elif sys.stdout.isatty():
+        typer.echo(visible(rows.to_csv(index=False, **form)), nl=False)
+    else:
+        rows.to_csv(sys.stdout, index=False, **form)
 
 
 @app.command()
@@ -298,7 +307,7 @@ def moves(
     from neonxc.cli import tables  # loads PyTorch
 
     moved, report = tables.moved(model, before, after, ids, out is not None, fast, na or [])
-    typer.echo(str(moved))
+    typer.echo(visible(str(moved)))
     if out is not None and report is not None:
         report.save(with_folder(out))
         typer.echo(f"\n{out}")
@@ -338,7 +347,7 @@ def _clustered(
         return prepared, clustering, None
     clustering, choice = by_choice(prepared, clusters, name)
     if choice is not None:
-        typer.echo(f"k-means on {choice.rows} rows\n{choice}; it is used here", err=stderr)
+        typer.echo(visible(f"k-means on {choice.rows} rows\n{choice}; it is used here"), err=stderr)
     return prepared, clustering, choice
 
 
@@ -349,14 +358,14 @@ def _in_terminal() -> bool:
 def _show(result: Result) -> None:
     """Print the results and the names of the files."""
     console = Console()
-    console.print(Text(result.title), soft_wrap=True)
+    console.print(Text(visible(result.title)), soft_wrap=True)
     table = Table(*(Column(name, overflow="fold") for name in result.header))
     for row in result.rows:
-        table.add_row(*map(Text, row))  # without markup, which names may look like
+        table.add_row(*(Text(visible(cell)) for cell in row))  # without markup, which names may look like
     console.print(table)
     for note in result.notes:
-        console.print(note)
-    files = [str(result.out / file) for file in result.files]
+        console.print(visible(note))
+    files = [visible(str(result.out / file)) for file in result.files]
     if len(files) > MOST:
         files[MOST - 1 :] = [f"and {len(files) - MOST + 1} more files in {result.out}"]
     console.print(*files, sep="\n", soft_wrap=True, highlight=False, markup=False)
@@ -370,7 +379,8 @@ def _note(*notes: str) -> None:
 
 def _on_stderr(kind: str, *messages: str) -> None:
     for message in messages:
-        typer.echo(f"{kind}: {' '.join(message.split())}", err=True)
+        line = visible(" ".join(in_words_of_commands(message).split()))
+        typer.echo(f"{kind}: {line}", err=True)
 
 
 def main() -> None:

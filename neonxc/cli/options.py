@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -12,6 +13,17 @@ from typing import Annotated, Any, Literal
 import typer
 
 from neonxc.common.arguments import as_range
+
+HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that move the cursor, colour or hide text in a terminal, or turn its direction."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that spreadsheets run."""
+WORDS = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "a whole number is needed",
+    "count as missing (na)": "count as missing (--na CELL)",
+}
+"""Parts of messages of libraries and of the Python interface, and how a command says it."""
 
 Mode = Literal["spatial", "image"]
 Scale = Literal["none", "standard", "minmax", "robust"]
@@ -82,6 +94,23 @@ def creatable(*suffixes: str) -> Callable[[Path | None], Path | None]:
 def output(help: str, *suffixes: str) -> Any:
     """Return an option for a file that a command writes, with one of the suffixes."""
     return typer.Option(dir_okay=False, callback=creatable(*suffixes), help=help)
+
+
+def visible(text: str) -> str:
+    """Replace the characters of a text that a terminal would take for commands."""
+    return HIDDEN.sub("\ufffd", text)
+
+
+def in_words_of_commands(message: str) -> str:
+    """Say a message as a command does."""
+    for words, said in WORDS.items():
+        message = message.replace(words, said)
+    return message
+
+
+def as_text(cell: Any) -> Any:
+    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def with_folder(path: Path) -> Path:
@@ -179,16 +208,20 @@ Fast = Annotated[
     bool,
     typer.Option("--fast", help="Leave out the trees of pairs of clusters and pixel-flipping."),
 ]
-Labels = Annotated[str | None, typer.Option(help="Column with cluster labels, used instead of k-means.")]
+Labels = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column with cluster labels, used instead of k-means.")
+]
 Scaling = Annotated[Scale, typer.Option(help="Scaling of numeric columns.")]
-Ignore = Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")]
+Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(help="Column to keep although it looks like an identifier; may be repeated."),
+    typer.Option(metavar="COLUMN", help="Column to keep although it looks like an identifier; may be repeated."),
 ]
 Missing = Annotated[
     list[str] | None,
-    typer.Option("--na", help="Further cell that counts as missing, in all columns; may be repeated."),
+    typer.Option(
+        "--na", metavar="CELL", help="Further cell that counts as missing, in all columns; may be repeated."
+    ),
 ]
 
 

@@ -21,7 +21,7 @@ from neonxc import plot
 from neonxc.attribution.batches import clusters_of
 from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
-from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
+from neonxc.cli.options import CHOICES, TABLES, Result, as_text, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import result_names
 from neonxc.common.numbers import plural
@@ -75,7 +75,7 @@ def table_attributions(
     with staged_folder(out) as folder:
         rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
         rows.to_csv(folder / files[0], index_label=row)
-        pd.DataFrame(described).to_csv(folder / files[1], index=False)
+        pd.DataFrame(described).map(as_text).to_csv(folder / files[1], index=False)
         summary.to_frame().rename_axis(["cluster", "column"]).to_csv(folder / files[2])
         plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
         save(net, folder / files[4])
@@ -275,7 +275,8 @@ def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str
         case "json":
             text = json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
         case "csv":
-            text = rules.to_frame().to_csv(index=False, lineterminator="\n").removesuffix("\n")
+            frame = rules.to_frame().map(as_text)
+            text = frame.to_csv(index=False, lineterminator="\n").removesuffix("\n")
         case _:
             text = getattr(rules, f"to_{format}")()
     if out is None:

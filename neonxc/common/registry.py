@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole, kind_of
+from neonxc.common.declared import check_kind, check_sizes
 
 LEFT_OUT = "custom"  # a file's placeholder for a feature network that can't be saved
 JSON = (bool, int, float, str, list, tuple, dict, type(None))
@@ -92,6 +93,7 @@ def unpack(described: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: 
         raise ValueError(f"{described['class']} is not registered; import the module that registers it")
     form = FORMS[described["class"]]
     values = dict(described["values"])
+    check_sizes(values, tensors)
     values |= {key: tensors[prefix + key] for key in described["tensors"]}
     values |= {key: unpack(part, tensors, f"{prefix}{key}.") for key, part in described["parts"].items()}
     return form.unpack(form.cls, values)
@@ -161,6 +163,8 @@ def _pack_array(array: np.ndarray) -> Values:
 
 def _unpack_array(cls: type, values: Values) -> np.ndarray:
     data, levels, dtype = values["data"].numpy(), values["levels"], np.dtype(str(values["dtype"]))
+    written = sum(len(level) for level in levels or () if isinstance(level, str))
+    check_kind(dtype, data.shape, levels, data.nbytes + written)
     return (data if levels is None else np.asarray([*dict.fromkeys(levels)], dtype)[data]).astype(dtype)
 
 

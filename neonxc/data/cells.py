@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -42,6 +43,12 @@ OTHERS = {
     b"[{": f"a JSON file: {CSV}",
 }
 """What files with these first bytes, in lower case, are, and how to make a table of them."""
+UNPACKED = 1 << 30
+"""Bytes to which a file may unpack: pandas needs several times as much, and more is read in batches."""
+RATIO = 20
+"""Times the file that it may unpack to beyond that; gzip takes tables to a tenth, and blanks to a thousandth."""
+CHUNK = 1 << 20
+"""Bytes that are unpacked at a time."""
 END = "\0"
 """What is read behind the text, which has no such sign: at the end of a quote that is never closed."""
 
@@ -100,7 +107,8 @@ def read_cells(path: str | os.PathLike[str]) -> Cells:
     name = "standard input" if piped else str(path)
     try:
         data = sys.stdin.buffer.read() if piped else Path(path).read_bytes()
-        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        if data.startswith(b"\x1f\x8b"):
+            data = _unpacked(name, data)
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{name} can't be read: {getattr(error, 'strerror', None) or error}") from None
     start = data[:1000].lstrip().lower()
@@ -110,7 +118,47 @@ def read_cells(path: str | os.PathLike[str]) -> Cells:
     return _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, data)
 
 
+def _unpacked(name: str, data: bytes) -> bytes:
+    """Decompress a file of gzip, and stop beyond the limit."""
+    most = max(UNPACKED, RATIO * len(data))
+    content = bytearray()
+    with gzip.open(BytesIO(data)) as file:
+        while chunk := file.read(CHUNK):
+            content += chunk
+            if len(content) > most:
+                raise _too_large(name, len(data), most)
+    return bytes(content)
+
+
+def _too_large(name: str, size: int, most: int) -> ValueError:
+    return ValueError(
+        f"{name} has {size:,} bytes, and unpacks to more than {most:,}; if that is right, unpack the file, or "
+        "read a part of it, such as some columns, with pandas or pyarrow, and pass the data frame"
+    )
+
+
+def _check_unpacked(name: str, data: bytes) -> None:
+    """Raise a ValueError if a Parquet file says that it unpacks to more than the limit, or has too many rows.
+
+    A column that repeats one value takes a few bytes in the file, whatever its number of rows.
+    """
+    with parquet.ParquetFile(BytesIO(data)) as file:
+        metadata = file.metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    stored = sum(group.total_byte_size for group in groups)
+    cells = 8 * metadata.num_rows * max(1, metadata.num_columns)
+    most = max(UNPACKED, RATIO * len(data))
+    if max(stored, cells) > most:
+        raise _too_large(name, len(data), most)
+
+
 def _from_parquet(name: str, data: bytes) -> Cells:
+    try:
+        _check_unpacked(name, data)
+    except Exception as error:  # as below
+        if str(error).startswith(name):
+            raise
+        raise ValueError(f"{name} is damaged, or no Parquet file that can be read: {error}") from None
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
@@ -150,8 +198,10 @@ def _from_text(name: str, data: bytes) -> Cells:
     if not rows:
         raise ValueError(f"{name} has a header and no data")
     named_columns: dict[str, Sequence[str]] = {}
+    seen = Counter[str]()  # as many numbers of a name are taken, so that they are not tried again
     for i, (cell, cells) in enumerate(zip(names, columns, strict=True)):
-        new = unused(cell or f"{UNNAMED}{i}", ".", named_columns.__contains__, first=1)
+        new = unused(cell or f"{UNNAMED}{i}", ".", named_columns.__contains__, first=max(1, seen[cell]))
+        seen[cell] += 1
         named_columns[new] = cells
     if renamed := [new for new, cell in zip(named_columns, names, strict=True) if cell not in ("", new)]:
         notes.append(f"columns of the same name are called {', '.join(renamed)}")

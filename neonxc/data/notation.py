@@ -32,10 +32,14 @@ CURRENCY = (
     "|RON|BGN|TRY|RUB|BRL|MXN|ZAR"
 )
 PARENTHESES = re.compile(rf"({CURRENCY})?\s*\(([^()]+)\)")
-UNIT = r"(?:[^\W\d_]|[%‰°$€£¥₹₽])(?:[^\W\d_]|[%‰°$€£¥₹₽./·^]|(?<=[A-Za-z])[23](?!\w)| (?=\S)){0,24}"
+_POWER = r"(?<=[A-Za-z])[23](?!\w)|(?<=\^)-?[1-9](?!\w)"  # m2, m^3, s^-1
+_PER = r"(?:(?<=/)|(?<=/ )|(?<=per ))(?:10{1,6}|24(?= ?h))(?![0-9.,])"  # l/100 km, cases per 1000
+UNIT = rf"(?:[^\W\d_]|[%‰°$€£¥₹₽])(?:[^\W\d_]|[%‰°$€£¥₹₽./·^]|{_POWER}|{_PER}| (?=\S)){{0,24}}"
+# Blanks are matched once (*+): no part begins with one, and where all are optional, n blanks could be divided
+# among the places between them in n^3 ways
 CELL = re.compile(
-    rf"(?P<sign>[+-]?)\s*(?P<before>{CURRENCY})?\s*(?P<inner>[+-]?)\s*(?P<body>{BODY})\s*(?P<behind>-?)\s*"
-    rf"(?P<after>{UNIT})?\s*(?P<last>-?)"
+    rf"(?P<sign>[+-]?)\s*+(?P<before>{CURRENCY})?\s*+(?P<inner>[+-]?)\s*+(?P<body>{BODY})\s*+(?P<behind>-?)\s*+"
+    rf"(?P<after>{UNIT})?\s*+(?P<last>-?)"
 )
 
 

@@ -52,7 +52,8 @@ REASONS = {
 LARGEST = 1e150
 """Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
-DATE = rf"\s*{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?\s*"
+DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?(\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}}))?)?"
+"""A date or a time without blanks around it, which would be another place to which blanks inside could belong."""
 
 
 class Preparation(NamedTuple):
@@ -198,7 +199,10 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
         return "objects" if kind == "object" else "dates"
     if values.nunique(dropna=number) < 2:
         return "one value"
-    if kind == "category" and present.drop_duplicates().astype(str).str.fullmatch(DATE, case=False).all():
+    if (
+        kind == "category"
+        and present.drop_duplicates().astype(str).str.strip().str.fullmatch(DATE, case=False).all()
+    ):
         return "dates"
     if keep or values.dtype.kind == "b":
         return None

@@ -36,7 +36,8 @@ ALIKE = str.maketrans("\u2019\u05f3\u05f4", "''\"")  # signs with which a word m
 def _pattern(letters: str, least: int) -> str:
     """Pattern of words of at least so many letters, or of one that stands for a syllable."""
     enough = rf"(?:[{letters}][mzvf]*){{{least}}}|[{letters}mzvf]*s"
-    return rf"c(?:vc|[mzv])*|(?={enough})[{letters}s](?:[{letters}smzv]|f+(?=[{letters}smzv]))*"
+    # the first letter is looked at first: else a run of n marks is read n times
+    return rf"c(?:vc|[mzv])*|(?=[{letters}s])(?={enough})[{letters}s](?:[{letters}smzv]|f+(?=[{letters}smzv]))*"
 
 
 WORD = re.compile(_pattern("la0", 1) + "|rr[mzv]*|[^ fz](?:[mzv]|(?<=z)x)*")
@@ -132,7 +133,8 @@ def characters(text: str) -> list[Span]:
 
 def is_term(word: str) -> bool:
     """Whether a word consists of letters, and may be in a vocabulary."""
-    return re.fullmatch(f"(?:{TERM.pattern})+", _kinds(word)) is not None
+    # words are matched once (?>), as a word of n characters could be divided into others in 2^n ways
+    return re.fullmatch(f"(?:(?>{TERM.pattern}))++", _kinds(word)) is not None
 
 
 def is_unspaced(word: str) -> bool:

@@ -148,7 +148,7 @@ class BlurImputer(Imputer):
     Raises
     ------
     ImportError
-        When it is used: torchvision is not installed, ``pip install "neonxc[vision]"``.
+        When it is used: torchvision is not installed, ``pip install -e ".[vision]"``.
     """
 
     def __init__(self, sigma: float = 8.0) -> None:
@@ -163,7 +163,7 @@ class BlurImputer(Imputer):
         try:
             from torchvision.transforms.functional import gaussian_blur  # the import takes a second
         except ImportError as error:
-            raise ImportError('BlurImputer needs torchvision: pip install "neonxc[vision]"') from error
+            raise ImportError('BlurImputer needs torchvision: pip install -e ".[vision]"') from error
         # the padding cannot exceed the size of the image
         size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1
         blurred = gaussian_blur(x, [size, size], [self.sigma, self.sigma]).flatten(1)

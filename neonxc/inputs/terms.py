@@ -192,6 +192,8 @@ def _pack(terms: Terms) -> Values:
 
 
 def _unpack(cls: type[Terms], values: Values) -> Terms:
+    if unknown := values["options"].keys() - {*OPTIONS}:  # such as input="filename", which opens files
+        raise ValueError(f"it has terms with the options {sorted(unknown)}")
     options = {**values["options"], "ngram_range": tuple(values["options"]["ngram_range"])}
     return cls(CountVectorizer(vocabulary=values["names"], **options), values["sublinear"])
 

@@ -1,6 +1,6 @@
 """Marker rules of `neonxc.markers`, of NS-Forest's way of counting, and of trees on the top genes of scanpy.
 
-    pip install "neonxc[cells]"
+    pip install -e ".[cells]"
     python -m tests.benchmarks.markers [--seeds 5] [--large FOLDER] [--json FILE]
 
 Rules of at most three genes are found on two thirds of the 700 cells of scanpy's pbmc68k_reduced and measured on
