@@ -159,7 +159,27 @@ PRODUCTS = {
     "sparse": lambda x, w: (w.T.to_sparse_csr() @ x.T).T,
     "bmm": lambda x, w: torch.bmm(x[None], w[None])[0],
     "addmm": lambda x, w: torch.addmm(torch.zeros(6, dtype=x.dtype), x, mat2=w),
+    "linalg": torch.linalg.matmul,
+    "multi_dot": lambda x, w: torch.linalg.multi_dot([x, w]),
 }
+
+
+def with_plain(net):
+    """Add the matrix `PLAIN` as an attribute, in a list, and as the weight of a layer."""
+    net.plain, net.listed = PLAIN, [PLAIN]
+    net.same = nn.Linear(6, 6, bias=False).double().requires_grad_(False)
+    net.same.weight.copy_(PLAIN.T)
+    return net.eval()
+
+
+def test_a_plain_matrix_has_the_rule_of_the_module_whose_attribute_it_is():
+    net, x = nn.Sequential(with_plain(Net(lambda n, x: n.a(x) @ n.plain))), points()
+    seen = []
+    LRP(net, Composite(Epsilon(), {lambda place: seen.append(place.name): Epsilon()})).attribute(x, 1)
+    assert {"0.a", "0", "0.b"} == {*seen}
+    found = relevance(net, x, Composite(Epsilon(0.1), {"0": Gamma(2)}))
+    layer = with_plain(Net(lambda n, x: n.same(n.a(x))))
+    assert_close(found, relevance(layer, x, Composite(Epsilon(0.1), {"same": Gamma(2)})))
 
 
 def product(function):
@@ -176,7 +196,33 @@ def maps(n, x):
     return n.a(x)[:, :, None] * torch.arange(1, 4)
 
 
+PLAIN = torch.randn(6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+WEIGHTS = {  # which are no parameters
+    "attribute": lambda n: n.plain,
+    "list": lambda n: n.listed[0],
+    "global": lambda n: PLAIN,
+    "computed": lambda n: n.plain.clone() * 1.0,
+    "NumPy": lambda n: torch.from_numpy(PLAIN.numpy()),
+}
+
+
+def with_weight(function, weight):
+    return lambda n, x: function(n.a(x).relu(), weight(n)).relu()
+
+
 SAME = {name: (product(function), product(lambda x, w: F.linear(x, w.T))) for name, function in PRODUCTS.items()}
+SAME |= {
+    f"{name}, {weight}": (with_weight(function, WEIGHTS[weight]), lambda n, x: n.same(n.a(x).relu()).relu())
+    for name, function in PRODUCTS.items()
+    for weight in WEIGHTS
+}
+SAME |= {
+    f"conv, {name}": (
+        with_weight(lambda x, w: F.conv1d(x[:, :, None], w.T[:, :, None])[:, :, 0], weight),
+        lambda n, x: n.same(n.a(x).relu()).relu(),
+    )
+    for name, weight in WEIGHTS.items()
+}
 SEEN = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
 
 
@@ -244,7 +290,7 @@ SAME |= {f"gate, {name}": (gated(one), gated(other, torch.detach)) for name, (on
 @pytest.mark.parametrize("composite", [Composite(Gamma(0.5)), Composite(Epsilon(0.1), {1: Flat()})], ids=repr)
 @pytest.mark.parametrize("name", SAME)
 def test_what_is_written_in_another_way_has_the_same_relevance(name, composite):
-    nets = [*map(Net, SAME[name])]
+    nets = [*map(with_plain, map(Net, SAME[name]))]
     for x in (points(), points()[:1]):
         found, wanted = (relevance(net, x, composite) for net in nets)
         assert_close(found, wanted)
