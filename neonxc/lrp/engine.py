@@ -26,6 +26,7 @@ from neonxc.data.inputs import check_finite, compute_dtype
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.layer import tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
+from neonxc.lrp.lookups import warn_of_codes
 from neonxc.lrp.tracer import Tracer
 
 
@@ -146,6 +147,8 @@ class LRP(Attribution):
             if not output.requires_grad:
                 other = (leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25).detach()  # its ranks are others as well
                 tracer.cuts.check(output, Tracer(layers, other.requires_grad_(), several).trace(module))
+        if tracer.cuts.lookup is not None:
+            warn_of_codes(module, x, tracer.cuts.lookup)
         return Recording(source if tracer.tiny or tracer.shifted else x, output, _room(x, before), leaf, several)
 
 
