@@ -1,6 +1,7 @@
 """Operations one by one: against plain gradients where they are linear, and written out where they are not."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -359,3 +360,158 @@ def test_functions_without_a_rule_are_named_with_their_place(name):
     net.biased = nn.MultiheadAttention(6, 2, add_bias_kv=True).double().eval()
     place = re.escape(f"called at {__file__}:{REFUSED[name].__code__.co_firstlineno} in <lambda>")
     untraceable(rf"LRP has no rule for '\w*{name}\b.*, {place}.*: .*n, x", net, points(), 1)
+
+
+# --- messages along the edges of a graph inside one input, [N, nodes, d] -----------------------------------
+
+
+SENDERS, RECEIVERS = torch.tensor([[0, 1, 2, 3, 4, 0, 2, 3], [1, 2, 3, 4, 0, 2, 0, 1]])
+EDGES = F.one_hot(RECEIVERS, 5).T.double() @ F.one_hot(SENDERS, 5).double()  # [receivers, senders]
+
+
+class Messages(nn.Module):
+    """A layer of messages between two linear layers, and the mean of the nodes."""
+
+    def __init__(self, run):
+        super().__init__()
+        torch.manual_seed(0)
+        self.run, self.a, self.b = run, nn.Linear(3, 4), nn.Linear(4, 3)
+        self.double().eval()
+
+    def forward(self, x):
+        h = self.a(x)
+        sent = h[:, SENDERS]
+        to = RECEIVERS[None, :, None].expand_as(sent)
+        return self.b(self.run(h, sent, to).relu()).mean(1)
+
+
+def by_matrix(multiply):
+    """Messages of all inputs in one product of matrices [nodes, N * d]."""
+
+    def run(h, sent, to):
+        return multiply(h.movedim(1, 0).flatten(1)).unflatten(1, h[:, 0].shape).movedim(0, 1)
+
+    return run
+
+
+def zeros(h):
+    return torch.zeros_like(h)
+
+
+SUMMED = {
+    "index_add": lambda h, sent, to: zeros(h).index_add(1, RECEIVERS, sent),
+    "index_add_": lambda h, sent, to: zeros(h).index_add_(1, RECEIVERS, sent),
+    "scatter_add": lambda h, sent, to: zeros(h).scatter_add_(1, to, sent),
+    "scatter": lambda h, sent, to: zeros(h).scatter_(1, to, sent, reduce="add"),
+    "scatter_reduce": lambda h, sent, to: zeros(h).scatter_reduce(1, to, sent, "sum"),
+    "scatter_reduce_": lambda h, sent, to: zeros(h).scatter_reduce_(1, to, sent, reduce="sum", include_self=False),
+    "index_put": lambda h, sent, to: zeros(h).index_put(
+        (torch.arange(len(h))[:, None], RECEIVERS[None]), sent, accumulate=True
+    ),
+}
+EXTREMES = {"amax": torch.amax, "amin": torch.amin}
+SPARSE = {
+    "sparse.mm": lambda h: torch.sparse.mm(EDGES.to_sparse(), h),
+    "sparse.mm, csr": lambda h: torch.sparse.mm(EDGES.to_sparse_csr(), h),
+    "sparse.mm, sum": lambda h: torch.sparse.mm(EDGES.to_sparse_csr(), h, "sum"),
+    "@": lambda h: EDGES.to_sparse() @ h,
+    "addmm": lambda h: torch.sparse.addmm(torch.zeros_like(h), EDGES.to_sparse(), h),
+}
+
+
+def by_receiver(reduce):
+    """The definition: for every node, what its neighbours send."""
+    return lambda h, sent, to: torch.stack([reduce(h[:, SENDERS[i == RECEIVERS]]) for i in range(5)], 1)
+
+
+MESSAGES = {name: (run, by_receiver(lambda sent: sent.sum(1))) for name, run in SUMMED.items()}
+for name, extreme in EXTREMES.items():
+    witness = by_receiver(partial(extreme, dim=1))
+    MESSAGES |= {
+        f"scatter_reduce, {name}": (
+            lambda h, sent, to, name=name: zeros(h).scatter_reduce(1, to, sent, name, include_self=False),
+            witness,
+        ),
+        f"index_reduce, {name}": (
+            lambda h, sent, to, name=name: zeros(h).index_reduce(1, RECEIVERS, sent, name, include_self=False),
+            witness,
+        ),
+    }
+MESSAGES |= {
+    "scatter_reduce, mean": (
+        lambda h, sent, to: torch.scatter_reduce(zeros(h), 1, to, sent, "mean", include_self=False),
+        by_receiver(lambda sent: sent.mean(1)),
+    ),
+    "scatter_reduce, mean with itself": (
+        lambda h, sent, to: h.scatter_reduce(1, to, sent, "mean"),
+        lambda h, sent, to: torch.stack(
+            [torch.cat([h[:, i : i + 1], h[:, SENDERS[i == RECEIVERS]]], 1).mean(1) for i in range(5)], 1
+        ),
+    ),
+    "segment_reduce": (
+        lambda h, sent, to: torch.segment_reduce(
+            h.movedim(1, 0).contiguous(), "sum", lengths=torch.tensor([2, 3])
+        ).movedim(0, 1),
+        lambda h, sent, to: torch.stack([h[:, :2].sum(1), h[:, 2:].sum(1)], 1),
+    ),
+    **{
+        name: (by_matrix(multiply), lambda h, sent, to: torch.einsum("ij,njd->nid", EDGES, h))
+        for name, multiply in SPARSE.items()
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:.*(beta|deprecated):UserWarning")
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_have_the_relevance_of_their_definition(name):
+    found, wanted = map(Messages, MESSAGES[name])
+    x = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert_close(found(x), wanted(x))
+    for composite in (GRADIENT, Composite(Gamma(0.5)), Composite(Epsilon(0.1), {0: Flat()})):
+        relevance = LRP(wanted, composite).attribute(x, 1)
+        assert relevance.any()
+        assert_close(LRP(found, composite).attribute(x, 1), relevance)
+        starts = torch.randn(3, 4, 3, dtype=x.dtype)
+        assert_close(*(LRP(net, composite).record(x).propagate(starts) for net in (found, wanted)))
+
+
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        ("scatter_reduce", lambda h, sent, to: zeros(h).scatter_reduce(1, to, sent, "prod", include_self=False)),
+        ("index_reduce", lambda h, sent, to: zeros(h).index_reduce(1, RECEIVERS, sent, "prod")),
+        ("scatter", lambda h, sent, to: zeros(h).scatter(1, to, sent, reduce="multiply")),
+        ("_sparse_mm", by_matrix(lambda h: torch.sparse.mm(EDGES.to_sparse_csr(), h, "amax"))),
+    ],
+)
+def test_messages_without_a_rule_are_named_with_their_place(name, run):
+    x = torch.randn(4, 5, 3, dtype=torch.float64)
+    untraceable(rf"LRP has no rule for '{name}'.*, called at {__file__}:.*(write|give)", Messages(run), x, 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_relevance_moves_back_to_the_places_of_maxima(n):
+    """Unpooling puts maxima back where they were: all other values are zero."""
+    conv, pool = getattr(nn, f"Conv{n}d"), getattr(F, f"max_pool{n}d")
+
+    class Unpooled(nn.Sequential):
+        def forward(self, x):
+            h = self[0](x).relu()
+            values, places = pool(h, 2, return_indices=True)
+            return self[1](getattr(F, f"max_unpool{n}d")(values, places, 2)).flatten(2).mean(2)
+
+    class Masked(nn.Sequential):
+        def forward(self, x):
+            h = self[0](x).relu()
+            _, places = pool(h.detach(), 2, return_indices=True)
+            mask = torch.zeros_like(h).flatten(2).scatter(2, places.flatten(2), 1.0).view_as(h)
+            return self[1](h * mask).flatten(2).mean(2)
+
+    torch.manual_seed(0)
+    layers = conv(3, 4, 3, padding=1), conv(4, 2, 3)
+    found, wanted = (net(*layers).double().eval() for net in (Unpooled, Masked))
+    x = torch.randn(2, 3, *[6] * n, dtype=torch.float64)
+    for composite in (GRADIENT, Composite(Gamma(0.5)), Composite(Gamma(0.5), {0: Flat()})):
+        assert_close(LRP(found, composite).attribute(x, 1), LRP(wanted, composite).attribute(x, 1))
+        starts = torch.randn(3, 2, 2, dtype=x.dtype)
+        assert_close(*(LRP(net, composite).record(x).propagate(starts) for net in (found, wanted)))

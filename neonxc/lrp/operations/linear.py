@@ -19,7 +19,7 @@ from neonxc.lrp.tracer import Tracer
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
 
 _SCALINGS = "mul multiply __mul__ __rmul__"
-_MATRICES = "matmul __matmul__ __rmatmul__ linalg_matmul mm bmm mv dot einsum inner tensordot"
+_MATRICES = "matmul __matmul__ __rmatmul__ linalg_matmul mm bmm mv dot einsum inner tensordot _sparse_mm"
 
 Apply = Callable[..., Tensor]
 Transpose = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -105,6 +105,10 @@ def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
 def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     args, name = operands(args, kwargs), function_name(func)
     sources = requiring_grad(args)
+    if name == "_sparse_mm" and len(args) > 2:
+        if args[2] != "sum":  # the mean or the maximum of products
+            return tracer.as_gate(func, args, kwargs)
+        args = args[:2]
     if len(sources) > 2:
         return tracer.as_gate(func, args, kwargs)
     if len(sources) == 2:
@@ -161,7 +165,7 @@ operation("addcdiv", _PARTS, "decomposed")(
 )
 
 
-@operation("addmm baddbmm", _PARTS, "decomposed")
+@operation("addmm baddbmm _sparse_addmm", _PARTS, "decomposed")
 def _add_product(input: Tensor, *factors: Tensor, beta: float = 1, alpha: float = 1, **named: Tensor) -> Tensor:
     first, second = (*factors, *(named[name] for name in sorted(named)))
     return torch.add(beta * input, first @ second, alpha=alpha)
