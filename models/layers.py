@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from inspect import signature
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from neonxc.common.arguments import kind_of, similar
 Pool = Literal["avg", "class"] | None
 
 MOST = 16  # tokens before the patches: a class token and registers
+SHOWN = 5  # layers that an error names
 SKEW = 1.5  # by how much the proportions of a map may differ from those of its image, as borders are padded or cut
 
 
@@ -33,6 +35,53 @@ def find_module(net: nn.Module, layer: str) -> nn.Module:
             f"layer {layer!r} is not a module of {type(net).__name__}{similar([layer], names)}; "
             "see net.named_modules()"
         ) from None
+
+
+def usable_layers(net: nn.Module, layer: str, run: Callable[[], object], n_inputs: int) -> str:
+    """Name the layers whose output can be used in place of that of `layer`, as the end of an error.
+
+    They are those inside of it, the last ones called, or else the nearest ones in the order of the modules.
+
+    Parameters
+    ----------
+    net : nn.Module
+    layer : str
+    run : callable
+        Runs the network, or a network around it, on `n_inputs` inputs.
+    n_inputs : int
+    """
+    thread, called = threading.get_ident(), dict[str, None]()
+
+    def seen(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+            is_tensor = isinstance(output, Tensor) and output.is_floating_point() and output.ndim > 1
+            if threading.get_ident() == thread and is_tensor and len(output) == n_inputs:  # type: ignore[arg-type]
+                called[name] = None
+
+        return hook
+
+    names = [name for name, _ in net.named_modules() if name]
+    hooks = [net.get_submodule(name).register_forward_hook(seen(name)) for name in names]
+    try:
+        with torch.no_grad(), suppress(Exception):  # layers before an error are usable all the same
+            run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    called.pop(layer, None)
+    inside = [name for name in called if not layer or name.startswith(f"{layer}.")]
+    if inside:
+        return f"; inside it, {_listed(inside[-SHOWN:])} can be used"
+    position = names.index(layer) if layer in names else 0
+    nearest = sorted(called, key=lambda name: abs(names.index(name) - position))[:SHOWN]
+    if not nearest:
+        return "; no layer of the network returns a tensor [N, d, ...]"
+    return f"; no layer inside it can be used, but {_listed(sorted(nearest, key=names.index))}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
@@ -60,15 +109,22 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
         shape = list(images.shape)
         raise ValueError(f"{type(net).__name__} does not take images of shape {shape}: {error}") from error
     else:
-        raise RuntimeError(f"{type(net).__name__} does not call layer {layer!r} in its forward pass")
+        raise RuntimeError(
+            f"{type(net).__name__} does not call layer {layer!r} in its forward pass"
+            f"{usable_layers(net, layer, lambda: net(images), len(images))}"
+        )
     finally:
         hook.remove()
     features, N = getattr(output, "last_hidden_state", output), len(images)
     if not isinstance(features, Tensor):
-        raise TypeError(f"layer {layer!r} returns {kind_of(features)}, not a tensor; choose a layer inside it")
+        raise TypeError(
+            f"layer {layer!r} returns {kind_of(features)}, not a tensor"
+            f"{usable_layers(net, layer, lambda: net(images), N)}"
+        )
     if features.ndim < 2 or len(features) != N:
         raise ValueError(
             f"layer {layer!r} returns shape {list(features.shape)} for {N} images; features need shape [N, d, ...]"
+            f"{usable_layers(net, layer, lambda: net(images), N)}"
         )
     return features
 

@@ -89,7 +89,7 @@ test_unknown_names = refusals(
         r"'timm/convnext_ato' \(did you mean .*those of timm.list_models\(\)": unknown("timm/convnext_ato"),
         "block of timm/convnext_atto must be 0 to 3; got 4": unknown("convnext_atto", block=4),
         r"'stage.1' is not a module of ConvNeXt .*'stages.1'": unknown("convnext_atto", "stage.1"),
-        "returns a list, not a tensor; choose a layer inside it": unknown("crossvit_tiny_240", "blocks.2"),
+        "returns a list, not a tensor; inside it, 'blocks.2.*' can be": unknown("crossvit_tiny_240", "blocks.2"),
         "needs a class token, but timm/vit_medium_patch16_reg4_gap_256 has none": unknown(
             "vit_medium_patch16_reg4_gap_256", pool="class"
         ),

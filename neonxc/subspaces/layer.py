@@ -10,9 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from neonxc.common.arguments import similar
+from neonxc.common.arguments import kind_of, similar
 from neonxc.common.modules import evaluated, unwrapped
 from neonxc.inputs.backbone import Backbone, recorded
+
+
+class _Unusable(ValueError):
+    """The output of a layer has no channels; the message says why."""
 
 
 class Halves(NamedTuple):
@@ -88,9 +92,12 @@ class Layer:
             seen.append(self._checked(output, x))
             return output.clone()  # a layer after it may change its input in place
 
-        with _hooked(self.module, keep):
-            recording = recorded(self.inputs.module, composite, x, several=True)
-        values = self._last(seen)
+        try:
+            with _hooked(self.module, keep):
+                recording = recorded(self.inputs.module, composite, x, several=True)
+            values = self._last(seen)
+        except _Unusable as error:  # without the hook, so that the network can be run
+            raise ValueError(f"{error}{self._usable(x)}") from None
         form = self._form(values, x)
 
         def upper(start: Tensor) -> Tensor:
@@ -114,7 +121,10 @@ class Layer:
         seen: list[Any] = []
         with _hooked(self.module, lambda _, __, output: seen.append(_copy(output))):
             evaluated(self.inputs.module, x)
-        values = self._checked(self._last(seen), x)
+        try:
+            values = self._checked(self._last(seen), x)
+        except _Unusable as error:
+            raise ValueError(f"{error}{self._usable(x)}") from None
         form = self._form(values, x)
         return form.rows(values), form.places
 
@@ -140,16 +150,25 @@ class Layer:
 
     def _last(self, seen: list[Tensor]) -> Tensor:
         if not seen:
-            raise ValueError(f"layer {self.name!r} is not run before the features; choose another one")
+            raise _Unusable(f"layer {self.name!r} is not run before the features")
         return seen[-1]
+
+    def _usable(self, x: Tensor) -> str:
+        """The end of an error, with the names of layers that can be used."""
+        from neonxc.models.layers import usable_layers  # depends on this package
+
+        assert self.network is not None
+        assert self.name is not None
+        return usable_layers(self.network, self.name, lambda: evaluated(self.inputs.module, x), len(x))
 
     def _checked(self, output: Any, x: Tensor) -> Tensor:
         if not isinstance(output, Tensor) or output.ndim < 2 or not output.is_floating_point():
-            raise ValueError(f"layer {self.name!r} has no output [N, C, ...]; choose another one")
+            shown = f"shape {list(output.shape)}" if isinstance(output, Tensor) else kind_of(output)
+            raise _Unusable(f"layer {self.name!r} has no output [N, C, ...] but {shown}")
         if len(output) != len(x):
-            raise ValueError(
+            raise _Unusable(
                 f"layer {self.name!r} has an output of shape {list(output.shape)} for {len(x)} inputs, and needs "
-                "one row for each, [N, C, ...]; choose another one"
+                "one row for each, [N, C, ...]"
             )
         return output
 
