@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from neonxc.common.arguments import kind_of, similar
 
@@ -147,8 +148,8 @@ def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int
     """
     if pool == "class" and tokens is None:
         raise ValueError(f'pool="class" needs a layer with a class token, [N, T, d]; got {list(features.shape)}')
-    if tokens == 0 and features.ndim == 4:
-        features = features.movedim(3, 1)
+    if tokens == 0 and features.ndim > 3:
+        features = features.movedim(-1, 1)
     elif tokens is not None and features.ndim > 2:
         if features.ndim != 3 or features.shape[1] <= tokens:
             raise ValueError(
@@ -161,16 +162,26 @@ def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int
         if pool is None:
             grid = _grid(features.shape[2], size)
             if grid is None:
+                pixels = " x ".join(map(str, size))
                 raise ValueError(
-                    f"the {features.shape[2]} patch tokens of the layer form no grid for an image of {size[0]} x "
-                    f'{size[1]} pixels; set tokens to the right number of prefix tokens, or use pool="avg"'
+                    f"the {features.shape[2]} patch tokens of the layer form no grid for an image of {pixels} "
+                    f'pixels; set tokens to the right number of prefix tokens, or use pool="avg"'
                 )
             features = features.unflatten(2, grid)
     return features.flatten(2).mean(2) if pool == "avg" and features.ndim > 2 else features
 
 
-def _grid(patches: int, size: Sequence[int]) -> tuple[int, int] | None:
-    """Rows and columns of patches, in the proportions of the image; None if they form no such grid."""
+def _grid(patches: int, size: Sequence[int]) -> tuple[int, ...] | None:
+    """Rows and columns of patches, in the proportions of the image; None if they form no such grid.
+
+    Those of a volume have the proportions of its three sides; steps of a series have none.
+    """
+    if len(size) < 2:
+        return (patches,)
+    if len(size) > 2:
+        scale = (patches / math.prod(size)) ** (1 / len(size))
+        grid = tuple(round(side * scale) for side in size)
+        return grid if math.prod(grid) == patches else None
     height, width = size
     rows, columns = (round(math.sqrt(patches * ratio)) for ratio in (height / width, width / height))
     return (rows, columns) if rows * columns == patches else None
@@ -182,7 +193,11 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
     Maps have channels first unless `has_channels_last` says otherwise. Where it does not say anything about three
     dimensions, a ValueError is raised.
     """
-    if len(shape) not in (3, 4):
+    if len(shape) < 3:
+        return None
+    if len(size) != 2:
+        return _layout_of_series(net, layer, shape)
+    if len(shape) > 4:
         return None
     last = has_channels_last(net, layer, shape, size)
     if len(shape) == 4:
@@ -194,6 +209,47 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
             "patches of [N, T, d], or choose a layer that returns a map [N, d, h, w]"
         )
     return tokens
+
+
+def _layout_of_series(net: nn.Module, layer: str, shape: Sequence[int]) -> int | None:
+    """Infer `tokens` from the shape of a layer's output for series or volumes: 0 if its channels come last."""
+    last = has_channels_last(net, layer, shape, convolved=False)
+    if last is None:
+        last = follows_vectors(net, layer, default=None)
+    if last is None:
+        raise ValueError(
+            f"{unclear_channels(layer, shape)}: pass tokens=0 if it is the last one, or choose the convolution or "
+            "the linear layer before it"
+        )
+    return 0 if last else None
+
+
+def follows_vectors(net: nn.Module, layer: str, default: bool | None) -> bool | None:
+    """Whether the layer before this one computes vectors in the last dimension, and not maps.
+
+    Parameters
+    ----------
+    net : nn.Module
+    layer : str
+        ``""`` for the network itself, whose last layer counts.
+    default : bool or None
+        What is returned if there is no layer before it.
+    """
+    last = default
+    for name, module in net.named_modules():
+        if layer and name == layer:
+            break
+        if isinstance(module, (nn.Linear, nn.LayerNorm)):
+            last = True
+        elif isinstance(module, _ConvNd):
+            last = False
+    return last
+
+
+def dimensions_of(net: nn.Module) -> int | None:
+    """The number of dimensions that the first convolution of a network slides over; None if it has none."""
+    first = next((module for module in net.modules() if isinstance(module, _ConvNd)), None)
+    return None if first is None else first.weight.ndim - 2
 
 
 def has_channels_last(

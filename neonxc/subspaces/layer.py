@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from neonxc.common.arguments import kind_of, similar
 from neonxc.common.modules import evaluated, unwrapped
@@ -174,7 +173,11 @@ class Layer:
 
     def _form(self, output: Tensor, x: Tensor) -> Form:
         """Which dimension of the layer's output for inputs x holds the channels."""
-        from neonxc.models.layers import has_channels_last, unclear_channels  # depends on this package
+        from neonxc.models.layers import (  # depends on this package
+            follows_vectors,
+            has_channels_last,
+            unclear_channels,
+        )
 
         assert self.network is not None
         assert self.name is not None
@@ -192,25 +195,12 @@ class Layer:
         if last is None and not (
             is_map and has_channels_last(self.network, self.name, shape, size, convolved=True)
         ):
-            last = self._follows_vectors(default=False if is_map else None)
+            last = follows_vectors(self.network, self.name, default=False if is_map else None)
         if last is None:
             raise ValueError(
                 f"{unclear_channels(self.name, shape)}: choose the linear layer or the convolution before it"
             )
         return Form(shape, last)
-
-    def _follows_vectors(self, default: bool | None) -> bool | None:
-        """Whether the layer before this one computes vectors in the last dimension, and not maps."""
-        assert self.network is not None
-        last = default
-        for name, module in self.network.named_modules():
-            if name == self.name:
-                break
-            if isinstance(module, (nn.Linear, nn.LayerNorm)):
-                last = True
-            elif isinstance(module, _ConvNd):
-                last = False
-        return last
 
 
 class Form(NamedTuple):
