@@ -21,6 +21,7 @@ from .layers import (
     check_pool,
     dimensions_of,
     find_module,
+    in_raster_order,
     layer_output,
     layout,
     vision_settings,
@@ -62,8 +63,9 @@ class FeatureExtractor(nn.Module):
     tokens : int, optional
         For a layer of a vision transformer with output [N, T, d]: the number of class and register tokens before
         the patch tokens. With ``pool=None``, the patch tokens are arranged as a map [N, d, h, w]; ``"avg"`` is
-        their mean. 0 is also for maps whose channels come last, [N, h, w, d], and for series, [N, t, d]. By default
-        it is found out from the widths and patches of the network's layers, or dimension 1 holds the channels.
+        their mean. 0 is also for maps whose channels come last, [N, h, w, d], and for series, [N, t, d]. By
+        default it is found out from the widths and patches of the network's layers, or dimension 1 holds the
+        channels.
     size : tuple of int, optional
         Height and width of the images, if the network accepts only one size. None accepts any size.
     processor : callable, optional
@@ -175,6 +177,8 @@ class FeatureExtractor(nn.Module):
         features, size, tokens = layer_output(self.net, self.layer, images), images.shape[2:], self.tokens
         if tokens is None:
             tokens = layout(self.net, self.layer, features.shape, size)
+        if tokens == 0 and features.ndim == 3 and self.pool is None:
+            features = in_raster_order(self.net, self.layer, features)
         features = arrange(features, self.pool, tokens, size)
         return F.normalize(features, dim=1) if self.normalize else features
 
@@ -293,8 +297,8 @@ class FeatureExtractor(nn.Module):
         n = dimensions_of(self.net)
         if images.ndim == (n or 2) + 2 or (n is None and 2 < images.ndim < 6):
             return
-        # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels. Other inputs
-        # have no channels, and the network adds them, as some do to spectrograms [N, F, T].
+        # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels. Other
+        # inputs have no channels, and the network adds them, as some do to spectrograms [N, F, T].
         first = first_layer(self.net, images[:1]) if images.ndim > 1 and n is not None else None
         if first is not None and first.dimensions and first.given.ndim == first.dimensions + 2:
             return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -185,6 +186,39 @@ def _grid(patches: int, size: Sequence[int]) -> tuple[int, ...] | None:
     height, width = size
     rows, columns = (round(math.sqrt(patches * ratio)) for ratio in (height / width, width / height))
     return (rows, columns) if rows * columns == patches else None
+
+
+def in_raster_order(net: nn.Module, layer: str, features: Tensor) -> Tensor:
+    """Arrange tokens [N, T, d] of Hiera as maps [N, h, w, d]; those of other networks are returned as they are.
+
+    Hiera sorts its patches so that those that are pooled later are neighbours, and has a function that undoes it
+    for the output of its blocks (of timm) or of its last stage (of transformers).
+
+    Raises
+    ------
+    ValueError
+        The layer is another one inside of Hiera.
+    """
+    for name, module in net.named_modules():
+        reroll: Any = getattr(module, "reroll", None)
+        if not callable(reroll):
+            continue
+        is_timm = hasattr(module, "blocks")
+        whole = ("", name) if is_timm else ("", name, name.rpartition(".")[0])
+        if layer in whole:
+            return cast(Tensor, reroll(features, len(module.blocks if is_timm else module.stages) - 1))  # type: ignore[arg-type]
+        prefix = f"{name}." if name else ""
+        inside = layer.removeprefix(prefix)
+        block = re.fullmatch(r"blocks\.(\d+)", inside)
+        if block is not None:
+            return cast(Tensor, reroll(features, int(block[1])))
+        if layer.startswith(prefix) and not inside.startswith("patch_embed"):
+            known = f"a whole block such as {prefix + 'blocks.0'!r}" if is_timm else 'layer=""'
+            raise ValueError(
+                f"the tokens of layer {layer!r} are not in the order of the image; choose {known}, whose order is "
+                'known, or use pool="avg"'
+            )
+    return features
 
 
 def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]) -> int | None:

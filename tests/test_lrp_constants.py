@@ -431,3 +431,60 @@ def test_the_number_of_a_channel_is_named():
 def test_networks_that_look_up_no_codes_do_not_warn(look_up, recwarn):
     LRP(Codes(look_up)).attribute(coded(), 1)
     assert not [*recwarn]
+
+
+# --- what a network keeps of a pass ------------------------------------------------------------------------
+
+
+class Keeping(nn.Module):
+    """A network that keeps its input and features, in attributes, containers and dictionaries of hooks."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+        self.by_name, self.listed, self.pair = {}, [], ()
+        self.a.register_forward_hook(partial(self.keep, self.by_name))
+        collected = {}
+        self.b.register_forward_hook(lambda module, given, output: collected.update(b=output))
+        self.collected = collected
+        self.eval()
+
+    @staticmethod
+    def keep(kept, module, given, output):
+        kept["a"] = {"output": output, "given": given}
+
+    def forward(self, x):
+        self.x, self.last = x, self.a(x).relu_()
+        self.listed.append(self.last)
+        self.pair = (self.last, "relu")
+        return self.b(self.last.mean((2, 3)))
+
+
+@pytest.mark.parametrize("along", [None, 0.5])
+def test_networks_that_keep_their_features_can_be_copied(along):
+    network, x = Keeping(), torch.rand(4, 3, 8, 8)
+    with torch.no_grad():
+        net = neonxc.neuralize(network(x)[:2].clone(), x, network)
+    for explain in (
+        lambda: neonxc.NEON(net, along=along).attribute(x),
+        lambda: neonxc.NEON(net).heatmaps(x),
+        lambda: LRP(network).attribute(x, 1),
+        lambda: neonxc.concepts(net, x, "a", n_concepts=1),
+    ):
+        explain()
+        other = copy.deepcopy(network)
+        copy.deepcopy(net)
+        kept = [network.x, network.last, *network.listed, network.pair[0], network.collected["b"]]
+        kept += [network.by_name["a"]["output"], *network.by_name["a"]["given"]]
+        assert not any(value.requires_grad for value in kept)
+        assert torch.equal(other.last, network.last)
+        assert network.pair[1] == "relu"
+
+
+def test_networks_that_keep_their_features_have_the_relevance_of_others():
+    network, x = Keeping(), torch.rand(4, 3, 8, 8)
+    plain = nn.Sequential(network.a, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), network.b).eval()
+    assert_close(LRP(network).attribute(x, 1), LRP(plain).attribute(x, 1))
+    assert_close(network.x, x)
+    assert_close(network.last, plain[:2](x).detach())

@@ -567,9 +567,7 @@ def test_inputs_without_channels_are_taken_if_the_network_adds_them():
 test_errors_about_shapes = refusals(
     {
         r"must be \[N, C, T\]; got shape \[2, 40\] \(a single series": lambda: FeatureExtractor(SERIAL)(SERIES[0]),
-        r"must be \[N, C, D, H, W\].* \(a single volume": lambda: FeatureExtractor(SOLID)(
-            VOLUMES[0]
-        ),
+        r"must be \[N, C, D, H, W\].* \(a single volume": lambda: FeatureExtractor(SOLID)(VOLUMES[0]),
         r"must be \[N, C, D, H, W\]; got shape \[6, 2, 40\]$": lambda: FeatureExtractor(SOLID)(SERIES),
         r"must be \[N, C, T\]; got shape \[5, 3, 6, 4\]$": lambda: FeatureExtractor(SERIAL)(PHOTOS),
     }
