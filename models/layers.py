@@ -206,7 +206,7 @@ def in_raster_order(net: nn.Module, layer: str, features: Tensor) -> Tensor:
         is_timm = hasattr(module, "blocks")
         whole = ("", name) if is_timm else ("", name, name.rpartition(".")[0])
         if layer in whole:
-            return cast(Tensor, reroll(features, len(module.blocks if is_timm else module.stages) - 1))  # type: ignore[arg-type]
+            return cast(Tensor, reroll(features, len(module.blocks if is_timm else module.stages) - 1))
         prefix = f"{name}." if name else ""
         inside = layer.removeprefix(prefix)
         block = re.fullmatch(r"blocks\.(\d+)", inside)

@@ -22,7 +22,7 @@ from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.modules import evaluated, may_vary, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import as_positions, part
-from neonxc.data.inputs import check_finite, compute_dtype
+from neonxc.data.inputs import JOIN, check_finite, compute_dtype
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.kept import let_go
 from neonxc.lrp.layer import tiny_value
@@ -269,7 +269,7 @@ def _full_precision(device: torch.device) -> Any:
 def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Check that a tuple of inputs, as captum passes them, holds a single tensor, and return it."""
     if len(inputs) != 1:
-        raise ValueError(f"inputs needs one tensor, got a tuple of {len(inputs)}")
+        raise ValueError(f"inputs needs one tensor, got a tuple of {len(inputs)}: {JOIN}")
     return inputs
 
 
