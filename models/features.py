@@ -12,9 +12,23 @@ from neonxc.common.modules import evaluated, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import check_no_bytes
+from neonxc.inputs.layout import first_layer
 
 from .images import normalization
-from .layers import Pool, arrange, check_pool, find_module, layer_output, layout, vision_settings
+from .layers import (
+    Pool,
+    arrange,
+    check_pool,
+    dimensions_of,
+    find_module,
+    in_raster_order,
+    layer_output,
+    layout,
+    vision_settings,
+)
+
+# What networks take, by the dimensions that their first convolution slides over
+SHAPES = {1: ("[N, C, T]", "series"), 2: ("[N, C, H, W]", "image"), 3: ("[N, C, D, H, W]", "volume")}
 
 
 class FeatureExtractor(nn.Module):
@@ -27,7 +41,8 @@ class FeatureExtractor(nn.Module):
     Parameters
     ----------
     net : nn.Module
-        Network that takes a batch of images. `DataParallel` and `DistributedDataParallel` are unwrapped. For a
+        Network that takes a batch of images [N, C, H, W], series [N, C, T] or volumes [N, C, D, H, W]; its first
+        convolution tells which. `DataParallel` and `DistributedDataParallel` are unwrapped. For a
         vision transformer of the library transformers (such as ``ViTModel``, ``Dinov2Model`` and
         ``CLIPVisionModel``, or the part ``vision_model`` of a ``CLIPModel``), `tokens` and `size` are found out.
     layer : str
@@ -36,7 +51,8 @@ class FeatureExtractor(nn.Module):
         output is used.
     pool : {"avg", "class"}, optional
         ``"avg"`` averages over all positions and returns features [N, d]. ``"class"`` returns the class token,
-        [N, d]. None returns a feature map [N, d, h, w], or [N, d] if the layer's output has no positions.
+        [N, d]. None returns a feature map [N, d, h, w] (of series [N, d, t], of volumes [N, d, t, h, w]), or
+        [N, d] if the layer's output has no positions.
     normalize : bool, default=False
         Whether to scale the features (after pooling) to unit Euclidean norm along the channels. A zero vector
         stays zero.
@@ -47,8 +63,9 @@ class FeatureExtractor(nn.Module):
     tokens : int, optional
         For a layer of a vision transformer with output [N, T, d]: the number of class and register tokens before
         the patch tokens. With ``pool=None``, the patch tokens are arranged as a map [N, d, h, w]; ``"avg"`` is
-        their mean. 0 is also for maps whose channels come last, [N, h, w, d]. By default it is found out from the
-        widths and patches of the network's layers, or dimension 1 holds the channels.
+        their mean. 0 is also for maps whose channels come last, [N, h, w, d], and for series, [N, t, d]. By
+        default it is found out from the widths and patches of the network's layers, or dimension 1 holds the
+        channels.
     size : tuple of int, optional
         Height and width of the images, if the network accepts only one size. None accepts any size.
     processor : callable, optional
@@ -131,12 +148,12 @@ class FeatureExtractor(nn.Module):
 
         Parameters
         ----------
-        images : Tensor [N, C, H, W]
+        images : Tensor [N, C, H, W], [N, C, T] or [N, C, D, H, W]
             Inputs of the network (see `preprocess`), with its device and dtype.
 
         Returns
         -------
-        Tensor [N, d, h, w] or [N, d]
+        Tensor [N, d, h, w], [N, d, t], [N, d, t, h, w] or [N, d]
             With the device and dtype of the layer's output.
 
         Raises
@@ -149,7 +166,7 @@ class FeatureExtractor(nn.Module):
         RuntimeError
             If the network does not call the layer.
         """
-        _check_images(images)
+        self._check_images(images)
         if self.size is not None and images.shape[2:] != tuple(self.size):
             raise ValueError(
                 f"{type(self.net).__name__} takes images of {self.size[0]} x {self.size[1]} pixels; got "
@@ -160,6 +177,8 @@ class FeatureExtractor(nn.Module):
         features, size, tokens = layer_output(self.net, self.layer, images), images.shape[2:], self.tokens
         if tokens is None:
             tokens = layout(self.net, self.layer, features.shape, size)
+        if tokens == 0 and features.ndim == 3 and self.pool is None:
+            features = in_raster_order(self.net, self.layer, features)
         features = arrange(features, self.pool, tokens, size)
         return F.normalize(features, dim=1) if self.normalize else features
 
@@ -177,7 +196,7 @@ class FeatureExtractor(nn.Module):
         -------
         Tensor [n, d]
             One row per image if the features have shape [N, d]. Otherwise one row per position, image by image and
-            in row-major order: n = N h w, and ``points.view(N, h, w, d)`` restores the maps.
+            in row-major order: n = N h w, and ``points.view(N, h, w, d)`` restores the maps of images.
 
         Raises
         ------
@@ -185,7 +204,7 @@ class FeatureExtractor(nn.Module):
             If there are no images, `batch_size` is below 1 or the network varies in its training mode, and as in
             `forward`.
         """
-        _check_images(images)
+        self._check_images(images)
         if len(images) == 0:
             raise ValueError("images is empty; at least one image is needed")
         if batch_size < 1:
@@ -264,7 +283,7 @@ class FeatureExtractor(nn.Module):
         if self.mean is None:
             raise ValueError("the range of the network's inputs is unknown, because mean and std are None")
         like = next(self.net.parameters(), torch.empty(0))
-        black = like.new_zeros(len(self.mean), 1, 1)
+        black = like.new_zeros(len(self.mean), *[1] * (dimensions_of(self.net) or 2))
         return self.preprocess(black), self.preprocess(black + 1)
 
     def extra_repr(self) -> str:
@@ -272,23 +291,31 @@ class FeatureExtractor(nn.Module):
         shown = f"layer={self.layer!r}, pool={self.pool!r}, normalize={self.normalize}"
         return shown if self.tokens is None else f"{shown}, tokens={self.tokens}"
 
+    def _check_images(self, images: Tensor) -> None:
+        _check_tensor(images)
+        check_no_bytes(images, name="images")
+        n = dimensions_of(self.net)
+        if images.ndim == (n or 2) + 2 or (n is None and 2 < images.ndim < 6):
+            return
+        # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels. Other
+        # inputs have no channels, and the network adds them, as some do to spectrograms [N, F, T].
+        first = first_layer(self.net, images[:1]) if images.ndim > 1 and n is not None else None
+        if first is not None and first.dimensions and first.given.ndim == first.dimensions + 2:
+            return
+        shape, what = SHAPES[n or 2]
+        hint = f" (a single {what} is {what}[None])" if images.ndim == (n or 2) + 1 else ""
+        raise ValueError(f"images must be {shape}; got shape {list(images.shape)}{hint}")
+
     def _scale(self, images: Tensor) -> Tensor | None:
         """Mean and standard deviation for `images`, [2, C, 1, 1]; None if they are unknown."""
         if self.mean is None or self.std is None:
             return None
+        n = dimensions_of(self.net) or 2
         # Without this check, a gray image would silently be broadcast to three channels.
-        if images.ndim < 3 or images.shape[-3] != len(self.mean):
-            raise ValueError(f"images must be [..., {len(self.mean)}, H, W]; got shape {list(images.shape)}")
-        return images.new_tensor((self.mean, self.std))[..., None, None]
-
-
-def _check_images(images: Tensor) -> None:
-    _check_tensor(images)
-    check_no_bytes(images, name="images")
-    # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels.
-    if images.ndim != 4:
-        hint = " (a single image is image[None])" if images.ndim == 3 else ""
-        raise ValueError(f"images must be [N, C, H, W]; got shape {list(images.shape)}{hint}")
+        if images.ndim <= n or images.shape[-n - 1] != len(self.mean):
+            sides = SHAPES[n][0].removeprefix("[N, C, ")
+            raise ValueError(f"images must be [..., {len(self.mean)}, {sides}; got shape {list(images.shape)}")
+        return images.new_tensor((self.mean, self.std)).view(2, -1, *[1] * n)
 
 
 def _check_tensor(images: object) -> None:

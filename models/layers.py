@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from neonxc.common.arguments import kind_of, similar
 from neonxc.common.hooks import hooked
@@ -16,6 +19,7 @@ from neonxc.common.hooks import hooked
 Pool = Literal["avg", "class"] | None
 
 MOST = 16  # tokens before the patches: a class token and registers
+SHOWN = 5  # layers that an error names
 SKEW = 1.5  # by how much the proportions of a map may differ from those of its image, as borders are padded or cut
 
 
@@ -33,6 +37,51 @@ def find_module(net: nn.Module, layer: str) -> nn.Module:
             f"layer {layer!r} is not a module of {type(net).__name__}{similar([layer], names)}; "
             "see net.named_modules()"
         ) from None
+
+
+def usable_layers(net: nn.Module, layer: str, run: Callable[[], object], n_inputs: int) -> str:
+    """Name the layers whose output can be used in place of that of `layer`, as the end of an error.
+
+    They are those inside of it, the last ones called, or else the nearest ones in the order of the modules.
+
+    Parameters
+    ----------
+    net : nn.Module
+    layer : str
+    run : callable
+        Runs the network, or a network around it, on `n_inputs` inputs.
+    n_inputs : int
+    """
+    called = dict[str, None]()
+
+    def seen(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+            is_tensor = isinstance(output, Tensor) and output.is_floating_point() and output.ndim > 1
+            if is_tensor and len(output) == n_inputs:  # type: ignore[arg-type]
+                called[name] = None
+
+        return hook
+
+    names = [name for name, _ in net.named_modules() if name]
+    with ExitStack() as hooks:
+        for name in names:
+            hooks.enter_context(hooked(net.get_submodule(name), seen(name)))
+        with torch.no_grad(), suppress(Exception):  # layers before an error are usable all the same
+            run()
+    called.pop(layer, None)
+    inside = [name for name in called if not layer or name.startswith(f"{layer}.")]
+    if inside:
+        return f"; inside it, {_listed(inside[-SHOWN:])} can be used"
+    position = names.index(layer) if layer in names else 0
+    nearest = sorted(called, key=lambda name: abs(names.index(name) - position))[:SHOWN]
+    if not nearest:
+        return "; no layer of the network returns a tensor [N, d, ...]"
+    return f"; no layer inside it can be used, but {_listed(sorted(nearest, key=names.index))}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
@@ -59,13 +108,20 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
         shape = list(images.shape)
         raise ValueError(f"{type(net).__name__} does not take images of shape {shape}: {error}") from error
     else:
-        raise RuntimeError(f"{type(net).__name__} does not call layer {layer!r} in its forward pass")
+        raise RuntimeError(
+            f"{type(net).__name__} does not call layer {layer!r} in its forward pass"
+            f"{usable_layers(net, layer, lambda: net(images), len(images))}"
+        )
     features, N = getattr(output, "last_hidden_state", output), len(images)
     if not isinstance(features, Tensor):
-        raise TypeError(f"layer {layer!r} returns {kind_of(features)}, not a tensor; choose a layer inside it")
+        raise TypeError(
+            f"layer {layer!r} returns {kind_of(features)}, not a tensor"
+            f"{usable_layers(net, layer, lambda: net(images), N)}"
+        )
     if features.ndim < 2 or len(features) != N:
         raise ValueError(
             f"layer {layer!r} returns shape {list(features.shape)} for {N} images; features need shape [N, d, ...]"
+            f"{usable_layers(net, layer, lambda: net(images), N)}"
         )
     return features
 
@@ -88,8 +144,8 @@ def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int
     """
     if pool == "class" and tokens is None:
         raise ValueError(f'pool="class" needs a layer with a class token, [N, T, d]; got {list(features.shape)}')
-    if tokens == 0 and features.ndim == 4:
-        features = features.movedim(3, 1)
+    if tokens == 0 and features.ndim > 3:
+        features = features.movedim(-1, 1)
     elif tokens is not None and features.ndim > 2:
         if features.ndim != 3 or features.shape[1] <= tokens:
             raise ValueError(
@@ -102,19 +158,62 @@ def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int
         if pool is None:
             grid = _grid(features.shape[2], size)
             if grid is None:
+                pixels = " x ".join(map(str, size))
                 raise ValueError(
-                    f"the {features.shape[2]} patch tokens of the layer form no grid for an image of {size[0]} x "
-                    f'{size[1]} pixels; set tokens to the right number of prefix tokens, or use pool="avg"'
+                    f"the {features.shape[2]} patch tokens of the layer form no grid for an image of {pixels} "
+                    f'pixels; set tokens to the right number of prefix tokens, or use pool="avg"'
                 )
             features = features.unflatten(2, grid)
     return features.flatten(2).mean(2) if pool == "avg" and features.ndim > 2 else features
 
 
-def _grid(patches: int, size: Sequence[int]) -> tuple[int, int] | None:
-    """Rows and columns of patches, in the proportions of the image; None if they form no such grid."""
+def _grid(patches: int, size: Sequence[int]) -> tuple[int, ...] | None:
+    """Rows and columns of patches, in the proportions of the image; None if they form no such grid.
+
+    Those of a volume have the proportions of its three sides; steps of a series have none.
+    """
+    if len(size) < 2:
+        return (patches,)
+    if len(size) > 2:
+        scale = (patches / math.prod(size)) ** (1 / len(size))
+        grid = tuple(round(side * scale) for side in size)
+        return grid if math.prod(grid) == patches else None
     height, width = size
     rows, columns = (round(math.sqrt(patches * ratio)) for ratio in (height / width, width / height))
     return (rows, columns) if rows * columns == patches else None
+
+
+def in_raster_order(net: nn.Module, layer: str, features: Tensor) -> Tensor:
+    """Arrange tokens [N, T, d] of Hiera as maps [N, h, w, d]; those of other networks are returned as they are.
+
+    Hiera sorts its patches so that those that are pooled later are neighbours, and has a function that undoes it
+    for the output of its blocks (of timm) or of its last stage (of transformers).
+
+    Raises
+    ------
+    ValueError
+        The layer is another one inside of Hiera.
+    """
+    for name, module in net.named_modules():
+        reroll: Any = getattr(module, "reroll", None)
+        if not callable(reroll):
+            continue
+        is_timm = hasattr(module, "blocks")
+        whole = ("", name) if is_timm else ("", name, name.rpartition(".")[0])
+        if layer in whole:
+            return cast(Tensor, reroll(features, len(module.blocks if is_timm else module.stages) - 1))
+        prefix = f"{name}." if name else ""
+        inside = layer.removeprefix(prefix)
+        block = re.fullmatch(r"blocks\.(\d+)", inside)
+        if block is not None:
+            return cast(Tensor, reroll(features, int(block[1])))
+        if layer.startswith(prefix) and not inside.startswith("patch_embed"):
+            known = f"a whole block such as {prefix + 'blocks.0'!r}" if is_timm else 'layer=""'
+            raise ValueError(
+                f"the tokens of layer {layer!r} are not in the order of the image; choose {known}, whose order is "
+                'known, or use pool="avg"'
+            )
+    return features
 
 
 def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]) -> int | None:
@@ -123,7 +222,11 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
     Maps have channels first unless `has_channels_last` says otherwise. Where it does not say anything about three
     dimensions, a ValueError is raised.
     """
-    if len(shape) not in (3, 4):
+    if len(shape) < 3:
+        return None
+    if len(size) != 2:
+        return _layout_of_series(net, layer, shape)
+    if len(shape) > 4:
         return None
     last = has_channels_last(net, layer, shape, size)
     if len(shape) == 4:
@@ -135,6 +238,47 @@ def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]
             "patches of [N, T, d], or choose a layer that returns a map [N, d, h, w]"
         )
     return tokens
+
+
+def _layout_of_series(net: nn.Module, layer: str, shape: Sequence[int]) -> int | None:
+    """Infer `tokens` from the shape of a layer's output for series or volumes: 0 if its channels come last."""
+    last = has_channels_last(net, layer, shape, convolved=False)
+    if last is None:
+        last = follows_vectors(net, layer, default=None)
+    if last is None:
+        raise ValueError(
+            f"{unclear_channels(layer, shape)}: pass tokens=0 if it is the last one, or choose the convolution or "
+            "the linear layer before it"
+        )
+    return 0 if last else None
+
+
+def follows_vectors(net: nn.Module, layer: str, default: bool | None) -> bool | None:
+    """Whether the layer before this one computes vectors in the last dimension, and not maps.
+
+    Parameters
+    ----------
+    net : nn.Module
+    layer : str
+        ``""`` for the network itself, whose last layer counts.
+    default : bool or None
+        What is returned if there is no layer before it.
+    """
+    last = default
+    for name, module in net.named_modules():
+        if layer and name == layer:
+            break
+        if isinstance(module, (nn.Linear, nn.LayerNorm)):
+            last = True
+        elif isinstance(module, _ConvNd):
+            last = False
+    return last
+
+
+def dimensions_of(net: nn.Module) -> int | None:
+    """The number of dimensions that the first convolution of a network slides over; None if it has none."""
+    first = next((module for module in net.modules() if isinstance(module, _ConvNd)), None)
+    return None if first is None else first.weight.ndim - 2
 
 
 def has_channels_last(

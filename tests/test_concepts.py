@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -325,6 +326,63 @@ def test_what_has_no_concepts(images):
     absent = neonxc.neuralize(centers, images, net.features)
     assert concepts(absent, images, "0").classes == [0]
     refused("cluster 1 has no point among the inputs", concepts, absent, images, "0", cluster=1)
+
+
+class Branched(nn.Module):
+    """Blocks that return several values, attention, and layers that are not called."""
+
+    def __init__(self):
+        super().__init__()
+
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Conv2d(4, 4, 1), nn.ReLU()
+
+            def forward(self, x):
+                return self.b(self.a(x)), x
+
+        torch.manual_seed(0)
+        self.stem, self.blocks = nn.Conv2d(3, 4, 1), nn.ModuleList([Block(), Block()])
+        self.unused, self.attention = nn.Linear(3, 3), nn.MultiheadAttention(4, 2, batch_first=True)
+        self.head = nn.Linear(4, 5)
+        self.eval()
+
+    def forward(self, x):
+        h = self.stem(x)
+        for block in self.blocks:
+            h, _ = block(h)
+        h = h.flatten(2).mT
+        return self.head(self.attention(h, h, h)[0].mean(1))
+
+
+@pytest.mark.parametrize(
+    ("layer", "names"),
+    [
+        ("blocks.0", ["blocks.0.a", "blocks.0.b"]),
+        ("blocks", ["blocks.0.a", "blocks.0.b", "blocks.1.a", "blocks.1.b"]),
+        ("unused", ["blocks.0.a", "blocks.0.b", "blocks.1.a", "blocks.1.b", "head"]),
+        ("attention", ["blocks.0.b", "blocks.1.a", "blocks.1.b", "head"]),
+        ("attention.out_proj", ["blocks.1.a", "blocks.1.b", "head"]),
+    ],
+)
+def test_errors_name_the_layers_that_can_be_used(images, layer, names):
+    network = Branched()
+    features = network(images).detach()
+    centers = torch.stack([features[features.sum(1).argmin()], features[features.sum(1).argmax()]])
+    net = neonxc.neuralize(centers, images, network)
+    calls = (
+        lambda name: FeatureExtractor(network, name)(images),
+        lambda name: neonxc.concepts(net, images, name, n_concepts=1),
+    )
+    for call in calls:
+        with pytest.raises((ValueError, TypeError, RuntimeError), match=rf"{layer}'.* inside it.* used") as caught:
+            call(layer)
+        named = re.findall(r"'([\w.]+)'", str(caught.value).split(" inside it")[1])
+        assert set(names) <= {*named}
+        for name in named:
+            call(name)
+    assert not any(module._forward_hooks for module in network.modules())
 
 
 def test_pictures(images):

@@ -335,3 +335,156 @@ def test_a_network_may_be_trained_while_it_is_explained(often):
     assert lost.result() == 0
     assert [one.result() for one in explained] == [None] * 3
     assert not torch.equal(net.w, twin.w)
+
+
+# --- codes that a network looks up -------------------------------------------------------------------------
+
+
+class Codes(nn.Module):
+    """Features of numbers, columns 2 to 5, and of what is looked up by columns 0 and 1."""
+
+    def __init__(self, look_up):
+        super().__init__()
+        torch.manual_seed(0)
+        self.look_up = look_up
+        self.table, self.other, self.bag = nn.Embedding(5, 4), nn.Embedding(9, 4), nn.EmbeddingBag(5, 4)
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.eval()
+
+    def numbers(self, x):
+        return self.a(x[:, 2:])
+
+    def forward(self, x):
+        return self.b((self.look_up(self, x) + self.numbers(x)).relu())
+
+
+def coded():
+    x = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
+    x[:, 0], x[:, 1] = torch.tensor([0.0, 1, 2, 3, 0, 1]), torch.tensor([3.0, 1, 0, 0, 2, 1])
+    return x
+
+
+def quantized(n, x):
+    h = n.numbers(x)
+    return (n.table(torch.cdist(h, n.table.weight).argmin(1)) - h).detach()
+
+
+LOOKED_UP = {
+    "column 0": [
+        lambda n, x: n.table(x[:, 0].long()),
+        lambda n, x: n.table(x[:, 0].detach().round().int()),
+        lambda n, x: n.table.weight.index_select(0, x.T[0].to(torch.int64)),
+        lambda n, x: torch.zeros(len(x), 4).scatter_(1, x[:, :1].long(), 1.0),
+    ],
+    "column 1": [
+        lambda n, x: n.table((x[:, 1] + 1).clamp(0, 4).long()),
+        lambda n, x: n.table.weight[x[:, 1].long()],
+        lambda n, x: torch.eye(5, 4)[x[:, 1].long()],
+        lambda n, x: F.one_hot(x[:, 1].long(), 5).float()[:, :4],
+    ],
+    "column 3": [lambda n, x: n.table(torch.bucketize(x[:, 3].contiguous(), torch.linspace(-1, 1, 4)))],
+    "columns 0, 1": [
+        lambda n, x: n.table(x[:, 0].long()) + n.other(x[:, 1].long()),
+        lambda n, x: n.other(x[:, :2].long() + torch.tensor([0, 4])).sum(1),
+        lambda n, x: n.other((x[:, 0] + 2 * x[:, 1]).clamp(0, 8).long()),
+        lambda n, x: n.table(x.split([2, 4], 1)[0].long()).mean(1),
+        lambda n, x: n.bag(x[:, :2].long()),
+    ],
+}
+
+
+@pytest.mark.parametrize(("columns", "look_up"), [(name, f) for name, runs in LOOKED_UP.items() for f in runs])
+def test_columns_of_codes_that_are_looked_up_are_named(columns, look_up):
+    net, x = Codes(look_up), coded()
+    with pytest.warns(UserWarning, match=f"no relevance passes from {columns} of X.* called at {__file__}"):
+        relevance = LRP(net).attribute(x, 1)
+    assert not relevance[:, :2].any()
+    LRP(net).attribute(x, 1)  # which warns no more
+    clustering = neonxc.neuralize(torch.randn(3, 3), x, features=Codes(look_up))
+    with pytest.warns(UserWarning, match=f"no relevance passes from {columns} of X"):
+        neonxc.NEON(clustering).attribute(x)
+
+
+def test_the_number_of_a_channel_is_named():
+    net = nn.Sequential(Codes(lambda n, x: n.table(x[:, 0].long()))).eval()
+
+    class Series(nn.Module):
+        def forward(self, x):  # [N, T, d]
+            return net(x.flatten(0, 1)).view(len(x), -1, 3).mean(1)
+
+    with pytest.warns(UserWarning, match=r"from X\[:, :, 0\] of X"):
+        LRP(Series().eval()).attribute(coded().view(2, 3, 6), 1)
+
+
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        quantized,
+        lambda n, x: n.other(torch.arange(4)).mean(0),
+        lambda n, x: n.numbers(x).gather(1, x[:, 2:].argsort(1)),
+        lambda n, x: n.numbers(x) * (x[:, 2:] != 0),
+        lambda n, x: n.other((x != 0).cumsum(1)).sum(1),
+        lambda n, x: n.numbers(x).topk(4).values[:, [0, 1, 2, 3]],
+        lambda n, x: n.numbers(x)[:, x[0, 2:].argsort()],
+    ],
+)
+def test_networks_that_look_up_no_codes_do_not_warn(look_up, recwarn):
+    LRP(Codes(look_up)).attribute(coded(), 1)
+    assert not [*recwarn]
+
+
+# --- what a network keeps of a pass ------------------------------------------------------------------------
+
+
+class Keeping(nn.Module):
+    """A network that keeps its input and features, in attributes, containers and dictionaries of hooks."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+        self.by_name, self.listed, self.pair = {}, [], ()
+        self.a.register_forward_hook(partial(self.keep, self.by_name))
+        collected = {}
+        self.b.register_forward_hook(lambda module, given, output: collected.update(b=output))
+        self.collected = collected
+        self.eval()
+
+    @staticmethod
+    def keep(kept, module, given, output):
+        kept["a"] = {"output": output, "given": given}
+
+    def forward(self, x):
+        self.x, self.last = x, self.a(x).relu_()
+        self.listed.append(self.last)
+        self.pair = (self.last, "relu")
+        return self.b(self.last.mean((2, 3)))
+
+
+@pytest.mark.parametrize("along", [None, 0.5])
+def test_networks_that_keep_their_features_can_be_copied(along):
+    network, x = Keeping(), torch.rand(4, 3, 8, 8)
+    with torch.no_grad():
+        net = neonxc.neuralize(network(x)[:2].clone(), x, network)
+    for explain in (
+        lambda: neonxc.NEON(net, along=along).attribute(x),
+        lambda: neonxc.NEON(net).heatmaps(x),
+        lambda: LRP(network).attribute(x, 1),
+        lambda: neonxc.concepts(net, x, "a", n_concepts=1),
+    ):
+        explain()
+        other = copy.deepcopy(network)
+        copy.deepcopy(net)
+        kept = [network.x, network.last, *network.listed, network.pair[0], network.collected["b"]]
+        kept += [network.by_name["a"]["output"], *network.by_name["a"]["given"]]
+        assert not any(value.requires_grad for value in kept)
+        assert torch.equal(other.last, network.last)
+        assert network.pair[1] == "relu"
+
+
+def test_networks_that_keep_their_features_have_the_relevance_of_others():
+    network, x = Keeping(), torch.rand(4, 3, 8, 8)
+    plain = nn.Sequential(network.a, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), network.b).eval()
+    assert_close(LRP(network).attribute(x, 1), LRP(plain).attribute(x, 1))
+    assert_close(network.x, x)
+    assert_close(network.last, plain[:2](x).detach())

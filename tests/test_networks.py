@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from refusals import refused
+from sklearn.cluster import KMeans
 from torch import nn
 from torch.testing import assert_close
 
@@ -326,3 +327,76 @@ def test_no_process_waits_for_others(waiting):
     assert not waits
     net(x)
     assert waits  # as before, where it is trained
+
+
+# --- which dimension holds the features --------------------------------------------------------------------
+
+
+class Tokens(nn.Module):
+    """Tokens [N, T, d] of small layers, or of patches, and what a network makes of them."""
+
+    def __init__(self, run):
+        super().__init__()
+        torch.manual_seed(0)
+        d = 6
+        self.run, self.weight = run, torch.randn(3, d)
+        self.linear, self.norm, self.patches = nn.Linear(3, d), nn.LayerNorm(d), nn.Conv2d(3, d, 4, 4)
+        self.attention = nn.TransformerEncoderLayer(d, 2, 8, batch_first=True)
+        self.lstm, self.series = nn.LSTM(3, d, batch_first=True), nn.Conv1d(3, d, 1)
+        self.eval()
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+TOKENS = {
+    "linear": lambda n, x: n.linear(x).relu(),
+    "linear, residual": lambda n, x: (h := n.linear(x)) + h.sigmoid() * h,
+    "attention": lambda n, x: n.norm(n.attention(n.linear(x))),
+    "plain product": lambda n, x: x @ n.weight,
+    "einsum": lambda n, x: torch.einsum("ntc,cd->ntd", x, n.weight).tanh(),
+    "mixing": lambda n, x: torch.ones(6, 6).tril() @ n.linear(x),
+    "lstm": lambda n, x: n.lstm(x)[0],
+    "convolution, turned": lambda n, x: n.series(x.mT).mT,
+    "class token left out": lambda n, x: torch.cat([h := n.linear(x), h[:, :1]], 1)[:, 1:],
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_as_many_tokens_as_features_are_no_channels_in_silence(name):
+    """With T = d, [N, T, d] could be read as [N, d, T]: other rows, and other labels."""
+    x = torch.randn(10, 6, 3, generator=torch.Generator().manual_seed(0))
+    last = Tokens(TOKENS[name])
+    with torch.no_grad():
+        points = last(x).flatten(0, 1)
+    model = KMeans(3, n_init=1, random_state=0).fit(points.double().numpy())
+    labels = torch.from_numpy(model.labels_).view(10, 6)
+    refused(r"shape \[10, 6, 6\].* last dimension.*movedim\(-1, 1\)", neonxc.neuralize, model, x, features=last)
+    for turn in (lambda h: h.mT, lambda h: h.movedim(-1, 1)[..., None]):
+        first = Tokens(lambda n, x, turn=turn: turn(TOKENS[name](n, x)))
+        net = neonxc.neuralize(model, x, features=first)
+        assert_close(torch.as_tensor(net.predict(x)).view(10, 6), labels, check_dtype=False)
+
+
+MAPS = {
+    "convolution": lambda n, x: n.series(x).relu(),
+    "linear, then a convolution": lambda n, x: n.series(n.linear(x.mT)[..., :3].mT),
+    "nothing": lambda n, x: x[:, [0, 1, 2, 0, 1, 2]],
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_series_as_long_as_they_have_channels_are_accepted(name):
+    x = torch.randn(10, 3, 6, generator=torch.Generator().manual_seed(0))
+    first = Tokens(MAPS[name])
+    with torch.no_grad():
+        points = first(x).mT.flatten(0, 1)
+    model = KMeans(3, n_init=1, random_state=0).fit(points.double().numpy())
+    net = neonxc.neuralize(model, x, features=first)
+    assert_close(torch.as_tensor(net.predict(x)).view(-1), torch.from_numpy(model.labels_), check_dtype=False)
+
+
+def test_features_of_another_width_are_refused_with_their_shape():
+    x = torch.randn(10, 5, 3)
+    message = r"shape \[10, 5, 6\].* has 5 features, .* fitted on 6: .* return features.movedim\(-1, 1\)$"
+    refused(message, neonxc.neuralize, np.eye(6), x, features=Tokens(TOKENS["linear"]))

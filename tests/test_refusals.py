@@ -708,3 +708,79 @@ test_counterfactuals = refusals(
 test_counterfactuals_of_other_models = refusals(
     {"neuralize": lambda: counterfactual(nn.Linear(4, 3), X)}, TypeError
 )
+
+
+# --- several inputs, documents and tokens ------------------------------------------------------------------
+
+
+class Doc:
+    """A document as spaCy has them: a sequence of tokens, with its text as an attribute."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __len__(self):
+        return len(self.text.split())
+
+    def __getitem__(self, i):
+        return self.text.split()[i]
+
+
+SENTENCES = ["a cat sat", "dogs run far", "a cat and a dog", "the sun is up", "moon at night"]
+
+
+@cache
+def of_texts():
+    return make_pipeline(TfidfVectorizer(), KMeans(2, n_init=1, random_state=0)).fit(SENTENCES)
+
+
+def each_way(X):
+    """Calls that read texts."""
+    return [
+        lambda: neuralize(of_texts(), X),
+        lambda: neuralize(of_texts(), SENTENCES).predict(X),
+        lambda: NEON(neuralize(of_texts(), SENTENCES)).attribute(X),
+    ]
+
+
+DOCS = [*map(Doc, SENTENCES)]
+TOKENS = [sentence.split() for sentence in SENTENCES]
+LAYER = nn.Linear(3, 4).eval()
+PAIR = torch.rand(8, 3), torch.rand(8, 3)
+
+test_documents_and_tokens = refusals(
+    {
+        r"needs a sequence of strings; text 0 is a Doc: pass \[doc\.text for doc in": [
+            *each_way(DOCS),
+            *each_way(np.array([*DOCS, None], dtype=object)[:-1]),
+            *each_way(pd.Series(DOCS)),
+            lambda: neuralize(labels=[0, 1, 0, 1, 0], X=DOCS),
+        ],
+        r"needs a sequence of strings, got a Doc: pass \[\w+\.text\]": each_way(DOCS[0]),
+        r"needs a sequence of strings; text 0 is a list of tokens: pass \[' '\.join\(tokens\) for tokens in": [
+            *each_way(TOKENS),
+            *each_way([tokens[:3] for tokens in TOKENS]),
+            *each_way(pd.Series(TOKENS)),
+            lambda: neuralize(labels=[0, 1, 0, 1, 0], X=TOKENS),
+        ],
+    }
+)
+
+test_several_inputs = refusals(
+    {
+        r"needs one tensor, got a tuple of 2: .* torch\.cat\(\(a, b\), 1\)": [
+            lambda: neuralize(np.eye(4), PAIR, features=LAYER),
+            lambda: neuralize(np.eye(4), features=LAYER).predict(PAIR),
+            lambda: NEON(neuralize(np.eye(4), features=LAYER)).attribute(PAIR),
+            lambda: NEON(neuralize(np.eye(4), features=LAYER)).heatmaps(PAIR),
+            lambda: neuralize(np.eye(4), (PAIR[0], PAIR[1][:, :2]), features=LAYER),
+            lambda: LRP(LAYER).attribute(PAIR, 0),
+        ],
+        r"needs one tensor, got a list of 2: ": lambda: neuralize(
+            np.eye(4), [PAIR[0], PAIR[1][:, :2]], features=LAYER
+        ),
+        r"needs one tensor, got a dict of 2: ": lambda: neuralize(
+            np.eye(4), dict(zip("ab", PAIR, strict=True)), features=LAYER
+        ),
+    }
+)

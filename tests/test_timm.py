@@ -8,7 +8,7 @@ import torch
 from refusals import refusals, refused
 from torch.testing import assert_close
 
-from neonxc.models import backbone
+from neonxc.models import FeatureExtractor, backbone
 from neonxc.models.backbones import build
 
 timm = pytest.importorskip("timm")
@@ -89,7 +89,7 @@ test_unknown_names = refusals(
         r"'timm/convnext_ato' \(did you mean .*those of timm.list_models\(\)": unknown("timm/convnext_ato"),
         "block of timm/convnext_atto must be 0 to 3; got 4": unknown("convnext_atto", block=4),
         r"'stage.1' is not a module of ConvNeXt .*'stages.1'": unknown("convnext_atto", "stage.1"),
-        "returns a list, not a tensor; choose a layer inside it": unknown("crossvit_tiny_240", "blocks.2"),
+        "returns a list, not a tensor; inside it, 'blocks.2.*' can be": unknown("crossvit_tiny_240", "blocks.2"),
         "needs a class token, but timm/vit_medium_patch16_reg4_gap_256 has none": unknown(
             "vit_medium_patch16_reg4_gap_256", pool="class"
         ),
@@ -191,3 +191,35 @@ def test_offline_the_cache_alone_is_asked(monkeypatch, neonxc_command, tmp_path)
     )
     assert "weights=" not in err  # that is for Python
     assert not constants.HF_HUB_OFFLINE
+
+
+def test_maps_of_hiera_are_in_the_order_of_the_image():
+    hiera = pytest.importorskip("timm.models.hiera").Hiera
+    torch.manual_seed(0)
+    net = hiera(img_size=(64, 64), embed_dim=16, num_heads=1, stages=(1, 2, 2, 1), num_classes=0).eval()
+    x = torch.randn(2, 3, 64, 64)
+    ends = ["blocks.0", "blocks.2", "blocks.4", "blocks.5"]
+    wanted = net.forward_intermediates(x, intermediates_only=True)
+    for around, prefix in ((net, ""), (torch.nn.Sequential(net), "0.")):
+        for layer, maps in zip(ends, wanted, strict=True):
+            assert_close(FeatureExtractor(around, prefix + layer)(x), maps)
+            assert_close(FeatureExtractor(around, prefix + layer, pool="avg")(x), maps.mean((2, 3)))
+        patches = FeatureExtractor(around, f"{prefix}patch_embed")(x)
+        assert_close(patches, net.patch_embed.proj(x))
+        for layer in ("unroll", "blocks.0.norm1"):
+            inside = FeatureExtractor(around, prefix + layer)
+            refused(f"not in the order of the image; choose a whole block such as '{prefix}blocks.0'", inside, x)
+
+
+def test_maps_of_hiera_of_transformers_are_in_the_order_of_the_image():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.HieraConfig(
+        image_size=[64, 64], embed_dim=24, num_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1], num_query_pool=2
+    )
+    torch.manual_seed(0)
+    net, x = transformers.HieraModel(config).eval(), torch.randn(2, 3, 64, 64)
+    wanted = net(x, output_hidden_states=True).reshaped_hidden_states[-1].movedim(-1, 1)
+    for layer in ("", "encoder"):
+        assert_close(FeatureExtractor(net, layer)(x), wanted)
+    inside = FeatureExtractor(net, "encoder.stages.0.layers.0.mlp")
+    refused("not in the order of the image", inside, x)

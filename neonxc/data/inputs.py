@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, ValuesView
+from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from numbers import Number
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils import check_array
 from torch import Tensor
@@ -52,6 +53,46 @@ def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
     if not listed:
         raise ValueError(f"{name} is empty")
     return listed
+
+
+def check_items(X: Any, *, name: str = "X") -> None:
+    """Raise a ValueError for several inputs of a network, and for documents or tokens in place of texts."""
+    if _is_document(X):
+        raise ValueError(f"{name} needs a sequence of strings, got {kind_of(X)}: pass [{name}.text]")
+    if isinstance(X, Mapping) and any(isinstance(item, Tensor) and item.ndim > 1 for item in X.values()):
+        raise ValueError(f"{name} needs one tensor, got {kind_of(X)} of {len(X)}: {JOIN}")
+    items = X.to_numpy() if isinstance(X, pd.Series) and X.dtype == object else X
+    is_sequence = isinstance(items, list | tuple) or (isinstance(items, np.ndarray) and items.dtype == object)
+    if not is_sequence or len(items) == 0:
+        return
+    if _is_document(items[0]):
+        raise ValueError(
+            f"{name} needs a sequence of strings; text 0 is {kind_of(items[0])}: pass [doc.text for doc in {name}]"
+        )
+    if are_tokens(items) and len({*map(len, items)}) > 1:
+        raise ValueError(f"{name} {TOKENS.format(name)}")
+    if isinstance(items, np.ndarray) or not all(isinstance(item, Tensor | np.ndarray) for item in items):
+        return
+    shapes = {tuple(item.shape) for item in items}
+    if len(items) > 1 and min(map(len, shapes)) > 1 and (isinstance(items, tuple) or len(shapes) > 1):
+        raise ValueError(f"{name} needs one tensor, got {kind_of(items)} of {len(items)}: {JOIN}")
+
+
+JOIN = (
+    "a network takes one input; join several to one, as torch.cat((a, b), 1), and pass a module that parts them "
+    "again; rows of one input are torch.stack(rows)"
+)
+TOKENS = "needs a sequence of strings; text 0 is a list of tokens: pass [' '.join(tokens) for tokens in {}]"
+
+
+def are_tokens(X: Any) -> bool:
+    """Whether items are lists of strings, such as texts that were split into words."""
+    return all(isinstance(item, list | tuple) and all(isinstance(token, str) for token in item) for item in X)
+
+
+def _is_document(value: Any) -> bool:
+    """Whether a value is a document of spaCy or of its like, which has its text as an attribute."""
+    return not isinstance(value, str | type) and isinstance(getattr(value, "text", None), str)
 
 
 def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:

@@ -20,8 +20,11 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, from_named, given_back, index_of, is_path, library_of
 from neonxc.data.inputs import (
     INTEGERS,
+    TOKENS,
+    are_tokens,
     as_array,
     check_finite,
+    check_items,
     check_names,
     check_no_bytes,
     check_width,
@@ -63,6 +66,8 @@ class Table:
         The library whose tables results are.
     path : path-like or None
         The file that the points are from.
+    of_tokens : bool
+        Whether rows are lists of strings, which may be texts that were split into words.
     """
 
     def __init__(self, data: Any, name: str = "X") -> None:
@@ -70,6 +75,7 @@ class Table:
         self.reader: Any = None
         self.library = "pandas"
         self.path: Any = None
+        self.of_tokens = False
         self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
         self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
         self.names = None if self.columns is None else [*map(str, self.columns)]
@@ -115,6 +121,7 @@ class Table:
                     f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, "
                     f"{name} needs a sequence of strings; a single one is [text]"
                 )
+            check_items(X, name=name)
             given, X = X, as_pandas(from_named(X), name)
             index = index_of(given, X)
             if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
@@ -128,10 +135,13 @@ class Table:
                 X = X.tocsr()
             X = cls(X if hasattr(X, "__len__") else [*X], name)
             X.library, X.index = library_of(given) or "pandas", index
+            X.of_tokens = isinstance(given, list | tuple) and bool(given) and are_tokens(given)
         if like is not None and not isinstance(like, int):
             X = X.by_name([*map(str, like)])
             like = len(like)
         if like is not None and X.width != like:
+            if X.of_tokens:
+                raise ValueError(f"{name} {TOKENS.format(name)}")
             check_width(X.width, like, name=name)
         return X
 
@@ -269,6 +279,7 @@ class Table:
             raise ValueError(
                 f"{self.name} can't be read as an array of numbers: its type is {array.dtype}"
                 + hint * is_texts(self)
+                + f"; as texts, {self.name} {TOKENS.format(self.name)}" * self.of_tokens
             )
         dtype = np.float64 if array.dtype == np.longdouble else array.dtype
         return np.require(array, dtype=dtype, requirements=["C", "W"])

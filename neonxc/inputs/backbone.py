@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of
-from neonxc.common.modules import are_separate, parts
+from neonxc.common.modules import are_separate, evaluated, parts, unwrapped
 from neonxc.data.inputs import as_array, check_no_bytes
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
 from neonxc.inputs.base import How, Inputs, Run, make_inputs
-from neonxc.inputs.layout import check_batch
+from neonxc.inputs.layout import channel_dimension, check_batch
+
+_channels_first: WeakSet[nn.Module] = WeakSet()  # networks with their channels in dimension 1
 
 
 class Propagating(Inputs):
@@ -89,7 +93,39 @@ class Backbone(Propagating):
                 f"the network has features of shape {list(features.shape)} for inputs of shape {list(x.shape)}, "
                 "and needs one row for each input: a single input x is x[None]"
             )
+        if features.ndim > 2:
+            self._check_channels(x, features)
         return features
+
+    def _check_channels(self, x: Tensor, features: Tensor) -> None:
+        """Raise a ValueError for features [N, ..., d], whose dimension 1 would be taken for the channels."""
+        shape = list(features.shape)
+        shown = f"the network returns features of shape {shape}, which are taken as [N, d, ...]"
+        todo = "return features.movedim(-1, 1)"
+        if self.head is not None and shape[1] != self.head.n_features:
+            d = self.head.n_features
+            last = f": for features in the last dimension, {todo}" if shape[-1] == d else ""
+            raise ValueError(f"{shown}: it has {shape[1]} features, the clustering was fitted on {d}{last}")
+        module = unwrapped(self.module)
+        if shape[1] != shape[-1] or len(shape) > 4 or hasattr(module, "wraps") or module in _channels_first:
+            return
+        if self._channel_dimension(module, x, features) != 1:
+            raise ValueError(
+                f"{shown}, and its layers seem to compute features in the last dimension, which is as large: "
+                f"{todo}[..., None], or features[..., None] if dimension 1 holds them"
+            )
+        _channels_first.add(module)
+
+    def _channel_dimension(self, module: nn.Module, x: Tensor, features: Tensor) -> int:
+        """Dimension 1 of the features unless their layers compute another one."""
+        from neonxc.models.layers import has_channels_last  # depends on this package
+
+        dimension = None
+        with suppress(Exception):  # of networks that need batches of this size, say
+            dimension = channel_dimension(partial(evaluated, module, compare=False), x[:2])
+        if dimension is None:
+            dimension = -1 if has_channels_last(module, "", features.shape) else 1
+        return dimension
 
     def run(self, x: Tensor, composite: Any, several: bool = False) -> Run:
         """Run the feature network under LRP."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.modules import evaluated
 from neonxc.data.frames import is_texts_file, read_texts
+from neonxc.data.inputs import TOKENS
 from neonxc.data.sparse import check_room, dense
 from neonxc.data.table import Table
 from neonxc.head.answer import OWN, Answer, Question, answers, joined, rows, take_most_of
@@ -137,7 +138,10 @@ class Inputs(nn.Module, ABC):
         """
         if self.in_texts and is_texts_file(X):
             X = read_texts(X)
-        return Table.read(X, name=name, columns=self.needed and [*self.needed, *also], format=self.table_format)
+        table = Table.read(X, name=name, columns=self.needed and [*self.needed, *also], format=self.table_format)
+        if self.in_texts and table.of_tokens:
+            raise ValueError(f"{name} {TOKENS.format(name)}")
+        return table
 
     def read(self, X: Any) -> Table:
         """Check what a user passes, and convert it to what the network computes on.

@@ -8,11 +8,23 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 LAYERS = {"linear", "matmul", "__matmul__", "mm", "bmm", "bilinear", "lstm", "gru", "rnn_tanh", "rnn_relu"}
 LAYERS |= {"multi_head_attention_forward", "scaled_dot_product_attention", "tensordot"}
 LAYERS |= {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
+
+# Layers that write channels into the last dimension, and products, whose result has that of the second factor
+VECTORS = {"linear", "layer_norm", "rms_norm", "multi_head_attention_forward", "embedding"}
+VECTORS |= {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+VECTORS |= {"_native_multi_head_attention", "_transformer_encoder_layer_fwd"}
+PRODUCTS = {"matmul", "__matmul__", "mm", "bmm", "linalg_matmul", "tensordot", "scaled_dot_product_attention"}
+_MOVES = (
+    "view view_as reshape reshape_as ravel flatten unflatten squeeze unsqueeze permute transpose movedim moveaxis "
+    "swapaxes swapdims t T mT H mH adjoint __getitem__ select narrow split chunk unbind expand expand_as "
+    "cat concat stack mean sum amax max"
+)
+MOVES = {*_MOVES.split()}
 
 
 class First(NamedTuple):
@@ -78,6 +90,102 @@ def reading(run: Callable[[Tensor], Any], x: Tensor) -> Literal["channels", "tok
     if first.dimensions == 1:  # a convolution of the transposed input
         vectors = first.given.shape[1:] == x.mT.shape[1:] != x.shape[1:]
     return "tokens" if vectors and x.ndim == 3 else "channels"
+
+
+class _Channels(TorchFunctionMode):
+    """Follows the dimension of values that holds the channels: where a layer writes them, and where they move.
+
+    Convolutions write channels before the dimensions that they slide over, linear layers in the last one.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self._dimensions: dict[int, int | None] = {id(x): None}  # by the id of what is computed from x
+        self._kept: list[Tensor] = [x]  # so that no other tensor gets the id of one
+
+    def dimension(self, value: Any) -> int | None:
+        """The dimension of a value that holds the channels; None if it is unknown."""
+        return self._dimensions.get(id(value))
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        sources = [value for value in tree_leaves((args, kwargs)) if id(value) in self._dimensions]
+        result = func(*args, **kwargs)
+        if sources:
+            for value in tree_leaves(result):
+                if isinstance(value, Tensor):
+                    self._kept.append(value)
+                    self._dimensions[id(value)] = self._after(func, args, kwargs, sources, value)
+        return result
+
+    def _after(self, func: Any, args: Any, kwargs: Any, sources: list[Tensor], result: Tensor) -> int | None:
+        """The dimension that holds the channels of a result of a function."""
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            name = getattr(func.__self__, "__name__", "")
+        if name.startswith("conv") and name.endswith("d"):
+            return result.ndim - 1 - int(name[-2])
+        if name in VECTORS:
+            return result.ndim - 1
+        if name in PRODUCTS:
+            return self._after_product(args, result)
+        if name == "einsum":
+            return self._after_einsum(*args)
+        known = [value for value in sources if self.dimension(value) is not None]
+        if not known:
+            return None
+        if name in MOVES:
+            return self._moved(func, args, kwargs)
+        return self.dimension(known[0]) if result.ndim == known[0].ndim else None
+
+    def _after_product(self, args: Any, result: Tensor) -> int | None:
+        """The dimension of a product that comes from the channels of its second factor, or from a weight."""
+        first, second = args[0], args[-1] if isinstance(args[-1], Tensor) else args[1]
+        if id(second) not in self._dimensions or self.dimension(second) == second.ndim - 1:
+            return result.ndim - 1
+        is_weight = id(first) not in self._dimensions
+        return result.ndim - 2 if is_weight and self.dimension(second) == second.ndim - 2 else None
+
+    def _after_einsum(self, equation: Any, *operands: Any) -> int | None:
+        """The dimension of the result that comes from a weight alone, or from the channels of an operand."""
+        operands = tuple(tree_leaves(operands))
+        if not isinstance(equation, str) or "->" not in equation or "." in equation:
+            return None
+        terms, written = equation.replace(" ", "").split("->")
+        letters = list(zip(terms.split(","), operands, strict=True))
+        computed = "".join(term for term, value in letters if id(value) in self._dimensions)
+        of_weights = [letter for letter in written if letter not in computed]
+        if len(of_weights) == 1:
+            return written.index(of_weights[0])
+        for term, value in reversed(letters):
+            dimension = self.dimension(value)
+            if dimension is not None and term[dimension] in written:
+                return written.index(term[dimension])
+        return None
+
+    def _moved(self, func: Any, args: Any, kwargs: Any) -> int | None:
+        """The dimension along which a result differs if values differ along their channels alone."""
+
+        def numbered(value: Any) -> Any:
+            dimension = self.dimension(value)
+            if dimension is None:
+                return value
+            numbers = torch.arange(value.shape[dimension], device=value.device, dtype=torch.float64)
+            numbers = numbers.view(-1, *[1] * (value.ndim - 1 - dimension))
+            return numbers.expand(value.shape).contiguous()
+
+        numbers = tree_leaves(func(*tree_map(numbered, args), **tree_map(numbered, kwargs)))[0]
+        differs = [i for i in range(numbers.ndim) if bool((numbers != numbers.narrow(i, 0, 1)).any())]
+        return differs[0] if len(differs) == 1 else None
+
+
+@torch.no_grad()
+def channel_dimension(run: Callable[[Tensor], Any], x: Tensor) -> int | None:
+    """The dimension of a network's output that its last layers write channels to; None if it is unknown."""
+    x = x.detach().clone()  # the network may change it
+    with _Channels(x) as channels:
+        output = run(x)
+    return channels.dimension(output)
 
 
 def check_batch(run: Callable[[Tensor], Any], x: Tensor, name: str) -> None:

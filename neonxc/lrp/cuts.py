@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neonxc.lrp.advice import FLOATING_POINT, is_quantised
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
+from neonxc.lrp.lookups import is_lookup
 from neonxc.lrp.table import LEAVING, function_name
 from neonxc.lrp.tensor_info import FunctionCall, TensorTable
 
@@ -20,6 +21,7 @@ class Cuts:
         self._layers = layers
         self._table = table
         self._last: FunctionCall | None = None
+        self.lookup: FunctionCall | None = None  # in a table of constants, by numbers that the input was cut to
 
     def mark(self, func: Any, given: list[Tensor], constants: list[Tensor]) -> None:
         """Register that a function was called with tensors `given`, some of its results being `constants`."""
@@ -40,6 +42,8 @@ class Cuts:
             cut = next(filter(None, (table[value].cut for value in given)), None)
         if cut is None:
             return
+        if is_lookup(name) and not any(map(table.depends_on_input, given)):
+            self.lookup = self.lookup or FunctionCall(name.strip("_"), self._layers.call_site(), "")
         self._last = cut
         for value in (*constants, *(value._base for value in constants)):  # a write into a view changes its base
             if value is not None and not table.depends_on_input(value):

@@ -22,10 +22,12 @@ from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.modules import evaluated, may_vary, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import as_positions, part
-from neonxc.data.inputs import check_finite, compute_dtype
+from neonxc.data.inputs import JOIN, check_finite, compute_dtype
 from neonxc.lrp.composites import Composite
+from neonxc.lrp.kept import let_go
 from neonxc.lrp.layer import tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
+from neonxc.lrp.lookups import warn_of_codes
 from neonxc.lrp.tracer import Tracer
 
 
@@ -142,10 +144,12 @@ class LRP(Attribution):
             leaf = x.detach().requires_grad_()  # the network gets x itself: it may test for zeros
             before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
             tracer = Tracer(layers, leaf, several, source)
-            output = tracer.trace(module)
+            output = _traced(module, tracer)
             if not output.requires_grad:
                 other = (leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25).detach()  # its ranks are others as well
-                tracer.cuts.check(output, Tracer(layers, other.requires_grad_(), several).trace(module))
+                tracer.cuts.check(output, _traced(module, Tracer(layers, other.requires_grad_(), several)))
+        if tracer.cuts.lookup is not None:
+            warn_of_codes(module, x, tracer.cuts.lookup)
         return Recording(source if tracer.tiny or tracer.shifted else x, output, _room(x, before), leaf, several)
 
 
@@ -220,6 +224,14 @@ def named_cut(module: nn.Module, x: Tensor) -> Iterator[None]:
         raise
 
 
+def _traced(module: nn.Module, tracer: Tracer) -> Tensor:
+    """Run a network, which keeps no value with the graph of this pass."""
+    try:
+        return tracer.trace(module)
+    finally:
+        let_go(module, tracer.tensors.without_graph)
+
+
 def _room(x: Tensor, before: int) -> int:
     """Number of backward passes that fit into memory, if each takes twice the memory of the forward pass."""
     if not x.is_cuda:
@@ -257,7 +269,7 @@ def _full_precision(device: torch.device) -> Any:
 def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Check that a tuple of inputs, as captum passes them, holds a single tensor, and return it."""
     if len(inputs) != 1:
-        raise ValueError(f"inputs needs one tensor, got a tuple of {len(inputs)}")
+        raise ValueError(f"inputs needs one tensor, got a tuple of {len(inputs)}: {JOIN}")
     return inputs
 
 

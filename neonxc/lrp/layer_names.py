@@ -46,12 +46,14 @@ class LayerNames:
         self._side = side  # width of the network's input, if it is a feature map
         wrapped = f"{network.wraps}." if hasattr(network, "wraps") else ""
         self._names: dict[int, str] = {}
-        self.owners: list[tuple[Tensor, Owner]] = []  # owners of parameters and buffers; tied ones occur twice
+        # owners of parameters, buffers and plain attributes; tied ones occur twice
+        self.owners: list[tuple[Tensor, Owner]] = []
         modules = dict(network.named_modules())
         for path, module in modules.items():
             layer = path.partition(".parametrizations.")[0]
             self._names[id(module)] = name = layer.removeprefix(wrapped)
-            tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+            plain = (value for value in vars(module).values() if isinstance(value, Tensor))
+            tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False), *plain)
             self.owners += [(tensor, (name, modules[layer])) for tensor in tensors]
         composite.check_names({name for _, (name, _) in self.owners})
 

@@ -116,6 +116,14 @@ class TensorTable:
             value = _FUNCTORCH.get_unwrapped(value)
         return self.depends_on_input(value)
 
+    def without_graph(self, value: Tensor) -> Tensor:
+        """Return the values of a tensor that depends on the input for a network to keep; others as they are."""
+        if not self.is_live(value) or not (value is self._leaf or self.was_traced(value)):
+            return value
+        while (replacement := self[value].replacement) is not None:
+            value = replacement
+        return value.detach()
+
     def was_traced(self, value: Tensor) -> bool:
         """Whether a traced call computed this value: TorchScript, ``autograd.Function`` and C++ are not traced."""
         version = self[value].version

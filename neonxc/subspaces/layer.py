@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
-from neonxc.common.arguments import similar
+from neonxc.common.arguments import kind_of, similar
 from neonxc.common.hooks import hooked
 from neonxc.common.modules import evaluated, unwrapped
 from neonxc.inputs.backbone import Backbone, recorded
+
+
+class _Unusable(ValueError):
+    """The output of a layer has no channels; the message says why."""
 
 
 class Halves(NamedTuple):
@@ -88,9 +91,12 @@ class Layer:
             seen.append(self._checked(output, x))
             return output.clone()  # a layer after it may change its input in place
 
-        with hooked(self.module, keep):
-            recording = recorded(self.inputs.module, composite, x, several=True)
-        values = self._last(seen)
+        try:
+            with hooked(self.module, keep):
+                recording = recorded(self.inputs.module, composite, x, several=True)
+            values = self._last(seen)
+        except _Unusable as error:  # without the hook, so that the network can be run
+            raise ValueError(f"{error}{self._usable(x)}") from None
         form = self._form(values, x)
 
         def upper(start: Tensor) -> Tensor:
@@ -114,7 +120,10 @@ class Layer:
         seen: list[Any] = []
         with hooked(self.module, lambda _, __, output: seen.append(_copy(output))):
             evaluated(self.inputs.module, x)
-        values = self._checked(self._last(seen), x)
+        try:
+            values = self._checked(self._last(seen), x)
+        except _Unusable as error:
+            raise ValueError(f"{error}{self._usable(x)}") from None
         form = self._form(values, x)
         return form.rows(values), form.places
 
@@ -140,22 +149,35 @@ class Layer:
 
     def _last(self, seen: list[Tensor]) -> Tensor:
         if not seen:
-            raise ValueError(f"layer {self.name!r} is not run before the features; choose another one")
+            raise _Unusable(f"layer {self.name!r} is not run before the features")
         return seen[-1]
+
+    def _usable(self, x: Tensor) -> str:
+        """The end of an error, with the names of layers that can be used."""
+        from neonxc.models.layers import usable_layers  # depends on this package
+
+        assert self.network is not None
+        assert self.name is not None
+        return usable_layers(self.network, self.name, lambda: evaluated(self.inputs.module, x), len(x))
 
     def _checked(self, output: Any, x: Tensor) -> Tensor:
         if not isinstance(output, Tensor) or output.ndim < 2 or not output.is_floating_point():
-            raise ValueError(f"layer {self.name!r} has no output [N, C, ...]; choose another one")
+            shown = f"shape {list(output.shape)}" if isinstance(output, Tensor) else kind_of(output)
+            raise _Unusable(f"layer {self.name!r} has no output [N, C, ...] but {shown}")
         if len(output) != len(x):
-            raise ValueError(
+            raise _Unusable(
                 f"layer {self.name!r} has an output of shape {list(output.shape)} for {len(x)} inputs, and needs "
-                "one row for each, [N, C, ...]; choose another one"
+                "one row for each, [N, C, ...]"
             )
         return output
 
     def _form(self, output: Tensor, x: Tensor) -> Form:
         """Which dimension of the layer's output for inputs x holds the channels."""
-        from neonxc.models.layers import has_channels_last, unclear_channels  # depends on this package
+        from neonxc.models.layers import (  # depends on this package
+            follows_vectors,
+            has_channels_last,
+            unclear_channels,
+        )
 
         assert self.network is not None
         assert self.name is not None
@@ -173,25 +195,12 @@ class Layer:
         if last is None and not (
             is_map and has_channels_last(self.network, self.name, shape, size, convolved=True)
         ):
-            last = self._follows_vectors(default=False if is_map else None)
+            last = follows_vectors(self.network, self.name, default=False if is_map else None)
         if last is None:
             raise ValueError(
                 f"{unclear_channels(self.name, shape)}: choose the linear layer or the convolution before it"
             )
         return Form(shape, last)
-
-    def _follows_vectors(self, default: bool | None) -> bool | None:
-        """Whether the layer before this one computes vectors in the last dimension, and not maps."""
-        assert self.network is not None
-        last = default
-        for name, module in self.network.named_modules():
-            if name == self.name:
-                break
-            if isinstance(module, (nn.Linear, nn.LayerNorm)):
-                last = True
-            elif isinstance(module, _ConvNd):
-                last = False
-        return last
 
 
 class Form(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from neonxc.lrp.tracer import Tracer
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
 
 _SCALINGS = "mul multiply __mul__ __rmul__"
-_MATRICES = "matmul __matmul__ __rmatmul__ mm bmm mv dot einsum inner tensordot"
+_MATRICES = "matmul __matmul__ __rmatmul__ linalg_matmul mm bmm mv dot einsum inner tensordot _sparse_mm"
 
 Apply = Callable[..., Tensor]
 Transpose = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -96,14 +96,19 @@ def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
 
 @operation(
     f"{_SCALINGS} {_MATRICES} outer bilinear",
-    "a matrix product with a weight follows the composite's rule, whichever function computes it; a scale and a "
-    "shift per channel are folded as those of `batch_norm`; other products with a constant or a gate scale the "
-    "multiplier; of two factors that depend on the input, each gets half of the relevance",
+    "a matrix product with a constant, be it a parameter or not, follows the composite's rule, whichever function "
+    "computes it; a scale and a shift per channel are folded as those of `batch_norm`; other products with a "
+    "constant, and those with a gate, scale the multiplier; of two factors that depend on the input, each "
+    "gets half of the relevance",
     "factors",
 )
 def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     args, name = operands(args, kwargs), function_name(func)
     sources = requiring_grad(args)
+    if name == "_sparse_mm" and len(args) > 2:
+        if args[2] != "sum":  # the mean or the maximum of products
+            return tracer.as_gate(func, args, kwargs)
+        args = args[:2]
     if len(sources) > 2:
         return tracer.as_gate(func, args, kwargs)
     if len(sources) == 2:
@@ -112,7 +117,7 @@ def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
         return y
     table = tracer.tensors
     given = [t for t in tensors(args) if not table.depends_on_input(t)]
-    if name in _MATRICES.split() and len(given) == 1 and table[given[0]].owner:
+    if name in _MATRICES.split() and len(given) == 1 and not table.varies(given[0]):
         return _matrix_product(tracer, func, sources[0], given[0], args, kwargs)
     y = tracer.plain(func, args, kwargs)
     if name not in _SCALINGS.split():
@@ -122,8 +127,8 @@ def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
 
 
 def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args: Any, kwargs: Any) -> Any:
-    """Compute a product of x with a weight of the network, or a value computed from one, as a linear layer."""
-    plain = func.__name__ in ("matmul", "__matmul__", "mm") and not kwargs
+    """Compute a product of x with a matrix that is the same for every input as a linear layer."""
+    plain = func.__name__ in ("matmul", "__matmul__", "linalg_matmul", "mm") and not kwargs
     if plain and args[1] is weight and weight.ndim == 2:
         return tracer.run(F.linear, x, tracer.tensors.inherit_owner(weight.mT, [weight]))
 
@@ -160,10 +165,18 @@ operation("addcdiv", _PARTS, "decomposed")(
 )
 
 
-@operation("addmm baddbmm", _PARTS, "decomposed")
+@operation("addmm baddbmm _sparse_addmm", _PARTS, "decomposed")
 def _add_product(input: Tensor, *factors: Tensor, beta: float = 1, alpha: float = 1, **named: Tensor) -> Tensor:
     first, second = (*factors, *(named[name] for name in sorted(named)))
     return torch.add(beta * input, first @ second, alpha=alpha)
+
+
+@operation("linalg_multi_dot chain_matmul", _PARTS, "decomposed")
+def _multi_dot(*factors: Any, **named: Any) -> Tensor:
+    if len(factors) == 1 and not isinstance(factors[0], Tensor):  # a list of them
+        factors = tuple(factors[0])
+    matrices: tuple[Tensor, ...] = tuple(named.get("tensors", named.get("matrices", factors)))
+    return reduce(torch.matmul, matrices)
 
 
 @operation(

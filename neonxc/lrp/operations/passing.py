@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neonxc.lrp.channel_map import ChannelMap
+from neonxc.lrp.layer_names import UnsupportedOperation
 from neonxc.lrp.operations.affine import SUMS
 from neonxc.lrp.table import DETACHING, check_eval, function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad
@@ -91,9 +92,9 @@ def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -
 
 @operation("positive sum mean cumsum diff", SUMS, "several")
 @operation(
-    "cat concat concatenate stack hstack vstack dstack column_stack row_stack scatter scatter_add index_add "
+    "cat concat concatenate stack hstack vstack dstack column_stack row_stack scatter_add index_add "
     "index_copy index_put select_scatter slice_scatter diag_embed pad where masked_fill fill tril triu "
-    "_with_item _copied",
+    "max_unpool1d max_unpool2d max_unpool3d _with_item _copied",
     _MOVES,
     "several",
 )
@@ -111,4 +112,32 @@ def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -
 @operation(" ".join(DETACHING), "the result is a constant, as under `torch.no_grad()`")
 @operation("softmax", "the gradient, which is the Taylor rule of AttnLRP")
 def _plain(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return tracer.plain(func, args, kwargs)
+
+
+@operation("scatter", _MOVES, "several")
+def _scatter(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    reduce = kwargs.pop("reduce", args[4] if len(args) > 4 else None)
+    if reduce is None:
+        return tracer.plain(func, args, kwargs)
+    # of which PyTorch has no gradient
+    adds = reduce == "add" and isinstance(kwargs.get("src", args[3] if len(args) > 3 else None), Tensor)
+    if not adds:
+        raise UnsupportedOperation(
+            f"LRP has no rule for 'scatter' with reduce={reduce!r}, called {tracer.layers.call_site()}; use "
+            "scatter_add, or write it out in operations that have one"
+        )
+    return tracer.run(torch.scatter_add, *args[:4], **kwargs)
+
+
+@operation(
+    "scatter_reduce index_reduce segment_reduce",
+    "sums and means share in proportion to the values; relevance of a maximum or minimum goes to the selected "
+    "values; products are gates, held constant",
+    "several",
+)
+def _reduced(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    words = [value for value in (*args, *kwargs.values()) if isinstance(value, str)]
+    if "prod" in words:
+        return tracer.as_gate(func, args, kwargs)
     return tracer.plain(func, args, kwargs)
