@@ -19,6 +19,7 @@ from neonxc.clusterings.given import first_map, points_of, steps_of
 from neonxc.clusterings.mistaken import check_is_model
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import plural
+from neonxc.common.searches import unwrapped
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import as_array
@@ -208,7 +209,10 @@ def read(
     """Convert the arguments of :func:`neonxc.explain` to a clustering."""
     if labels is not None and X is None:
         model, X = None, model
+    model = unwrapped(model)
     X = points_of(model, X, features).data if is_path(X) else X
+    if labels is None and _are_pairs(model):
+        model, labels = None, model
     if X is not None:
         check_is_model(model, Table.read(X))
     if labels is None and _are_labels(model, X):
@@ -312,6 +316,13 @@ def _are_labels(model: Any, X: Any) -> bool:
     if X is None or hasattr(model, "fit") or isinstance(model, nn.Module):
         return False
     return np.ndim(model) == 1 and len(model) == len(Table.read(X))
+
+
+def _are_pairs(model: Any) -> bool:
+    """Whether the first argument is a list of labels that are tuples with names, and no rows of centers."""
+    if not isinstance(model, list | tuple) or not all(isinstance(label, tuple) for label in model):
+        return False
+    return any(isinstance(part, str) for label in model for part in label)
 
 
 def is_table(X: Any) -> bool:
