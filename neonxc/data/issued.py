@@ -6,9 +6,9 @@
                  over their range: with F(x) = (x - min) / (max - min) and the empirical distribution G of n values
                      sup |F - G| < 0.07 + 0.5 / sqrt(n)   and   excess kurtosis < -0.8 (-1.2 if evenly spread)
 
-The bounds were chosen on nine of 18 tables of scikit-learn and the UCI repository, and checked on the other nine: no
-column was taken for issued numbers. Of 2,574 samples of their columns, scaled to numbers of nine to eleven digits, 21
-were, of which six are codes of communities and the others lie evenly (pixels of an image, a ring of points).
+The bounds were chosen on nine of 18 tables of scikit-learn and the UCI repository, and checked on the other nine:
+no column was taken for issued numbers. Of 2,574 samples of their columns, scaled to numbers of nine to eleven
+digits, 21 were, of which six are codes of communities and the others lie evenly, such as the rows of pixels.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def on_suspects(frame: pd.DataFrame) -> list[str]:
 
 
 def _identifies(values: pd.Series) -> bool:
-    """Whether a column is called an identifier, or has distinct integers in order, nearly consecutive or issued."""
+    """Whether a column is called an identifier, or has distinct integers: sorted, nearly consecutive or issued."""
     present = values.dropna()
     if not _whole(present):
         return _useless(values) in ("identifier", "issued")
