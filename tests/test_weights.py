@@ -15,6 +15,7 @@ from torch import nn
 
 import neonxc
 from neonxc import NEON, neuralize
+from neonxc.cli.commands import main
 from neonxc.data.preparation import prepare
 
 DRAW = np.random.default_rng(0)
@@ -180,3 +181,86 @@ def test_locations_of_maps_have_no_weights():
         images,
         sample_weight=[1, 2, 1],
     )
+
+
+@pytest.mark.parametrize("name", ["pipeline", "mixed", "noise"])
+def test_a_weight_of_2_is_a_repeated_row_in_reports(name):
+    net, X = NETWORKS[name]()
+    weight = pd.Series(WEIGHT, X.index)
+    report = neonxc.explain(net, X, fast=True, sample_weight=weight[::-1])
+    expected = neonxc.explain(net, repeated(X), fast=True)
+    assert report.contents.n == (WEIGHT > 0).sum()
+    for card, other in zip(report.contents.cards, expected.contents.cards, strict=True):
+        assert card.label == other.label
+        assert card.share == pytest.approx(other.share)
+        for one, two in zip(card.statements, other.statements, strict=True):
+            assert (one.text, one.effect) == (two.text, two.effect)
+            assert one.relevance == pytest.approx(two.relevance, abs=0.002)
+    tree = report.tree.tree_
+    assert tree.samples[0].item() + tree.n_noise == WEIGHT.sum()
+    assert "by their weights" in " ".join(report.contents.notes)
+
+
+def test_reports_refuse_weights_of_one_cluster():
+    net, X = NETWORKS["pipeline"]()
+    one = np.asarray(net.predict(X) == 0, float)
+    refused("rows of at least two clusters", neonxc.explain, net, X, fast=True, sample_weight=one)
+    refused("a weight > 0, got zeros", neonxc.explain, net, X, fast=True, sample_weight=0 * one)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A table with a column of weights, and one with repeated rows."""
+    X = NUMBERS.assign(place=np.where(GROUP == 0, "city", "village"), label=[*"abc" * 50])
+    X.assign(w=WEIGHT).to_csv(tmp_path / "weighted.csv", index=False)
+    repeated(X).to_csv(tmp_path / "repeated.csv", index=False)
+    return tmp_path / "weighted.csv", tmp_path / "repeated.csv"
+
+
+def ran(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr("sys.argv", ["neonxc", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def test_commands_take_a_column_of_weights(files, monkeypatch, capsys, tmp_path):
+    weighted, every = files
+    options = ["--clusters", 3, "--ignore", "label"]
+    summaries = []
+    for name, file, more in (("w", weighted, ["--weights", "w"]), ("r", every, [])):
+        code, _, err = ran(monkeypatch, capsys, "table", file, *options, *more, "--out", tmp_path / name)
+        assert code == 0
+        assert ("of weight 0: left out" in err) == (name == "w")
+        summaries.append(pd.read_csv(tmp_path / name / "columns.csv").sort_values(["points", "column"]))
+    one, other = (table[["points", "mean", "effect", "column"]].reset_index(drop=True) for table in summaries)
+    pd.testing.assert_frame_equal(one, other, rtol=1e-6)
+
+    by_label = ["--labels", "label", "--weights", "w"]
+    code, out, _ = ran(monkeypatch, capsys, "rules", weighted, *by_label, "--ignore", "place")
+    held_out = [int(line.split()[2]) for line in out.splitlines() if line.startswith("    held out:")]
+    total = int(next(line for line in out.splitlines() if line.startswith("total")).split()[1])
+    assert (code, total + held_out[-1]) == (0, WEIGHT.sum())
+
+    page = tmp_path / "page.json"
+    code, _, _ = ran(monkeypatch, capsys, "explain", weighted, *options, "--weights", "w", "--fast", "--out", page)
+    assert code == 0
+    assert "by their weights" in page.read_text()
+    model = tmp_path / "w" / "model.safetensors"
+    code, out, _ = ran(monkeypatch, capsys, "moves", model, weighted, weighted, "--weights", "w")
+    assert (code, out.partition(":")[0]) == (0, f"{WEIGHT.sum()} rows")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weights", "nothing"], "has no column"),
+        (["--weights", "place"], "needs a number >= 0 in every row"),
+        (["--weights", "label", "--labels", "label"], "need two columns"),
+    ],
+)
+def test_commands_refuse_other_columns(files, monkeypatch, capsys, arguments, message):
+    code, _, err = ran(monkeypatch, capsys, "rules", files[0], *arguments)
+    assert code == 2
+    assert message in err

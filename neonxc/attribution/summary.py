@@ -381,6 +381,8 @@ def summarized(
     if table is not None:
         values.add_table(*table, cluster, counted)
     sizes = torch.bincount(cluster, None if weight is None else torch.from_numpy(weight), minlength=K)
+    if weight is not None and not (weight % 1).any():
+        sizes = sizes.long()
     mean = total / _divisor(sizes[:, None].double())
     order = logit.argsort(descending=True, stable=True)
     prototypes = [order[cluster[order] == k][:n].numpy() for k in range(K)]

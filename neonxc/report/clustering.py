@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE, as_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
+from neonxc.data.weights import weights_of
 from neonxc.network import NeuralizedClustering
 from neonxc.report.clusters import NOISE_NAME, noise_as_cluster
 from neonxc.report.contents import Kind
@@ -64,6 +65,8 @@ class Clustering:
         Names of the inputs; None if they only have row numbers.
     notes : list of str
         Remarks on how the data were prepared.
+    weight : ndarray [n] or None
+        Weights > 0 of the points.
     """
 
     kind: Kind
@@ -78,6 +81,19 @@ class Clustering:
     cluster_names: dict[str, str]
     row_names: list[str] | None
     notes: list[str]
+    weight: np.ndarray | None = None
+
+    def of_rows(self, weight: np.ndarray) -> Clustering:
+        """Return the clustering of the rows with a weight > 0, with weights [n] of all rows."""
+        rows = np.flatnonzero(weight)
+        names = None if self.row_names is None else [self.row_names[row] for row in rows]
+        X, points = (Table.read(given).take(rows).data for given in (self.X, self.points))
+        positions, weight = self.positions[rows], weight[rows]
+        return replace(self, X=X, points=points, positions=positions, row_names=names, weight=weight)
+
+    def share(self, members: np.ndarray) -> float:
+        """Return the share of the points, by number or by weight, that are `members`, a mask [n]."""
+        return float(np.average(members, weights=self.weight))
 
     @property
     def n(self) -> int:
@@ -280,6 +296,18 @@ def read(
         None if index is None or isinstance(index, pd.RangeIndex) else [*map(str, index)],
         notes,
     )
+
+
+def row_weights(clustering: Clustering, sample_weight: Any) -> np.ndarray:
+    """Return the weights [n] of the rows of a clustering."""
+    if clustering.kind == "locations":
+        raise ValueError("sample_weight needs one point per input, this clustering is one of their locations")
+    weight = weights_of(sample_weight, Table.read(clustering.X))
+    assert weight is not None
+    positions = clustering.positions[weight > 0]
+    if len(np.unique(positions[positions >= 0])) < 2:
+        raise ValueError("sample_weight needs rows of at least two clusters with a weight > 0")
+    return weight
 
 
 def _final(model: Any) -> Any:

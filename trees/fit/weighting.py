@@ -60,6 +60,12 @@ def fit_predict(model: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]
     return model.fit_predict(X, **_named(model, weight, unweighted)), unweighted
 
 
+def fit_transform(step: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]:
+    """Fit steps as :func:`fit_predict` does, and return what they make of X, and the classes without weights."""
+    unweighted = list[str]()
+    return _fit_transform(step, X, weight, unweighted), unweighted
+
+
 def _fit_transform(step: Any, X: Any, weight: np.ndarray, unweighted: list[str]) -> Any:
     """Fit a step with weights in place, and return what it makes of X."""
     if step is None or isinstance(step, str):  # "passthrough"
