@@ -18,7 +18,7 @@ from neonxc.clusterings.density import density
 from neonxc.clusterings.given import Given, read_arguments
 from neonxc.clusterings.maps import behind_map
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
-from neonxc.clusterings.readers import chained, device_of, within_bandwidth
+from neonxc.clusterings.readers import chained, device_of, is_precomputed, within_bandwidth
 from neonxc.clusterings.verified import has_centers, labels_of, predicted, verified
 from neonxc.common.arguments import kind_of
 from neonxc.common.warnings import warn
@@ -60,14 +60,17 @@ def neuralize(
         - an HDBSCAN of scikit-learn or of the package hdbscan, of Euclidean distances, or an OPTICS that is cut at
           a radius (``cluster_method="dbscan"``), together with the X that it was fitted on;
         - a fitted KernelKMeans, KCenter or SCAN of `neonxc.models`, or a threshold tree of `neonxc.trees`;
-        - an nn.Linear whose outputs go into a softmax, a module with centers (DEC), or an nn.Sequential that ends
-          in one of these;
+        - an nn.Linear whose outputs go into a softmax, a convolution with a kernel of one location (1 x 1), which
+          is such a layer at every location, a module with centers (DEC), or an nn.Sequential that ends in one of
+          these; the mean of all locations may follow the convolution;
         - a Pipeline of affine steps, encoders of categories and imputers that ends in a clusterer, and may begin
           with a CountVectorizer or TfidfVectorizer; affine steps of any class are read from what they return for
           rows of X, and all steps are compared with it;
+        - a fitted GridSearchCV or another search, in place of its ``best_estimator_``, also as a step;
         - centers [K, d];
         - any other clusterer with centers (of scikit-learn-extra, faiss, or a class of one's own), together with
-          the X that it was fitted on; the nearest center needs to give its labels of X;
+          the X that it was fitted on; the nearest center needs to give its labels of X. Exemplars of an
+          AffinityPropagation of a precomputed matrix are rows of X;
         - any other clusterer with `labels_` (AgglomerativeClustering, SpectralClustering, OPTICS by xi, ...),
           together with the X that it was fitted on, through a surrogate.
     X : array, sparse matrix, frame, tensor or sequence of str, optional
@@ -245,6 +248,11 @@ def _from_labels(given: Given, labels: np.ndarray | None = None) -> ClusterModel
         centers = f"checking the centers of {kind_of(final)}"
         what = centers if has_centers(final) else "explaining a clustering by its labels alone"
         what = "explaining a clustering behind a map" if given.behind else what
+        if is_precomputed(final):
+            raise ValueError(
+                f"the {type(final).__name__} knows a matrix of distances or affinities alone: pass the rows, "
+                "whose columns are to explain it: neonxc.neuralize(model, X)"
+            )
         raise ValueError(f"{what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
     if not given.steps and features is None and (X.is_mixed or np.dtype(object) == getattr(X.data, "dtype", None)):
         frame = "X" if X.is_mixed else "pandas.DataFrame(X)"
@@ -260,7 +268,7 @@ def _from_labels(given: Given, labels: np.ndarray | None = None) -> ClusterModel
         and (width := getattr(final, "n_features_in_", None)) is not None
     ):
         shape = table.tensor.shape
-        if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
+        if not is_precomputed(final):
             check_width(shape[1], width)
         elif shape == (width, width):
             raise ValueError(

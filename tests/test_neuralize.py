@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import pdist, squareform
+from sklearn.base import clone
 from sklearn.cluster import (
     DBSCAN,
     AffinityPropagation,
@@ -26,7 +27,10 @@ from sklearn.cluster import (
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.ensemble import IsolationForest
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.neighbors import LocalOutlierFactor, NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -56,6 +60,7 @@ import neonxc
 from neonxc import NEON, neuralize
 from neonxc.evaluation import pixel_flipping
 from neonxc.models import KernelKMeans, WordVectors
+from neonxc.trees import CART, IMM
 
 X = blobs()
 X.flags.writeable = False  # no input is changed
@@ -437,6 +442,116 @@ def test_labels_alone_need_the_points_they_belong_to():
     assert neuralize(agglomerative, X).head.n_features == 4
 
 
+def test_exemplars_of_a_precomputed_matrix_are_rows_of_X():
+    similar = -squareform(pdist(X, "sqeuclidean"))
+    given = {"affinity": "precomputed", "preference": similar.min(), "random_state": 0}
+    model = AffinityPropagation(**given).fit(similar)
+    net, centers = neuralize(model, X), X[model.cluster_centers_indices_]
+    assert net.fidelity_ is None
+    assert_array_equal(net.predict(X), model.labels_)
+    assert_close(net(torch.as_tensor(X)), neuralize(centers, X)(torch.as_tensor(X)))
+    assert_array_equal(neuralize(make_pipeline(model), pd.DataFrame(X)).predict(X), model.labels_)
+    of_one_column = -squareform(pdist(X[:, :1]))
+    other = AffinityPropagation(affinity="precomputed", max_iter=2000, damping=0.9).fit(of_one_column)
+    with pytest.warns(UserWarning, match="cluster_centers_indices_ of the AffinityPropagation do not give"):
+        assert neuralize(other, X).fidelity_ is not None
+    refused("AffinityPropagation knows a matrix.*pass the rows", neuralize, model)
+    refused("X is the matrix of distances or affinities", neuralize, model, similar)
+    assert [*IMM(reference=model).fit(X).tree_.rules().clusters] == np.unique(model.labels_).tolist()
+    compared = neonxc.compare_clusterings(model, model.labels_, X)
+    assert compared.ari == 1
+    assert "precomputed matrix" in str(compared)
+    assert len(neonxc.explain(model, X, fast=True).to_frame()) == len(centers)
+
+
+def test_a_search_is_its_best_estimator():
+    pipeline = make_pipeline(StandardScaler(), KMeans(n_init=1, random_state=0))
+    search = GridSearchCV(pipeline, {"kmeans__n_clusters": [2, 3]}).fit(FRAME)
+    best = search.best_estimator_
+    drawn = RandomizedSearchCV(KMeans(n_init=1, random_state=0), {"n_clusters": [3]}, n_iter=1).fit(X)
+    scaler = GridSearchCV(StandardScaler(), {"with_mean": [True]}, scoring=lambda *_: 0.0).fit(X)
+    table = ColumnTransformer([("all", scaler, [0, 1, 2, 3])]).fit(X)
+    for model, rows, expected in (
+        (search, FRAME, best),
+        (drawn, X, drawn.best_estimator_),
+        (make_pipeline("passthrough", search), FRAME, best),
+        (make_pipeline(scaler, KMeans(3, n_init=1, random_state=0)).fit(X), X, None),
+        (make_pipeline(table, KMeans(3, n_init=1, random_state=0)).fit(X), X, None),
+        (FrozenEstimator(best), FRAME, best),
+    ):
+        net = neuralize(model, rows)
+        assert net.fidelity_ is None
+        assert_array_equal(net.predict(rows), model.predict(rows))
+        if expected is not None:
+            assert_array_equal(
+                IMM(reference=model).fit(rows).tree_.threshold, IMM(reference=expected).fit(rows).tree_.threshold
+            )
+            assert neonxc.compare_clusterings(model, expected, rows, refits=2, random_state=0).refits is not None
+            assert neonxc.explain(model, rows, fast=True).net.agreement_ == 1
+    assert make_pipeline(search)[-1] is search  # it is not changed
+    refused("GridSearchCV is not fitted", neuralize, clone(search), FRAME, error=NotFittedError)
+    without = GridSearchCV(pipeline, {"kmeans__n_clusters": [2]}, refit=False).fit(FRAME)
+    refused("no best_estimator_, as its refit is False", neuralize, without, FRAME)
+    bent = make_pipeline(QuantileTransformer(n_quantiles=9), KMeans(n_init=1, random_state=0))
+    bent = GridSearchCV(bent, {"kmeans__n_clusters": [2]}).fit(X)
+    refused(
+        r"neuralize\(model.best_estimator_\[-1\], .*model.best_estimator_\[:-1\].transform\(X\)",
+        neuralize,
+        bent,
+        X,
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 3, 1)], (4, 3, 6, 6)),
+        ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1, groups=2, bias=False), nn.Softmax(1)], (4, 3, 6, 6)),
+        ([nn.Conv1d(3, 8, 3), nn.ReLU(), nn.Conv1d(8, 3, 1, padding="same")], (4, 3, 9)),
+        ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()], (4, 3, 6, 6)),
+        ([nn.Conv2d(3, 8, 3), nn.Conv2d(8, 3, 1), nn.AvgPool2d(4), nn.Flatten(), nn.LogSoftmax(1)], (4, 3, 6, 6)),
+        ([nn.Conv2d(3, 8, 6), nn.ReLU(), nn.Conv2d(8, 3, 1), nn.Flatten()], (4, 3, 6, 6)),
+    ],
+)
+def test_a_convolution_with_one_location_is_a_linear_head(layers, shape):
+    torch.manual_seed(0)
+    whole = nn.Sequential(*layers).eval()
+    for layer in whole:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    x = torch.randn(shape)
+    net = neuralize(whole, x)
+    scores = whole(x)
+    assert_array_equal(net.predict(x), scores.argmax(1))
+    head = next(layer for layer in layers[::-1] if hasattr(layer, "weight"))
+    linear = nn.Linear(8, head.out_channels)
+    linear.weight.data = torch.block_diag(*head.weight.flatten(1).chunk(head.groups))
+    linear.bias.data = torch.zeros(head.out_channels) if head.bias is None else head.bias
+    before = nn.Sequential(*layers[: layers.index(head)], *(layer for layer in layers if "Pool" in repr(layer)))
+    assert_close(net(x).flatten(1), neuralize(linear, x, before)(x).flatten(1))
+
+
+def test_convolutions_that_see_other_locations_are_no_heads():
+    for head in (nn.Conv2d(3, 2, 3), nn.Conv2d(3, 2, 1, stride=2), nn.Conv2d(3, 2, 1, padding=1)):
+        refused("needs kernel_size=1, stride=1 and padding=0", neuralize, head, error=TypeError)
+    layers = [nn.Conv2d(3, 2, 1), nn.AvgPool2d(3, padding=1)]  # whose zeros get no bias
+    refused("can't neuralize an AvgPool2d", neuralize, nn.Sequential(*layers), error=TypeError)
+
+
+def test_labels_may_be_pairs():
+    y = np.arange(len(X)) % 2
+    pairs = [("a", int(label)) for label in y]
+    names = ["('a', 0)", "('a', 1)"]
+    shifted = X + 9 * y[:, None]
+    for labels in (pairs, tuple(pairs), pd.Series(pairs)):
+        assert neuralize(labels=labels, X=shifted).classes_.tolist() == names
+        assert [*CART(2).fit(shifted, labels=labels).tree_.rules().clusters] == names
+        assert neonxc.compare_clusterings(labels, y, shifted, refits=0).ari == 1
+    assert neonxc.explain(pairs, shifted, fast=True).to_frame().index.tolist() == names
+    with_noise = neuralize(labels=[*pairs[:-1], None], X=shifted)
+    assert with_noise.classes_.tolist() == [*names, -1]
+
+
 def test_steps_that_are_not_affine_point_to_the_labels(monkeypatch):
     monkeypatch.setattr("neonxc.clusterings.surrogate.fit_surrogate", lambda *_: pytest.fail("fitted"))
     for final, labels in (
@@ -481,12 +596,42 @@ def test_a_network_says_what_it_is_in_a_few_lines():
     assert "surrogate that gives 100% of the points their label" in repr(two)
 
 
+class Clusters:
+    """A clusterer in the manner of pyclustering, which knows the rows of its clusters."""
+
+    def __init__(self, members):
+        self.get_clusters = lambda: members
+
+
+def test_advised_labels_are_those_of_the_clustering():
+    y = np.arange(60) % 3
+    X = blobs(n=60)
+    members = [np.flatnonzero(y == k).tolist() for k in range(3)]
+    for model in (members, [*map(set, members)], Clusters(members), (X[:3], np.eye(3)[:, y], 7)):
+        with pytest.raises(ValueError, match="pass X=X and labels=") as error:
+            neuralize(model, X)
+        advised = str(error.value).split("labels=")[1].split(", where")[0]
+        assert [*eval(advised, {"model": model, "X": X, "numpy": np})] == y.tolist()
+    X = np.zeros((10**5, 1))  # in linear time
+    advised = advised_for([range(0, 10**5, 2), range(1, 99_999, 2)], X)
+    assert advised[:3] == [0, 1, 0]
+    assert advised[-1] is None
+
+
+def advised_for(members, X):
+    members = [*map(set, members)]
+    with pytest.raises(ValueError, match="where rows in no cluster are noise") as error:
+        neuralize(members, X)
+    return eval(str(error.value).split("labels=")[1].split(", where")[0], {"model": members, "X": X})
+
+
 @pytest.mark.parametrize("columns", [4, 2])
 @pytest.mark.parametrize("function", [neuralize, neonxc.explain])
 def test_other_forms_of_a_clustering_than_centers_are_refused(columns, function):
     y = np.arange(60) % 3
     X = blobs(n=60)[:, :columns] + np.arange(60)[:, None]
     members, one_hot = [np.flatnonzero(y == k).tolist() for k in range(3)], np.eye(4)[y]
+    fuzzy = one_hot[:, :3].T * 0.9 + 0.1 / 3  # [K, N], as of skfuzzy
     for message, model in {
         "linkage matrix.*labels=scipy.cluster.hierarchy.fcluster": linkage(X, "ward"),
         "linkage matrix": torch.tensor(linkage(X)).float(),
@@ -501,6 +646,9 @@ def test_other_forms_of_a_clustering_than_centers_are_refused(columns, function)
         r"mapping.*labels=\[model\[row\] for row in range\(len\(X\)\)\]": dict(enumerate(y)),
         "an iterator": map(set, members),
         r"tuple of several results.*labels=model\[1\]": (X[:3], y),
+        r"skfuzzy.cmeans.*model\[1\]\).argmax\(axis=0\)": (X[:3], fuzzy, fuzzy, fuzzy, [9.0, 8.0], 2, 0.9),
+        r"memberships.*model\[1\]\).argmax\(axis=1\)": (X[:3], fuzzy.T),
+        "a Clusters with clusters of row numbers": Clusters(members),
     }.items():
         refused(message, function, model, X)
     refused("linkage matrix", neonxc.explain, linkage(X))

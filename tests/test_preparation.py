@@ -143,6 +143,61 @@ def test_what_looks_like_a_weight_or_an_identifier(name):
         assert notes[0].endswith(f"X.drop(columns=['{name}']) or --ignore {name}")
 
 
+MANY = 500
+ISSUED = {
+    "ids": DRAW.integers(10**7, 10**8, MANY),
+    "codes": DRAW.permutation(MANY) * 37 + 23_456_789,
+    "reference": DRAW.choice([37040044, 50010517], MANY) * 10**10 + DRAW.integers(0, 10**10, MANY),
+    "contact": pd.Series(DRAW.integers(201, 990, MANY) * 10**7 + DRAW.integers(2e6, 1e7, MANY)).astype(float),
+}
+MEASURED = {
+    "population": np.exp(DRAW.normal(16, 1.5, MANY)).round(),
+    "income": np.exp(DRAW.normal(17.5, 0.4, MANY)).round(),
+    "price": DRAW.integers(10_000, 99_000, MANY) * 1000,
+    "seconds": DRAW.integers(1.5e9, 1.7e9, MANY),
+    "milliseconds": DRAW.integers(1.5e12, 1.7e12, MANY),
+    "nanoseconds": DRAW.integers(1.5e17, 1.7e17, MANY) * 10,
+    "day": DRAW.permutation(pd.date_range("1990", periods=MANY, freq="17D").strftime("%Y%m%d").astype(int)),
+    "minute": pd.date_range("1990", periods=9000, freq="h")
+    .strftime("%Y%m%d%H%M")
+    .astype(int)[::18][DRAW.permutation(500)],
+    "bytes": np.exp(DRAW.normal(20, 2, MANY)).round(),
+    "height": DRAW.normal(5e7, 8e6, MANY).round(),
+    "two_groups": np.r_[DRAW.normal(3e7, 2e6, MANY // 2), DRAW.normal(8e7, 2e6, MANY // 2)].round(),
+    "repeated": DRAW.choice(DRAW.integers(10**9, 10**10, 40), MANY),
+    "decimals": DRAW.uniform(10**8, 10**9, MANY),
+    "small": DRAW.integers(10**5, 10**7, MANY),
+}
+
+
+@pytest.mark.parametrize("name", [*ISSUED, *MEASURED])
+def test_issued_numbers_are_told_from_measured_ones(name):
+    values = np.asarray((ISSUED | MEASURED)[name])
+    frame = pd.DataFrame({"number": np.sin(np.arange(MANY)), name: values, "last": np.cos(np.arange(MANY))})
+    notes = prepare(frame).notes
+    assert [note.partition(" look")[0] for note in notes] == [name] * (name in ISSUED)
+
+
+@pytest.mark.parametrize(
+    "name", ["iban_number", "phone", "Phone number", "accountNo", "Telefonnummer", "card_no", "EAN13", "phone2"]
+)
+def test_numbers_of_rows_are_left_out_by_their_name(name):
+    values = DRAW.integers(10**10, 10**11, N)
+    values[1] = values[0]
+    for column in (values, np.where(np.arange(N) == 3, np.nan, values)):
+        frame = table(**{name: column, "last": np.cos(np.arange(N))})
+        prepared = prepare(frame)
+        assert list(prepared.frame) == ["number", "last"]
+        assert prepared.notes == [
+            f"{name} is called a number of the row, and nearly every value is different: left out"
+        ]
+        assert list(prepare(frame, keep=[name]).frame) == ["number", name, "last"]
+    for measured in (MEASURED["repeated"], MEASURED["seconds"], MEASURED["small"], MEASURED["bytes"]):
+        assert name in prepare(table(**{name: measured[:N]})).frame
+    for other in ("phone_price", "account_balance", "number_of_bytes", "numbering", "discard"):
+        assert other in prepare(table(**{other: values})).frame
+
+
 def test_labels_by_their_place():
     income = ["low", "high"] * (N // 2)
     note = "income looks like a label (2 values, the last column), but it is used as a feature"

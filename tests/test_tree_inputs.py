@@ -8,10 +8,12 @@ import torch
 from refusals import refused
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from tree_witnesses import assert_same
 from turns import in_turns
 
@@ -46,6 +48,47 @@ def test_weights_reach_the_reference():
         assert weighted.tree_.threshold[0] < 5  # as if most points were there 40 times
     with pytest.warns(UserWarning, match="takes no sample_weight"):
         IMM(2, reference=AgglomerativeClustering(2)).fit(X, sample_weight=weight)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda: [StandardScaler()],
+        lambda: [make_pipeline(StandardScaler())],
+        lambda: [ColumnTransformer([("both", StandardScaler(), ["age", "income"])])],
+        lambda: [FeatureUnion([("one", StandardScaler()), ("two", MinMaxScaler())])],
+        lambda: [
+            SimpleImputer(),
+            make_pipeline("passthrough", ColumnTransformer([("age", StandardScaler(), [0, 1])])),
+        ],
+    ],
+)
+def test_weights_reach_all_steps_of_a_pipeline(steps):
+    """A scaler without the weights makes the column spread over few rows the narrow one."""
+    rng = np.random.default_rng(0)
+    age = np.r_[rng.normal(0, 1, 300), rng.normal(0, 40, 20)]
+    income = np.r_[rng.normal(0, 1, 150), rng.normal(3, 1, 150), rng.normal(1.5, 1, 20)]
+    X = pd.DataFrame({"age": age, "income": income})
+    weight = np.r_[rng.integers(0, 9, 300) + 20, np.zeros(10, int), np.ones(10, int)]
+    model = make_pipeline(*steps(), KMeans(2, n_init=10, random_state=0))
+    weighted = IMM(2, reference=model).fit(X, sample_weight=weight)
+    repeated = IMM(2, reference=model).fit(X.loc[X.index.repeat(weight)])
+    assert weighted.tree_.feature.tolist() == repeated.tree_.feature.tolist()
+    assert np.allclose(weighted.tree_.threshold, repeated.tree_.threshold, equal_nan=True)
+    assert (weighted.predict(X) == repeated.predict(X)).mean() in (0, 1)
+
+
+def test_steps_without_weights_are_named(recwarn):
+    X = make_blobs(60, 3, centers=2, random_state=0)[0]
+    weight = np.full(60, 2.0)
+    model = make_pipeline(PCA(2), KMeans(2, n_init=1))
+    with pytest.warns(UserWarning, match="PCA takes no sample_weight"):
+        IMM(2, reference=model).fit(X, sample_weight=weight)
+    recwarn.clear()
+    IMM(2, reference=make_pipeline(SimpleImputer(), MinMaxScaler(), KMeans(2, n_init=1))).fit(
+        X, sample_weight=weight
+    )
+    assert not recwarn.list  # what repeated rows do not change
 
 
 def test_columns_count_by_their_spread_behind_a_scaler(wine):

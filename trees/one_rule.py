@@ -14,7 +14,13 @@ BETTER = 0.05  # score that another condition must add; with 0.01 a rule finds f
 
 
 def best_rule(
-    X: Any, inside: np.ndarray, *, length: int = 3, beta: float = 1.0, names: list[str] | None = None
+    X: Any,
+    inside: np.ndarray,
+    *,
+    length: int = 3,
+    beta: float = 1.0,
+    names: list[str] | None = None,
+    sample_weight: np.ndarray | None = None,
 ) -> tuple[tuple[Condition, ...], float]:
     """Find the conditions that describe the rows `inside` best, and their F-beta score; none if none does.
 
@@ -32,15 +38,18 @@ def best_rule(
         Weight of the coverage against the precision.
     names : list of str, optional
         Names of the columns if X has none.
+    sample_weight : ndarray [n], optional
+        Weights of the rows, in place of their number.
     """
     best: tuple[Condition, ...] = ()
     most = 0.0
-    weight = np.where(inside, ((~inside).sum() / inside.sum()) ** min(beta, 1), 1.0)
+    mass = np.ones(len(inside)) if sample_weight is None else sample_weight
+    weight = mass * np.where(inside, (mass[~inside].sum() / mass[inside].sum()) ** min(beta, 1), 1.0)
     for explainer in CART(2)._grown_to(range(2, length + 2), X, inside, weight):
         tree = explainer.tree_
         leaves = tree.rules(feature_names=None if tree.feature_names else names)
         found = [(True, rule.conditions) for rule in leaves if rule.label]
-        for rule in counted(found, X, inside):
+        for rule in counted(found, X, inside, sample_weight=sample_weight):
             score = rule.counts.f_score(beta)
             if score > most + BETTER:
                 best, most = rule.conditions, score

@@ -10,12 +10,14 @@ from itertools import chain
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from neonxc.common.colours import colors
 from neonxc.common.numbers import is_missing
 from neonxc.common.processes import short
+from neonxc.data.inputs import as_array
 from neonxc.pipelines.parts import Number
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition, printed_bounds
@@ -104,12 +106,13 @@ def rules(
     return Rules(found, totals, True, None, tree.cost_ratio, tree.n_noise, without, tree.table_format)
 
 
-def with_noise(tree: ThresholdTree, X: Any) -> ThresholdTree:
-    """Count points of noise, X [n, d], in the leaves of a tree that was fitted without them."""
+def with_noise(tree: ThresholdTree, X: Any, weight: np.ndarray | None = None) -> ThresholdTree:
+    """Count points of noise, X [n, d], or their weights [n], in the leaves of a tree fitted without them."""
+    mass = np.ones(X.shape[0]) if weight is None else weight
     noise = torch.zeros_like(tree.samples)
     for rule in rules(tree):  # which, unlike `apply`, take any missing value
-        noise[list(rule.leaves)] = float(rule.matches(X).sum())
-    return replace(tree, noise=noise, n_noise=X.shape[0])
+        noise[list(rule.leaves)] = float(mass[as_array(rule.matches(X))].sum())
+    return replace(tree, noise=noise, n_noise=X.shape[0] if weight is None else float(mass.sum()))
 
 
 @dataclass

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from neonxc.common.progress import progress_bar
+from neonxc.common.searches import unwrapped
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of, is_path, reads_tables
 from neonxc.data.labels import are_labels, label_array
@@ -186,9 +187,10 @@ def trade_off(
     labels, weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
     own = label_array(labels) if labels is not None else centers
     if reference is not None:
+        reference = unwrapped(reference)
         if not hasattr(reference, "fit_predict"):
             raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
-        checked = check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
+        checked = check_sample_weight(weight, np.empty(np.shape(X)[0]))
         reference, own = fitted_labels(reference, Table.read(X).for_sklearn, checked)
     k = len(own)
     if centers is None:

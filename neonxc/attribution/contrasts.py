@@ -23,6 +23,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 from neonxc.data.labels import name_of_noise
 from neonxc.data.table import Table
+from neonxc.data.weights import point_weights, weights_of
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network, is_noise
 from neonxc.pipelines.encoding import Encoding
@@ -105,7 +106,9 @@ class Contrast:
 
 
 @reads_tables
-def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
+def contrast(
+    net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95, sample_weight: Any = None
+) -> Contrast:
     """Explain the difference between two clusters by the relevance of the columns and by a small tree.
 
     Parameters
@@ -119,6 +122,9 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
         Two labels from ``net.classes_``.
     accuracy : float
         Balanced accuracy, 0 to 1, at which the tree stops growing.
+    sample_weight : array-like [N], optional
+        Weights >= 0 of the points; a series goes by its index. A weight of 2 is a point twice, and a point of
+        weight 0 is left out, in the mean relevance, the effect sizes, the tree, its rules and its accuracy.
 
     Returns
     -------
@@ -129,7 +135,8 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     TypeError
         If `net` is not a network from :func:`~neonxc.neuralize`.
     ValueError
-        If the accuracy is out of range, if a label is unknown or has no points in X, or if a equals b.
+        If the accuracy is out of range, if a label is unknown or has no points in X, or if a equals b; or for
+        invalid weights.
 
     Examples
     --------
@@ -149,11 +156,15 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     pair = net.positions(a, "a"), net.positions(b, "b")
     if pair[0] == pair[1]:
         raise ValueError(f"a and b are the same cluster, {plain(a)!r}")
-    X = net.inputs.given(X).data
+    table = net.inputs.given(X)
+    weight, X = weights_of(sample_weight, table), table.data
     labels = as_array(net.predict(X))
-    members = [_members(labels, net.classes_[position]) for position in pair]
-    between = contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
-    values = values_of(net.inputs, [Table.read(X).take(rows) for rows in members])
+    members = [_members(labels, net.classes_[position], weight) for position in pair]
+    weights = None if weight is None else [weight[rows] for rows in members]
+    between = contrasted(
+        net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair, weights), weights
+    )
+    values = values_of(net.inputs, [Table.read(X).take(rows) for rows in members], weights)
     assert values.effects is not None
     sizes = len(members[0]), len(members[1])
     return replace(between, effects=pd.Series(values.effects[0], net.inputs.units), sizes=sizes)
@@ -166,8 +177,12 @@ def contrasted(
     positions: tuple[int, int],
     enough: float,
     relevance: pd.DataFrame,
+    weights: Sequence[np.ndarray] | None = None,
 ) -> Contrast:
-    """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
+    """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points.
+
+    The points may have `weights`, an array for each of the two clusters.
+    """
     a, b = net.classes_[list(positions)].tolist()
     kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
     names = [a, b]
@@ -176,7 +191,8 @@ def contrasted(
         names = [of_noise if is_noise(label) else str(label) for label in names]
     labels = np.repeat(names, list(map(len, members)))
     table = net.inputs.columns(Table.read(X).take(np.concatenate(members)).data)
-    tree, share = _smallest_tree(table, kept, labels, enough)
+    weight = None if weights is None else np.concatenate(weights)
+    tree, share = _smallest_tree(table, kept, labels, enough, weight)
     if len(kept) < len(relevance):
         tree = _of_whole_table(tree, kept, net.inputs.units)
     units = net.inputs.units if tree.feature_names is None else None
@@ -184,39 +200,52 @@ def contrasted(
 
 
 def relevance_of_pair(
-    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], positions: tuple[int, int]
+    net: NeuralizedClustering,
+    X: Any,
+    members: Sequence[np.ndarray],
+    positions: tuple[int, int],
+    weights: Sequence[np.ndarray] | None = None,
 ) -> pd.DataFrame:
     """Mean relevance of the columns for each of two clusters and against the other, [units, 2]."""
     means = [
-        mean_relevance(net, Table.read(X).take(rows), *pair)
-        for rows, pair in zip(members, (positions, positions[::-1]), strict=True)
+        mean_relevance(net, Table.read(X).take(rows), *pair, weight)
+        for rows, pair, weight in zip(members, (positions, positions[::-1]), weights or (None, None), strict=True)
     ]
     labels = net.classes_[list(positions)].astype(str)
     return pd.DataFrame(torch.stack(means, 1).numpy(), net.inputs.units, labels)
 
 
-def mean_relevance(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> Tensor:
+def mean_relevance(
+    net: NeuralizedClustering, X: Table, target: int, competitor: int, weight: np.ndarray | None = None
+) -> Tensor:
     """Mean relevance [units] of points for one cluster and against another, given by their positions."""
     answered = net.inputs.answered(X, Question(target, competitor), net.beta)
     total, n = torch.zeros(1, len(net.inputs.units), dtype=torch.float64), 0
     for x, answer in answered:
-        net.inputs.add(x, answer, torch.zeros_like(answer.cluster), total)
+        mass = point_weights(weight, n, len(answer.cluster), answer.cluster.device)
+        net.inputs.add(x, answer, torch.zeros_like(answer.cluster), total, mass)
         n += len(answer.cluster)
-    return total[0] / max(n, 1)
+    return total[0] / (max(n, 1) if weight is None else weight.sum())
 
 
-def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: float) -> tuple[ThresholdTree, float]:
+def _smallest_tree(
+    table: Any, kept: np.ndarray, labels: np.ndarray, enough: float, mass: np.ndarray | None = None
+) -> tuple[ThresholdTree, float]:
     """Grow the smallest tree of the `kept` columns that is accurate enough, with at most LEAVES leaves.
 
-    It is returned with its accuracy.
+    It is returned with its accuracy. The points, each of which may have a weight of its own (`mass`), are weighted
+    such that both clusters have the same total weight.
     """
     from neonxc.trees import CART  # depends on this package
 
     weight = compute_sample_weight("balanced", labels)
+    if mass is not None:
+        sums = pd.Series(mass).groupby(labels).transform("sum").to_numpy()
+        weight = mass * mass.sum() / (2 * sums)
     tree, most = None, -1.0
     some = Table.read(table).select(kept).data
     for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
-        share = float(balanced_accuracy_score(labels, as_array(explainer.labels_)))
+        share = float(balanced_accuracy_score(labels, as_array(explainer.labels_), sample_weight=mass))
         if share > most + 0.005:  # an additional leaf must improve the accuracy
             tree, most = explainer.tree_, share
         if most >= enough or explainer.tree_.n_leaves < explainer.max_leaves:
@@ -245,8 +274,8 @@ def some_of(index: np.ndarray, most: int) -> np.ndarray:
     return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
 
 
-def _members(labels: np.ndarray, label: Any) -> np.ndarray:
-    found = np.flatnonzero(labels == label)
+def _members(labels: np.ndarray, label: Any, weight: np.ndarray | None) -> np.ndarray:
+    found = np.flatnonzero((labels == label) & (True if weight is None else weight > 0))
     if not len(found):
         raise ValueError(f"X has no points of cluster {plain(label)!r}")
     return some_of(found, MOST)

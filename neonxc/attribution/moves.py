@@ -19,9 +19,10 @@ from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, plural, shares, text
 from neonxc.data.files import read_with_ids
 from neonxc.data.frames import as_pandas, is_path
-from neonxc.data.identifiers import as_index, match_rows
+from neonxc.data.identifiers import Match, as_index, match_rows
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table, is_texts
+from neonxc.data.weights import weights_of
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network
 from neonxc.rules.collection import counted
@@ -147,33 +148,35 @@ class Moves:
     outside_columns: pd.Series
 
     @property
-    def n_moved(self) -> int:
-        """Number of rows that changed cluster."""
-        return int(self.table.to_numpy().sum() - np.trace(self.table))
+    def n_moved(self) -> float:
+        """Number of rows that changed cluster; with weights, their sum."""
+        moved = self.table.to_numpy().sum() - np.trace(self.table)
+        return int(moved) if float(moved).is_integer() else float(moved)
 
     @property
     def headline(self) -> str:
         """Numbers of rows in one line."""
-        n = int(self.table.to_numpy().sum())
+        n = self.table.to_numpy().sum()
         more = zip((self.entered, self.left), ("new", "gone"), self.unidentified[::-1], strict=True)
         counts = [
-            f"{text(int(some.sum()))} {name}" + f" ({text(unknown)} without an identifier)" * bool(unknown)
+            f"{text(some.sum().item())} {name}" + f" ({text(unknown)} without an identifier)" * bool(unknown)
             for some, name, unknown in more
             if some.sum()
         ]
         moved = f"{text(self.n_moved)} ({percent(self.n_moved / n)}) moved"
-        outside = f", {text(int(self.outside.sum()))} outside the range of their cluster" * bool(
+        outside = f", {text(self.outside.sum().item())} outside the range of their cluster" * bool(
             self.outside.any()
         )
-        return ", ".join([plural(n, "row"), *counts]) + f": {moved}{outside}"
+        rows = plural(int(n), "row") if float(n).is_integer() else f"{text(float(n))} rows by weight"
+        return ", ".join([rows, *counts]) + f": {moved}{outside}"
 
     @property
     def unlike(self) -> str:
         """The rows outside the range of their cluster by cluster and column, in one line; "" if there are none."""
         if not self.outside.any():
             return ""
-        clusters = (f"{label} {text(int(n))}" for label, n in self.outside.items() if n)
-        columns = (f"{name} {text(int(n))}" for name, n in self.outside_columns[:SHOWN].items())
+        clusters = (f"{label} {text(float(n))}" for label, n in self.outside.items() if n)
+        columns = (f"{name} {text(float(n))}" for name, n in self.outside_columns[:SHOWN].items())
         return f"outside the range of their cluster: rows of {', '.join(clusters)}; by {', '.join(columns)}"
 
     @property
@@ -219,7 +222,9 @@ class Moves:
         return f"{self.table.to_html()}<pre>{escape(str(self))}</pre>"
 
 
-def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None) -> Moves:
+def moves(
+    net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None, sample_weight: Any = None
+) -> Moves:
     """Explain which rows changed cluster between two versions of the data, and by which columns.
 
     Both versions are assigned by the same network. A clustering that is fitted again to the new data would move
@@ -240,6 +245,12 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
         Identifiers by which rows are matched: a column of both tables, which is no input of the network, or the
         identifiers of both. Default: the index if both versions are data frames with one, or else the order of
         rows, whose numbers need to be equal. Rows with a missing identifier are never matched.
+    sample_weight : array-like [M], or pair of array-like [N], [M], optional
+        Weights >= 0 of the rows, such as those of a survey: of `after`, or of both versions; a series goes by its
+        index. Rows that are in both have the weight in `after`, and those that left count by that in `before`, or
+        as 1. A weight of 2 is a row twice, and a row of weight 0 is left out: so do the numbers of rows, shares,
+        mean changes, relevance, values and rules count. The rows of a move (``ids``, ``usual``) are listed once,
+        and what is usual is estimated from the rows that stayed, without weights.
 
     Returns
     -------
@@ -251,7 +262,7 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
         `net` is not a network from :func:`~neonxc.neuralize`.
     ValueError
         Identifiers are repeated or of different types, no rows match, the numbers of rows differ and there are no
-        identifiers, or the network clusters the locations of inputs.
+        identifiers, weights are invalid, or the network clusters the locations of inputs.
 
     Examples
     --------
@@ -274,24 +285,71 @@ def moves(net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None
         ids = None
     else:
         tables = [net.inputs.given(before, "before"), net.inputs.given(after, "after")]
-    match = match_rows(tables[0], tables[1], ids)
+    match, weights = match_rows(tables[0], tables[1], ids), None
+    if sample_weight is not None:
+        match, tables, weights = _with_weights(match, tables, sample_weight)
     labels = [as_array(net.predict(table)) for table in tables]
     if labels[0].ndim > 1:
         raise ValueError("moves needs one cluster per row; this network clusters the locations of its inputs")
     classes = net.classes_.tolist()
     old, new = (pd.Categorical(own, classes) for own in (labels[0][match.before], labels[1][match.after]))
-    table = pd.crosstab(old, new, dropna=False).rename_axis(index="old", columns="new")
-    entered = pd.Series(pd.Categorical(np.delete(labels[1], match.after), classes)).value_counts(sort=False)
-    left = pd.Series(pd.Categorical(np.delete(labels[0], match.before), classes)).value_counts(sort=False)
+    mass = None if weights is None else weights[1][match.after]
+    table = _crossed(old, new, mass).rename_axis(index="old", columns="new")
+    entered = _counts(labels[1], match.after, classes, weights and weights[1])
+    left = _counts(labels[0], match.before, classes, weights and weights[0])
     versions = tables[0].take(match.before), tables[1].take(match.after)
     counts = table.to_numpy() * (1 - np.eye(len(classes), dtype=int))
     order = np.argsort(-counts, axis=None, kind="stable")[: min(EXPLAINED, np.count_nonzero(counts))]
     pairs = zip(*np.unravel_index(order, counts.shape), strict=True)
-    found = [_move(net, versions, match.ids, old.codes, new.codes, (int(a), int(b)), classes) for a, b in pairs]
+    found = [
+        _move(net, versions, match.ids, old.codes, new.codes, (int(a), int(b)), classes, mass) for a, b in pairs
+    ]
     codes = [pd.Categorical(own, classes).codes for own in labels]
-    outside, columns = count_outside(net.inputs, (tables[0], tables[1]), (codes[0], codes[1]), len(classes))
+    outside, columns = count_outside(
+        net.inputs, (tables[0], tables[1]), (codes[0], codes[1]), len(classes), weights
+    )
     by_cluster = pd.Series(outside, pd.Index(classes))
     return Moves(table, found, entered, left, match.unidentified, by_cluster, columns)
+
+
+def _with_weights(
+    match: Match, tables: list[Table], sample_weight: Any
+) -> tuple[Match, list[Table], tuple[np.ndarray, np.ndarray]]:
+    """Read the weights of both versions, and leave out rows of weight 0."""
+    if isinstance(sample_weight, tuple):
+        first, second = (weights_of(given, table) for given, table in zip(sample_weight, tables, strict=True))
+    else:
+        first, second = None, weights_of(sample_weight, tables[1])
+    before = np.ones(len(tables[0])) if first is None else first
+    after = np.ones(len(tables[1])) if second is None else second
+    before[match.before] = after[match.after]
+
+    there = [np.flatnonzero(weight) for weight in (before, after)]
+    both = after[match.after] > 0
+    places = [np.searchsorted(*pair) for pair in ((there[0], match.before[both]), (there[1], match.after[both]))]
+    match = match._replace(before=places[0], after=places[1], ids=match.ids[both])
+    tables = [table.take(rows) for table, rows in zip(tables, there, strict=True)]
+    return match, tables, (before[there[0]], after[there[1]])
+
+
+def _crossed(old: pd.Categorical, new: pd.Categorical, mass: np.ndarray | None) -> pd.DataFrame:
+    """Numbers of rows, or sums of their weights, in every pair of an old and a new cluster."""
+    table = pd.crosstab(old, new, dropna=False)
+    if mass is not None:
+        sums = np.zeros(table.shape)
+        np.add.at(sums, (old.codes, new.codes), mass)
+        table = pd.DataFrame(sums, table.index, table.columns)
+    return table
+
+
+def _counts(labels: np.ndarray, matched: np.ndarray, classes: list[Any], weight: np.ndarray | None) -> pd.Series:
+    """Numbers of the rows of every cluster that are not matched, or sums of their weights."""
+    rest = pd.Categorical(np.delete(labels, matched), classes)
+    counts = pd.Series(rest).value_counts(sort=False)
+    if weight is not None:
+        sums = np.bincount(rest.codes, np.delete(weight, matched), minlength=len(classes))
+        counts = pd.Series(sums, counts.index, name="count")
+    return counts
 
 
 def _without(net: NeuralizedClustering, X: Any, column: str, name: str) -> Table:
@@ -315,27 +373,35 @@ def _move(
     new: np.ndarray,
     pair: tuple[int, int],
     classes: list[Any],
+    mass: np.ndarray | None = None,
 ) -> Move:
-    """Explain the rows that moved between two clusters, given by their positions in `classes`."""
+    """Explain the rows that moved between two clusters, given by their positions in `classes`.
+
+    The rows may have weights (`mass`).
+    """
     inside = np.flatnonzero(old == pair[0])
     moved = new[inside] == pair[1]
     some, usual = inside[moved], np.zeros(int(moved.sum()), bool)
     start, end = (_contrasts(net, table.take(some), *pair[::-1]) for table in versions)
     far = np.argsort(-np.minimum(end, -start), kind="stable")
-    change, some = float((end - start).mean()), some[far]
+    weight = None if mass is None else mass[some]
+    change, some = float(np.average(end - start, weights=weight)), some[far]
     stayed = some_of(inside[new[inside] == pair[0]], STAYED)
     if len(stayed):
         first, second = (_contrasts(net, table.take(stayed), *pair[::-1]) for table in versions)
         usual = (end - start)[far] <= 3 * median_abs_deviation(second - first, scale="normal")
-    before, after = (mean_relevance(net, table.take(some), *pair[::-1]).numpy() for table in versions)
+    weight = None if mass is None else mass[some]
+    before, after = (mean_relevance(net, table.take(some), *pair[::-1], weight).numpy() for table in versions)
     found = pd.Series(after - before, net.inputs.units, name="relevance")
     typical = _typical(versions, some[:SHOWN], ids, found)
-    values = _change(values_of(net.inputs, [table.take(some) for table in versions]))
-    rule = _rule(net, versions[0].take(inside), moved)
+    weights = None if weight is None else [weight, weight]
+    values = _change(values_of(net.inputs, [table.take(some) for table in versions], weights))
+    rule = _rule(net, versions[0].take(inside), moved, None if mass is None else mass[inside])
     start_label, end_label = (classes[position] for position in pair)
-    return Move(
-        start_label, end_label, ids[some], len(some) / len(inside), change, usual, found, values, rule, typical
-    )
+    share = len(some) / len(inside)
+    if mass is not None:
+        share = float(mass[some].sum() / mass[inside].sum())
+    return Move(start_label, end_label, ids[some], share, change, usual, found, values, rule, typical)
 
 
 def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
@@ -366,7 +432,7 @@ def _typical(versions: tuple[Table, Table], rows: np.ndarray, ids: np.ndarray, f
     return joined[[*parts[0].columns]].set_axis(pd.Index(ids[rows]), axis=0)
 
 
-def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray) -> Rule | None:
+def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray, weight: np.ndarray | None) -> Rule | None:
     """The rule with the best F1 score for the rows that will move, found on one half and measured on the other."""
     from neonxc.trees.one_rule import best_rule  # depends on this package
 
@@ -375,6 +441,7 @@ def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray) -> Rule |
     table, labels = Table.read(net.inputs.columns(before.data)), np.where(moved, "moves", "stays")
     seen, other = train_test_split(np.arange(len(labels)), test_size=0.5, stratify=labels, random_state=0)
     part = table.take(seen).data
-    found, _ = best_rule(part, moved[seen], names=net.inputs.units)
-    rules = counted([("moves", found)] if found else [], part, labels[seen])
-    return rules.measure(table.take(other).data, labels[other])[0] if found else None
+    of_seen, of_other = (None if weight is None else weight[rows] for rows in (seen, other))
+    found, _ = best_rule(part, moved[seen], names=net.inputs.units, sample_weight=of_seen)
+    rules = counted([("moves", found)] if found else [], part, labels[seen], sample_weight=of_seen)
+    return rules.measure(table.take(other).data, labels[other], of_other)[0] if found else None

@@ -22,6 +22,7 @@ from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room
 from neonxc.data.table import Table
+from neonxc.data.weights import weights_of
 from neonxc.head.answer import OWN, Question, answers, joined, unrows
 from neonxc.head.competition import Path
 from neonxc.inputs.base import HeadRule, How
@@ -351,6 +352,7 @@ class NEON(Attribution):
         n_prototypes: int = 5,
         *,
         method: Literal["lrp", "permute"] = "lrp",
+        sample_weight: Any = None,
     ) -> ClusterSummary:
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
 
@@ -371,6 +373,11 @@ class NEON(Attribution):
             With "permute", the relevance of a column is the share of a cluster's points, 0 to 1, that leave it if
             the values of the column are permuted among all points: a second opinion on tables that asks nothing
             but the decisions. It is computed on at most 2,000 points.
+        sample_weight : array-like [N], optional
+            Weights >= 0 of the points, such as those of a survey; a series goes by its index. A weight of 2 is a
+            point twice, and a point of weight 0 is left out: so do sizes, mean relevance, means, shares and effect
+            sizes count. Prototypes are points with a weight > 0. With ``method="permute"``, values are drawn by
+            the weights.
 
         Returns
         -------
@@ -379,16 +386,18 @@ class NEON(Attribution):
         Raises
         ------
         ValueError
-            Invalid X or `n_prototypes`, or an explainer with a baseline.
+            Invalid X, `n_prototypes` or weights, weights of a network that clusters locations, or an explainer
+            with a baseline.
         """
         self._check_alone()
         X = self.net.inputs.given(X)
+        weight = weights_of(sample_weight, X)
         if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
             raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
         if method not in ("lrp", "permute"):
             raise ValueError(f'method needs "lrp" or "permute", got {method!r}')
-        found = summarized(self.net, self.stiffness, X, n_prototypes)
-        return found if method == "lrp" else replace(found, relevance=permuted(self.net, X), method=method)
+        found = summarized(self.net, self.stiffness, X, n_prototypes, weight)
+        return found if method == "lrp" else replace(found, relevance=permuted(self.net, X, weight), method=method)
 
     @property
     def stiffness(self) -> float:

@@ -15,11 +15,12 @@ from neonxc.network import NeuralizedClustering
 ROWS, REPEATS = 2000, 5  # rows at most, and permutations: a standard error of about half a percent
 
 
-def permuted(net: NeuralizedClustering, X: Any) -> np.ndarray:
+def permuted(net: NeuralizedClustering, X: Any, weight: np.ndarray | None = None) -> np.ndarray:
     """Share of each cluster's points that leave it if the values of one column are permuted among all points.
 
     This is the G2PC of C. A. Ellis et al., "Algorithm-agnostic explainability for unsupervised clustering", 2021,
-    for every cluster, on at most 2,000 points and for five permutations.
+    for every cluster, on at most 2,000 points and for five permutations. With weights [N], values are drawn by
+    them instead of permuted, and shares are those of the weights.
 
     Returns
     -------
@@ -35,16 +36,23 @@ def permuted(net: NeuralizedClustering, X: Any) -> np.ndarray:
     if net.features is not None or table.shape[1:] != (len(units),):
         raise ValueError('method="permute" needs a table whose columns can be permuted; use method="lrp"')
     draw = np.random.default_rng(0)
-    table = Table(table.take(np.sort(draw.permutation(len(table))[:ROWS])).dense())
+    rows = np.arange(len(table)) if weight is None else np.flatnonzero(weight)
+    rows = np.sort(draw.permutation(rows)[:ROWS])
+    table = Table(table.take(rows).dense())
+    mass = np.ones(len(rows)) if weight is None else weight[rows]
     own = as_array(net.predict(table.data))
     inside = own == net.classes_[:, None]
     left = np.zeros((len(net.classes_), len(units)))
-    orders = [draw.permutation(len(table)) for _ in range(REPEATS)]
+    if weight is None:
+        orders = [draw.permutation(len(table)) for _ in range(REPEATS)]
+    else:
+        orders = [draw.choice(len(table), len(table), p=mass / mass.sum()) for _ in range(REPEATS)]
     for column in progress_bar(range(len(units)), desc="permuted columns"):
         for order in orders:
             moved = as_array(net.predict(_permuted(table, column, order))) != own
-            left[:, column] += (inside & moved).sum(1)
-    return left / (REPEATS * np.maximum(inside.sum(1), 1)[:, None])
+            left[:, column] += (inside & moved) @ mass
+    total = inside @ mass
+    return left / (REPEATS * np.where(total > 0, total, 1)[:, None])
 
 
 def _permuted(table: Table, column: int, order: np.ndarray) -> Any:

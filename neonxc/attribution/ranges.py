@@ -21,7 +21,11 @@ ROUNDING = 1e-6  # the least distance relative to the values, for constant colum
 
 
 def count_outside(
-    inputs: Inputs, tables: tuple[Table, Table], codes: tuple[np.ndarray, np.ndarray], k: int
+    inputs: Inputs,
+    tables: tuple[Table, Table],
+    codes: tuple[np.ndarray, np.ndarray],
+    k: int,
+    weights: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, pd.Series]:
     """Count the rows of the second table with a value far outside of the range of their cluster in the first one.
 
@@ -31,6 +35,8 @@ def count_outside(
         Positions of the clusters of the rows of both tables.
     k : int
         Number of clusters.
+    weights : pair of ndarray or None
+        Weights of the rows of both tables.
 
     Returns
     -------
@@ -39,19 +45,26 @@ def count_outside(
     columns : Series
         Number of these rows by column, the most frequent first, without columns that have none.
     """
-    clusters, columns = np.zeros(k, int), np.zeros(len(inputs.units), int)
+    kind = int if weights is None else float
+    clusters, columns = np.zeros(k, kind), np.zeros(len(inputs.units), kind)
     if not inputs.in_texts:
-        low, high = _limits(inputs, tables[0], codes[0], k)
+        low, high = _limits(inputs, tables[0], codes[0], k, weights and weights[0])
+        first = 0
         for values, own in _values(inputs, tables[1], codes[1]):
             far = (values < low[own]) | (values > high[own])
-            clusters += np.bincount(own[far.any(axis=1)], minlength=k)
-            columns += far.sum(axis=0)
+            mass = np.ones(len(own), int) if weights is None else weights[1][first : first + len(own)]
+            first += len(own)
+            np.add.at(clusters, own, far.any(axis=1) * mass)
+            columns += mass @ far
     counts = pd.Series(columns, inputs.units).sort_values(ascending=False, kind="stable")
     return clusters, counts[counts > 0]
 
 
-def _limits(inputs: Inputs, table: Table, codes: np.ndarray, k: int) -> tuple[NDArray, NDArray]:
+def _limits(
+    inputs: Inputs, table: Table, codes: np.ndarray, k: int, weight: np.ndarray | None
+) -> tuple[NDArray, NDArray]:
     """Values [k, units] between which rows of the clusters are not far outside; of all rows for empty clusters."""
+    first = 0
     low, high = np.full((2, k, len(inputs.units)), np.nan)
     means, squares, counts = np.zeros((3, len(inputs.units)))
     for values, own in _values(inputs, table, codes):
@@ -59,16 +72,20 @@ def _limits(inputs: Inputs, table: Table, codes: np.ndarray, k: int) -> tuple[ND
             part = values[own == cluster]
             low[cluster] = np.fmin(low[cluster], np.fmin.reduce(part))
             high[cluster] = np.fmax(high[cluster], np.fmax.reduce(part))
-        known = ~np.isnan(values)
-        together = np.maximum(counts + known.sum(axis=0), 1)
+        known: NDArray = ~np.isnan(values)
+        if weight is not None:
+            known = known * weight[first : first + len(values), None]
+            first += len(values)
+        together = counts + known.sum(axis=0)
+        together = np.where(together > 0, together, 1)
         change = np.where(known, values - means, 0.0)
-        center = means + change.sum(axis=0) / together
-        squares += (change * np.where(known, values - center, 0.0)).sum(axis=0)  # as Welford's method does
+        center = means + (known * change).sum(axis=0) / together
+        squares += (known * change * np.where(known, values - center, 0.0)).sum(axis=0)  # as Welford's method does
         means, counts = center, counts + known.sum(axis=0)
     low, high = (
         np.where(np.isnan(own), end(own), own) for own, end in ((low, np.fmin.reduce), (high, np.fmax.reduce))
     )
-    spread = np.sqrt(squares / np.maximum(counts, 1))
+    spread = np.sqrt(squares / np.where(counts > 0, counts, 1))
     least = np.maximum(DEVIATIONS * spread, ROUNDING * np.maximum(abs(low), abs(high)))
     margin = np.maximum(RANGES * (high - low), least)
     return low - margin, high + margin

@@ -16,6 +16,7 @@ from neonxc.common.numbers import percent, plural, text
 from neonxc.data.kinds import plain
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
+from neonxc.data.weights import counted_weights, point_weights
 from neonxc.head.answer import rows
 from neonxc.inputs import Inputs
 from neonxc.network import NeuralizedClustering, is_noise
@@ -117,43 +118,53 @@ class ValueSums:
         self.squares = torch.zeros(clusters, features, dtype=torch.float64)  # of deviations from the means
         self.categories: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in categories}
 
-    def add(self, values: Tensor | SparseRows, column: Tensor) -> None:
-        """Add the values [n, d] of points, given the position of their clusters in `column` [n]."""
+    def add(self, values: Tensor | SparseRows, column: Tensor, weight: Tensor | None = None) -> None:
+        """Add the values [n, d] of points, given the positions [n] of their clusters in `column`, and weights."""
         column, sums, squares = column.cpu(), torch.zeros_like(self.sums), torch.zeros_like(self.sums)
-        counts = torch.bincount(column, minlength=len(self.counts))[:, None].double()
+        weight = None if weight is None else weight.cpu()
+        counts = torch.bincount(column, weight, minlength=len(self.counts))[:, None].double()
         if isinstance(values, SparseRows):
             points, features = values.places()
             place, entries = (column[points], features), values.entries.double()
-            sums.index_put_(place, entries, accumulate=True)
-            squares.index_put_(place, entries.square(), accumulate=True)
-            squares -= sums.square() / counts.clamp(min=1)
+            mass = 1.0 if weight is None else weight[points]
+            sums.index_put_(place, mass * entries, accumulate=True)
+            squares.index_put_(place, mass * entries.square(), accumulate=True)
+            squares -= sums.square() / _divisor(counts)
         else:
             here = values.cpu().double()
-            sums.index_add_(0, column, here)
+            mass = 1.0 if weight is None else weight[:, None]
+            sums.index_add_(0, column, mass * here)
             center = here.mean(dim=0)  # about which squares do not cancel
-            squares.index_add_(0, column, (here - center).square())
-            squares -= counts * (sums / counts.clamp(min=1) - center).square()
-        apart = self.sums / self.counts.clamp(min=1) - sums / counts.clamp(min=1)
-        together = (self.counts + counts).clamp(min=1)
+            squares.index_add_(0, column, mass * (here - center).square())
+            squares -= counts * (sums / _divisor(counts) - center).square()
+        apart = self.sums / _divisor(self.counts) - sums / _divisor(counts)
+        together = _divisor(self.counts + counts)
         self.squares += squares + apart.square() * self.counts * counts / together
         self.sums += sums
         self.counts += counts
 
-    def add_table(self, table: pd.DataFrame, numbers: dict[int, np.ndarray], column: Tensor) -> None:
+    def add_table(
+        self,
+        table: pd.DataFrame,
+        numbers: dict[int, np.ndarray],
+        column: Tensor,
+        weight: np.ndarray | None = None,
+    ) -> None:
         """Add the rows of the only table: its categories, and its numbers by their position (NaN if missing)."""
         clusters, rows = column.numpy(), len(self.sums)
+        mass = np.ones(len(clusters)) if weight is None else weight
         for feature, values in numbers.items():
             there = ~np.isnan(values)
-            self.counts[:, feature] += torch.from_numpy(np.bincount(clusters[there], minlength=rows))
-            total = np.bincount(clusters[there], values[there], minlength=rows)
+            self.counts[:, feature] += torch.from_numpy(np.bincount(clusters[there], mass[there], minlength=rows))
+            total = np.bincount(clusters[there], mass[there] * values[there], minlength=rows)
             self.sums[:, feature] += torch.from_numpy(total)
-            means = (self.sums[:, feature] / self.counts[:, feature].clamp(min=1)).numpy()
-            apart = (values[there] - means[clusters[there]]) ** 2
+            means = (self.sums[:, feature] / _divisor(self.counts[:, feature])).numpy()
+            apart = mass[there] * (values[there] - means[clusters[there]]) ** 2
             self.squares[:, feature] += torch.from_numpy(np.bincount(clusters[there], apart, minlength=rows))
         for feature in self.categories:
             codes, names = pd.factorize(table.iloc[:, feature].astype(object), use_na_sentinel=False)
             counts = np.zeros((len(names), rows))
-            np.add.at(counts, (codes, clusters), 1)
+            np.add.at(counts, (codes, clusters), mass)
             self.categories[feature] = dict(zip(map(plain, names), counts, strict=True))
 
     def result(self, in_texts: bool) -> ClusterValues:
@@ -178,6 +189,11 @@ class ValueSums:
         return ClusterValues(means.numpy(), overall.numpy(), shares, in_texts, effects)
 
 
+def _divisor(counts: Tensor) -> Tensor:
+    """Counts or sums of weights by which sums are divided; 1 where there is nothing."""
+    return torch.where(counts > 0, counts, 1.0)
+
+
 def _shares(found: dict[Any, np.ndarray]) -> tuple[pd.DataFrame, np.ndarray]:
     """Convert counts by cluster to shares [K + 1, categories], the most frequent first, and sizes [K + 1]."""
     names = sorted(found, key=lambda name: (-found[name].sum(), str(name)))
@@ -198,7 +214,7 @@ class ClusterSummary:
     classes : ndarray [K]
         Labels of the clusters.
     sizes : ndarray [K]
-        Number of points in each cluster.
+        Number of points in each cluster; with weights, the sum of these.
     relevance : ndarray [K, d]
         Mean relevance of each feature over a cluster's own points, in units of the logit; 0 for an empty cluster.
     prototypes : list of K ndarrays
@@ -210,8 +226,8 @@ class ClusterSummary:
         cluster and over all points, including noise, in float64. Missing values are ignored. The means of a
         categorical feature are NaN, and ``values.shares[feature]`` is a frame with the share of each category.
         For words and terms the means are the shares of the texts that contain them.
-    n_noise : int
-        Number of points that are in no cluster.
+    n_noise : int or float
+        Number of points that are in no cluster; with weights, the sum of these.
     method : {"lrp", "permute"}
         What `relevance` is.
     """
@@ -222,7 +238,7 @@ class ClusterSummary:
     prototypes: list[np.ndarray]
     feature_names: list[str]
     values: ClusterValues
-    n_noise: int = 0
+    n_noise: float = 0
     method: Literal["lrp", "permute"] = "lrp"
 
     def top(self, cluster: Any, n: int = 5) -> list[tuple[str, float]]:
@@ -293,7 +309,7 @@ class ClusterSummary:
                 direction, own, overall = self.values.direction(k, int(i))
                 relevance = float(self.relevance[k, i])
                 effect = np.nan if self.values.effects is None else float(self.values.effects[k, i])
-                size = int(self.sizes[k])
+                size = self.sizes[k].item()
                 rows.append((label, self.feature_names[i], relevance, direction, own, overall, effect, size))
         columns = ["cluster", "feature", "relevance", "direction", "mean", "overall", "effect", "points"]
         return pd.DataFrame(rows, columns=columns).set_index(["cluster", "feature"])
@@ -312,7 +328,7 @@ class ClusterSummary:
         lines = []
         for label, size, texts in zip(self.classes, self.sizes, reasons, strict=True):
             name = "noise" if is_noise(label) else f"cluster {label}"
-            lines += [f"{name} ({plural(int(size), 'point')})", *(f"    {reason}" for reason in texts)]
+            lines += [f"{name} ({_points(size.item())})", *(f"    {reason}" for reason in texts)]
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(
                 f"Numbers are {WHAT[self.method]} and, in brackets, the mean (or share) in the cluster vs overall "
@@ -323,49 +339,78 @@ class ClusterSummary:
     __repr__ = __str__
 
 
+def _points(size: float) -> str:
+    """Write a number of points, or a sum of their weights."""
+    return plural(int(size), "point") if float(size).is_integer() else f"weight {text(size)}"
+
+
 @torch.no_grad()
-def summarized(net: NeuralizedClustering, beta: float, X: Any, n: int) -> ClusterSummary:
+def summarized(
+    net: NeuralizedClustering, beta: float, X: Any, n: int, weight: np.ndarray | None = None
+) -> ClusterSummary:
     """Explain the own cluster of every point, and sum relevance and values by cluster.
 
-    Of every cluster, the `n` points with the largest logits are its prototypes.
+    Of every cluster, the `n` points with the largest logits are its prototypes. Points may have weights [N], and
+    those of weight 0 are left out.
     """
     inputs, K, X = net.inputs, net.head.n_clusters, Table.read(X)
+    kept = np.arange(len(X))
+    if weight is not None:
+        kept = np.flatnonzero(weight)
+        X, weight = X.take(kept), weight[kept]
+    counted = None if weight is None else counted_weights(weight)
     answered, table = inputs.answered(X, beta=beta), inputs.table(X)
     units = inputs.units  # which may become known with the inputs
     values = ValueSums(K, len(units), inputs.categories)
     total = torch.zeros(K, len(units), dtype=torch.float64)
-    logits, clusters = [], []
+    logits, clusters, first = [], [], 0
     for x, answer in answered:
         cluster = answer.assigned
-        inputs.add(x, answer, cluster, total)
+        if weight is not None and len(cluster) != len(x):
+            raise ValueError(
+                "sample_weight needs one point per input; this network clusters the locations of inputs"
+            )
+        mass, number = (point_weights(each, first, len(cluster), cluster.device) for each in (weight, counted))
+        first += len(cluster)
+        inputs.add(x, answer, cluster, total, mass)
         if table is None:
-            values.add(inputs.values(x, answer.x), cluster)
+            values.add(inputs.values(x, answer.x), cluster, number)
         clusters.append(cluster.cpu())
         logits.append(answer.logit.cpu().double())
     logit, cluster = torch.cat(logits), torch.cat(clusters)
     if table is not None:
-        values.add_table(*table, cluster)
-    sizes = torch.bincount(cluster, minlength=K)
-    mean = total / sizes[:, None].clamp(min=1)
+        values.add_table(*table, cluster, counted)
+    sizes = torch.bincount(cluster, None if weight is None else torch.from_numpy(weight), minlength=K)
+    if weight is not None and not (weight % 1).any():
+        sizes = sizes.long()
+    mean = total / _divisor(sizes[:, None].double())
     order = logit.argsort(descending=True, stable=True)
     prototypes = [order[cluster[order] == k][:n].numpy() for k in range(K)]
-    noise = int(sizes[net.noise_position]) if net.noise_position >= 0 else 0
+    if weight is not None:
+        prototypes = [kept[places] for places in prototypes]
+    noise = sizes[net.noise_position].item() if net.noise_position >= 0 else 0
     typical = values.result(inputs.in_texts)
     return ClusterSummary(net.classes_, sizes.numpy(), mean.numpy(), prototypes, units, typical, noise)
 
 
-def values_of(inputs: Inputs, groups: Sequence[Table]) -> ClusterValues:
-    """Typical values of the features in some groups of inputs."""
+def values_of(
+    inputs: Inputs, groups: Sequence[Table], weights: Sequence[np.ndarray] | None = None
+) -> ClusterValues:
+    """Typical values of the features in some groups of inputs, which may have weights, one array per group."""
+    every = None if weights is None else counted_weights(np.concatenate(weights))
     sums = ValueSums(len(groups), len(inputs.units), inputs.categories)
     tables = [table for group in groups if (table := inputs.table(group.data)) is not None]
     if tables:
         frames, numbers = zip(*tables, strict=True)
         group_of = torch.arange(len(groups)).repeat_interleave(torch.tensor([*map(len, groups)]))
         together = {column: np.concatenate([values[column] for values in numbers]) for column in numbers[0]}
-        sums.add_table(pd.concat(frames), together, group_of)
+        sums.add_table(pd.concat(frames), together, group_of, every)
     else:
+        first = 0
         for number, group in enumerate(groups):
             for x in inputs.parts(group.data):
                 points = rows(inputs.features(x))
-                sums.add(inputs.values(x, points), torch.full((len(points),), number))
+                weight = point_weights(every, first, len(points), torch.device("cpu"))
+                first += len(points)
+                sums.add(inputs.values(x, points), torch.full((len(points),), number), weight)
     return sums.result(inputs.in_texts)

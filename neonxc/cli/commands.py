@@ -32,6 +32,7 @@ from neonxc.cli.options import (
     Result,
     Rules,
     Scaling,
+    Weights,
     check_outputs,
     existing_path,
     existing_weights,
@@ -159,10 +160,11 @@ def table(
     ignore: Ignore = None,
     keep: Keep = None,
     na: Missing = None,
+    weights: Weights = None,
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
-    prepared, clustering, choice = _clustered(file, clusters, labels, scale, ignore, keep, na)
+    prepared, clustering, choice = _clustered(file, clusters, labels, scale, ignore, keep, na, weights)
     from neonxc.cli import tables  # loads PyTorch
 
     _show(tables.table_attributions(prepared, clustering, out, choice))
@@ -192,12 +194,15 @@ def explain(
         str | None,
         typer.Option(help="For texts: folder or name of a sentence encoder; default: TF-IDF."),
     ] = None,
+    weights: Weights = None,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""
     check_outputs([source], out)
     if source.is_dir() or source.suffix.lower() == ".txt":
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
+        if weights is not None:
+            raise ValueError("--weights is for tables: photos and texts have no columns")
         files = photo_files([source]) if source.is_dir() else []
         from neonxc.cli import photos, tables  # they load PyTorch
 
@@ -208,7 +213,7 @@ def explain(
         else:
             report = tables.text_report(source, clusters[0], encoder, fast)
     else:
-        prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep, na)
+        prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep, na, weights)
         from neonxc.cli import tables  # loads PyTorch
 
         report = tables.table_report(prepared, clustering, fast)
@@ -241,6 +246,7 @@ def rules(
     ignore: Ignore = None,
     keep: Keep = None,
     na: Missing = None,
+    weights: Weights = None,
 ) -> None:
     """Describe the clusters of a table, of k-means or of a column, by short rules."""
     check_outputs([file], out)
@@ -250,7 +256,7 @@ def rules(
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
-    prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, na, stderr=True)
+    prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, na, weights, stderr=True)
     from neonxc.cli import tables  # loads PyTorch
 
     result = tables.cluster_rules(prepared, clustering, leaves)
@@ -301,12 +307,13 @@ def moves(
     ] = None,
     fast: Fast = False,
     na: Missing = None,
+    weights: Weights = None,
 ) -> None:
     """Explain which rows changed cluster between two tables, and by which columns, with a saved network."""
     check_outputs([model, before, after], out)
     from neonxc.cli import tables  # loads PyTorch
 
-    moved, report = tables.moved(model, before, after, ids, out is not None, fast, na or [])
+    moved, report = tables.moved(model, before, after, ids, out is not None, fast, na or [], weights)
     typer.echo(visible(str(moved)))
     if out is not None and report is not None:
         report.save(with_folder(out))
@@ -321,6 +328,7 @@ def _clustered(
     ignore: list[str] | None,
     keep: list[str] | None,
     na: list[str] | None,
+    weights: str | None = None,
     stderr: bool = False,
 ) -> tuple[Preparation, Clustering, Choice | None]:
     """Read, prepare and cluster the table; return also how the number of clusters was chosen, if it was."""
@@ -334,6 +342,14 @@ def _clustered(
     name = "standard input" if str(file) == "-" else file.name
     if labels is not None:
         check_columns(name, [labels], frame.columns)
+    weight = None
+    if weights is not None:
+        if weights == labels:
+            raise ValueError("--weights and --labels need two columns")
+        from neonxc.data.weights import split_weights
+
+        frame, weight, notes = split_weights(frame, weights, name)
+        _note(*notes)
     given = None if labels is None else frame[labels]
     prepared = prepare(frame.drop(columns=labels or []), scale=scale, keep=keep or [], labels=given)
     _note(*prepared.notes)
@@ -342,10 +358,12 @@ def _clustered(
     from neonxc.report.clusters import by_choice, by_column  # loads PyTorch
 
     if labels is not None:
-        clustering = by_column(prepared, frame[labels], name)
+        clustering = by_column(prepared, frame[labels], name, weight)
         _note(*clustering.notes)
         return prepared, clustering, None
-    clustering, choice = by_choice(prepared, clusters, name)
+    clustering, choice = by_choice(prepared, clusters, name, weight)
+    if weight is not None:
+        _note(*clustering.notes[1 if choice is not None else 0 :])
     if choice is not None:
         typer.echo(visible(f"k-means on {choice.rows} rows\n{choice}; it is used here"), err=stderr)
     return prepared, clustering, choice

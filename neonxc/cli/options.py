@@ -223,6 +223,12 @@ Missing = Annotated[
         "--na", metavar="CELL", help="Further cell that counts as missing, in all columns; may be repeated."
     ),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", help="Column of weights of the rows, as of a survey; 2 is a repeated row, 0 is none."
+    ),
+]
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")

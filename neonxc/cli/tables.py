@@ -33,6 +33,7 @@ from neonxc.data.files import as_table, read_table, read_with_ids
 from neonxc.data.frames import read_texts
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
+from neonxc.data.weights import weight_column
 from neonxc.data.words import counted_words
 from neonxc.evaluation.choice import Choice
 from neonxc.network import NeuralizedClustering
@@ -59,7 +60,7 @@ def table_attributions(
     table = prepared.frame
     net = neuralize(clusters.model, table)
     neon = NEON(net)
-    relevance, summary = neon.attribute(table), neon.summary(table)
+    relevance, summary = neon.attribute(table), neon.summary(table, sample_weight=clusters.weight)
     # Conservation: the relevance of a row sums to its logit.
     row, label, cluster, logit = result_names(["row", "label", "cluster", "logit"], relevance.columns)
     rows = pd.DataFrame({cluster: net.predict(table), logit: relevance.sum(axis=1)})
@@ -85,7 +86,7 @@ def table_attributions(
             choice.plot().savefig(folder / files[-1], dpi=200)
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
     sizes = zip(summary.classes, summary.sizes, strict=True)
-    lines = [[str(label), str(size), "\n".join(summary.reasons(label, 4))] for label, size in sizes]
+    lines = [[str(label), f"{size:.12g}", "\n".join(summary.reasons(label, 4))] for label, size in sizes]
     return Result(clusters.what, header, Path(out), [CHOSEN], lines, files)
 
 
@@ -152,10 +153,12 @@ def moved(
     report: bool = False,
     fast: bool = False,
     na: Sequence[str] = (),
+    weights: str | None = None,
 ) -> tuple[Moves, Report | None]:
     """Explain which rows of a table changed cluster, by a saved network or tree; with a report, if one is wanted.
 
-    Rows are matched by the column `ids`, whose cells are compared as they are written.
+    Rows are matched by the column `ids`, whose cells are compared as they are written. The column `weights` of
+    both tables holds the weights of the rows.
 
     Raises
     ------
@@ -166,24 +169,36 @@ def moved(
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
     net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
-    tables = []
+    tables, of_rows = [], []
     for file in (before, after):
         reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
         table = read_table(file, **reading) if ids is None else read_with_ids(file, ids, **reading)
         format = format or table.attrs.get("format")  # both tables are read alike
+        if weights is not None:
+            of_rows.append(weight_column(table, weights, file.name))
+            table = table if names is not None else table.drop(columns=weights)
         tables.append(table if names is None else table[names])
-    moved_rows = moves(net, *tables)
+    moved_rows = moves(net, *tables, sample_weight=tuple(of_rows) or None)
     if not report:
         return moved_rows, None
     title = f"{after.name} since {before.name}"
-    return moved_rows, explain(net, tables[1], before=tables[0], title=title, fast=fast, progress=are_shown())
+    weight = of_rows[1] if of_rows else None
+    return moved_rows, explain(
+        net, tables[1], before=tables[0], title=title, fast=fast, progress=are_shown(), sample_weight=weight
+    )
 
 
 def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
     """Make a report on the clusters of a table."""
     notes = [*prepared.notes, *clusters.notes]
     return explain(
-        clusters.model, prepared.frame, title=clusters.what, notes=notes, fast=fast, progress=are_shown()
+        clusters.model,
+        prepared.frame,
+        title=clusters.what,
+        notes=notes,
+        fast=fast,
+        progress=are_shown(),
+        sample_weight=clusters.weight,
     )
 
 
@@ -244,6 +259,10 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     from neonxc.trees.rules import with_noise  # depends on this package
 
     table, labels = prepared.frame, clusters.labels
+
+    def weights(rows: np.ndarray) -> np.ndarray | None:
+        return None if clusters.weight is None else clusters.weight[rows]
+
     fitted, noise = clusters.clustered, np.flatnonzero(~are_labels(labels))
     held_out = noise[:0]
     _, sizes = np.unique(labels[fitted], return_counts=True)
@@ -253,12 +272,15 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
         held_out = np.union1d(parts[1], noise[:: round(1 / HELD_OUT)])
     if clusters.given:
         explainer: Any = CART(n_clusters=clusters.k, max_leaves=leaves or 2 * clusters.k)
-        explainer.fit(table.iloc[fitted], labels=labels[fitted])
+        explainer.fit(table.iloc[fitted], labels=labels[fitted], sample_weight=weights(fitted))
     else:
         explainer = ExShallow(n_clusters=clusters.k, reference=clusters.model, max_leaves=leaves)
-        explainer.fit(table.iloc[fitted])
-    rules = with_noise(explainer.tree_, table.iloc[np.setdiff1d(noise, held_out)]).rules()
-    return rules.measure(table.iloc[held_out], labels[held_out]) if len(held_out) else rules
+        explainer.fit(table.iloc[fitted], sample_weight=weights(fitted))
+    seen = np.setdiff1d(noise, held_out)
+    rules = with_noise(explainer.tree_, table.iloc[seen], weights(seen)).rules()
+    if not len(held_out):
+        return rules
+    return rules.measure(table.iloc[held_out], labels[held_out], weights(held_out))
 
 
 def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str], dialect: str) -> str:

@@ -23,6 +23,7 @@ from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.clusterings.verified import has_centers
 from neonxc.common.arguments import kind_of
 from neonxc.common.numbers import text
+from neonxc.common.searches import is_search, unwrapped
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, from_named, is_texts_file, read_texts
 from neonxc.data.labels import label_array, warn_of_labels
@@ -68,6 +69,8 @@ class Given:
         Names of the columns.
     raw : Table or None
         The inputs as `model` takes them.
+    expression : str
+        What `model` is in terms of the user's argument: the best estimator of a search, or the argument.
     """
 
     model: Any
@@ -80,6 +83,7 @@ class Given:
     preprocessing: Preprocessing | None = None
     names: list[str] | None = None
     raw: Table | None = None
+    expression: str = "model"
 
     @property
     def by_labels(self) -> bool:
@@ -112,6 +116,8 @@ class Given:
 def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given:
     """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
     _check_arguments(model, X, features, labels)
+    name = "model.best_estimator_" if is_search(model) else "model"
+    model = unwrapped(model)
     if not hasattr(model, "fit") and not isinstance(model, nn.Module):
         model = as_pandas(from_named(model), "model")  # centers with names of columns
     X = None if X is None else points_of(model, X, features)
@@ -122,7 +128,7 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
             X, model = _on_one_scale(X, model)
     steps, final = steps_of(model)
     at = first_map(steps)
-    given = Given(model, final, X, features, steps[:at], steps[at:], raw=X)
+    given = Given(model, final, X, features, steps[:at], steps[at:], raw=X, expression=name)
     if steps := given.steps:
         after = given.behind[0] if given.behind else ("", final)
         sized = (step for _, step in [*steps, after] if hasattr(step, "n_features_in_"))
@@ -279,14 +285,14 @@ def _rows(given: Given, X: Table) -> Rows:
 
 def _instead(given: Given) -> str:
     """Return calls that explain a clustering whose pipeline can't be folded."""
-    model, final, columns = "model", given.model, "X"
+    model, final, columns = given.expression, given.model, "X"
     while isinstance(final, Pipeline):
         if len(final.steps) > 1:
             columns = f"{model}[:-1].transform({columns})"
         model, final = f"{model}[-1]", final.steps[-1][1]
     before = _before(given)
     if isinstance(before, np.ndarray) and _has_names(given.model[:-1], before.shape[1]):
-        columns = f"pandas.DataFrame({columns}, columns=model[:-1].get_feature_names_out())"
+        columns = f"pandas.DataFrame({columns}, columns={given.expression}[:-1].get_feature_names_out())"
     by_columns = f"neonxc.neuralize({model}, {columns}) explains the clusterer by the columns behind these steps"
 
     points = "X" if given.features is None else "features(X).numpy(force=True)"

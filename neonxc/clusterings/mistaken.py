@@ -16,7 +16,10 @@ from neonxc.data.table import Table
 FITTED = "labels=, those of the clusterer that was fitted on it"
 LEAST = 4
 """Number of rows below which centers may look like a linkage by chance."""
-MEMBERS = "labels=[next(k for k, members in enumerate(model) if row in members) for row in range(len(X))]"
+MEMBERS = (
+    "labels=[*map({row: k for k, members in enumerate(model) for row in members}.get, range(len(X)))], where rows "
+    "in no cluster are noise"
+)
 
 
 def check_is_model(model: Any, X: Table | None) -> None:
@@ -50,6 +53,10 @@ def _numbers(model: Any) -> np.ndarray | None:
 
 def _of_collection(model: Any, X: Table | None) -> tuple[str, str] | None:
     """What a partition in another form than an array is, and the labels in it."""
+    if hasattr(model, "get_clusters") and not hasattr(model, "predict"):  # of pyclustering
+        return f"a {type(model).__name__} with clusters of row numbers", MEMBERS.replace(
+            "(model)", "(model.get_clusters())"
+        )
     if isinstance(model, Mapping):
         return "a mapping", "labels=[model[row] for row in range(len(X))]"
     if hasattr(model, "membership"):  # of igraph and leidenalg
@@ -60,6 +67,9 @@ def _of_collection(model: Any, X: Table | None) -> tuple[str, str] | None:
         return None
     if all(isinstance(members, set | frozenset) for members in model):
         return "a collection of sets", MEMBERS
+    if axis := _axis_of_memberships(model):
+        labels = f"labels=numpy.asarray(model[1]).argmax(axis={axis - 1})"
+        return "a tuple of centers, memberships and other results, as skfuzzy.cmeans returns it", labels
     if not all(isinstance(members, list | tuple | np.ndarray) for members in model):
         return None
     sizes, rows = {np.size(members) for members in model}, [*chain.from_iterable(model)]
@@ -73,6 +83,19 @@ def _of_collection(model: Any, X: Table | None) -> tuple[str, str] | None:
 def _are_results(model: Any) -> bool:
     """Whether this is a pair of centers and labels, as functions for k-means return it."""
     return isinstance(model, tuple) and [np.ndim(part) for part in model[:2]] == [2, 1]
+
+
+def _axis_of_memberships(model: Any) -> int:
+    """Return 1 if a tuple begins with centers [K, d] and memberships [K, N], 2 with [N, K], and else 0."""
+    if not isinstance(model, tuple) or [np.ndim(part) for part in model[:2]] != [2, 2]:
+        return 0
+    n_clusters, memberships = len(model[0]), as_array(model[1])
+    if memberships.dtype.kind not in "biuf" or not (memberships >= 0).all():
+        return 0
+    for axis in (0, 1):
+        if memberships.shape[axis] == n_clusters and np.allclose(memberships.sum(axis=axis), 1):
+            return axis + 1
+    return 0
 
 
 def _is_linkage(model: np.ndarray) -> bool:

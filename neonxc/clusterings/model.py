@@ -19,8 +19,9 @@ from neonxc.pipelines.encoding import Encoding
 SUPPORTED = (
     "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
     "BayesianGaussianMixture, DBSCAN, HDBSCAN with its X, KernelKMeans, KCenter and SCAN of neonxc.models, the "
-    "trees of neonxc.trees, a linear layer or a network that ends in one, a Pipeline that ends in a clusterer, "
-    "centers [K, d] as array or tensor; with X any fitted clusterer that has labels_ or centers"
+    "trees of neonxc.trees, a linear layer, a 1 x 1 convolution, or a network that ends in one, a Pipeline that "
+    "ends in a clusterer, a fitted search (GridSearchCV), centers [K, d] as array or tensor; with X any fitted "
+    "clusterer that has labels_ or centers"
 )
 
 

@@ -20,6 +20,7 @@ from sklearn.cluster import (
     MiniBatchKMeans,
 )
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -36,6 +37,15 @@ from neonxc.head.detection import Preprocessing
 from neonxc.head.quadratic import QuadraticDetection
 
 CENTERS = ("cluster_centers", "centers", "centroids")
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+MEANS = (
+    nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d,
+    nn.AvgPool1d,
+    nn.AvgPool2d,
+    nn.AvgPool3d,
+)
 TRIED = 256  # number of points at which a module is compared with the nearest center
 TIED = 1e-3  # of the median difference of the two least squared distances: less than it is a tie
 
@@ -43,9 +53,17 @@ TIED = 1e-3  # of the median difference of the two least squared distances: less
 def reads_exactly(model: Any) -> bool:
     """Whether a clusterer has a reader, and not just labels: DBSCAN does for Euclidean distances."""
     known = read.dispatch(type(model)) is not read.dispatch(object)
+    if isinstance(model, AffinityPropagation) and is_precomputed(model):  # it has exemplars, and no centers
+        return False
     if isinstance(model, MeanShift) and not model.cluster_all and model.bandwidth is None:  # estimated, not stored
         return False
     return known and (not isinstance(model, DBSCAN) or by_radius(model))
+
+
+def is_precomputed(model: Any) -> bool:
+    """Whether a clusterer was fitted to the distances or affinities of all rows instead of their columns."""
+    final = model[-1] if isinstance(model, Pipeline) else model
+    return "precomputed" in (getattr(final, "metric", None), getattr(final, "affinity", None))
 
 
 class GivenLabels(ClusterMixin, BaseEstimator):
@@ -79,9 +97,7 @@ def _(model: Any) -> ClusterModel:
     check_is_fitted(model)
     centers: Any = getattr(model, "cluster_centers_", np.empty((0, 0)))
     if not centers.shape[0]:
-        raise ValueError(
-            "AffinityPropagation has no centers: it did not converge, or it knows a precomputed affinity alone"
-        )
+        raise ValueError("AffinityPropagation has no centers: it did not converge")
     return nearest_centroid(centers.toarray() if issparse(centers) else centers)
 
 
@@ -232,16 +248,53 @@ def _(model: nn.Linear) -> ClusterModel:
     return ClusterModel(lambda preprocessing: linear_head(**values), None, scale=1.0)
 
 
+@read.register(nn.Conv1d)
+@read.register(nn.Conv2d)
+@read.register(nn.Conv3d)
+def _(model: Any) -> ClusterModel:
+    """Read a convolution with a kernel of one location, which is a linear layer of the channels there."""
+    kernel, stride = ({*getattr(model, name)} for name in ("kernel_size", "stride"))
+    padding = {model.padding} if isinstance(model.padding, str) else {*model.padding}
+    if kernel != {1} or stride != {1} or not padding <= {0, "same", "valid"}:
+        raise TypeError(
+            f"can't neuralize {kind_of(model)} as a clustering head: it needs kernel_size=1, stride=1 and "
+            f"padding=0, got {model}; pass the network before the clustering as features="
+        )
+    # [K, d], with zeros where a group of outputs does not see a channel
+    blocks = model.weight.detach().flatten(1).chunk(model.groups)
+    linear = nn.Linear(model.in_channels, model.out_channels, model.bias is not None, dtype=model.weight.dtype)
+    linear.weight.data = torch.block_diag(*blocks)
+    if model.bias is not None:
+        linear.bias.data = model.bias.detach()
+    return read(linear)
+
+
 @read.register
 def _(model: nn.Sequential) -> ClusterModel:
-    """Read a network that ends in a clustering head; a softmax after the head does not change the decisions."""
+    """Read a network that ends in a clustering head.
+
+    A softmax after the head does not change the decisions, and the mean of locations may be taken before a 1 x 1
+    convolution instead of after it.
+    """
     layers = list(model)
     while layers and isinstance(layers[-1], nn.Softmax | nn.LogSoftmax | nn.Identity):
         layers.pop()
     if not layers:
         raise TypeError("can't neuralize an empty nn.Sequential")
+    last = len(layers)
+    while last and _commutes(layers[last - 1]):
+        last -= 1
+    if last and isinstance(layers[last - 1], CONVOLUTIONS):
+        layers.append(layers.pop(last - 1))
     found = read(layers[-1])
     return replace(found, features=chained(*layers[:-1], found.features))
+
+
+def _commutes(layer: nn.Module) -> bool:
+    """Whether a layer may come before a 1 x 1 convolution instead of after it: a mean of locations, or Flatten."""
+    padding = getattr(layer, "padding", 0)  # whose zeros would get the bias
+    is_mean = isinstance(layer, MEANS) and not np.any(padding) and getattr(layer, "divisor_override", None) is None
+    return is_mean or isinstance(layer, nn.Flatten)
 
 
 def chained(*modules: nn.Module | None) -> nn.Module | None:

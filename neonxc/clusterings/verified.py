@@ -17,8 +17,9 @@ from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels
 
-NAMES = ("cluster_centers", "centers", "centroids", "cluster_centroids", "medoids", "medoid_indices", "prototypes")
-CENTERS = (*(name + end for name in NAMES for end in ("_", "")), "get_centers", "get_medoids")
+NAMES = ("cluster_centers", "centers", "centroids", "cluster_centroids", "medoids", "prototypes")
+ROWS = ("medoid_indices", "cluster_centers_indices")  # rows of X that are centers
+CENTERS = (*(name + end for name in (*NAMES, *ROWS) for end in ("_", "")), "get_centers", "get_medoids")
 
 
 def has_centers(model: Any) -> bool:

@@ -159,14 +159,19 @@ def written_labels(labels: pd.Series) -> pd.Series:
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     """Return labels as an array of whole numbers, truth values or strings.
 
-    Labels of other types, such as dates, intervals and bytes, become their text. Missing labels, and -2 and -3,
-    which are those of HDBSCAN for rows that are not finite, are noise: -1. Beside noise, truth values are 0 and 1.
+    Labels of other types, such as dates, intervals, bytes and pairs, become their text. Missing labels, and -2 and
+    -3, which are those of HDBSCAN for rows that are not finite, are noise: -1. Beside noise, truth values are 0
+    and 1.
 
     Raises
     ------
     ValueError
         Infinite numbers, or lists and other objects.
     """
+    if isinstance(labels, list | tuple) and any(isinstance(label, tuple) for label in labels):
+        pairs = np.empty(len(labels), dtype=object)  # of which NumPy would make an array of two columns
+        pairs[:] = labels
+        labels = pairs
     values = as_array(labels)
     if values.ndim != 1 or values.dtype.kind in "bu":
         return values

@@ -12,6 +12,7 @@ import pandas as pd
 from neonxc.common.arguments import check_columns
 from neonxc.common.numbers import percent
 from neonxc.data.frames import from_named, is_path, reads_tables
+from neonxc.data.issued import are_candidates, are_issued
 from neonxc.data.kinds import column_kind
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ FEW_VALUES = 10
 NAMES = 10
 """Maximum number of names in a note."""
 IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid))$|[a-z](Id|ID)$")
+NUMBER = re.compile(
+    r"(?i:(^|[_\W])(tel|mobile|cell|fax|iban|account|acct|konto|card|passport|ssn|isbn|issn|ean|gtin|upc|imei|imsi|iccid|"
+    r"msisdn|barcode|serial|no|nr|num|numero|número|numéro)\d*|(phone|telefon|number|nummer)\d*)$|[a-z](No|Nr|Num)$"
+)
+"""Names of numbers that were issued to the row, if they have 8 digits or more."""
 ROW = re.compile(r"(^|[_\W])(key|index|idx|rownum|row)$", re.IGNORECASE)
 WEIGHT = re.compile(r"(weights?|wgt|(^|[_\W])wt)$", re.IGNORECASE)
 MEASURED = 0.5
@@ -41,6 +47,7 @@ REASONS = {
     "objects": ("holds", "hold", "lists or other objects: left out; encode them as numbers to use them"),
     "identifier": ("looks like an identifier", "look like identifiers", "(every value is different): left out"),
     "labels": ("has", "have", "one value for each cluster, as the labels have: left out"),
+    "issued": ("is", "are", "called a number of the row, and nearly every value is different: left out"),
     "different text": ("is", "are", "different in most rows: left out"),
     "suspects": (
         "looks like an identifier or a weight of the rows, but it is used as a feature;",
@@ -88,8 +95,10 @@ def prepare(
     Numbers have the median where they are missing, and are scaled. Text and truth values are categories: one-hot,
     where those of less than 1% of the rows are one together, and missing is a category of its own. Left out are
     columns with only one value, dates, and identifiers: text that is different in most rows, and whole numbers
-    that count up from 0 or 1 or are all different and called an id. With `labels`, columns that repeat them, also
-    under other names of the clusters, are left out as well, unless there is no other column.
+    that count up from 0 or 1, are all different and called an id, or have 8 to 18 digits, are nearly all different
+    and called a number of the row (``phone``, ``iban_number``). With `labels`, columns that repeat them, also
+    under other names of the clusters, are left out as well, unless there is no other column. Notes name further
+    columns that look like identifiers.
 
     Parameters
     ----------
@@ -209,7 +218,10 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
     if number:  # whole numbers from 0 or 1, or different ones with a name such as "id"
         named = present.is_unique and any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))
         counted = present.iloc[0] in (0, 1) and (present == np.arange(len(present)) + present.iloc[0]).all()
-        return "identifier" if len(present) == len(values) and _whole(present) and (named or counted) else None
+        if len(present) == len(values) and _whole(present) and (named or counted):
+            return "identifier"
+        is_number = any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, NUMBER))
+        return "issued" if is_number and len(present) >= FEW_ROWS and are_candidates(present) else None
     counts = _counts(present)
     if len(counts) == len(present):
         return "identifier"
@@ -261,13 +273,15 @@ def on_suspects(frame: pd.DataFrame) -> list[str]:
 
 
 def _identifies(values: pd.Series) -> bool:
-    """Whether a column is called an identifier, or its integers are distinct, and sorted or nearly consecutive."""
+    """Whether a column is called an identifier, or has distinct integers: sorted, nearly consecutive or issued."""
     present = values.dropna()
     if not _whole(present):
-        return _useless(values) == "identifier"
+        return _useless(values) in ("identifier", "issued")
     ordered = present.is_monotonic_increasing or present.is_monotonic_decreasing
     close = present.max() - present.min() < 1.5 * len(present)
-    return IDENTIFIER.search(str(values.name)) is not None or (present.is_unique and bool(ordered or close))
+    if IDENTIFIER.search(str(values.name)) is not None or (present.is_unique and bool(ordered or close)):
+        return True
+    return are_issued(present)
 
 
 def _weights(name: str, frame: pd.DataFrame) -> bool:

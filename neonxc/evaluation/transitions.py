@@ -17,9 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from neonxc.clusterings.given import fitted_names, points_of
+from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
+from neonxc.common.searches import unwrapped
 from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
@@ -164,6 +166,7 @@ def compare_clusterings(
     ['split', 'kept', 'kept']
     """
     check_whole("refits", refits, least=0)
+    a, b = unwrapped(a), unwrapped(b)
     rows = points_of(a if hasattr(a, "fit") or hasattr(a, "predict") else b, X)
     labels_a, labels_b = _labels(a, rows, "a"), _labels(b, rows, "b")
     table = pd.crosstab(labels_a, labels_b).rename_axis(index="a", columns="b")
@@ -171,6 +174,8 @@ def compare_clusterings(
     reason = ""
     if not refits:
         reason = "no refits were asked for"
+    elif is_precomputed(a):
+        reason = "a is of a precomputed matrix, and can't be fitted to X"
     elif seeds is None:
         reason = "pass a clusterer, which can be fitted again"
     elif not seeds:
@@ -190,7 +195,7 @@ def compare_clusterings(
 
 def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
     """Labels [n] of the rows."""
-    if hasattr(model, "predict"):
+    if hasattr(model, "predict") and not is_precomputed(model):
         names = fitted_names(model)
         rows = rows if names is None else rows.by_name(names)
         predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)

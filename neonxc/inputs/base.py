@@ -289,9 +289,12 @@ class Inputs(nn.Module, ABC):
         """Compute the relevance [n, units] of the units at points."""
         return self.collect(answer.relevance())
 
-    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor) -> None:
-        """Add the relevance of the units to the rows `cluster` [n] of `total` [K, units]."""
-        total.index_add_(0, cluster.cpu(), self.of_units(x, answer).cpu().double())
+    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor, weight: Tensor | None = None) -> None:
+        """Add the relevance of the units, times weights [n], to the rows `cluster` [n] of `total` [K, units]."""
+        relevance = self.of_units(x, answer).cpu().double()
+        if weight is not None:
+            relevance = relevance * weight.cpu()[:, None]
+        total.index_add_(0, cluster.cpu(), relevance)
 
     def dense(self, X: Any) -> Table:
         """Read inputs as a dense tensor."""

@@ -38,19 +38,19 @@ class Columns(Inputs):
         """Slices of the points for which the head's values fit into memory."""
         return blocks(len(x), 4 * x.element_size() * self.head.width, x.device)
 
-    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor) -> None:
+    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor, weight: Tensor | None = None) -> None:
         """Add the relevance of the columns to `total`; for sparse points by a closed form."""
         if isinstance(answer.x, SparseRows) and answer.x.whole:
-            add_sparse(answer, cluster, total)
+            add_sparse(answer, cluster, total, weight)
         else:
-            super().add(x, answer, cluster, total)
+            super().add(x, answer, cluster, total, weight)
 
 
 make_inputs.register(type(None), lambda _, head=None, names=None: Columns(head, names))
 
 
 @torch.no_grad()
-def add_sparse(answer: Answer, cluster: Tensor, total: Tensor) -> None:
+def add_sparse(answer: Answer, cluster: Tensor, total: Tensor, weight: Tensor | None = None) -> None:
     """Add the relevance of sparse points to the sums [K, d] of their clusters.
 
     With ``y = (x - root) / n(x) - origin``, the relevance is ``const(weights, own) - slope(weights) * y``. It is
@@ -65,12 +65,16 @@ def add_sparse(answer: Answer, cluster: Tensor, total: Tensor) -> None:
         The sum that each point belongs to.
     total : Tensor [K, d] of float64, on the CPU
         The sums, modified in place.
+    weight : Tensor [N] of float64 or None
+        Weights of the points.
     """
     x, head, device = answer.x, answer.head, cluster.device
     detection = head.detection
     assert isinstance(detection, LinearDetection)
     assert isinstance(x, SparseRows)
     directions, weights = detection.directions.double(), answer.weights.double()
+    if weight is not None:
+        weights = weights * weight.to(weights)[:, None]
     scaled = weights / detection.row_norm(x)
     own = answer.own
     if own is None:

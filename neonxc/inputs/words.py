@@ -97,7 +97,9 @@ class Words(Inputs):
         self.add(x, answer, torch.arange(len(x)), total)
         return total
 
-    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor) -> None:
+    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor, weight: Tensor | None = None) -> None:
         """Add the relevance of every word, summed over its occurrences; that of unknown words is 0."""
         relevance = self.relevance(x, answer).double().cpu()
+        if weight is not None:
+            relevance = relevance * weight.cpu()[:, None]
         total.index_put_((cluster[:, None].cpu(), self.words(x).cpu()), relevance, accumulate=True)

@@ -15,6 +15,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.common.searches import unwrapped
 from neonxc.data.inputs import moments
 from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
@@ -320,6 +321,7 @@ def _restrict(known: dict[int, tuple[Any, ...]], column: int, values: tuple[Any,
 
 def _append(step: Any, folding: Folding, rows: Rows | None) -> Folding:
     """Append a fitted step: by its formula, or, if it has none, as its `transform` of rows tells."""
+    step = unwrapped(step)
     if step is None or isinstance(step, str):  # "passthrough"
         return folding
     if has_formula(step, CONTAINERS):

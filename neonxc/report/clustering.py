@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,12 +19,14 @@ from neonxc.clusterings.given import first_map, points_of, steps_of
 from neonxc.clusterings.mistaken import check_is_model
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import plural
+from neonxc.common.searches import unwrapped
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE, as_labels, name_of_noise
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
+from neonxc.data.weights import weights_of
 from neonxc.network import NeuralizedClustering
 from neonxc.report.clusters import noise_as_cluster
 from neonxc.report.contents import Kind
@@ -65,6 +67,8 @@ class Clustering:
         Remarks on how the data were prepared.
     noise : str or None
         The label of noise that is explained like a cluster, beside a single other one.
+    weight : ndarray [n] or None
+        Weights > 0 of the points.
     """
 
     kind: Kind
@@ -80,6 +84,19 @@ class Clustering:
     row_names: list[str] | None
     notes: list[str]
     noise: str | None = None
+    weight: np.ndarray | None = None
+
+    def of_rows(self, weight: np.ndarray) -> Clustering:
+        """Return the clustering of the rows with a weight > 0, with weights [n] of all rows."""
+        rows = np.flatnonzero(weight)
+        names = None if self.row_names is None else [self.row_names[row] for row in rows]
+        X, points = (Table.read(given).take(rows).data for given in (self.X, self.points))
+        positions, weight = self.positions[rows], weight[rows]
+        return replace(self, X=X, points=points, positions=positions, row_names=names, weight=weight)
+
+    def share(self, members: np.ndarray) -> float:
+        """Return the share of the points, by number or by weight, that are `members`, a mask [n]."""
+        return float(np.average(members, weights=self.weight))
 
     @property
     def n(self) -> int:
@@ -211,7 +228,10 @@ def read(
     """Convert the arguments of :func:`neonxc.explain` to a clustering."""
     if labels is not None and X is None:
         model, X = None, model
+    model = unwrapped(model)
     X = points_of(model, X, features).data if is_path(X) else X
+    if labels is None and _are_pairs(model):
+        model, labels = None, model
     if X is not None:
         check_is_model(model, Table.read(X))
     if labels is None and _are_labels(model, X):
@@ -285,6 +305,18 @@ def read(
     )
 
 
+def row_weights(clustering: Clustering, sample_weight: Any) -> np.ndarray:
+    """Return the weights [n] of the rows of a clustering."""
+    if clustering.kind == "locations":
+        raise ValueError("sample_weight needs one point per input, this clustering is one of their locations")
+    weight = weights_of(sample_weight, Table.read(clustering.X))
+    assert weight is not None
+    positions = clustering.positions[weight > 0]
+    if len(np.unique(positions[positions >= 0])) < 2:
+        raise ValueError("sample_weight needs rows of at least two clusters with a weight > 0")
+    return weight
+
+
 def _final(model: Any) -> Any:
     """Return the clusterer behind its preprocessing."""
     while isinstance(model, Pipeline):  # one may be the last step of another
@@ -321,6 +353,13 @@ def _are_labels(model: Any, X: Any) -> bool:
     if X is None or hasattr(model, "fit") or isinstance(model, nn.Module):
         return False
     return np.ndim(model) == 1 and len(model) == len(Table.read(X))
+
+
+def _are_pairs(model: Any) -> bool:
+    """Whether the first argument is a list of labels that are tuples with names, and no rows of centers."""
+    if not isinstance(model, list | tuple) or not all(isinstance(label, tuple) for label in model):
+        return False
+    return any(isinstance(part, str) for label in model for part in label)
 
 
 def is_table(X: Any) -> bool:

@@ -42,6 +42,8 @@ class Clusters:
         Whether it is a column of the table.
     notes : list of str
         What the user should know about the labels.
+    weight : ndarray [n] or None
+        Weights > 0 of the rows.
     """
 
     model: Pipeline
@@ -49,6 +51,7 @@ class Clusters:
     what: str
     given: bool = False
     notes: list[str] = field(default_factory=list)
+    weight: np.ndarray | None = None
 
     @property
     def clustered(self) -> np.ndarray:
@@ -75,7 +78,9 @@ def noise_as_cluster(labels: Any) -> tuple[Any, str | None]:
     return np.where(clustered, text(*names, separators=False), noise), noise
 
 
-def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
+def kmeans(
+    points: Any, clusters: int, what: str, names: Sequence[str] = (), weight: np.ndarray | None = None
+) -> KMeans:
     """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
     n, different = points.shape[0], Table.read(_rounded(points)).distinct()
     if different < clusters:
@@ -90,7 +95,7 @@ def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> 
         raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}{ask}")
     random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
     starts = progress_bar(range(10), desc="k-means")
-    models = [KMeans(clusters, n_init=1, random_state=random).fit(points) for _ in starts]
+    models = [KMeans(clusters, n_init=1, random_state=random).fit(points, sample_weight=weight) for _ in starts]
     return min(models, key=lambda model: model.inertia_).set_params(n_init=10, random_state=0)
 
 
@@ -108,15 +113,26 @@ def _alike(points: Any, names: Sequence[str]) -> list[str]:
     return [names[point] for point in np.flatnonzero(largest).tolist()]
 
 
-def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
-    """K-means on the rows of a table."""
-    points = prepared.pipeline.fit_transform(prepared.frame)
-    model = kmeans(points, clusters, f"rows of {name}")
+def _fit(prepared: Preparation, weight: np.ndarray | None) -> tuple[Any, list[str]]:
+    """Fit the preparation of a table with weights of its rows; return its columns, and what takes no weights."""
+    if weight is None:
+        return prepared.pipeline.fit_transform(prepared.frame), []
+    from neonxc.trees.fit.weighting import fit_transform  # depends on this package
+
+    points, unweighted = fit_transform(prepared.pipeline, prepared.frame, weight)
+    names = [*dict.fromkeys(unweighted)]
+    return points, [f"Rows count without their weights in: {', '.join(names)}"] * bool(names)
+
+
+def by_kmeans(prepared: Preparation, clusters: int, name: str, weight: np.ndarray | None = None) -> Clusters:
+    """K-means on the rows of a table, which may have weights > 0, [n]."""
+    points, notes = _fit(prepared, weight)
+    model = kmeans(points, clusters, f"rows of {name}", weight=weight)
     what = f"{clusters} clusters of {plural(len(points), 'row')} of {name}"
-    return Clusters(make_pipeline(prepared.pipeline, model), model.labels_, what)
+    return Clusters(make_pipeline(prepared.pipeline, model), model.labels_, what, notes=notes, weight=weight)
 
 
-def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
+def by_column(prepared: Preparation, labels: pd.Series, name: str, weight: np.ndarray | None = None) -> Clusters:
     """The clusters that a column of the table names; `prepared` is the table without it.
 
     Rows without a label are noise, as those with label -1.
@@ -141,11 +157,15 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
             f"{noise} of {plural(n, 'row')} {'are' if noise > 1 else 'is'} noise and in no cluster: {why}"
         )
     frame = prepared.frame
-    model = make_pipeline(prepared.pipeline.fit(frame), GivenLabels(values, of_noise).fit(frame))
-    return Clusters(model, values, f"{k} clusters of {name} by {labels.name}, {n} rows", True, notes)
+    notes += _fit(prepared, weight)[1]
+    model = make_pipeline(prepared.pipeline, GivenLabels(values, of_noise).fit(frame))
+    what = f"{k} clusters of {name} by {labels.name}, {n} rows"
+    return Clusters(model, values, what, True, notes, weight)
 
 
-def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple[Clusters, Choice | None]:
+def by_choice(
+    prepared: Preparation, clusters: range | None, name: str, weight: np.ndarray | None = None
+) -> tuple[Clusters, Choice | None]:
     """Cluster a table by k-means; return the comparison of numbers of clusters too, if there is a choice.
 
     Raises
@@ -163,13 +183,16 @@ def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple
             f"{clusters[-1]} clusters need at least as many different rows of {name}; got {len(prepared.frame)}"
         )
     if len(clusters) == 1:
-        return by_kmeans(prepared, clusters[0], name), None
+        return by_kmeans(prepared, clusters[0], name, weight), None
     try:
         choice = choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     notes = [f"The number of clusters was chosen by a comparison: {choice.reason}"]
-    return replace(by_kmeans(prepared, choice.k, name), notes=notes), choice
+    if weight is not None:
+        notes.append("The comparison of numbers of clusters counts rows without their weights")
+    found = by_kmeans(prepared, choice.k, name, weight)
+    return replace(found, notes=[*notes, *found.notes]), choice
 
 
 def of_data(data: Any, clusters: Any, name: str) -> tuple[Preparation, Clusters]:

@@ -19,7 +19,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.frames import as_pandas, from_named
 from neonxc.report.cards import cards, noise_card, pairs
-from neonxc.report.clustering import Clustering, is_table, read, with_names
+from neonxc.report.clustering import Clustering, is_table, read, row_weights, with_names
 from neonxc.report.clusters import of_data
 from neonxc.report.contents import Contents, Moved, Trust
 from neonxc.report.items import items, regions
@@ -35,6 +35,7 @@ from neonxc.report.trust import FAST, REFITTED, flip, refit, second_opinion
 from neonxc.report.verdict import cautions, description, figures, verdict
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
+WEIGHTED = "Shares, mean relevance, statements and rules count rows by their weights; numbers of points do not."
 LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping."
 
 
@@ -57,6 +58,7 @@ def explain(
     fast: bool = False,
     concepts: bool = False,
     progress: bool = False,
+    sample_weight: Any = None,
 ) -> Report:
     """Explain a whole clustering in one report: clusters, relevant columns, rules and checks of their quality.
 
@@ -107,6 +109,12 @@ def explain(
         Whether to draw the concepts of each cluster of a feature network; see :func:`neonxc.concepts`.
     progress : bool
         Whether to show progress bars.
+    sample_weight : array-like [n], optional
+        Weights >= 0 of the rows of X, such as those of a survey; a series goes by its index. Rows of weight 0 are
+        left out, and a weight of 2 is a row twice in the shares of clusters and of noise, the mean relevance, the
+        statements with their distributions, medians and effect sizes, and the tree with its rules and counts.
+        Numbers of points, fidelity, pixel-flipping, refits, pairs, moves and the map take the other rows without
+        weights, and the clustering itself stays as it is.
 
     Returns
     -------
@@ -173,6 +181,9 @@ def explain(
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
         clustering = read(model_or_labels, X, labels, features, names, cluster_names, row_names)
+        if sample_weight is not None:
+            clustering = clustering.of_rows(row_weights(clustering, sample_weight))
+            notes = [*notes, WEIGHTED]
         moved: tuple[str, list[Moved]] = "", []
         if before is not None:
             step("moves")

@@ -80,7 +80,11 @@ def measure(clustering: Clustering) -> Relevance:
     total = np.concatenate([np.abs(part).sum(1) for part in np.array_split(values, 64)])  # within little memory
     means = np.zeros((len(net.classes_), values.shape[1]))
     for cluster in np.unique(positions):
-        means[cluster] = values[positions == cluster].mean(0)
+        members = positions == cluster
+        if clustering.weight is None:
+            means[cluster] = values[members].mean(0)
+        else:
+            means[cluster] = np.average(values[members], axis=0, weights=clustering.weight[index][members])
     shown = _shown(means)
     return Relevance(
         index,

@@ -11,6 +11,7 @@ import pandas as pd
 
 from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.common.numbers import as_printed, is_missing, percent, rounded, text
+from neonxc.data.weights import counted_weights, weighted_median
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Column, Statement
 from neonxc.report.relevance import Relevance
@@ -49,24 +50,30 @@ def statements(clustering: Clustering, relevance: Relevance, cluster: int) -> li
     shares = relevance.of_clusters[cluster]
     order = np.argsort(-np.abs(shares), kind="stable")[: clustering.shortened(STATEMENTS)]
     described = []
+    weight = None if clustering.weight is None else clustering.weight[relevance.index]
+    mass = np.ones(len(inside)) if weight is None else counted_weights(weight)
     for column in sorted(order.tolist(), key=lambda column: -shares[column]):
         values = relevance.table.iloc[:, column]
         describe = _of_categories if is_category(values) else _of_numbers
-        statement = Statement(column, rounded([shares[column]])[0], *describe(values, inside))
+        statement = Statement(column, rounded([shares[column]])[0], *describe(values, inside, mass))
         if clustering.kind == "texts":
-            statement.text, statement.effect = _of_term(values, inside)
+            statement.text, statement.effect = _of_term(values, inside, mass)
         elif cluster < 0:  # values of noise are unusual in either direction
             statement.text = statement.text.removeprefix(f"{MEDIUM} ")
         described.append(statement)
     return described
 
 
-def _of_term(values: pd.Series, inside: np.ndarray) -> tuple[str, str]:
+def _of_term(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> tuple[str, str]:
     """Write a term, preceded by "no" if it is rarer inside the cluster than outside, and its effect size."""
     occurs = values.to_numpy() > 0
-    within, without, overall = occurs[inside].mean(), occurs[~inside].mean(), occurs.mean()
+    every = np.ones(len(inside), bool)
+    within, without, overall = (
+        (occurs * mass)[side].sum() / mass[side].sum() if side.any() else np.nan
+        for side in (inside, ~inside, every)
+    )
     name = values.name if within >= without else f"{ABSENT}{values.name}"
-    return name, _v(np.array([within, 1 - within]), np.array([overall, 1 - overall]), inside)
+    return name, _v(np.array([within, 1 - within]), np.array([overall, 1 - overall]), inside, mass)
 
 
 def typical(values: pd.Series, kind: str) -> str:
@@ -94,63 +101,81 @@ def _median(values: pd.Series) -> str:
     return text(float(np.median(numbers)) if len(numbers) else None)
 
 
-def _of_numbers(values: pd.Series, inside: np.ndarray) -> Distribution:
+def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
+    known = values.notna().to_numpy()
     members, others = _known(values[inside]), _known(values[~inside])
+    weights = mass[inside & known], mass[~inside & known]
     low, high = np.percentile(_known(values), [0.5, 99.5])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     within, without = (
-        rounded(np.histogram(side.clip(low, edges[-1]), edges)[0] / max(len(side), 1))
-        for side in (members, others)
+        rounded(np.histogram(side.clip(low, edges[-1]), edges, weights=weight)[0] / (weight.sum() or 1))
+        for side, weight in zip((members, others), weights, strict=True)
     )
-    absent = len(members) < 0.5 * inside.sum()
-    words = f"{values.name} is missing" if absent else f"{_level(members, others)} {values.name}"
-    medians = _median(values[inside]), _median(values[~inside])
-    return words, rounded(edges, 4), within, without, *medians, _effect(members, others)
+    absent = weights[0].sum() < 0.5 * mass[inside].sum()
+    words = f"{values.name} is missing" if absent else f"{_level(members, others, *weights)} {values.name}"
+    medians = (
+        text(weighted_median(side, weight) if len(side) else None)
+        for side, weight in zip((members, others), weights, strict=True)
+    )
+    return words, rounded(edges, 4), within, without, *medians, _effect(members, others, weights)
 
 
-def _effect(members: np.ndarray, others: np.ndarray) -> str:
+def _effect(members: np.ndarray, others: np.ndarray, weights: tuple[np.ndarray, np.ndarray]) -> str:
     """Cohen's d of the values in a cluster against the others; "" if there are none."""
     if not (len(members) and len(others)):
         return ""
-    moments = np.array([[len(side), side.mean(), len(side) * side.var()] for side in (members, others)])
+    moments = np.empty((2, 3))
+    for row, side, weight in zip(moments, (members, others), weights, strict=True):
+        mean = np.average(side, weights=weight)
+        row[:] = weight.sum(), mean, (weight * (side - mean) ** 2).sum()
     return f"d = {text(float(cohens_d(*moments.T[:, :, None])[0, 0]), 2)}"
 
 
-def _v(within: np.ndarray, overall: np.ndarray, inside: np.ndarray) -> str:
+def _v(within: np.ndarray, overall: np.ndarray, inside: np.ndarray, mass: np.ndarray) -> str:
     """Cramér's V of the shares of categories in a cluster and in all points."""
-    return f"V = {text(float(cramers_v(within, overall, inside.sum(), len(inside))), 2)}"
+    return f"V = {text(float(cramers_v(within, overall, mass[inside].sum(), mass.sum())), 2)}"
 
 
-def _level(members: np.ndarray, others: np.ndarray) -> str:
+def _level(members: np.ndarray, others: np.ndarray, of_members: np.ndarray, of_others: np.ndarray) -> str:
     """Return "high" or "low" if the cluster's values are clearly more often larger or smaller than others.
 
-    "extreme" are values of which most are on the outside, on both sides.
+    "extreme" are values of which most are on the outside, on both sides. Both sides have weights.
     """
     if not len(others):
         return "typical"
-    ordered = np.sort(others)
-    below = np.searchsorted(ordered, members, "left").mean()
-    above = len(others) - np.searchsorted(ordered, members, "right").mean()
+    order = np.argsort(others, kind="stable")
+    ordered = others[order]
+    up_to = np.concatenate([[0.0], of_others[order].cumsum()])
+    below = np.average(up_to[np.searchsorted(ordered, members, "left")], weights=of_members)
+    above = up_to[-1] - np.average(up_to[np.searchsorted(ordered, members, "right")], weights=of_members)
     if below > CLEAR * above and below > 0:
         return "high"
     if above > CLEAR * below:
         return "low"
     least, most = np.quantile(ordered, [OUTSIDE, 1 - OUTSIDE])
-    return "extreme" if ((members < least) | (members > most)).mean() > 0.5 else MEDIUM
+    outside = np.average((members < least) | (members > most), weights=of_members)
+    return "extreme" if outside > 0.5 else MEDIUM
 
 
-def _of_categories(values: pd.Series, inside: np.ndarray) -> Distribution:
+def _of_categories(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
     words = pd.Series([text(value, separators=False) for value in values.tolist()], dtype=object)
     within, without, overall = (
-        group.value_counts(normalize=True) for group in (words[inside], words[~inside], words)
+        _shares(words[side], mass[side]) for side in (inside, ~inside, np.ones(len(inside), bool))
     )
     characteristic = (within - without.reindex(within.index, fill_value=0)).idxmax()
     shown = list(overall.index[:CATEGORIES])
     if characteristic not in shown:
         shown[-1] = characteristic
     shares = rounded(within.reindex(shown, fill_value=0)), rounded(without.reindex(shown, fill_value=0))
-    effect = _v(within.reindex(overall.index, fill_value=0).to_numpy(), overall.to_numpy(), inside)
+    effect = _v(within.reindex(overall.index, fill_value=0).to_numpy(), overall.to_numpy(), inside, mass)
     return f"{values.name} is {characteristic}", shown, *shares, within.index[0], without.index[0], effect
+
+
+def _shares(words: pd.Series, mass: np.ndarray) -> pd.Series:
+    """Shares of categories by weight, the most frequent first."""
+    counts = words.value_counts()
+    sums = pd.Series(mass, words.index).groupby(words).sum().reindex(counts.index)
+    return (sums / mass.sum()).sort_values(ascending=False, kind="stable")
 
 
 def cluster_names(clustering: Clustering, statements: list[list[Statement]]) -> list[str]:

@@ -88,7 +88,9 @@ def grow(clustering: Clustering) -> TreePart:
     chosen = next((candidate for candidate in good if candidate.complete), good[0])
     (fitted,) = _fitted(clustering, chosen.name, [chosen.size], clustered, np.arange(clustering.n))
     if len(clustered) < clustering.n:
-        fitted.tree_ = with_noise(fitted.tree_, clustering.columns(np.flatnonzero(clustering.positions < 0)))
+        noise = np.flatnonzero(clustering.positions < 0)
+        weight = None if clustering.weight is None else clustering.weight[noise]
+        fitted.tree_ = with_noise(fitted.tree_, clustering.columns(noise), weight)
     predicted, labels = np.asarray(fitted.labels_)[clustered], clustering.labels[clustered]
     leaf = np.full(clustering.n, -1)
     leaf[clustered] = fitted.tree_.apply(clustering.columns(clustered))
@@ -127,6 +129,8 @@ def _fitted(
     k, columns = len(np.unique(clustering.positions[index])), clustering.columns(every)
     sizes = [max(size, k) for size in sizes]
     weight = None if len(index) == len(every) else np.isin(every, index).astype(float)
+    if clustering.weight is not None:
+        weight = np.isin(every, index) * clustering.weight[every]
     if kind == "CART":  # does not use the costs
         labels = clustering.net.classes_[clustering.positions[every].clip(0)]  # of noise any, as its weight is 0
         return CART(k, max_bins=BINS)._grown_to(sizes, columns, labels, weight)

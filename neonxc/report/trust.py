@@ -13,6 +13,7 @@ from sklearn.metrics import silhouette_score
 
 from neonxc.attribution.permutation import permuted
 from neonxc.clusterings.given import is_map, steps_of
+from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.labels import NOISE
@@ -143,6 +144,8 @@ def refit(clustering: Clustering, most: int = REFITTED) -> RefitPart | None:
     model, positions = clustering.model, clustering.positions
     if clustering.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
+    if is_precomputed(model):
+        return None  # points are not the matrix that it takes
     if any(is_map(step) and not hasattr(step, "transform") for _, step in steps_of(model)[0]):
         return None  # no pipeline of scikit-learn fits a t-SNE
     sample = stratified(positions, most)

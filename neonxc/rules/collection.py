@@ -391,17 +391,22 @@ def _warn_of_other_numbers(predicted: np.ndarray, labels: np.ndarray) -> None:
 
 
 def counted(
-    patterns: Sequence[tuple[Any, tuple[Condition, ...]]], X: Any, labels: Any, n_features: int | None = None
+    patterns: Sequence[tuple[Any, tuple[Condition, ...]]],
+    X: Any,
+    labels: Any,
+    n_features: int | None = None,
+    sample_weight: np.ndarray | None = None,
 ) -> Rules:
-    """Build rules, which may overlap, from labels and conditions; points [N] and their labels are counted."""
+    """Build rules, which may overlap, from labels and conditions; points [N], or their weights, are counted."""
     points, labels, none = Points(X, None), label_array(in_order_of(labels, X)), Counts(0, 0)
     rules = [
         Rule(label, label if isinstance(label, str) else f"cluster {label}", tests, none, n_features=n_features)
         for label, tests in patterns
     ]
-    counts, totals = counts_of(rules, points, labels, np.ones(len(points)))
+    weight = np.ones(len(points)) if sample_weight is None else sample_weight
+    counts, totals = counts_of(rules, points, labels, weight)
     rules = [replace(rule, counts=of_rule) for rule, of_rule in zip(rules, counts, strict=True)]
-    return Rules(tuple(rules), totals, divide=False, n_noise=int((~are_labels(labels)).sum()))
+    return Rules(tuple(rules), totals, divide=False, n_noise=int(weight[~are_labels(labels)].sum()))
 
 
 def _unpack(cls: type[Rules], values: Values) -> Rules:

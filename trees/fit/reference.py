@@ -12,11 +12,13 @@ from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.clusterings.agreement import predicts_otherwise
+from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.searches import unwrapped
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
 from neonxc.data.labels import label_array
@@ -24,6 +26,7 @@ from neonxc.data.table import Table
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.points import Dense
 from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
+from neonxc.trees.fit.weighting import fit_predict
 
 
 @dataclass
@@ -147,6 +150,7 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
 
             reference = KernelKMeans(k, objective="feature", **seed)
     with ranks.agreed():
+        reference = unwrapped(reference)
         if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
             raise ValueError(
                 f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
@@ -290,14 +294,16 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = 
     except NotFittedError:
         if not ranks.alone:
             raise ValueError("reference in a group needs to be fitted; otherwise pass centers or labels") from None
-        model, named = clone(reference), {}
-        if weight is not None and has_fit_parameter(final, "sample_weight"):
-            prefix = "" if final is reference else f"{reference.steps[-1][0]}__"
-            named = {f"{prefix}sample_weight": weight.cpu().numpy()}
-        elif weight is not None:
-            warn(f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights")
-        return model, model.fit_predict(X, **named)
-    if hasattr(final, "predict"):
+        model = clone(reference)
+        if weight is None:
+            return model, model.fit_predict(X)
+        labels, unweighted = fit_predict(model, X, weight.cpu().numpy())
+        if unweighted:
+            takes = "take" if len(unweighted) > 1 else "takes"
+            names = " and ".join(unweighted)
+            warn(f"{names} {takes} no sample_weight: this part of the reference is fitted without weights")
+        return model, labels
+    if hasattr(final, "predict") and not is_precomputed(final):
         labels = reference.predict(X)
         if ranks.alone and (difference := predicts_otherwise(reference, final, X, labels)):
             warn(f"reference: {difference}. The tree explains what it predicts; labels= explains other labels")
