@@ -191,6 +191,10 @@ def contrasted(
         names = [of_noise if is_noise(label) else str(label) for label in names]
     labels = np.repeat(names, list(map(len, members)))
     table = net.inputs.columns(Table.read(X).take(np.concatenate(members)).data)
+    if len(kept) < len(relevance) and Table.read(table).is_mixed:
+        # a tree reads categories and gaps in all of its columns only if it has seen some
+        mixed = [i for i, name in enumerate(table) if table[name].dtype.kind not in "fiub" or table[name].hasnans]
+        kept = np.union1d(kept, mixed).astype(np.int64)
     weight = None if weights is None else np.concatenate(weights)
     tree, share = _smallest_tree(table, kept, labels, enough, weight)
     if len(kept) < len(relevance):
