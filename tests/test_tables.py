@@ -434,6 +434,7 @@ BEFORE = ("", "-", "$", "- 1", "1 kg", "2020-01-01T10:00")
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_cells_are_read_in_linear_time(piece):
+    # SECURITY.md: A table is read in linear time.
     """Cells of 20,000 characters, whatever they repeat; `-`, 800 blanks and `!` took 53 seconds."""
     for start in BEFORE:
         for end in ("", "!", ")", " kg!"):
@@ -482,6 +483,7 @@ def test_units_with_digits(cells, unit, tmp_path):
 
 
 def test_files_that_unpack_to_more_than_a_limit(tmp_path, monkeypatch):
+    # SECURITY.md: A table is read in linear time.
     zipped, columns = tmp_path / "table.csv.gz", tmp_path / "table.parquet"
     zipped.write_bytes(gzip.compress(b"a;b\n" + b"1;2\n" * 100_000))
     pd.DataFrame({"a": np.zeros(100_000), "b": 1.0}).to_parquet(columns)

@@ -127,10 +127,10 @@ def test_recipes_ask_for_no_weights(monkeypatch):
 
 def test_without_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    message = r'is a network of timm.*: pip install "neonxc\[timm\]"'
+    message = r'is a network of timm.*: in a checkout, pip install -e "\.\[timm\]"'
     for name in ("timm/convnext_atto", "timm/hf-hub:x/y"):
         refused(message, backbone, name, weights=None, error=ImportError)
-    message = r'no backbone is called .*those of timm \(pip install "neonxc\[timm\]"'
+    message = r'no backbone is called .*those of timm \(in a checkout, pip install -e "\.\[timm\]"'
     refused(message, backbone, "convnext_atto")
     assert backbone("resnet18", weights=None).layer == "layer4"
 

@@ -84,5 +84,5 @@ def test_errors(explanation, monkeypatch):
     deep = neuralize(kmeans(), VALUES, torch.nn.Identity())
     refused("to_shap needs a network without feature network", neonxc.to_shap, relevance, deep, VALUES)
     monkeypatch.setitem(sys.modules, "shap", None)
-    missing = r'to_shap needs shap: pip install "neonxc\[shap\]"'
+    missing = r'to_shap needs shap: in a checkout, pip install -e "\.\[shap\]"'
     refused(missing, neonxc.to_shap, relevance, net, X, error=ImportError)

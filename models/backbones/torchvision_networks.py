@@ -25,7 +25,7 @@ def _load(name: str, weights: Weights) -> nn.Module:
         from torchvision import models  # takes a second, and only these networks need it
     except ImportError as error:
         raise ImportError(
-            f'{name} is a network of torchvision, an optional package: pip install -e ".[vision]"'
+            f'{name} is a network of torchvision, an optional package: in a checkout, pip install -e ".[vision]"'
         ) from error
 
     create: Callable[[], nn.Module] = partial(models.get_model, name)

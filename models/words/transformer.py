@@ -14,7 +14,7 @@ from neonxc.common.declared import check_weights
 
 from .encoders import READING, check_encoder, check_special
 
-EXTRA = 'sentence encoders need the extra "text": pip install -e ".[text]"'
+EXTRA = 'sentence encoders need the extra "text": in a checkout, pip install -e ".[text]"'
 
 
 class Unit(nn.Module):

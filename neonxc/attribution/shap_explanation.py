@@ -53,7 +53,7 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
     try:
         from shap import Explanation
     except ImportError:
-        raise ImportError('to_shap needs shap: pip install -e ".[shap]"') from None
+        raise ImportError('to_shap needs shap: in a checkout, pip install -e ".[shap]"') from None
     if net.features is not None:
         raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
     table, names = net.inputs.read(X), list(net.inputs.units)

@@ -26,7 +26,7 @@ def demo_photo() -> Tensor:
     try:
         from skimage import data
     except ImportError:
-        raise ImportError('the demo needs its photo: pip install -e ".[demo]"') from None
+        raise ImportError('the demo needs its photo: in a checkout, pip install -e ".[demo]"') from None
     from neonxc.models import to_tensor  # depends on this package
 
     return to_tensor(data.chelsea(), 320)

@@ -163,7 +163,9 @@ class BlurImputer(Imputer):
         try:
             from torchvision.transforms.functional import gaussian_blur  # the import takes a second
         except ImportError as error:
-            raise ImportError('BlurImputer needs torchvision: pip install -e ".[vision]"') from error
+            raise ImportError(
+                'BlurImputer needs torchvision: in a checkout, pip install -e ".[vision]"'
+            ) from error
         # the padding cannot exceed the size of the image
         size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1
         blurred = gaussian_blur(x, [size, size], [self.sigma, self.sigma]).flatten(1)

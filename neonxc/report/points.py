@@ -79,7 +79,9 @@ def projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
         try:
             from umap import UMAP
         except ImportError:
-            raise ImportError('projection="umap" needs umap-learn: pip install -e ".[umap]"') from None
+            raise ImportError(
+                'projection="umap" needs umap-learn: in a checkout, pip install -e ".[umap]"'
+            ) from None
         return UMAP(random_state=0).fit_transform(space), "UMAP"
     if table.width < 2:
         return np.pad(table.dense(), ((0, 0), (0, 1))), "the values of the only column"
