@@ -197,7 +197,8 @@ def test_a_weight_of_2_is_a_repeated_row_in_reports(name):
             assert (one.text, one.effect) == (two.text, two.effect)
             assert one.relevance == pytest.approx(two.relevance, abs=0.002)
     tree = report.tree.tree_
-    assert tree.samples[0].item() + tree.n_noise == WEIGHT.sum()
+    of_noise = 0 if tree.noise is None else tree.noise.sum().item()
+    assert tree.samples[0].item() + of_noise == WEIGHT.sum()
     assert "by their weights" in " ".join(report.contents.notes)
 
 

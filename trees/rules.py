@@ -112,7 +112,7 @@ def with_noise(tree: ThresholdTree, X: Any, weight: np.ndarray | None = None) ->
     noise = torch.zeros_like(tree.samples)
     for rule in rules(tree):  # which, unlike `apply`, take any missing value
         noise[list(rule.leaves)] = float(mass[as_array(rule.matches(X))].sum())
-    return replace(tree, noise=noise, n_noise=X.shape[0] if weight is None else float(mass.sum()))
+    return replace(tree, noise=noise, n_noise=X.shape[0])
 
 
 @dataclass

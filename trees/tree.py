@@ -113,7 +113,7 @@ class ThresholdTree:
     bounds: Tensor | None = None
     class_samples: Tensor | None = None
     encoding: Encoding | None = None
-    n_noise: float = 0
+    n_noise: int = 0
     cost_ratio: float | None = None
     noise: Tensor | None = None
     boolean: Tensor | None = None

@@ -113,11 +113,11 @@ def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Dist
     )
     absent = weights[0].sum() < 0.5 * mass[inside].sum()
     words = f"{values.name} is missing" if absent else f"{_level(members, others, *weights)} {values.name}"
-    medians = (
+    inner, outer = (
         text(weighted_median(side, weight) if len(side) else None)
         for side, weight in zip((members, others), weights, strict=True)
     )
-    return words, rounded(edges, 4), within, without, *medians, _effect(members, others, weights)
+    return words, rounded(edges, 4), within, without, inner, outer, _effect(members, others, weights)
 
 
 def _effect(members: np.ndarray, others: np.ndarray, weights: tuple[np.ndarray, np.ndarray]) -> str:

@@ -406,7 +406,7 @@ def counted(
     weight = np.ones(len(points)) if sample_weight is None else sample_weight
     counts, totals = counts_of(rules, points, labels, weight)
     rules = [replace(rule, counts=of_rule) for rule, of_rule in zip(rules, counts, strict=True)]
-    return Rules(tuple(rules), totals, divide=False, n_noise=int(weight[~are_labels(labels)].sum()))
+    return Rules(tuple(rules), totals, divide=False, n_noise=int((~are_labels(labels)).sum()))
 
 
 def _unpack(cls: type[Rules], values: Values) -> Rules:
