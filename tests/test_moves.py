@@ -185,6 +185,7 @@ def test_mixed_tables_with_gaps():
     group = np.arange(400) // 200
     before = pd.DataFrame({"spend": DRAW.normal(10 + 40 * group, 4), "visits": DRAW.normal(5, 1, 400)})
     before["plan"] = np.array(["free", "pro"])[group]
+    before.loc[200, "plan"] = "free"  # a column that repeats the labels would be left out
     before.loc[::13, "visits"] = np.nan
     net = neuralize(labels=group, X=before)
     after = before.copy()

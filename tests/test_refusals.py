@@ -279,7 +279,7 @@ def test_affinity_propagation_without_centers():
     unfinished = AffinityPropagation(max_iter=1, random_state=0).fit(X)
     refused("AffinityPropagation has no centers: it did not converge", neuralize, unfinished)
     precomputed = AffinityPropagation(affinity="precomputed", random_state=0).fit(X @ X.T)
-    refused("has no centers: .* a precomputed affinity", neuralize, precomputed)
+    refused("knows a matrix of distances or affinities alone: pass the rows", neuralize, precomputed)
 
 
 def stepping(step):

@@ -117,6 +117,8 @@ def repeats_labels(values: Any, labels: np.ndarray) -> bool:
         Labels as :func:`label_array` returns them.
     """
     values = np.asarray(values)
+    if labels.shape != values.shape[:1]:  # whoever reads both says so
+        return False
     clustered = are_labels(labels)
     # the first rows tell most columns from labels
     return all(

@@ -113,8 +113,8 @@ def explain(
         Weights >= 0 of the rows of X, such as those of a survey; a series goes by its index. Rows of weight 0 are
         left out, and a weight of 2 is a row twice in the shares of clusters and of noise, the mean relevance, the
         statements with their distributions, medians and effect sizes, and the tree with its rules and counts.
-        Numbers of points, fidelity, pixel-flipping, refits, pairs, moves and the map take the other rows without
-        weights, and the clustering itself stays as it is.
+        Numbers of points, fidelity, pixel-flipping, refits, pairs and the map take the other rows without weights,
+        moves since `before` take all rows, and the clustering itself stays as it is.
 
     Returns
     -------
@@ -181,13 +181,13 @@ def explain(
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
         clustering = read(model_or_labels, X, labels, features, names, cluster_names, row_names)
-        if sample_weight is not None:
-            clustering = clustering.of_rows(row_weights(clustering, sample_weight))
-            notes = [*notes, WEIGHTED]
         moved: tuple[str, list[Moved]] = "", []
         if before is not None:
             step("moves")
             moved = since(clustering, before, given, names)
+        if sample_weight is not None:
+            clustering = clustering.of_rows(row_weights(clustering, sample_weight))
+            notes = [*notes, WEIGHTED]
         step("relevance")
         relevance = measure(clustering)
         step("tree")
