@@ -336,7 +336,8 @@ def _goes_to_nearest(model: nn.Module, centers: Tensor) -> bool:
     """Whether a module's largest output is that of the nearest center, at random points near the centers."""
     points = points_near(centers)
     try:
-        return are_nearest(evaluated(model, points).argmax(1), points, centers)
+        # at centers far from the origin, its float32 numbers are rounding, by which rows of a batch may differ
+        return are_nearest(evaluated(model, points, compare=False).argmax(1), points, centers)
     except Exception:  # it has other inputs or outputs
         return False
 
