@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from inspect import isabstract
 from numbers import Real
 from typing import Any
 
@@ -157,8 +158,13 @@ def neuralize(
 
 
 def _may_decide_otherwise(given: Given) -> bool:
-    """Whether a clusterer is of a class of its own, which inherits from the one that its network is made for."""
-    return type(given.final) not in read.registry or has_own_predict(given.model)
+    """Whether a clusterer is of a class of its own, which inherits from the one that its network is made for.
+
+    What inherits from an abstract class, as every tree explainer does, is what the network is made for.
+    """
+    known = next(kind for kind in type(given.final).__mro__ if kind in read.registry)
+    is_own = type(given.final) is not known and not isabstract(known)
+    return is_own or has_own_predict(given.model)
 
 
 def _all_labels(given: Given, source: Source) -> np.ndarray | None:

@@ -125,6 +125,13 @@ def test_density_on_another_scale():
     assert net.agreement_ < 0.9
 
 
+def test_a_tree_stays_exact_on_other_values():
+    tree = IMM(3, random_state=0).fit(WINE.to_numpy())
+    net = warned("in labels_; others have the rows", lambda: neuralize(tree, SCALED))
+    assert net.fidelity_ is None
+    assert (net.predict(SCALED) == tree.predict(SCALED)).all()
+
+
 def test_columns_in_another_order(rng):
     order = rng.permutation(13)
     message = rf"in the order \[{', '.join(map(str, order.argsort()))}\] they have it"
