@@ -1,22 +1,38 @@
-"""Relevance on the way from a baseline to an input, on which the most relevant features come first."""
+"""Path attribution: relevance on the way from a baseline b to an input x, with the most relevant features first.
+
+A point of the path is ``b + t (x - b)``, where every group of features has its own t in [0, 1]. At T points, x - b
+is multiplied by the multipliers of the decision, and the products R(t) are averaged.
+
+1. The first two points are on the straight line: all groups have t = 1/4, then t = 3/4 (t = 1/2 if T = 1).
+2. The others fade the groups in one after the other. With the groups ordered by their relevance so far, the one at
+   position i of n (0: most relevant) has ``t_i = sigmoid((s - (i + 1/2) / n) / FADE)``. In *insertion* passes the
+   most relevant groups come in first from the baseline: t = t_i, which shows what suffices for the decision. In
+   *deletion* passes they go out first from the input: t = 1 - t_i, which shows what is needed. The two take turns;
+   the j-th pair has s = (j + 1/2) GOLDEN mod 1, numbers that are evenly spread over 0 to 1 however many there are.
+3. Insertion and deletion passes have a mean each, to which the straight line belongs as well. As multipliers near
+   the baseline and near the input differ in size, both means are scaled to the same size (the sum over the groups
+   of ``|relevance|``; the mean of the two) and averaged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from neonxc.head.answer import Answer, Question, answers, unrows
+from neonxc.head.answer import Answer, Question, answers, take_most_of, unrows
 from neonxc.head.competition import near_decision, softmin, take_most
-from neonxc.inputs.base import How, Inputs
+from neonxc.inputs.base import How, Inputs, Run, Shares
 
-STRAIGHT = 2  # passes on the straight line, from which the first order of the features is known
-FADE = 0.1  # share of the groups that fade in at a time, about; hard steps lose 2 points of AUC
-GOLDEN = (5**0.5 - 1) / 2  # multiples of it, without their whole parts, are spread evenly over 0 to 1
+N_STRAIGHT = 2
+"""Number of points on the straight line, from which the first order of the groups is known."""
+FADE = 0.1
+"""Width of the fade, as a fraction of the groups; with hard steps, the AUC of pixel-flipping is 2 points less."""
+GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -39,44 +55,80 @@ class Estimate:
     residual: Tensor
 
 
-class Passes:
-    """Passes on one way, as sums over them."""
+@dataclass(frozen=True)
+class NearDecision:
+    """Rule that weights the competitors at a point of the path: less where the decision is far from open.
+
+    With the contrasts h of a point and their minimum f, the weights are
+    ``softmin(h / scale) * scale / (scale + |f|)``. The scale is ``|f(x)|`` at the input (NEON paper, Eq. 3, for
+    each input alone): on the path many competitors are as near as the target, and a softer minimum would explain
+    a decision against all of them.
+
+    Attributes
+    ----------
+    scale : Tensor [n, 1]
+    stiffness : float, optional
+        The stiffness of the soft minimum, in place of ``1 / scale``.
+    """
+
+    scale: Tensor
+    stiffness: float | None = None
+
+    def of_block(self, block: slice) -> NearDecision:
+        """Return the rule of a block of points."""
+        return replace(self, scale=self.scale[block])
+
+    def __call__(self, contrasts: Tensor, _: float | Tensor) -> Tensor:
+        """Compute the weights [n, L] of contrasts [n, L]."""
+        stiffness = 1 / self.scale if self.stiffness is None else self.stiffness
+        return near_decision(contrasts, stiffness, self.scale)
+
+
+class PassSums:
+    """Sums of the relevance over passes, from which a mean and its standard error are computed."""
 
     def __init__(self, x: Tensor, n_groups: int) -> None:
-        self.n, self.sum = 0, torch.zeros_like(x)
-        self.of_groups, self.squares = x.new_zeros(2, len(x), n_groups)
+        self.n = 0
+        self.relevance = torch.zeros_like(x)
+        self.by_group = x.new_zeros(len(x), n_groups)
+        self.squares = torch.zeros_like(self.by_group)
 
-    def add(self, relevance: Tensor, of_groups: Tensor) -> None:
+    def add(self, relevance: Tensor, by_group: Tensor) -> None:
         """Add the relevance [N, ...] of a pass, and that of the groups [N, groups]."""
         self.n += 1
-        self.sum += relevance
-        self.of_groups += of_groups
-        self.squares += of_groups.square()
+        self.relevance += relevance
+        self.by_group += by_group
+        self.squares += by_group.square()
 
     @property
     def size(self) -> Tensor:
         """Sum of the absolute values of the groups, [N, 1]."""
-        size = self.of_groups.abs().sum(1, keepdim=True)
+        size = self.by_group.abs().sum(1, keepdim=True)
         return torch.where(size > 0, size, 1.0)  # without any relevance there is nothing to scale
 
-    def at_size(self, size: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean [N, ...], brought to a size [N, 1], and its standard error [N, groups]; NaN for one pass."""
-        variance = (self.squares / self.n - (self.of_groups / self.n).square()).clamp(min=0)
-        stderr = (variance / (self.n - 1)).sqrt() if self.n > 1 else torch.full_like(variance, torch.nan)
+    def mean_of_size(self, size: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the mean [N, ...], scaled to a size [N, 1], and its standard error [N, groups]."""
+        mean = self.by_group / self.n
+        variance = (self.squares / self.n - mean.square()).clamp(min=0)
+        if self.n > 1:
+            stderr = (variance / (self.n - 1)).sqrt()
+        else:
+            stderr = torch.full_like(variance, torch.nan)
         factor = size / self.size
-        return factor.view(-1, *[1] * (self.sum.ndim - 1)) * self.sum, factor * self.n * stderr
+        per_feature = factor.view(-1, *[1] * (self.relevance.ndim - 1))
+        return per_feature * self.relevance, factor * self.n * stderr
 
 
-class Way:
-    """The way of some inputs from a baseline, and the decision that is explained on it.
+class PathAttribution:
+    """Attributes the decisions for some inputs along the path from a baseline.
 
     Parameters
     ----------
     inputs : Inputs
         Of the network.
     x : Tensor [N, ...]
-    base
-        The baseline, as :meth:`neonxc.inputs.Inputs.baseline` reads it.
+    baseline
+        As :meth:`neonxc.inputs.Inputs.baseline` reads it.
     question : Question
     how : How
     beta : float or None
@@ -91,7 +143,7 @@ class Way:
         self,
         inputs: Inputs,
         x: Tensor,
-        base: Any,
+        baseline: Any,
         question: Question,
         how: How,
         *,
@@ -99,99 +151,99 @@ class Way:
         groups: Tensor,
         n_groups: int,
     ) -> None:
-        self.inputs, self.x, self.how, self.beta = inputs, x, how, beta
-        self.base = base if isinstance(base, str) else _like(base, x)
-        self.groups, self.n_groups = groups, n_groups
-        self.features = inputs.features(x).detach()
-        every = [*answers(inputs.head, self.features, question, how.beta)]
-        # on the way the target is that of x, at every location
-        cluster, kept = torch.cat([answer.cluster for answer in every]), [answer.kept for answer in every]
-        where = None if kept[0] is None else torch.cat([part[:, 0] for part in kept if part is not None])
-        self.question = question._replace(target=self._on_map(cluster), where=where)
-        contrasts = torch.cat([answer.contrasts for answer in every])
-        self.logit, largest = _least(contrasts), contrasts.masked_fill(contrasts.isinf(), 0.0).abs().amax(1)
-        # at a tie the logit is 0, and a stiffness of 1 / logit infinite
-        self.scale = torch.maximum(self.logit.abs(), 1e-6 * largest).clamp(min=1e-30)[:, None]
+        self.inputs = inputs
+        self.x = x
+        self.baseline = baseline if isinstance(baseline, str) else _shaped_like_input(baseline, x)
+        self.how = how
+        self.groups = groups
+        self.n_groups = n_groups
 
-    def in_order(self, steps: int) -> tuple[Tensor, Tensor]:
-        """Relevance [N, ...], and its standard error [N, groups] over the passes.
+        features = inputs.features(x).detach()
+        at_input = list(answers(inputs.head, features, question, how.beta))
+        self.question = _fixed_at_input(question, at_input, features)
+        contrasts = torch.cat([answer.contrasts for answer in at_input])
+        self.logit = _minimum(contrasts)
+        # At a tie the logit is 0, and a stiffness of 1 / logit would be infinite.
+        largest = contrasts.masked_fill(contrasts.isinf(), 0.0).abs().amax(1)
+        scale = torch.maximum(self.logit.abs(), 1e-6 * largest).clamp(min=1e-30)
+        self.rule = NearDecision(scale[:, None], beta)
 
-        After a few passes on the straight line, passes are in turns on two ways, on which the groups move in the
-        order of their relevance so far: the most relevant ones come in first from the baseline, which shows what
-        suffices, or go out first from the input, which shows what is needed. Each way has an estimate, to which
-        the straight line belongs as well. As slopes near a baseline and near an input differ in size, the two
-        estimates are brought to the same size and averaged.
+    def attribute(self, steps: int) -> tuple[Tensor, Tensor]:
+        """Compute relevance [N, ...] from `steps` points, and its standard error [N, groups] over them."""
+        insertion = PassSums(self.x, self.n_groups)
+        deletion = PassSums(self.x, self.n_groups)
+
+        n_straight = min(steps, N_STRAIGHT)
+        for step in range(n_straight):
+            relevance = self._relevance((step + 0.5) / n_straight)
+            by_group = self._by_group(relevance)
+            insertion.add(relevance, by_group)
+            deletion.add(relevance, by_group)
+
+        for step in range(steps - n_straight):
+            pair, is_deletion = divmod(step, 2)
+            so_far = insertion.by_group / insertion.size + deletion.by_group / deletion.size
+            t = self._faded_in(so_far, (pair + 0.5) * GOLDEN % 1)
+            if is_deletion:
+                t = 1 - t
+            relevance = self._relevance(t)
+            sums = deletion if is_deletion else insertion
+            sums.add(relevance, self._by_group(relevance))
+
+        size = (insertion.size / insertion.n + deletion.size / deletion.n) / 2
+        inserted, inserted_stderr = insertion.mean_of_size(size)
+        deleted, deleted_stderr = deletion.mean_of_size(size)
+        # the mean of two standard errors is an upper bound of that of the mean, whatever their correlation
+        return (inserted + deleted) / 2, (inserted_stderr + deleted_stderr) / 2
+
+    def attribute_by_mean_weights(self, steps: int) -> Tensor:
+        """Compute relevance [N, ...] by the midpoint rule, with the mean over a straight line of the weights.
+
+        The logit f(x) is divided among the competitors (NEON paper, Eq. 2) by the weights of the soft minimum,
+        averaged over `steps` points between b and x.
         """
-        ways = comes_in, goes_out = Passes(self.x, self.n_groups), Passes(self.x, self.n_groups)
-        straight = min(steps, STRAIGHT)
+        mean_weights = torch.zeros(())
         for step in range(steps):
-            turn, out = divmod(step - straight, 2)
-            share: Any = (step + 0.5) / straight
-            if step >= straight:
-                order = comes_in.of_groups / comes_in.size + goes_out.of_groups / goes_out.size
-                share = self._faded_in(order, (turn + 0.5) * GOLDEN % 1)
-                share = 1 - share if out else share
-            relevance = self._slopes(share)
-            for way in ways if step < straight else [ways[out]]:
-                way.add(relevance, self._by_group(relevance))
-        size = (comes_in.size / comes_in.n + goes_out.size / goes_out.n) / 2
-        (one, error), (other, other_error) = (way.at_size(size) for way in ways)
-        return (one + other) / 2, (error + other_error) / 2
-
-    def straight(self, steps: int) -> Tensor:
-        """Relevance [N, ...] that shares the logit by the competitors' mean weights on the straight line."""
-        weights: Any = 0.0
-        for step in range(steps):
-            contrasts = torch.cat([answer.contrasts for answer in self._on_line((step + 0.5) / steps)])
-            weights = weights + softmin(contrasts, self.how.beta).nan_to_num() / steps
-        how = self.how._replace(share=lambda block: partial(take_most, weights=weights[block]))
+            contrasts = self._contrasts((step + 0.5) / steps)
+            weights = softmin(contrasts, self.how.beta).nan_to_num()
+            mean_weights = mean_weights + weights / steps
+        how = self.how._replace(share=lambda block: partial(take_most, weights=mean_weights[block]))
         return next(self.inputs.explain(self.x, [self.question], how))
 
     def residual(self, relevance: Tensor) -> Tensor:
-        """Contrast at the input minus that at the baseline and the sum of the relevance, [N]."""
-        start = torch.cat([_least(answer.contrasts) for answer in self._on_line(0.0)])
-        change = self.logit - start
+        """Compute ``f(x) - f(b)`` minus the sum of the relevance, [N]."""
+        change = self.logit - _minimum(self._contrasts(0.0))
         if self.question.where is not None:
             change = change * self.question.where
         return change.view(len(self.x), -1).sum(1) - relevance.flatten(1).sum(1)
 
-    def _on_map(self, cluster: Tensor) -> Tensor:
-        """The clusters [n] of points as those of inputs, [N], or of the locations of a map, [N, ...]."""
-        return cluster.view(self.features.shape[0], *self.features.shape[2:])
-
-    def _on_line(self, share: float) -> Iterator[Answer]:
-        run = self.inputs.between(self.base, self.x, share, self.how.composite)
-        return answers(self.inputs.head, run.features.detach(), self.question, self.how.beta)
-
-    def _slopes(self, share: Any) -> Tensor:
-        """Inputs minus baseline, times the multipliers at a point of the way.
-
-        The stiffness is 1 / logit of the input (NEON paper, Eq. 3, for each input alone): on the way, many
-        competitors are as near as the target, and a softer minimum would explain a decision against all of them.
-        """
-        run = self.inputs.between(self.base, self.x, share, self.how.composite)
-
-        def near(block: slice) -> Any:
-            scale = self.scale[block]
-            return lambda contrasts, _: near_decision(
-                contrasts, 1 / scale if self.beta is None else self.beta, scale
-            )
-
-        each = answers(self.inputs.head, run.features.detach(), self.question, self.how.beta, near)
+    def _relevance(self, t: float | Tensor) -> Tensor:
+        """Inputs minus baseline, times the multipliers of the decision at the point t of the path, [N, ...]."""
+        run = self.inputs.between(self.baseline, self.x, t, self.how.composite)
         with torch.no_grad():
-            start = torch.cat([answer.multiplier() for answer in each])
-        return run.back(unrows(start, run.features).to(run.features.dtype))
+            multiplier = torch.cat([answer.multiplier() for answer in self._answers(run, self.rule.of_block)])
+        return run.back(unrows(multiplier, run.features).to(run.features.dtype))
 
-    def _faded_in(self, sums: Tensor, share: float) -> Tensor:
-        """How far each feature is on its way, 0 to 1, if the most relevant share of the groups has faded in.
+    def _contrasts(self, t: float) -> Tensor:
+        """Contrasts [n, L] of the decision at the point t of the straight line."""
+        run = self.inputs.between(self.baseline, self.x, t, self.how.composite)
+        return torch.cat([answer.contrasts for answer in self._answers(run, take_most_of)])
+
+    def _answers(self, run: Run, rule: Shares) -> Iterator[Answer]:
+        """The decisions at a point of the path, block by block."""
+        return answers(self.inputs.head, run.features.detach(), self.question, self.how.beta, rule)
+
+    def _faded_in(self, relevance: Tensor, s: float) -> Tensor:
+        """Where each feature is on the path, 0 to 1, if the fraction s of the groups [N, groups] has faded in.
 
         Groups without any effect, such as padding, come last and do not count.
         """
-        known = sums != 0
-        order = sums.masked_fill(~known, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        place = order.argsort(dim=1).to(sums) + 0.5
-        faded = torch.sigmoid((share - place / known.sum(1, keepdim=True)) / FADE)
-        return faded.gather(1, self.groups).view_as(self.x).to(self.x)
+        has_effect = relevance != 0
+        order = relevance.masked_fill(~has_effect, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        position = order.argsort(dim=1).to(relevance)
+        rank = (position + 0.5) / has_effect.sum(1, keepdim=True)
+        t = torch.sigmoid((s - rank) / FADE)
+        return t.gather(1, self.groups).view_as(self.x).to(self.x)
 
     def _by_group(self, relevance: Tensor) -> Tensor:
         """Sums [N, groups] of relevance over the features of each group."""
@@ -199,15 +251,27 @@ class Way:
         return zeros.scatter_add_(1, self.groups, relevance.flatten(1))
 
 
-def _like(base: Tensor, x: Tensor) -> Tensor:
-    """A baseline with the shape of one of the inputs [N, ...]."""
-    if base.ndim and base.shape[1:] != x.shape[1:]:
-        got, needed = list(base.shape[1:]), list(x.shape[1:])
+def _fixed_at_input(question: Question, at_input: list[Answer], features: Tensor) -> Question:
+    """On the whole path, ask about the cluster and the locations that are explained at the input."""
+    cluster = torch.cat([answer.cluster for answer in at_input])
+    target = cluster.view(features.shape[0], *features.shape[2:])  # [N], or [N, ...] on a map of features
+    kept = [answer.kept[:, 0] for answer in at_input if answer.kept is not None]
+    where = torch.cat(kept) if kept else None
+    return question._replace(target=target, where=where)
+
+
+def _shaped_like_input(baseline: Tensor, x: Tensor) -> Tensor:
+    """Return a baseline with the shape of one of the inputs [N, ...]."""
+    if baseline.ndim and baseline.shape[1:] != x.shape[1:]:
+        needed = list(x.shape[1:])
+        got = list(baseline.shape[1:])
         raise ValueError(f"along needs a number or a baseline shaped like one input, {needed}, got {got}")
-    return (base[0] if base.ndim else base).to(x).expand(x.shape[1:])
+    if baseline.ndim:
+        baseline = baseline[0]
+    return baseline.to(x).expand(x.shape[1:])
 
 
-def _least(contrasts: Tensor) -> Tensor:
-    """The least contrast [n] with a competitor; 0 without any."""
+def _minimum(contrasts: Tensor) -> Tensor:
+    """The logit f [n], the least contrast with a competitor; 0 without any."""
     least = contrasts.amin(1)
     return least.masked_fill(least.isinf(), 0.0)

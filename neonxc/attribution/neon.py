@@ -12,7 +12,7 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from neonxc.attribution.along import Estimate, Way
+from neonxc.attribution.along import Estimate, PathAttribution
 from neonxc.attribution.permutation import permuted
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.common.arguments import check_whole
@@ -79,10 +79,15 @@ class NEON(Attribution):
     -----
     With a baseline b, the target is that of x.
 
-    - ``head_rule="linear"``, the default with `along`: the relevance is ``(x - b)`` times the mean of the
-      multipliers at `steps` points ``b + t (x - b)``. The first two have t = 1/4 and 3/4. At all others, each
-      group of features has its own t, ``sigmoid(10 (s - rank))``: the groups fade in one after the other, that of
-      the largest relevance so far first (rank 0) and that of the least last (rank 1), and s is spread over 0 to 1.
+    - ``head_rule="linear"``, the default with `along`: relevance is computed at `steps` points of a path from b to
+      x, as ``(x - b)`` times the multipliers there, and averaged. A point is ``b + t (x - b)``. The first two have
+      t = 1/4 and 3/4 (a single one has 1/2). At the others, the groups of features fade in one after the other:
+      with the groups in the order of their relevance so far, the one at position i of n (0 for the largest) has
+      ``t_i = sigmoid(10 (s - (i + 1/2) / n))``. Half of these points insert the most relevant groups into the
+      baseline (t = t_i), the other half delete them from the input (``t = 1 - t_i``), in turns, and s is spread
+      evenly over 0 to 1. Groups without relevance so far come last and do not count in n. Insertion and deletion
+      have a mean each, with the first two points in both. The means are scaled to the same sum of the absolute
+      relevance of the groups, the mean of their two sums, and then averaged.
       The multipliers are those of a soft minimum of stiffness ``1 / |f(x)|`` (unless `beta` is given), times
       ``|f(x)| / (|f(x)| + |f|)`` with the logit f at the point, so that points far from a decision weigh little.
       LRP in the feature network is the gradient unless a composite is given. Nothing is drawn at random. The
@@ -207,10 +212,10 @@ class NEON(Attribution):
         stderrs, residuals = [], []
 
         def explain(x: Tensor, question: Question, **grouped: Any) -> Tensor:
-            way = self._way(x, question, **grouped)
-            relevance, stderr = way.in_order(self.steps)
+            path = self._path(x, question, **grouped)
+            relevance, stderr = path.attribute(self.steps)
             stderrs.append(stderr)
-            residuals.append(way.residual(relevance))
+            residuals.append(path.residual(relevance))
             return relevance
 
         relevance = self._explained(inputs, explain, target, competitor)
@@ -411,12 +416,15 @@ class NEON(Attribution):
     def _relevance(self, x: Tensor, question: Question, **grouped: Any) -> Tensor:
         """Relevance of a block of inputs."""
         if self.along is not None:
-            way = self._way(x, question, **grouped)
-            return way.in_order(self.steps)[0] if self.head_rule == "linear" else way.straight(self.steps)
+            path = self._path(x, question, **grouped)
+            if self.head_rule == "midpoint":
+                return path.attribute_by_mean_weights(self.steps)
+            relevance, _ = path.attribute(self.steps)
+            return relevance
         return next(self.net.inputs.explain(x, [question], self._how))
 
-    def _way(self, x: Tensor, question: Question, **grouped: Any) -> Way:
-        return Way(self.net.inputs, x, self.along, question, self._how, beta=self.beta, **grouped)
+    def _path(self, x: Tensor, question: Question, **grouped: Any) -> PathAttribution:
+        return PathAttribution(self.net.inputs, x, self.along, question, self._how, beta=self.beta, **grouped)
 
     def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
         """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""

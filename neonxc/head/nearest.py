@@ -1,8 +1,23 @@
-"""A detection layer of density clusterings: the nearest member of every cluster, and noise as a competitor."""
+"""The detection layer of DBSCAN and HDBSCAN: clusters with a radius, and noise as a competitor of its own.
+
+Every cluster k has members u, rows of the fit (for DBSCAN its core points), and a radius eps_k. A point x is
+compared with the clusters by three quantities::
+
+    core distance        core(x) = distance from x to the q-th nearest row, itself counted; 0 for q = 1
+    mutual reachability  m_k(x)  = min over the members u of cluster k of max(core(x), core(u), |x - u|)
+    excess               t_k(x)  = m_k(x)^2 - eps_k^2          (cluster k accepts x if t_k(x) <= 0)
+
+With the distance d_k(x) from the nearest member, let a be the nearest cluster that accepts x. Then the values that
+compete, of which the least wins, are::
+
+                         some cluster a accepts x         no cluster accepts x
+    value of cluster k   max(d_k^2 - d_a^2, t_k)          t_k
+    value of noise       -t_a                             0
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,32 +30,44 @@ from neonxc.head.head import Head
 from neonxc.head.members import Members, Place
 
 BEYOND = 1.001
-"""Distance of points outside, as a multiple of the radius."""
-SAME = 16
-"""Number of roundings by which a copy of a row may differ from it."""
+"""Distance of points outside a cluster, as a multiple of its radius."""
+COPY_TOLERANCE = 16
+"""Largest distance between a row and its copy, in units of the rounding error of a coordinate."""
 
 
-class Reached(NamedTuple):
-    """How N points are reached from the members of K clusters."""
+class Reachability(NamedTuple):
+    """How N query points are reached from K clusters; differences are those in the space of the clusterer.
 
-    place: Place
-    rows: Tensor  # [N, K, q], the nearest members
-    known: Tensor | None  # [N, K, q], False where a cluster has less members; None if q = 1
-    nearest: Tensor  # [N, K, p], differences to the nearest member
-    distance: Tensor  # [N, K], their squared lengths
-    farthest: Tensor  # [N, K, p], differences of which the reachability is the length; zero where it is constant
-    reachability: Tensor  # [N, K], the least squared mutual reachability distance from a member
+    The squared mutual reachability is |x - u|^2, core(x)^2 or core(u)^2, whichever is largest. `reach_difference`
+    is what its gradient needs: x - u, or x minus the row at its core distance, or 0, as core(u) does not depend on
+    x.
+    """
+
+    query: Place
+    neighbors: Tensor  # [N, K, q], the q nearest members of every cluster
+    is_neighbor: Tensor | None  # [N, K, q], False where a cluster has fewer than q members; None for q = 1
+    nearest_difference: Tensor  # [N, K, p], to the nearest member
+    squared_distance: Tensor  # [N, K], d_k^2
+    reach_difference: Tensor  # [N, K, p]
+    squared_reachability: Tensor  # [N, K], m_k^2
+
+
+class Decision(NamedTuple):
+    """By what the clusters compete for N points."""
+
+    excess: Tensor  # [N, K], t_k; the cluster accepts the point if it is not positive
+    by_distance: Tensor  # [N, K] of bool: the value is d_k^2 - d_a^2; otherwise it is t_k
+    winner: Tensor  # [N, K], 1 for the nearest cluster a that accepts the point; all 0 for noise
 
 
 @storable
 class NearestDetection(Members):
     """Values of K clusters within radii of their members, and of noise; the least of these K + 1 values wins.
 
-    A cluster accepts a point within its radius: if the least mutual reachability distance from a member,
-    ``m_k(x) = min_{u in k} max(core(x), core(u), |x - u|)``, is at most ``eps_k``. A point belongs to the cluster
-    of the nearest member among those that accept it, and is noise if none does. This is the rule of HDBSCAN
-    (Campello, Moulavi and Sander, 2013), for which ``core(x)`` is the distance from the q-th nearest row, itself
-    counted. It is that of DBSCAN too, for which q = 1, members are core points, and all radii are equal.
+    A point belongs to the cluster of the nearest member among the clusters that accept it, and is noise if none
+    does. A cluster accepts a point if its mutual reachability distance ``m_k(x)`` is at most the radius ``eps_k``.
+    This is the rule of HDBSCAN (Campello, Moulavi and Sander, 2013). For q = 1 all core distances are 0, and with
+    core points as members and equal radii it is the rule of DBSCAN.
 
     Parameters
     ----------
@@ -60,11 +87,9 @@ class NearestDetection(Members):
 
     Notes
     -----
-    With ``t_k = m_k^2 - eps_k^2``, the distance d_k from the nearest member and the nearest cluster a that accepts
-    the point, the value of cluster k is ``d_k^2 - d_a^2``, and at least t_k, and that of noise is ``-t_a``. If no
-    cluster accepts the point, the value of k is t_k, and that of noise is 0. A squared distance is shared as
-    :class:`~neonxc.head.members.Members` says, m_k^2 as the mean squared differences to the q nearest members, and
-    eps_k^2 equally.
+    The module's docstring defines the values. Relevance divides each of their terms among the columns: a squared
+    distance as :class:`~neonxc.head.members.Members` does, ``m_k^2`` in proportion to the sum of the squared
+    differences to the q nearest members, and ``eps_k^2`` equally.
     """
 
     FORMER = ("noise",)
@@ -73,147 +98,197 @@ class NearestDetection(Members):
     core: Tensor
 
     @property
+    def n_clusters(self) -> int:
+        """Number of clusters, without noise."""
+        return len(self.radii)
+
+    @property
     def n_neurons(self) -> int:
         """Number of clusters, plus one for noise."""
-        return len(self.radii) + 1
+        return self.n_clusters + 1
 
     @property
     def radii(self) -> Tensor:
         """The squared radii [K]."""
+        # files of earlier versions have one number for all clusters, or none
         reach = self.reach if "reach" in self._buffers else self.shares.sum()
-        return reach if reach.ndim else reach.expand(len(self.sizes))
+        if reach.ndim:
+            return reach
+        return reach.expand(len(self.sizes))
 
     @property
     def references(self) -> Tensor:
-        """The rows, and points beyond the radius away from the means of their clusters, in raw columns."""
+        """Rows, and for every member a point just outside of its cluster's radius, in raw columns."""
         sizes = torch.tensor(self.sizes, device=self.device)
-        means = torch.zeros_like(self.points[: len(sizes)]).index_add(0, self.groups, self.points) / sizes[:, None]
-        inside = self.groups < len(self.radii)
-        points, groups = self.points[inside], self.groups[inside]
-        beyond = BEYOND * self.radii[groups, None].sqrt() * normalize(points - means[groups])
-        return self.unmapped(torch.cat([self.points, points + beyond]))
+        sums = torch.zeros_like(self.points[: len(sizes)]).index_add(0, self.groups, self.points)
+        means = sums / sizes[:, None]
 
-    def located(self, x: Tensor | SparseRows) -> Reached:
-        """Search the members from which points are reached."""
+        is_member = self.groups < self.n_clusters
+        members = self.points[is_member]
+        clusters = self.groups[is_member]
+        outward = normalize(members - means[clusters])
+        outside = members + BEYOND * self.radii[clusters, None].sqrt() * outward
+        return self.unmapped(torch.cat([self.points, outside]))
+
+    def located(self, x: Tensor | SparseRows) -> Reachability:
+        """Find the members from which points are reached; see :meth:`Detection.located`."""
         with full_precision(x):
-            place, k = self.placed(x), len(self.radii)
-            z = place.z.detach()
-            far, rows = self.nearest(z, self.rank)
-            members = rows[:, :k]
-            nearest = self.differences(place.z, members[:, :, 0])
-            distance = _lengths(nearest)
-            if self.rank == 1:
-                return Reached(place, members, None, nearest, distance, nearest, distance)
-            core, row = self._core(place, far, rows)
-            via = self._via(z, far[:, :k], members, core)
-            ways = [self.differences(place.z, row).expand_as(nearest), self.differences(place.z, via)]
-            squared = [_lengths(ways[0]), _lengths(ways[1]), self.core[via].to(distance).square()]
-            reachability, which = torch.stack(squared, dim=2).max(dim=2)
-            ways.append(torch.zeros_like(nearest))
-            farthest = torch.stack(ways).gather(0, which[None, :, :, None].expand(1, *nearest.shape))[0]
-            return Reached(place, members, far[:, :k].isfinite(), nearest, distance, farthest, reachability)
+            query = self.placed(x)
+            z = query.z.detach()
+            distances, rows = self.nearest(z, self.rank)
+            member_distances = distances[:, : self.n_clusters]
+            members = rows[:, : self.n_clusters]
+            nearest = self.differences(query.z, members[:, :, 0])
+            squared_distance = _squared_norm(nearest)
+            if self.rank == 1:  # core distances are 0: the reachability is the distance
+                return Reachability(query, members, None, nearest, squared_distance, nearest, squared_distance)
 
-    def neurons(self, at: Reached) -> Tensor:
-        """Compute neurons [N, K + 1]; see :meth:`Detection.neurons`.
+            core_distance, core_row = self._core_distance(query, distances, rows)
+            member = self._reaching_member(z, member_distances, members, core_distance)
+            # m_k^2 is the largest of core(x)^2, |x - u|^2 and core(u)^2, the last of which is constant in x
+            to_core_row = self.differences(query.z, core_row).expand_as(nearest)
+            to_member = self.differences(query.z, member)
+            member_core = self.core[member].to(squared_distance)
+            squared = [_squared_norm(to_core_row), _squared_norm(to_member), member_core.square()]
+            squared_reachability, term = torch.stack(squared, dim=2).max(dim=2)
+            differences = torch.stack([to_core_row, to_member, torch.zeros_like(nearest)])
+            term = term[None, :, :, None].expand(1, *nearest.shape)
+            return Reachability(
+                query,
+                members,
+                member_distances.isfinite(),
+                nearest,
+                squared_distance,
+                differences.gather(0, term)[0],
+                squared_reachability,
+            )
 
-        A point at the radius is in the cluster, so that the neuron of noise is then the least positive number.
-        """
-        excess, among, own = self._decided(at)
-        accepted, tiny = own.any(dim=1, keepdim=True), torch.finfo(at.place.dtype).tiny
-        clusters = torch.where(among, at.distance - _sum(at.distance, own), excess).to(at.place.dtype)
-        noise = -_sum(excess, own).to(at.place.dtype)
+    def neurons(self, at: Reachability) -> Tensor:
+        """Compute neurons [N, K + 1]; see :meth:`Detection.neurons`."""
+        dtype = at.query.dtype
+        excess, by_distance, winner = self._decision(at)
+        to_winner = _selected(at.squared_distance, winner)
+        clusters = torch.where(by_distance, at.squared_distance - to_winner, excess).to(dtype)
+        noise = -_selected(excess, winner).to(dtype)
+
+        # A point at the radius belongs to the cluster: noise, and clusters that do not accept the point, must not
+        # tie with the winner, whose value is 0, also after rounding to float32.
+        tiny = torch.finfo(dtype).tiny
+        accepted = winner.any(dim=1, keepdim=True)
         clusters = clusters.clamp(min=tiny).where(excess > 0, clusters)
-        return torch.cat([clusters, noise.clamp(min=tiny).where(accepted, 0.0)], dim=1)
+        noise = noise.clamp(min=tiny).where(accepted, 0.0)
+        return torch.cat([clusters, noise], dim=1)
 
-    def relevance(self, at: Reached, weights: Tensor, own: Tensor | None = None) -> Tensor:
+    def relevance(self, at: Reachability, weights: Tensor, own: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         with full_precision(weights):
-            of_distance, of_excess = self._weights(at, weights)
-            squares = self.squares(at.place, at.rows[:, :, 0])
-            found = torch.einsum("nk,nkd->nd", of_distance, squares)
-            found = found + torch.einsum("nk,nkd->nd", of_excess, self._reached(at, squares))
-            shares = (self.shares / self.shares.sum()).to(found)
-            return (found - (of_excess @ self.radii.to(found))[:, None] * shares).to(at.place.dtype)
+            distance_weight, excess_weight = self._term_weights(at, weights)
+            squares = self.squares(at.query, at.neighbors[:, :, 0])
+            relevance = torch.einsum("nk,nkd->nd", distance_weight, squares)
+            reachability = self._reachability_shares(at, squares)
+            relevance = relevance + torch.einsum("nk,nkd->nd", excess_weight, reachability)
+            radius = (excess_weight @ self.radii.to(relevance))[:, None]
+            shares = (self.shares / self.shares.sum()).to(relevance)
+            return (relevance - radius * shares).to(at.query.dtype)
 
-    def multiplier(self, at: Reached, weights: Tensor) -> Tensor:
+    def multiplier(self, at: Reachability, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
         with full_precision(weights):
-            of_distance, of_excess = self._weights(at, weights)
-            slope = torch.einsum("nk,nkd->nd", of_distance, self.pulled(at.nearest))
-            slope = slope + torch.einsum("nk,nkd->nd", of_excess, self.pulled(at.farthest))
-            return (2 * slope / at.place.norm).to(at.place.dtype)
+            distance_weight, excess_weight = self._term_weights(at, weights)
+            # half the gradients of d_k^2 and m_k^2
+            of_distance = self.pulled(at.nearest_difference)
+            of_excess = self.pulled(at.reach_difference)
+            gradient = torch.einsum("nk,nkd->nd", distance_weight, of_distance)
+            gradient = gradient + torch.einsum("nk,nkd->nd", excess_weight, of_excess)
+            return (2 * gradient / at.query.norm).to(at.query.dtype)
 
-    def reachability(self, z: Tensor, core: Tensor) -> Tensor:
-        """Compute the least mutual reachability distances [N, K] of points with core distances [N, 1]."""
-        far, rows = self.nearest(z, self.rank)
-        via = self._via(z, far, rows, core)
-        return torch.maximum(core, torch.maximum(self.core[via], _lengths(self.differences(z, via)).sqrt()))
+    def reachability(self, z: Tensor, core_distance: Tensor) -> Tensor:
+        """Compute the mutual reachability distances m_k [N, K] of points with core distances [N, 1]."""
+        distances, rows = self.nearest(z, self.rank)
+        member = self._reaching_member(z, distances, rows, core_distance)
+        distance = _squared_norm(self.differences(z, member)).sqrt()
+        return torch.maximum(core_distance, torch.maximum(self.core[member], distance))
 
-    def _decided(self, at: Reached) -> tuple[Tensor, Tensor, Tensor]:
-        """What a point's clusters compete by.
-
-        Returns
-        -------
-        excess : Tensor [N, K]
-            The squared reachability minus the squared radius; the cluster accepts the point if it is not positive.
-        among : Tensor [N, K] of bool
-            Whether the value of a cluster is a difference of distances, and not its excess.
-        own : Tensor [N, K]
-            1 for the nearest cluster that accepts the point.
-        """
-        excess = at.reachability - self.radii.to(at.distance)
+    def _decision(self, at: Reachability) -> Decision:
+        """Find the cluster that accepts a point, and by what the others compete with it."""
+        excess = at.squared_reachability - self.radii.to(at.squared_distance)
         accepts = excess <= 0
-        near, nearest = at.distance.detach().masked_fill(~accepts, torch.inf).min(dim=1, keepdim=True)
-        own = torch.zeros_like(excess).scatter(1, nearest, 1.0) * accepts
-        return excess, near.isfinite() & (accepts | (at.distance - near >= excess)), own
+        accepted_distance = at.squared_distance.detach().masked_fill(~accepts, torch.inf)
+        least, nearest = accepted_distance.min(dim=1, keepdim=True)  # d_a^2 and a; infinite for noise
+        winner = torch.zeros_like(excess).scatter(1, nearest, 1.0) * accepts
+        # The value is max(d_k^2 - d_a^2, t_k); if the cluster accepts the point, t_k <= 0 is the smaller one.
+        by_distance = least.isfinite() & (accepts | (at.squared_distance - least >= excess))
+        return Decision(excess, by_distance, winner)
 
-    def _weights(self, at: Reached, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """The weights [N, K] of squared distances and of excesses in a weighted sum of the neurons."""
-        _, among, own = self._decided(at)
-        clusters, noise = weights[:, :-1].to(own), weights[:, -1:].to(own)
-        of_distance = clusters * among
-        return of_distance - own * of_distance.sum(dim=1, keepdim=True), clusters * ~among - own * noise
+    def _term_weights(self, at: Reachability, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Write a weighted sum of the neurons as one of d_k^2 and of t_k; the weights [N, K] of both."""
+        _, by_distance, winner = self._decision(at)
+        clusters = weights[:, :-1].to(winner)
+        noise = weights[:, -1:].to(winner)
+        # w_k (d_k^2 - d_a^2), so that d_a^2 gets minus the sum of the weights
+        distance_weight = clusters * by_distance
+        distance_weight = distance_weight - winner * distance_weight.sum(dim=1, keepdim=True)
+        # w_k t_k, and -w t_a for noise
+        excess_weight = clusters * ~by_distance - winner * noise
+        return distance_weight, excess_weight
 
-    def _reached(self, at: Reached, squares: Tensor) -> Tensor:
-        """The columns' shares [N, K, d] of the squared reachability; `squares` are of the nearest member."""
-        if at.known is None:
+    def _reachability_shares(self, at: Reachability, squares: Tensor) -> Tensor:
+        """Divide m_k^2 among the columns [N, K, d]; `squares` are the shares of the nearest member's d_k^2."""
+        if at.is_neighbor is None:
             return squares
         total = torch.zeros_like(squares)
-        for known, rows in zip(at.known.unbind(dim=2), at.rows.unbind(dim=2), strict=True):
-            total += self.squares(at.place, rows) * known[:, :, None]
-        whole = total.sum(dim=2, keepdim=True)
-        equal = torch.full_like(total, 1 / total.shape[2])  # the members are copies of the point
-        return at.reachability[:, :, None] * torch.where(whole > 0, total / whole, equal)
+        for exists, rows in zip(at.is_neighbor.unbind(dim=2), at.neighbors.unbind(dim=2), strict=True):
+            total += self.squares(at.query, rows) * exists[:, :, None]
+        sums = total.sum(dim=2, keepdim=True)
+        equal = torch.full_like(total, 1 / total.shape[2])  # all neighbors are copies of the point
+        return at.squared_reachability[:, :, None] * torch.where(sums > 0, total / sums, equal)
 
-    def _core(self, at: Place, far: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The core distances [N, 1] of points, and the rows at that distance; a copy of a row is that row."""
-        every, order = far.flatten(1).topk(min(self.rank, len(self.points)), dim=1, largest=False)
+    def _core_distance(self, query: Place, distances: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Find the core distances [N, 1] of points, and the rows [N, 1] at that distance.
+
+        A point counts itself as the first of its q neighbors. A new point has q - 1 rows besides itself; a copy of
+        a row is that row, and has q rows.
+        """
+        n_neighbors = min(self.rank, len(self.points))
+        distances, order = distances.flatten(1).topk(n_neighbors, dim=1, largest=False)
         rows = rows.flatten(1).gather(1, order)
-        least = (SAME * torch.finfo(at.dtype).eps * self.precision) ** 2
-        copies = _lengths(self.differences(at.z.detach(), rows[:, :1])) <= least
-        place = (self.rank - 2 + copies.long()).clamp(max=every.shape[1] - 1)
-        return every.gather(1, place), rows.gather(1, place)
 
-    def _via(self, z: Tensor, far: Tensor, rows: Tensor, core: Tensor) -> Tensor:
-        """The members [N, K] with the least mutual reachability distance, given the nearest ones [N, K, k]."""
-        least, at = torch.maximum(far, self.core[rows].to(far)).min(dim=2)
-        found = rows.gather(2, at[:, :, None])[:, :, 0]
-        # members beyond those that are known may be nearer than the least core distance among these
-        unsure = ((least > far[:, :, -1]) & (least > core)).any(dim=1)
+        tolerance = COPY_TOLERANCE * torch.finfo(query.dtype).eps * self.precision
+        to_nearest = self.differences(query.z.detach(), rows[:, :1])
+        is_copy = _squared_norm(to_nearest) <= tolerance**2
+        last = self.rank - 2 + is_copy.long()
+        last = last.clamp(max=n_neighbors - 1)
+        return distances.gather(1, last), rows.gather(1, last)
+
+    def _reaching_member(self, z: Tensor, distances: Tensor, members: Tensor, core_distance: Tensor) -> Tensor:
+        """Find the member u [N, K] of every cluster that minimizes max(core(u), |x - u|).
+
+        It is searched among the nearest `members` [N, K, m] at `distances` [N, K, m]; among twice as many if one
+        that is farther away may be better.
+        """
+        candidates = torch.maximum(distances, self.core[members].to(distances))
+        least, position = candidates.min(dim=2)
+        best = members.gather(2, position[:, :, None])[:, :, 0]
+
+        # A farther member has |x - u| >= distances[..., -1]. It matters only if the minimum exceeds core(x), too.
+        may_improve = (least > distances[:, :, -1]) & (least > core_distance)
+        unsure = may_improve.any(dim=1)
         if unsure.any():
-            k = len(self.radii)
-            further, more = self.nearest(z[unsure], 2 * far.shape[2])
-            found[unsure] = self._via(z[unsure], further[:, :k], more[:, :k], core[unsure])
-        return found
+            distances, members = self.nearest(z[unsure], 2 * distances.shape[2])
+            distances = distances[:, : self.n_clusters]
+            members = members[:, : self.n_clusters]
+            best[unsure] = self._reaching_member(z[unsure], distances, members, core_distance[unsure])
+        return best
 
 
-def _lengths(differences: Tensor) -> Tensor:
-    """Squared lengths [N, K], whose terms are added in the order in which a k-d tree adds them."""
+def _squared_norm(differences: Tensor) -> Tensor:
+    """Squared norms [N, K], added up in the order of a k-d tree: points at exactly the radius are within it."""
     return differences.square().cumsum(dim=2)[:, :, -1]
 
 
-def _sum(values: Tensor, own: Tensor) -> Tensor:
-    return (values * own).sum(dim=1, keepdim=True)
+def _selected(values: Tensor, winner: Tensor) -> Tensor:
+    """The value [N, 1] of the winner; 0 for noise."""
+    return (values * winner).sum(dim=1, keepdim=True)
 
 
 def density_head(
@@ -226,8 +301,8 @@ def density_head(
 ) -> Head:
     """Make a head that assigns points to the nearest cluster within whose radius they are, or to noise, its last.
 
-    The squared radius belongs to no column by itself. It is shared equally among the dimensions of the clusterer's
-    space, and each of these among the raw columns as differences in all directions alike would be.
+    The squared radius belongs to no column by itself. It is divided equally among the dimensions of the
+    clusterer's space, and each of these among the raw columns as differences in all directions alike would be.
 
     Parameters
     ----------
@@ -248,15 +323,21 @@ def density_head(
     -------
     Head
     """
-    preprocessing = preprocessing or Preprocessing.identity(points.shape[1], points.device)
+    if preprocessing is None:
+        preprocessing = Preprocessing.identity(points.shape[1], points.device)
     groups, order = groups.sort(stable=True)
     radii = torch.as_tensor(radius, dtype=torch.float64, device=points.device)
-    parts: dict[str, Any] = {"shares": preprocessing.equal_shares(), "reach": radii}
     if not radii.ndim:
-        parts["reach"] = radii.expand(int(groups[-1]) + 1)
-    if rank > 1:
+        n_clusters = int(groups[-1]) + 1
+        radii = radii.expand(n_clusters)
+
+    buffers = {"shares": preprocessing.equal_shares(), "reach": radii}
+    if rank == 1:
+        detection = NearestDetection.of(points[order], groups, preprocessing, **buffers)
+    else:
         assert core is not None
-        parts |= {"core": core[order], "rank": rank}
-    detection = NearestDetection.of(points[order], groups, preprocessing, **parts)
-    slack = 0.0 if detection.plain else 4 * torch.finfo(torch.float64).eps * detection.precision
-    return Head(detection.changed(reach=(detection.reach + slack) ** 2))
+        buffers["core"] = core[order]
+        detection = NearestDetection.of(points[order], groups, preprocessing, **buffers, rank=rank)
+    # Behind a scaler or a PCA, distances are rounded: a point at exactly the radius is within it.
+    rounding = 0.0 if detection.plain else 4 * torch.finfo(torch.float64).eps * detection.precision
+    return Head(detection.changed(reach=(detection.reach + rounding) ** 2))
