@@ -16,7 +16,7 @@ from torch import nn
 
 from neonxc.clusterings.agreement import Decisions, Difference, Source, agreement, has_own_predict
 from neonxc.clusterings.density import density
-from neonxc.clusterings.given import Given, read_arguments
+from neonxc.clusterings.given import ClusteringArguments, read_arguments
 from neonxc.clusterings.maps import behind_map
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.clusterings.readers import chained, device_of, is_precomputed, within_bandwidth
@@ -27,7 +27,7 @@ from neonxc.data.inputs import as_array, check_width, moments
 from neonxc.data.table import Table
 from neonxc.data.table_format import table_format
 from neonxc.head.detection import Preprocessing
-from neonxc.head.members import Members
+from neonxc.head.members import MemberDetection
 from neonxc.head.noise import with_noise
 from neonxc.inputs import make_inputs
 from neonxc.inputs.space import ranges
@@ -157,7 +157,7 @@ def neuralize(
     return net
 
 
-def _may_decide_otherwise(given: Given) -> bool:
+def _may_decide_otherwise(given: ClusteringArguments) -> bool:
     """Whether a clusterer is of a class of its own, which inherits from the one that its network is made for.
 
     What inherits from an abstract class, as every tree explainer does, is what the network is made for.
@@ -167,7 +167,7 @@ def _may_decide_otherwise(given: Given) -> bool:
     return is_own or has_own_predict(given.model)
 
 
-def _all_labels(given: Given, source: Source) -> np.ndarray | None:
+def _all_labels(given: ClusteringArguments, source: Source) -> np.ndarray | None:
     """Return the labels of all points that the clusterer predicts or stores; None if it can't predict so many."""
     if source == "labels_":
         return as_array(given.final.labels_).ravel()
@@ -180,7 +180,7 @@ def _all_labels(given: Given, source: Source) -> np.ndarray | None:
 
 
 def _assembled(
-    given: Given, found: ClusterModel, threshold: float | None, stiffness: float | None
+    given: ClusteringArguments, found: ClusterModel, threshold: float | None, stiffness: float | None
 ) -> tuple[NeuralizedClustering, Difference | None]:
     """Put inputs and head together, calibrate the stiffness, and compare the decisions with the clusterer's."""
     X, preprocessing = given.X, given.preprocessing
@@ -210,7 +210,7 @@ def _assembled(
         X = net.inputs.read(X)
         if not isinstance(features, nn.Module):
             net.spread_, net.ranges_ = moments(X.tensor)[1].cpu().numpy(), ranges(X)
-        searches = isinstance(head.detection, Members)  # for every row, so that some rows have to do
+        searches = isinstance(head.detection, MemberDetection)  # for every row, so that some rows have to do
         stride = max(1, len(X) // SEARCHED) if searches else 1
         return net, _calibrated(net, given, found, X, stride)
     if found.points is not None:
@@ -219,7 +219,7 @@ def _assembled(
 
 
 def _calibrated(
-    net: NeuralizedClustering, given: Given, found: ClusterModel, X: Table, stride: int
+    net: NeuralizedClustering, given: ClusteringArguments, found: ClusterModel, X: Table, stride: int
 ) -> Difference | None:
     """Calibrate a network on every `stride`-th input, and compare its decisions there with the clusterer's."""
     inputs = X.take(slice(None, None, stride)) if stride > 1 else X
@@ -242,7 +242,7 @@ def _read(final: Any, X: Table | None) -> ClusterModel:
         raise ValueError(f"{error}{why}") from None
 
 
-def _from_labels(given: Given, labels: np.ndarray | None = None) -> ClusterModel:
+def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -> ClusterModel:
     """Read the centers of a clusterer if they give its labels; otherwise fit a surrogate to the labels.
 
     `labels` [n] replace those that the clusterer has.

@@ -116,7 +116,7 @@ def with_noise(tree: ThresholdTree, X: Any, weight: np.ndarray | None = None) ->
 
 
 @dataclass
-class Path:
+class LeafPath:
     """The tests of one leaf, or of several merged ones: the intervals of every column that is tested."""
 
     label: int
@@ -125,7 +125,7 @@ class Path:
     leaves: tuple[int, ...]
 
 
-def _paths(tree: ThresholdTree) -> Iterator[Path]:
+def _paths(tree: ThresholdTree) -> Iterator[LeafPath]:
     """Find the leaves of a tree, from left to right, and the tests that lead to them."""
     tests: dict[int, dict[int, Intervals]] = {0: {}}
     noise = torch.zeros_like(tree.samples) if tree.noise is None else tree.noise
@@ -139,10 +139,10 @@ def _paths(tree: ThresholdTree) -> Iterator[Path]:
             continue
         of_cluster = nan if tree.class_samples is None else tree.class_samples[label].item()
         counts = Counts(samples, mistakes, of_cluster, tree.samples[0].item(), among)
-        yield Path(label, _without_everything(own), counts, (node,))
+        yield LeafPath(label, _without_everything(own), counts, (node,))
 
 
-def _merged(paths: list[Path]) -> list[Path]:
+def _merged(paths: list[LeafPath]) -> list[LeafPath]:
     """Merge the rules of one cluster that differ in one column, if no condition becomes longer."""
     before = len(paths) + 1
     while len(paths) < before:
@@ -152,9 +152,9 @@ def _merged(paths: list[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: path.leaves)
 
 
-def _merged_along(feature: int, paths: list[Path]) -> list[Path]:
-    kept: list[Path] = []
-    alike: dict[Any, list[Path]] = defaultdict(list)
+def _merged_along(feature: int, paths: list[LeafPath]) -> list[LeafPath]:
+    kept: list[LeafPath] = []
+    alike: dict[Any, list[LeafPath]] = defaultdict(list)
     for path in paths:
         if path.tests.get(feature):  # a condition that no point meets must not be merged
             rest = frozenset(path.tests.items()) - {(feature, path.tests[feature])}
@@ -162,7 +162,7 @@ def _merged_along(feature: int, paths: list[Path]) -> list[Path]:
         else:
             kept.append(path)
     for group in alike.values():
-        joined: list[Path] = []
+        joined: list[LeafPath] = []
         for path in sorted(group, key=lambda path: path.tests[feature][0][0]):
             for i, into in enumerate(joined):
                 one, other = into.tests.get(feature, EVERYTHING), path.tests[feature]
@@ -170,7 +170,7 @@ def _merged_along(feature: int, paths: list[Path]) -> list[Path]:
                 if len(both) <= max(len(one), len(other)):
                     leaves = tuple(sorted(into.leaves + path.leaves))
                     tests = _without_everything(into.tests | {feature: both})
-                    joined[i] = Path(path.label, tests, into.counts + path.counts, leaves)
+                    joined[i] = LeafPath(path.label, tests, into.counts + path.counts, leaves)
                     break
             else:
                 joined.append(path)

@@ -19,13 +19,13 @@ from neonxc.trees.tree import ThresholdTree
 
 
 @read.register
-def _(model: TreeExplainer) -> ClusterModel:
+def _read_explainer(model: TreeExplainer) -> ClusterModel:
     check_is_fitted(model, "tree_")
     return _model(model.tree_, torch.as_tensor(model.cluster_centers_).double().cpu())
 
 
 @read.register
-def _(tree: ThresholdTree) -> ClusterModel:
+def _read_tree(tree: ThresholdTree) -> ClusterModel:
     return _model(tree, None)
 
 

@@ -80,7 +80,7 @@ register(Interest, vars, _unpack_coded)
 
 
 @read.register
-def _(model: KCenter) -> ClusterModel:
+def _read_kcenter(model: KCenter) -> ClusterModel:
     check_is_fitted(model, "labels_")
     if model.metric not in ("euclidean", "l2"):
         raise ValueError(

@@ -26,7 +26,7 @@ COMPARED = 2000  # members by which the network of the objective "feature" is ju
 
 
 @read.register
-def _(model: KernelKMeans) -> ClusterModel:
+def _read_kernel_kmeans(model: KernelKMeans) -> ClusterModel:
     check_is_fitted(model, "gamma_")
     inner = model._model
     points, groups, log_weights = inner.flat()

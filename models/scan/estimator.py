@@ -285,7 +285,7 @@ def is_loaded(X: Any) -> bool:
 
 
 @clusterings.read.register
-def _(model: SCAN) -> clusterings.ClusterModel:
+def _read_scan(model: SCAN) -> clusterings.ClusterModel:
     check_is_fitted(model)
     return replace(clusterings.read(model.cluster_head_), features=model.embedding_)
 

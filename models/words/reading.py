@@ -16,7 +16,7 @@ Unit = tuple[tuple[int, ...], str, Span]
 """Tokens of a word or of a part of one, how it is written, and its position."""
 
 
-class Encoding(NamedTuple):
+class TokenizedText(NamedTuple):
     """Tokens of a text, as a tokenizer tells them, of which those of the prompt count as special ones."""
 
     ids: list[int]
@@ -27,7 +27,7 @@ class Encoding(NamedTuple):
 
 def tokenized(
     texts: Iterable[str], tokenizer: Any, prompt: str, max_tokens: int
-) -> Iterator[tuple[str, Encoding]]:
+) -> Iterator[tuple[str, TokenizedText]]:
     """Yield texts and their tokens; the prompt's last token belongs to the text if it goes on into it."""
     texts, options = as_texts(texts), {"truncation": True, "return_special_tokens_mask": True}
     for n, text in enumerate(texts):
@@ -44,10 +44,10 @@ def tokenized(
             for inner, (first, last) in zip(found.special_tokens_mask, found.offsets, strict=True)
         ]
         offsets = [(max(0, first - stop), max(0, last - stop)) for first, last in found.offsets]
-        yield text, Encoding(found.ids, offsets, special, found.overflowing)
+        yield text, TokenizedText(found.ids, offsets, special, found.overflowing)
 
 
-def units_of(text: str, encoding: Encoding, units: str) -> Iterator[Unit]:
+def units_of(text: str, encoding: TokenizedText, units: str) -> Iterator[Unit]:
     """Yield the tokens of every word (or token) of a text, the unit as it is written, and its position."""
     words = (word_spans(text) or [(0, len(text))]) if units == "words" else None
     found: list[tuple[list[int], int, int]] = []

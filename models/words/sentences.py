@@ -16,7 +16,7 @@ from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.words import normal
 
-from .reading import Encoding, Unit, tokenized, units_of
+from .reading import TokenizedText, Unit, tokenized, units_of
 from .sentence_transformer import check_embeddings, is_whole, prompt_of, taken_apart
 from .transformer import Pooling, around, check_parts, longest_text, pretrained, rebuilt, recipe_of, unplaced
 from .word_numbers import are_word_numbers, padded
@@ -343,7 +343,7 @@ class SentenceEncoder(nn.Module):
         mask = getattr(self.tokenizer, "mask_token_id", None)
         self.mask_word = None if mask is None else self._number((mask,), self.tokenizer.mask_token)
 
-    def _read(self, texts: Iterable[str]) -> Iterator[tuple[Encoding, Iterator[Unit]]]:
+    def _read(self, texts: Iterable[str]) -> Iterator[tuple[TokenizedText, Iterator[Unit]]]:
         """Yield the encodings of texts, and their words or tokens."""
         for text, encoding in tokenized(texts, self.tokenizer, self.prompt, self.max_tokens):
             yield encoding, units_of(text, encoding, self.units)

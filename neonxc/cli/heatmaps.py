@@ -18,7 +18,7 @@ from torch import Tensor
 from neonxc import plot
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import Result, with_folder
-from neonxc.cli.photos import Named, Place, composite, names_of, patch, preprocessed, typical_places
+from neonxc.cli.photos import Named, PhotoLocation, composite, names_of, patch, preprocessed, typical_places
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.storage import staged_folder, write_tensors
@@ -90,7 +90,7 @@ def heatmaps(
     result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {layer}", header, Path(out), notes)
     with staged_folder(out) as stage, TemporaryDirectory() as folder:
         stored = [Path(folder, f"{row}.safetensors") for row in range(len(photos))]  # not all fit into memory
-        keys, lines, overlays, best = [], [], [], defaultdict[int, list[Place]](list)
+        keys, lines, overlays, best = [], [], [], defaultdict[int, list[PhotoLocation]](list)
         for row, name in enumerate(progress_bar(names, desc="photos")):
             photo = photos[row][1]
             x, net = preprocessed(photo, features), together

@@ -147,7 +147,7 @@ SHARE = 4
 """The side of a patch is this part of the photo's shorter side."""
 
 
-class Place(NamedTuple):
+class PhotoLocation(NamedTuple):
     """A place in a photo: the photo's number, and the centre of the place as shares of the sides."""
 
     logit: float
@@ -156,22 +156,22 @@ class Place(NamedTuple):
     x: float
 
 
-def typical_places(logits: Tensor, photo: int, most: int) -> list[list[Place]]:
+def typical_places(logits: Tensor, photo: int, most: int) -> list[list[PhotoLocation]]:
     """Return the separate places of a photo with the largest logits [K, h, w], for each cluster."""
     height, width = logits.shape[1:]
     apart = max(1, min(height, width) // SHARE)
     cluster = logits.argmax(dim=0)
-    places: list[list[Place]] = [[] for _ in logits]
+    places: list[list[PhotoLocation]] = [[] for _ in logits]
     for k, places_of_cluster in enumerate(places):
         candidates = logits[k].where(cluster == k, -inf)
         while len(places_of_cluster) < most and (logit := float(candidates.max())) > -inf:
             i, j = divmod(int(candidates.argmax()), width)
-            places_of_cluster.append(Place(logit, photo, (i + 0.5) / height, (j + 0.5) / width))
+            places_of_cluster.append(PhotoLocation(logit, photo, (i + 0.5) / height, (j + 0.5) / width))
             candidates[max(0, i - apart + 1) : i + apart, max(0, j - apart + 1) : j + apart] = -inf
     return places
 
 
-def patch(photo: Tensor, place: Place) -> Tensor:
+def patch(photo: Tensor, place: PhotoLocation) -> Tensor:
     """Crop the square around a place of a photo [3, H, W]; at an edge, the square is shifted inwards."""
     side = max(1, min(photo.shape[1:]) // SHARE)
     return crop(photo, side, side, place.y, place.x)

@@ -24,7 +24,7 @@ import torch
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
-from neonxc.clusterings.given import Given
+from neonxc.clusterings.given import ClusteringArguments
 from neonxc.clusterings.reasons import NOT_TRIED, OF_FEATURES, OF_MODEL, Reason, reason
 from neonxc.clusterings.verified import predicted
 from neonxc.common.numbers import percent
@@ -122,7 +122,7 @@ class Difference(NamedTuple):
     reason: Reason
 
 
-class Agreement(NamedTuple):
+class LabelAgreement(NamedTuple):
     """How far a network agrees with its clusterer."""
 
     fraction: float | None  # of the clear points; None if the clusterer has no labels of any
@@ -130,8 +130,8 @@ class Agreement(NamedTuple):
 
 
 def agreement(
-    net: NeuralizedClustering, given: Given, X: Table, decisions: Decisions, stride: int = 1
-) -> Agreement:
+    net: NeuralizedClustering, given: ClusteringArguments, X: Table, decisions: Decisions, stride: int = 1
+) -> LabelAgreement:
     """Compare the decisions of a network with the labels of its clusterer.
 
     Parameters
@@ -146,7 +146,7 @@ def agreement(
     stride : int
     """
     if not decisions.assigned:
-        return Agreement(None)
+        return LabelAgreement(None)
     points_per_input = decisions.n_points // decisions.n_inputs
     step = decisions.step(points_per_input)
     # positions of the checked points among those of all inputs
@@ -173,11 +173,16 @@ def agreement(
                 f"{type(given.final).__name__} has in {source}; others have the rows {rows}"
             )
             difference = Difference(source, message, _reason(net, given, X, source, checked, labels))
-    return Agreement(lowest, difference)
+    return LabelAgreement(lowest, difference)
 
 
 def _reason(
-    net: NeuralizedClustering, given: Given, X: Table, source: Source, checked: np.ndarray, labels: np.ndarray
+    net: NeuralizedClustering,
+    given: ClusteringArguments,
+    X: Table,
+    source: Source,
+    checked: np.ndarray,
+    labels: np.ndarray,
 ) -> Reason:
     """Find what X lacks, or say what may be the reason of a difference."""
     if source == "predict":  # it predicts X as it is
@@ -235,7 +240,7 @@ def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> st
 
 
 def _labels(
-    given: Given, decisions: Decisions, checked: np.ndarray, n_points: int
+    given: ClusteringArguments, decisions: Decisions, checked: np.ndarray, n_points: int
 ) -> Iterator[tuple[Source, np.ndarray]]:
     """Yield the labels of the checked points that the model predicts, and those that it stores."""
     labels = _predicted(given, decisions, checked)
@@ -248,7 +253,7 @@ def _labels(
         yield "labels_", as_array(stored).ravel()[checked]
 
 
-def _predicted(given: Given, decisions: Decisions, checked: np.ndarray) -> np.ndarray | None:
+def _predicted(given: ClusteringArguments, decisions: Decisions, checked: np.ndarray) -> np.ndarray | None:
     """Predict the labels [n] of the checked points; None if the model does not predict any."""
     if not hasattr(given.model, "predict"):
         return None

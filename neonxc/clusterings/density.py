@@ -30,7 +30,7 @@ FIRST = 256
 
 
 @read.register
-def _(model: DBSCAN) -> ClusterModel:
+def _read_dbscan(model: DBSCAN) -> ClusterModel:
     check_is_fitted(model)
     return _within(model.components_, model.labels_[model.core_sample_indices_], model.eps)
 

@@ -47,7 +47,7 @@ BEHIND = "behind features= or a vectorizer a pipeline has numbers, and no vector
 
 
 @dataclass
-class Given:
+class ClusteringArguments:
     """What :func:`neuralize` was given, with the steps of a pipeline read.
 
     Attributes
@@ -113,7 +113,7 @@ class Given:
         return table.tensor.double()
 
 
-def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> Given:
+def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> ClusteringArguments:
     """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
     _check_arguments(model, X, features, labels)
     name = "model.best_estimator_" if is_search(model) else "model"
@@ -128,7 +128,7 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
             X, model = _on_one_scale(X, model)
     steps, final = steps_of(model)
     at = first_map(steps)
-    given = Given(model, final, X, features, steps[:at], steps[at:], raw=X, expression=name)
+    given = ClusteringArguments(model, final, X, features, steps[:at], steps[at:], raw=X, expression=name)
     if steps := given.steps:
         after = given.behind[0] if given.behind else ("", final)
         sized = (step for _, step in [*steps, after] if hasattr(step, "n_features_in_"))
@@ -238,7 +238,7 @@ def _begins_with_texts(steps: list[tuple[str, Any]]) -> bool:
     return isinstance(first_step(steps), CountVectorizer | HashingVectorizer)
 
 
-def _fold(given: Given, width: int) -> None:
+def _fold(given: ClusteringArguments, width: int) -> None:
     """Fold the steps of a pipeline to an encoding and an affine map."""
     try:
         folding = _folding(given, width)
@@ -255,7 +255,7 @@ def _fold(given: Given, width: int) -> None:
     given.encoding = encoding or given.encoding
 
 
-def _folding(given: Given, width: int) -> Folding:
+def _folding(given: ClusteringArguments, width: int) -> Folding:
     """Fold the steps, and compare them with what they return for rows of X, or for features of some of X."""
     X = given.X
     if X is None:
@@ -275,7 +275,7 @@ def _folding(given: Given, width: int) -> Folding:
         raise
 
 
-def _rows(given: Given, X: Table) -> Rows:
+def _rows(given: ClusteringArguments, X: Table) -> Rows:
     """Rows of X as they enter the pipeline, or the features of some inputs."""
     if given.features is None:
         return rows_of(X, None if given.encoding is not None else fitted_names(given.model))
@@ -283,7 +283,7 @@ def _rows(given: Given, X: Table) -> Rows:
     return Rows(lambda: rows_of(Table(torch.cat([*make_inputs(features).points(sample(X))]))).data)
 
 
-def _instead(given: Given) -> str:
+def _instead(given: ClusteringArguments) -> str:
     """Return calls that explain a clustering whose pipeline can't be folded."""
     model, final, columns = given.expression, given.model, "X"
     while isinstance(final, Pipeline):
@@ -307,7 +307,7 @@ def _instead(given: Given) -> str:
     return f"{by_columns}, and {by_labels}"
 
 
-def _before(given: Given) -> Any:
+def _before(given: ClusteringArguments) -> Any:
     """Return what enters the clusterer, for some rows of X; None if that is not known."""
     if given.X is None or given.features is not None or given.behind or isinstance(given.encoding, Terms):
         return None

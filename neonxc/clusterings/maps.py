@@ -8,7 +8,7 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from neonxc.clusterings.fidelity import hashed, held_out_rows, share, warn_of_labels
-from neonxc.clusterings.given import Given, is_map
+from neonxc.clusterings.given import ClusteringArguments, is_map
 from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.verified import labels_of
 from neonxc.common.arguments import kind_of
@@ -21,7 +21,7 @@ CHECKED = 2000
 """Number of rows at most on which the vote is compared with the labels."""
 
 
-def behind_map(given: Given, points: Tensor) -> ClusterModel:
+def behind_map(given: ClusteringArguments, points: Tensor) -> ClusterModel:
     """Return a model of the labels of a clusterer behind a map; noise is the last of its columns.
 
     Parameters
@@ -55,7 +55,7 @@ def behind_map(given: Given, points: Tensor) -> ClusterModel:
     )
 
 
-def _labels(given: Given, points: Tensor) -> np.ndarray:
+def _labels(given: ClusteringArguments, points: Tensor) -> np.ndarray:
     """The labels [n] of the rows that a map knows."""
     *_, last = (place for place, (_, step) in enumerate(given.behind) if is_map(step))
     step, later = given.behind[last][1], given.behind[last + 1 :]

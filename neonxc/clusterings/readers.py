@@ -93,7 +93,7 @@ class GivenLabels(ClusterMixin, BaseEstimator):
 @read.register(KMeans)
 @read.register(MiniBatchKMeans)
 @read.register(AffinityPropagation)
-def _(model: Any) -> ClusterModel:
+def _read_prototypes(model: Any) -> ClusterModel:
     check_is_fitted(model)
     centers: Any = getattr(model, "cluster_centers_", np.empty((0, 0)))
     if not centers.shape[0]:
@@ -102,7 +102,7 @@ def _(model: Any) -> ClusterModel:
 
 
 @read.register
-def _(model: MeanShift) -> ClusterModel:
+def _read_mean_shift(model: MeanShift) -> ClusterModel:
     check_is_fitted(model)
     return within_bandwidth(model, model.bandwidth)
 
@@ -118,14 +118,14 @@ def within_bandwidth(model: MeanShift, bandwidth: Any) -> ClusterModel:
 
 
 @read.register
-def _(model: Birch) -> ClusterModel:
+def _read_birch(model: Birch) -> ClusterModel:
     check_is_fitted(model)
     classes, groups = np.unique(model.subcluster_labels_, return_inverse=True)
     return nearest_centroid(model.subcluster_centers_, groups, classes)
 
 
 @read.register
-def _(model: BisectingKMeans) -> ClusterModel:
+def _read_bisecting(model: BisectingKMeans) -> ClusterModel:
     check_is_fitted(model)
     if model.n_clusters < 2:
         return nearest_centroid(model.cluster_centers_)
@@ -152,7 +152,7 @@ def _(model: BisectingKMeans) -> ClusterModel:
 @read.register(Tensor)
 @read.register(list)
 @read.register(tuple)
-def _(model: Any) -> ClusterModel:
+def _read_labels_or_centers(model: Any) -> ClusterModel:
     if not isinstance(model, pd.DataFrame) and len(model) and not any(map(np.ndim, model)):
         raise ValueError(
             "model looks like labels, which go by name: neonxc.neuralize(labels=labels, X=X); "
@@ -189,7 +189,7 @@ def _check_distinct(points: Tensor, message: str, owners: Tensor | None = None) 
 
 @read.register(GaussianMixture)
 @read.register(BayesianGaussianMixture)
-def _(model: Any) -> ClusterModel:
+def _read_mixture(model: Any) -> ClusterModel:
     check_is_fitted(model)
     for name in ("means_", "precisions_cholesky_", "weights_"):
         what = f"the {type(model).__name__} was not fitted properly: {name}"
@@ -239,7 +239,7 @@ def _mixture_head(means: Tensor, roots: Tensor, least: Tensor, preprocessing: Pr
 
 
 @read.register
-def _(model: nn.Linear) -> ClusterModel:
+def _read_linear(model: nn.Linear) -> ClusterModel:
     values = {}
     for name in ("weight", "bias"):
         if (value := getattr(model, name)) is not None:
@@ -251,7 +251,7 @@ def _(model: nn.Linear) -> ClusterModel:
 @read.register(nn.Conv1d)
 @read.register(nn.Conv2d)
 @read.register(nn.Conv3d)
-def _(model: Any) -> ClusterModel:
+def _read_convolution(model: Any) -> ClusterModel:
     """Read a convolution with a kernel of one location, which is a linear layer of the channels there."""
     kernel, stride = ({*getattr(model, name)} for name in ("kernel_size", "stride"))
     padding = {model.padding} if isinstance(model.padding, str) else {*model.padding}
@@ -270,7 +270,7 @@ def _(model: Any) -> ClusterModel:
 
 
 @read.register
-def _(model: nn.Sequential) -> ClusterModel:
+def _read_sequential(model: nn.Sequential) -> ClusterModel:
     """Read a network that ends in a clustering head.
 
     A softmax after the head does not change the decisions, and the mean of locations may be taken before a 1 x 1
@@ -312,7 +312,7 @@ def device_of(holder: Any) -> torch.device | None:
 
 
 @read.register
-def _(model: nn.Module) -> ClusterModel:
+def _read_module(model: nn.Module) -> ClusterModel:
     """Read a layer with centers, such as DEC's, whose Student-t similarity is largest for the nearest center."""
     for name in CENTERS:
         centers = getattr(model, name, None)

@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 from neonxc.common.arguments import check_whole
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.geometry import slopes_of
-from neonxc.counterfactuals.pieces import Boxes, Polyhedra
+from neonxc.counterfactuals.pieces import LeafBoxes, Polyhedra
 from neonxc.counterfactuals.result import ROUNDING, Counterfactual
 from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
@@ -26,7 +26,7 @@ from neonxc.network import NeuralizedClustering, check_network
 GROWTH, TRIES = 8.0, 14
 """Growth factor of the margin inside the target until the network confirms a point, and number of tries."""
 
-Region = Boxes | Polyhedra | Curved
+Region = LeafBoxes | Polyhedra | Curved
 
 
 @torch.no_grad()
@@ -186,7 +186,7 @@ def region_of(net: NeuralizedClustering) -> Region:
     if slopes is None:
         return Curved(head)
     edges = head.detection.edges() if isinstance(head.competition, Path) else None
-    return Polyhedra(head, slopes) if edges is None else Boxes(head, edges)
+    return Polyhedra(head, slopes) if edges is None else LeafBoxes(head, edges)
 
 
 def _nearest(
@@ -209,7 +209,7 @@ def _nearest(
     result = Found(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
     remaining = (~settled & ~outside).nonzero()[:, 0]
     size = 4 * torch.finfo(task.dtype).eps * (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
-    margin = (1e-9 + size) * (not isinstance(region, Boxes))  # whose points may be on their edges
+    margin = (1e-9 + size) * (not isinstance(region, LeafBoxes))  # whose points may be on their edges
     for attempt in range(TRIES):
         if not len(remaining):
             break

@@ -78,7 +78,7 @@ def half_spaces(contrasts: Tensor, slopes: Tensor, margin: Tensor) -> tuple[Tens
     return -slopes / length[:, :, None], limits
 
 
-class Boxes:
+class LeafBoxes:
     """The leaves of a tree whose tests use one column each, so that every column is projected on its own.
 
     Parameters

@@ -28,7 +28,7 @@ FEW, OWN = 5, 15
 Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
-class Place(NamedTuple):
+class QueryPoints(NamedTuple):
     """Points in the space of the clusterer; in float64, as its distances are."""
 
     z: Tensor  # [N, p], in the space of the clusterer
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     dtype: torch.dtype  # of the results
 
 
-class Members(Framed):
+class MemberDetection(Framed):
     """Base class of detection layers that know the rows of every cluster.
 
     Parameters
@@ -103,11 +103,11 @@ class Members(Framed):
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.weight.abs().amax()), 1.0), names=names)
 
-    def placed(self, x: Tensor | SparseRows) -> Place:
+    def placed(self, x: Tensor | SparseRows) -> QueryPoints:
         """Map points [N, d] to the space of the clusterer."""
         with full_precision(x):
             y, norm = self.coordinates(dense(x).double())
-            return Place(mapped(self.weight.to(y), y), y, norm, compute_dtype(x.dtype))
+            return QueryPoints(mapped(self.weight.to(y), y), y, norm, compute_dtype(x.dtype))
 
     def nearest(self, z: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Search the k nearest rows of every cluster.
@@ -136,7 +136,7 @@ class Members(Framed):
         rows = [_padded(row, k, 0) + first for (_, row), first in zip(found, self._starts, strict=True)]
         return torch.stack(far, dim=1), torch.stack(rows, dim=1)
 
-    def squares(self, at: Place, rows: Tensor) -> Tensor:
+    def squares(self, at: QueryPoints, rows: Tensor) -> Tensor:
         """The columns' shares [N, G, d] of the squared distances to rows [N, G]."""
         if self.diagonal:
             return self.differences(at.z, rows).square()

@@ -27,7 +27,7 @@ from neonxc.common.registry import storable
 from neonxc.data.sparse import SparseRows
 from neonxc.head.detection import Preprocessing, full_precision
 from neonxc.head.head import Head
-from neonxc.head.members import Members, Place
+from neonxc.head.members import MemberDetection, QueryPoints
 
 BEYOND = 1.001
 """Distance of points outside a cluster, as a multiple of its radius."""
@@ -43,7 +43,7 @@ class Reachability(NamedTuple):
     x.
     """
 
-    query: Place
+    query: QueryPoints
     neighbors: Tensor  # [N, K, q], the q nearest members of every cluster
     is_neighbor: Tensor | None  # [N, K, q], False where a cluster has fewer than q members; None for q = 1
     nearest_difference: Tensor  # [N, K, p], to the nearest member
@@ -61,7 +61,7 @@ class Decision(NamedTuple):
 
 
 @storable
-class NearestDetection(Members):
+class NearestDetection(MemberDetection):
     """Values of K clusters within radii of their members, and of noise; the least of these K + 1 values wins.
 
     A point belongs to the cluster of the nearest member among the clusters that accept it, and is noise if none
@@ -72,7 +72,7 @@ class NearestDetection(Members):
     Parameters
     ----------
     points, groups, weight, back
-        See :class:`~neonxc.head.members.Members`. With q > 1, rows that are noise form the last group.
+        See :class:`~neonxc.head.members.MemberDetection`. With q > 1, rows that are noise form the last group.
     shares : Tensor [d]
         The columns' shares of a squared radius, up to a factor.
     reach : Tensor [K]
@@ -88,8 +88,8 @@ class NearestDetection(Members):
     Notes
     -----
     The module's docstring defines the values. Relevance divides each of their terms among the columns: a squared
-    distance as :class:`~neonxc.head.members.Members` does, ``m_k^2`` in proportion to the sum of the squared
-    differences to the q nearest members, and ``eps_k^2`` equally.
+    distance as :class:`~neonxc.head.members.MemberDetection` does, ``m_k^2`` in proportion to the sum of the
+    squared differences to the q nearest members, and ``eps_k^2`` equally.
     """
 
     FORMER = ("noise",)
@@ -243,7 +243,7 @@ class NearestDetection(Members):
         equal = torch.full_like(total, 1 / total.shape[2])  # all neighbors are copies of the point
         return at.squared_reachability[:, :, None] * torch.where(sums > 0, total / sums, equal)
 
-    def _core_distance(self, query: Place, distances: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _core_distance(self, query: QueryPoints, distances: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Find the core distances [N, 1] of points, and the rows [N, 1] at that distance.
 
         A point counts itself as the first of its q neighbors. A new point has q - 1 rows besides itself; a copy of

@@ -12,7 +12,7 @@ from neonxc.common.registry import storable
 from neonxc.data.sparse import SparseRows
 from neonxc.head.detection import Preprocessing, full_precision
 from neonxc.head.head import Head
-from neonxc.head.members import Members, Place
+from neonxc.head.members import MemberDetection, QueryPoints
 
 VOTERS = 15
 """Number of nearest rows of every cluster that vote, as many as neighbours that UMAP looks at by default."""
@@ -22,14 +22,14 @@ TINY = 1e-200
 class Votes(NamedTuple):
     """The nearest rows of every cluster and their shares in its vote."""
 
-    place: Place
+    place: QueryPoints
     rows: Tensor  # [N, G, k]
     far: Tensor  # [N, G, k], infinite where a cluster has fewer rows
     scale: Tensor  # [N, 1, 1]
 
 
 @storable
-class VoteDetection(Members):
+class VoteDetection(MemberDetection):
     """Votes of the nearest rows of every cluster: ``E_k = -log sum_i exp(-(d_i - rho) / sigma)``.
 
     The sum is over the 15 nearest rows of the cluster, in the columns before a map such as that of UMAP, whose
@@ -79,7 +79,7 @@ class VoteDetection(Members):
         slope = self._weighted(at, weights, lambda place, rows: self.pulled(self.differences(place.z, rows)))
         return slope / at.place.norm
 
-    def _weighted(self, at: Votes, weights: Tensor, terms: Callable[[Place, Tensor], Tensor]) -> Tensor:
+    def _weighted(self, at: Votes, weights: Tensor, terms: Callable[[QueryPoints, Tensor], Tensor]) -> Tensor:
         """Sum terms [N, G, d] of each of the rows that vote, by their shares and the clusters' weights [N, G]."""
         with full_precision(weights):
             some = weights.any(dim=0).nonzero()[:, 0]  # two clusters are compared without the others

@@ -2,7 +2,7 @@
 
 from neonxc.inputs.backbone import Backbone
 from neonxc.inputs.base import Inputs, inputs_of, make_inputs
-from neonxc.inputs.columns import Columns
+from neonxc.inputs.columns import RawColumns
 from neonxc.inputs.encoded import Encoded
 
-__all__ = ["Backbone", "Columns", "Encoded", "Inputs", "inputs_of", "make_inputs"]
+__all__ = ["Backbone", "Encoded", "Inputs", "RawColumns", "inputs_of", "make_inputs"]

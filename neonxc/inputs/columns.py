@@ -17,7 +17,7 @@ from neonxc.inputs.base import Inputs, make_inputs
 from neonxc.inputs.space import Space
 
 
-class Columns(Inputs):
+class RawColumns(Inputs):
     """Raw columns."""
 
     def _read(self, table: Table) -> Table:
@@ -46,7 +46,7 @@ class Columns(Inputs):
             super().add(x, answer, cluster, total, weight)
 
 
-make_inputs.register(type(None), lambda _, head=None, names=None: Columns(head, names))
+make_inputs.register(type(None), lambda _, head=None, names=None: RawColumns(head, names))
 
 
 @torch.no_grad()

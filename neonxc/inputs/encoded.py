@@ -13,12 +13,12 @@ from torch import Tensor
 from neonxc.data.table import Table
 from neonxc.head.head import Head
 from neonxc.inputs.base import make_inputs
-from neonxc.inputs.columns import Columns
+from neonxc.inputs.columns import RawColumns
 from neonxc.inputs.space import EncodedSpace, Space
 from neonxc.pipelines.encoding import Encoding
 
 
-class Encoded(Columns):
+class Encoded(RawColumns):
     """Encoded tables.
 
     Data frames and arrays [N, d] are tables; tensors [N, D] hold encoded columns, as ``net(x)`` takes them. The

@@ -27,7 +27,7 @@ _MOVES = (
 MOVES = {*_MOVES.split()}
 
 
-class First(NamedTuple):
+class FirstLayer(NamedTuple):
     """The first layer of a network: the name of its function, and what it is given."""
 
     function: str
@@ -53,7 +53,7 @@ class _UpToFirst(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given, name = (*args, *(kwargs or {}).values()), getattr(func, "__name__", "")
         if name in LAYERS and id(given[0]) in self.derived:
-            raise _Reached(First(name, given[0]))
+            raise _Reached(FirstLayer(name, given[0]))
         result = func(*args, **(kwargs or {}))
         if any(id(value) in self.derived for value in tree_leaves(given)):
             changed = [given[0]] if name == "__setitem__" else tree_leaves(result)
@@ -62,14 +62,14 @@ class _UpToFirst(TorchFunctionMode):
 
 
 @torch.no_grad()
-def first_layer(run: Callable[[Tensor], Any], x: Tensor) -> First | None:
+def first_layer(run: Callable[[Tensor], Any], x: Tensor) -> FirstLayer | None:
     """Run a network up to the first layer that mixes numbers of its inputs; None if there is none."""
     x = x.detach().clone()  # the network may change it
     try:
         with _UpToFirst(x):
             run(x)
     except _Reached as reached:
-        first: First = reached.args[0]
+        first: FirstLayer = reached.args[0]
         return first
     return None
 

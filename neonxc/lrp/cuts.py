@@ -14,7 +14,7 @@ from neonxc.lrp.table import LEAVING, function_name
 from neonxc.lrp.tensor_info import FunctionCall, TensorTable
 
 
-class Cuts:
+class DetachedCalls:
     """The calls that cut values off from the input. An output that only such values lead to has no relevance."""
 
     def __init__(self, layers: LayerNames, table: TensorTable) -> None:

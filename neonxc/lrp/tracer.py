@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from neonxc.common.local_calls import local_calls
 from neonxc.lrp.advice import RECURRENT, WRITE_OUT, advice
 from neonxc.lrp.composites import Constant, FunctionRule
-from neonxc.lrp.cuts import Cuts
+from neonxc.lrp.cuts import DetachedCalls
 from neonxc.lrp.layer import CustomBackward, quotient, replace_zeros, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.plain_calls import plain_calls
@@ -63,7 +63,7 @@ class Tracer(TorchFunctionMode):
         self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
         self.tensors = TensorTable(layers, leaf)
         self.keep_without_zeros(leaf, without_zeros)
-        self.cuts = Cuts(layers, self.tensors)
+        self.cuts = DetachedCalls(layers, self.tensors)
         self._device = leaf.device.type
         self._leaf = leaf
 

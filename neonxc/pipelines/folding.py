@@ -22,7 +22,7 @@ from neonxc.head.detection import Preprocessing
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Number, Scaled, composed, composed_known
 from neonxc.pipelines.probing import read
-from neonxc.pipelines.rows import Comparison, Numbers, Rows, difference
+from neonxc.pipelines.rows import FoldingCheck, Numbers, Rows, difference
 from neonxc.pipelines.steps import (
     CONTAINERS,
     WithoutFormula,
@@ -60,7 +60,7 @@ def fold(steps: list[tuple[str, Any]], d: int, rows: Rows | None = None) -> Fold
     """
     columns = tuple(f"x{i}" for i in range(d))
     folding = Folding(Encoding(columns, tuple(map(Number, range(d)))), Preprocessing.identity(d))
-    comparison = None if rows is None else Comparison(rows)
+    comparison = None if rows is None else FoldingCheck(rows)
     for name, step in steps:
         with _named(f"pipeline step {name!r}"):
             folding = _append(step, folding, rows)

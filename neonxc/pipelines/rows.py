@@ -184,7 +184,7 @@ def difference(expected: np.ndarray, size: np.ndarray, numbers: Numbers) -> str:
     return f"it returns {values[row, column]:.6g} in place of {expected[row, column]:.6g} in column {column}"
 
 
-class Comparison:
+class FoldingCheck:
     """Compares folded steps with what the steps themselves return for the same rows.
 
     Parameters

@@ -17,7 +17,7 @@ from neonxc.plot.shared import FOR, as_array
 if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering
     from neonxc.subspaces.concepts import Concepts
-    from neonxc.subspaces.references import Reference
+    from neonxc.subspaces.references import ConceptReference
 
 SIDE = 4  # a patch is a quarter of the shorter side
 ACROSS = 3  # patches beside each other
@@ -95,7 +95,7 @@ def _describe(axes: Axes, row: Any) -> None:
 
 
 def _draw_cards(
-    grid: Any, references: list[list[Reference]], photos: dict[int, Any], maps: list[np.ndarray]
+    grid: Any, references: list[list[ConceptReference]], photos: dict[int, Any], maps: list[np.ndarray]
 ) -> None:
     limits = [heatmap_limit(heatmap) for heatmap in maps]
     for (left, right), own, heatmap, limit in zip(grid, references, maps, limits, strict=True):
@@ -106,7 +106,7 @@ def _draw_cards(
         draw_heatmap(right, photos[own[0].row], heatmap, limit)
 
 
-def _patch(photo: np.ndarray, place: Reference) -> np.ndarray:
+def _patch(photo: np.ndarray, place: ConceptReference) -> np.ndarray:
     """The square around a place, with a white frame; at an edge, it is shifted inwards."""
     side = max(4, min(photo.shape[:2]) // SIDE)
     starts = [

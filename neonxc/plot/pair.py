@@ -74,7 +74,7 @@ def _photos(photos: list[np.ndarray], heatmaps: list[np.ndarray], title: str) ->
     return figure
 
 
-class Box(NamedTuple):
+class WordBox(NamedTuple):
     """Left end, width and line of a word, in points."""
 
     x: float
@@ -127,7 +127,7 @@ def _from_the_right(words: list[str]) -> bool:
     return next((direction for direction in directions if direction in ("L", "R", "AL")), "L") != "L"
 
 
-def _boxes(words: list[str]) -> list[Box]:
+def _boxes(words: list[str]) -> list[WordBox]:
     """Set words in lines."""
     font = FontProperties(size=SIZE)
     boxes, x, line = [], 0.0, 0
@@ -135,12 +135,12 @@ def _boxes(words: list[str]) -> list[Box]:
         width = float(text_to_path.get_text_width_height_descent(word, font, ismath=False)[0])
         if x and x + width > WIDTH:
             x, line = 0.0, line + 1
-        boxes.append(Box(x, width, line))
+        boxes.append(WordBox(x, width, line))
         x += width + 5
     return boxes
 
 
-def _draw(axes: Axes, boxes: list[Box], words: list[str], relevance: np.ndarray, top: float) -> None:
+def _draw(axes: Axes, boxes: list[WordBox], words: list[str], relevance: np.ndarray, top: float) -> None:
     """Write words over a background in the colour of their relevance, relative to the greatest of the text."""
     limit = float(np.abs(relevance).max(initial=0)) or 1.0
     for (x, width, line), word, value in zip(boxes, words, relevance.tolist(), strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from neonxc.common.numbers import percent, text
-from neonxc.report.contents import Column, Curve, Statement
+from neonxc.report.contents import ColumnEntry, Curve, Statement
 
 WIDTH, HEIGHT = 120, 32  # size of the plot of a distribution, in pixels
 
@@ -151,7 +151,7 @@ def signed(value: float) -> str:
     return percent(value, signed=True).replace("-", "−")
 
 
-def standardised(column: Column, value: Any) -> str | None:
+def standardised(column: ColumnEntry, value: Any) -> str | None:
     """Standardise a value, given as a number or as printed; None if that is not possible."""
     if column.kind != "number" or column.mean is None or not column.spread:
         return None

@@ -42,7 +42,7 @@ class Caution:
 
 
 @dataclass
-class Column:
+class ColumnEntry:
     """A column, a channel or a term.
 
     Attributes
@@ -460,7 +460,7 @@ class Contents:
     figures: list[Figure]
     warnings: list[Caution]
     notes: list[str]
-    columns: list[Column]
+    columns: list[ColumnEntry]
     cards: list[Card]
     pairs: list[Pair]
     tree: list[TreeNode]

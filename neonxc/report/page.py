@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from neonxc.common import colours
 from neonxc.common.numbers import as_printed, plural
 from neonxc.report.charts import bar, curves, distribution, number, share, signed, standardised
-from neonxc.report.contents import Column, Contents, Item, Pair, PointMap, rows_shown
+from neonxc.report.contents import ColumnEntry, Contents, Item, Pair, PointMap, rows_shown
 from neonxc.report.tree import outline
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
@@ -163,7 +163,7 @@ def _picture(source: str | None) -> str:
     return source if source.startswith("data:image/") else ""
 
 
-def _value(columns: list[Column]) -> Callable[[int, Any], str]:
+def _value(columns: list[ColumnEntry]) -> Callable[[int, Any], str]:
     """Return a function that writes a value together with its standardised value, which the script can show."""
 
     def value(column: int, printed: Any) -> str:

@@ -13,7 +13,7 @@ from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.common.numbers import as_printed, is_missing, percent, rounded, text
 from neonxc.data.weights import counted_weights, weighted_median
 from neonxc.report.clustering import Clustering
-from neonxc.report.contents import Column, Statement
+from neonxc.report.contents import ColumnEntry, Statement
 from neonxc.report.relevance import Relevance
 
 STATEMENTS = 8  # maximum number of statements per cluster
@@ -29,17 +29,17 @@ Distribution = tuple[str, list[Any], list[float], list[float], str, str, str]
 """What a :class:`Statement` says about the values of its column, in the order of its attributes."""
 
 
-def columns_of(table: pd.DataFrame) -> list[Column]:
+def columns_of(table: pd.DataFrame) -> list[ColumnEntry]:
     """Describe the columns of `table`."""
     return [_column(values) for _, values in table.items()]
 
 
-def _column(values: pd.Series) -> Column:
+def _column(values: pd.Series) -> ColumnEntry:
     if is_category(values):
-        return Column(values.name, "category")
+        return ColumnEntry(values.name, "category")
     numbers = _known(values)
     mean, spread = rounded([numbers.mean(), numbers.std() or 1.0], 6)
-    return Column(values.name, "number", mean, spread)
+    return ColumnEntry(values.name, "number", mean, spread)
 
 
 def statements(clustering: Clustering, relevance: Relevance, cluster: int) -> list[Statement]:

@@ -59,7 +59,7 @@ class TreePart:
 
 
 @dataclass
-class Candidate:
+class GrownTree:
     """A tree grown on four fifths of the points; `complete` tells whether every cluster has a leaf."""
 
     name: str
@@ -99,12 +99,12 @@ def grow(clustering: Clustering) -> TreePart:
     return TreePart(fitted, mistaken, chosen.held_out, unseen, price, _curves(candidates), leaf)
 
 
-def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> list[Candidate]:
+def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> list[GrownTree]:
     """Grow trees of several kinds and sizes, and sort them by their size."""
     k = len(np.unique(clustering.positions[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
     columns, labels, space = clustering.columns(test), clustering.labels[test], clustering.space(train)
-    every, candidates = np.union1d(train, test), list[Candidate]()
+    every, candidates = np.union1d(train, test), list[GrownTree]()
     for kind in ["CART"] if clustering.kind == "texts" else ["ExShallow", "CART"]:
         grown = zip(sizes, _fitted(clustering, kind, sizes, train, every), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
@@ -113,7 +113,7 @@ def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> 
             price = cost_ratio(space, predicted, clustering.labels[train])
             tree = fitted.tree_
             complete = len(tree.label[tree.leaves].unique()) == k
-            candidates.append(Candidate(kind, size, tree.n_leaves, fidelity, price, complete))
+            candidates.append(GrownTree(kind, size, tree.n_leaves, fidelity, price, complete))
     return sorted(candidates, key=lambda candidate: candidate.size)
 
 
@@ -138,7 +138,7 @@ def _fitted(
     return ExShallow(k, reference=reference, max_bins=BINS)._grown_to(sizes, columns, weight=weight)
 
 
-def _curves(candidates: list[Candidate]) -> list[Curve]:
+def _curves(candidates: list[GrownTree]) -> list[Curve]:
     prices: dict[str, dict[float, float]] = defaultdict(dict)  # by kind of tree and number of leaves
     for candidate in candidates:
         prices[candidate.name][float(candidate.leaves)] = float(candidate.price)

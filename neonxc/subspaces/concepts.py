@@ -19,8 +19,8 @@ from neonxc.common.registry import register
 from neonxc.data.kinds import plain
 from neonxc.network import NeuralizedClustering, check_network, is_noise
 from neonxc.subspaces.layer import Layer
-from neonxc.subspaces.references import Reference
-from neonxc.subspaces.search import Search, assigned, question_of, start_of
+from neonxc.subspaces.references import ConceptReference
+from neonxc.subspaces.search import ConceptSearch, assigned, question_of, start_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,7 +57,7 @@ class Concepts:
     total: np.ndarray
     left: np.ndarray
     held_out: bool
-    references: list[list[list[Reference]]]
+    references: list[list[list[ConceptReference]]]
     names: list[list[str]]
     competitor: Any = None
 
@@ -255,7 +255,7 @@ def concepts(
         raise ValueError(f"cluster {absent[0]!r} has no point among the inputs")
     labels = [label for label in labels if label in found]
     questions = [question_of(net, label, competitor) for label in labels]
-    search, clusters = Search(net, at, known, rows, questions, composite), range(len(labels))
+    search, clusters = ConceptSearch(net, at, known, rows, questions, composite), range(len(labels))
     measured = search.measured(search.directions(n_concepts, shared), shared)
     directions, relevance, total, references = zip(*measured, strict=True)
     if net.inputs.in_texts:
@@ -302,7 +302,7 @@ def _pack(found: Concepts) -> dict[str, Any]:
 
 def _unpack(cls: type[Concepts], values: dict[str, Any]) -> Concepts:
     arrays = {name: values[name].numpy() for name in ARRAYS}
-    references = [[[Reference(*one) for one in own] for own in of] for of in values["references"]]
+    references = [[[ConceptReference(*one) for one in own] for own in of] for of in values["references"]]
     return cls(**{**values, **arrays, "references": references})
 
 

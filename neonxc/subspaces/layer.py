@@ -79,7 +79,7 @@ class Layer:
         if self.module is None:
             run = self.inputs.run(x, composite, several=True)
             values = run.features.detach()
-            form = Form(values.shape, channels_last=False)
+            form = LayerShape(values.shape, channels_last=False)
 
             def back(multiplier: Tensor) -> Tensor:
                 return run.back(form.unrows(multiplier)[None])[0]
@@ -115,7 +115,7 @@ class Layer:
         """The values [N, P, C] of the layer, and their places."""
         if self.module is None:
             values = self.inputs.features(x)
-            form = Form(values.shape, channels_last=False)
+            form = LayerShape(values.shape, channels_last=False)
             return form.rows(values), form.places
         seen: list[Any] = []
         with hooked(self.module, lambda _, __, output: seen.append(_copy(output))):
@@ -131,14 +131,14 @@ class Layer:
     def without(self, x: Tensor, directions: Tensor) -> Tensor:
         """The features [N, d, ...] if orthonormal directions [k, C] are removed from the layer."""
 
-        def removed(values: Tensor, form: Form) -> Tensor:
+        def removed(values: Tensor, form: LayerShape) -> Tensor:
             rows = form.rows(values)
             axes = directions.to(values)
             return form.unrows(rows - rows @ axes.mT @ axes)
 
         if self.module is None:
             values = self.inputs.features(x)
-            return removed(values, Form(values.shape, channels_last=False))
+            return removed(values, LayerShape(values.shape, channels_last=False))
 
         def hook(_: Any, __: Any, output: Tensor) -> Tensor:
             return removed(output, self._form(output, x))
@@ -171,7 +171,7 @@ class Layer:
             )
         return output
 
-    def _form(self, output: Tensor, x: Tensor) -> Form:
+    def _form(self, output: Tensor, x: Tensor) -> LayerShape:
         """Which dimension of the layer's output for inputs x holds the channels."""
         from neonxc.models.layers import (  # depends on this package
             follows_vectors,
@@ -183,10 +183,10 @@ class Layer:
         assert self.name is not None
         shape = output.shape
         if len(shape) == 2:
-            return Form(shape, channels_last=False)
+            return LayerShape(shape, channels_last=False)
         extractor = unwrapped(self.inputs.module)
         if getattr(extractor, "layer", None) == self.name and getattr(extractor, "tokens", None) is not None:
-            return Form(shape, channels_last=True)
+            return LayerShape(shape, channels_last=True)
         size = x.shape[-2:] if x.ndim in (3, 4) else None
         last = has_channels_last(self.network, self.name, shape, size)
         if last is None and len(shape) == 3:  # [N, C, T] may be a series, which has no patches of a convolution
@@ -200,10 +200,10 @@ class Layer:
             raise ValueError(
                 f"{unclear_channels(self.name, shape)}: choose the linear layer or the convolution before it"
             )
-        return Form(shape, last)
+        return LayerShape(shape, last)
 
 
-class Form(NamedTuple):
+class LayerShape(NamedTuple):
     """The shape of a layer's output: [N, C, places], or [N, places, C] if its channels come last."""
 
     shape: torch.Size

@@ -13,7 +13,7 @@ from torch import Tensor
 REFERENCES = 6  # patches or words of a concept
 
 
-class Reference(NamedTuple):
+class ConceptReference(NamedTuple):
     """Where a concept is most relevant.
 
     Attributes
@@ -46,11 +46,11 @@ def center(place: int, places: int, shape: tuple[int, ...]) -> tuple[float, floa
     return (i + 0.5) / shape[0], (j + 0.5) / shape[1]
 
 
-def best_words(inputs: Any, found: list[tuple[Tensor, Tensor]]) -> list[Reference]:
+def best_words(inputs: Any, found: list[tuple[Tensor, Tensor]]) -> list[ConceptReference]:
     """Words by the mean of their relevance, over the texts of the cluster that contain them."""
     names = np.array(inputs.units, dtype=object)
     words = torch.cat([inputs.words(x)[x >= 0] for x, _ in found]).cpu().numpy()
     values = torch.cat([relevance[x >= 0] for x, relevance in found]).cpu().numpy()
     means = pd.Series(values).groupby(names[words]).agg(["mean", "size"])
     means = means[means["size"] >= min(2, means["size"].max())]["mean"].nlargest(REFERENCES)
-    return [Reference(-1, 0.5, 0.5, float(value), str(word)) for word, value in means.items()]
+    return [ConceptReference(-1, 0.5, 0.5, float(value), str(word)) for word, value in means.items()]

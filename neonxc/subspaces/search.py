@@ -15,11 +15,11 @@ from neonxc.head.answer import Question, answers
 from neonxc.inputs.base import How
 from neonxc.network import NeuralizedClustering
 from neonxc.subspaces.layer import Layer
-from neonxc.subspaces.references import REFERENCES, Reference, best_words, center
+from neonxc.subspaces.references import REFERENCES, ConceptReference, best_words, center
 from neonxc.subspaces.relevant import principal, separated
 
 
-class Pass(NamedTuple):
+class LayerBlock(NamedTuple):
     """A block of inputs, those of a cluster, and values and multipliers [n, P, D] of the layer for the latter."""
 
     cluster: int
@@ -39,10 +39,10 @@ class Measured(NamedTuple):
     directions: Tensor
     relevance: np.ndarray
     total: float
-    references: list[list[Reference]]
+    references: list[list[ConceptReference]]
 
 
-class Search:
+class ConceptSearch:
     """The network, the layer and the inputs that concepts are found on, with their rows in X."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Search:
         self.net, self.layer, self.x, self.rows = net, at, x, rows
         self.questions, self.composite = questions, rules
 
-    def passes(self, clusters: Sequence[int], name: str) -> Iterator[Pass]:
+    def passes(self, clusters: Sequence[int], name: str) -> Iterator[LayerBlock]:
         """Run the inputs of each cluster."""
         blocks = self.net.inputs.blocks(self.x)
         for block in progress_bar(blocks, desc=name, disable=len(blocks) < 2):
@@ -68,7 +68,9 @@ class Search:
                 if own.any():
                     m = halves.upper(start_of(self.net, halves.features, self.questions[c], self.composite))
                     rows = self.rows[block][own.cpu().numpy()]
-                    yield Pass(c, self.x[block], own, halves.values[own], m[own], rows, halves.shape, halves.lower)
+                    yield LayerBlock(
+                        c, self.x[block], own, halves.values[own], m[own], rows, halves.shape, halves.lower
+                    )
 
     def directions(self, n: int, shared: bool) -> list[Tensor]:
         """The most relevant directions [n, D] of every cluster."""
@@ -82,7 +84,7 @@ class Search:
 
     def measured(self, directions: list[Tensor], shared: bool) -> list[Measured]:
         """Rotate the directions so that the relevance of a place lies on few of them, and measure them."""
-        found: list[list[Pass]] = [[] for _ in directions]
+        found: list[list[LayerBlock]] = [[] for _ in directions]
         for one in self.passes(range(len(directions)), "relevance"):
             axes = directions[one.cluster].to(one.a)
             a, m, total = one.a @ axes.mT, one.m @ axes.mT, (one.a * one.m).sum((1, 2))
@@ -91,7 +93,7 @@ class Search:
         turns = [_rotation([*chain(*found)])] * len(found) if shared else map(_rotation, found)
         return [_measured(own, turn, axes) for own, turn, axes in zip(found, turns, directions, strict=True)]
 
-    def words(self, c: int, axes: Tensor) -> list[list[Reference]]:
+    def words(self, c: int, axes: Tensor) -> list[list[ConceptReference]]:
         """The words of the highest mean relevance through each direction."""
         inputs: Any = self.net.inputs
         sums: list[Any] = []
@@ -114,7 +116,7 @@ class Search:
         return stay / n if n else np.full(len(axes), np.nan)
 
 
-def _rotation(passes: list[Pass]) -> Tensor:
+def _rotation(passes: list[LayerBlock]) -> Tensor:
     """The rotation [k, k] of directions, from values and multipliers along them, the most relevant first."""
     a, m = (torch.cat([getattr(one, name).flatten(0, 1) for one in passes]) for name in ("a", "m"))
     used = (m != 0).any(1)
@@ -122,18 +124,18 @@ def _rotation(passes: list[Pass]) -> Tensor:
     return rotation[((a @ rotation.mT) * (m @ rotation.mT)).sum(0).argsort(descending=True)]
 
 
-def _measured(passes: list[Pass], rotation: Tensor, axes: Tensor) -> Measured:
+def _measured(passes: list[LayerBlock], rotation: Tensor, axes: Tensor) -> Measured:
     """Measure the rotated directions, and find where their relevance is largest in every input."""
     along = [(one.a @ rotation.mT) * (one.m @ rotation.mT) for one in passes]
     n = sum(map(len, along))
     mean = torch.stack([part.sum((0, 1)) for part in along]).sum(0) / n
-    references: list[list[Reference]] = []
+    references: list[list[ConceptReference]] = []
     for k in range(len(mean)):
         best = []
         for one, part in zip(passes, along, strict=True):
             value, place = part[..., k].max(1)
             for row, i, size in zip(one.rows.tolist(), place.tolist(), value.tolist(), strict=True):
-                best.append(Reference(row, *center(i, part.shape[1], one.shape), size))
+                best.append(ConceptReference(row, *center(i, part.shape[1], one.shape), size))
         references.append(sorted(best, key=lambda one: -one.relevance)[:REFERENCES])
     total = float(torch.cat([one.total for one in passes if one.total is not None]).mean())
     return Measured(rotation.to(axes) @ axes, mean.double().cpu().numpy(), total, references)
