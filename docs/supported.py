@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import neonxc.lrp  # noqa: F401  # fills the table
-from neonxc.lrp.table import OPERATIONS
+from neonxc.lrp.tensor_table import OPERATIONS
 
 PAGE = Path(__file__).with_name("supported.md")
 ZOO = PAGE.parent / "benchmarks" / "zoo.json"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from neonxc import plot as plot
     from neonxc import trees as trees
     from neonxc.attribution.along import Estimate as Estimate
-    from neonxc.attribution.batches import BatchFunction as BatchFunction
-    from neonxc.attribution.batches import batch_function as batch_function
+    from neonxc.attribution.batch_function import BatchFunction as BatchFunction
+    from neonxc.attribution.batch_function import batch_function as batch_function
     from neonxc.attribution.contrasts import Contrast as Contrast
     from neonxc.attribution.contrasts import contrast as contrast
     from neonxc.attribution.highlighting import highlights as highlights

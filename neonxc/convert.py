@@ -16,9 +16,9 @@ from torch import nn
 
 from neonxc.clusterings.agreement import Decisions, Difference, Source, agreement, has_own_predict
 from neonxc.clusterings.density import density
-from neonxc.clusterings.given import ClusteringArguments, read_arguments
 from neonxc.clusterings.maps import behind_map
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
+from neonxc.clusterings.neuralize_arguments import ClusteringArguments, read_arguments
 from neonxc.clusterings.readers import chained, device_of, is_precomputed, within_bandwidth
 from neonxc.clusterings.verified import has_centers, labels_of, predicted, verified
 from neonxc.common.arguments import kind_of

@@ -116,7 +116,7 @@ def test_the_model_is_that_of_the_file_as_it_is(way, settled, tmp_path, monkeypa
         neonxc.save(net, file)
         os.utime(file, (10**9, 10**9))
     if settled:
-        monkeypatch.setattr("neonxc.attribution.batches.SETTLED", -1)
+        monkeypatch.setattr("neonxc.attribution.batch_function.SETTLED", -1)
     monkeypatch.chdir(tmp_path / "a")
     function = neonxc.batch_function("net.safetensors", "predict")
     np.testing.assert_array_equal(function(BATCH)["cluster"], NET.predict(WINE))
@@ -135,8 +135,10 @@ def test_a_file_is_read_once_and_keeps_its_columns(tmp_path, monkeypatch):
     path, labels, read = tmp_path / "net.safetensors", NET.predict(WINE), []
     neonxc.save(NET, path)
     function = neonxc.batch_function(path)
-    monkeypatch.setattr("neonxc.attribution.batches.SETTLED", -1)
-    monkeypatch.setattr("neonxc.attribution.batches.load", lambda path: read.append(path) or neonxc.load(path))
+    monkeypatch.setattr("neonxc.attribution.batch_function.SETTLED", -1)
+    monkeypatch.setattr(
+        "neonxc.attribution.batch_function.load", lambda path: read.append(path) or neonxc.load(path)
+    )
     for _ in range(3):
         function(BATCH)
     assert len(read) == 1

@@ -17,7 +17,7 @@ MODULES = [
     "neonxc.rules.intervals",
     "neonxc.rules.wording",
     "neonxc.data.files",
-    "neonxc.models.interpretable.columns",
+    "neonxc.models.interpretable.values_of_interest",
     "neonxc.models.scan.augment",
     "neonxc.trees.graph",
     "neonxc.trees.cuts.intervals",

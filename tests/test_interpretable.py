@@ -23,8 +23,8 @@ from neonxc import save
 from neonxc.common.registry import pack, unpack
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
+from neonxc.models.interpretable.local_search import assign_points
 from neonxc.models.interpretable.problem import max_size
-from neonxc.models.interpretable.search import assign_points
 
 RNG = default_rng(0)
 X, GROUP = make_blobs(150, 3, centers=5, cluster_std=2.0, random_state=0)
@@ -128,7 +128,9 @@ def test_algorithm_1_alone(monkeypatch):
     """The search of the paper reaches beta itself, and a failing one is not reported as success."""
     assert all(BetaInterpretable(4, beta).fit(X, foi=FOI).converged_ for beta in (0.4, 0.6, 0.8, 1.0))
     for name in ("boost_majority", "reduce_minority", "boost_interpretability"):
-        monkeypatch.setattr(f"neonxc.models.interpretable.search.{name}", lambda problem, labels, cluster: labels)
+        monkeypatch.setattr(
+            f"neonxc.models.interpretable.local_search.{name}", lambda problem, labels, cluster: labels
+        )
     model = BetaInterpretable(4, 0.9).fit(X, foi=FOI)
     assert not model.converged_
     check(model, X, FOI, 4, 0.9)

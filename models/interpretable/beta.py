@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from .kcenter import CenterClusterer
+from .local_search import solve
 from .problem import InterpretableProblem, beta_max, scores
-from .search import solve
 from .strong import floor_digits
 
 

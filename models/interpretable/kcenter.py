@@ -19,10 +19,10 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
-from .columns import find_interest
 from .metric import EncodedPoints, fit_metric
 from .problem import total
 from .traversal import Starts, best_cover
+from .values_of_interest import find_interest
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
 

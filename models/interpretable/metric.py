@@ -20,7 +20,7 @@ from neonxc.data.inputs import check_range
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
 
-from .columns import Coding, fit_coding
+from .values_of_interest import Coding, fit_coding
 
 NORMS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0, "chebyshev": inf}
 

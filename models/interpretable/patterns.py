@@ -19,7 +19,7 @@ from neonxc.data.table import Table
 from neonxc.rules import Rules
 from neonxc.rules.collection import counted
 
-from .columns import column_positions, fit_coding, series_of
+from .values_of_interest import column_positions, fit_coding, series_of
 
 
 def patterns(

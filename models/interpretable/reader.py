@@ -14,10 +14,10 @@ from neonxc.common.registry import Values, pack_estimator, register, unpack_esti
 from neonxc.data.kinds import plain
 
 from .beta import BetaInterpretable
-from .columns import Coding, Interest
 from .kcenter import CenterClusterer, KCenter
 from .metric import Metric
 from .strong import StronglyInterpretable
+from .values_of_interest import Coding, Interest
 
 FITTED = (
     *("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "radius_", "_metric"),

@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from neonxc import plot
-from neonxc.attribution.batches import clusters_of
+from neonxc.attribution.batch_function import clusters_of
 from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result, as_text, with_folder

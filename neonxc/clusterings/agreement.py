@@ -24,7 +24,7 @@ import torch
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
-from neonxc.clusterings.given import ClusteringArguments
+from neonxc.clusterings.neuralize_arguments import ClusteringArguments
 from neonxc.clusterings.reasons import NOT_TRIED, OF_FEATURES, OF_MODEL, Reason, reason
 from neonxc.clusterings.verified import predicted
 from neonxc.common.numbers import percent

@@ -8,8 +8,8 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from neonxc.clusterings.fidelity import hashed, held_out_rows, share, warn_of_labels
-from neonxc.clusterings.given import ClusteringArguments, is_map
 from neonxc.clusterings.model import ClusterModel, Fidelity
+from neonxc.clusterings.neuralize_arguments import ClusteringArguments, is_map
 from neonxc.clusterings.verified import labels_of
 from neonxc.common.arguments import kind_of
 from neonxc.data.inputs import check_width

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
+from neonxc.counterfactuals.branch_and_bound import Found, Nodes, search
 from neonxc.counterfactuals.geometry import compared, pieces_of
 from neonxc.counterfactuals.pieces import COPIES, half_spaces
 from neonxc.counterfactuals.projection import shortest
-from neonxc.counterfactuals.search import Found, Nodes, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from neonxc.common.arguments import check_whole
+from neonxc.counterfactuals.branch_and_bound import Found
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.geometry import slopes_of
 from neonxc.counterfactuals.pieces import LeafBoxes, Polyhedra
 from neonxc.counterfactuals.result import ROUNDING, Counterfactual
-from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array

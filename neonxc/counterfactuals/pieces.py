@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
+from neonxc.counterfactuals.branch_and_bound import MOST_NODES, MOST_NUMBERS, Found, Nodes, search
 from neonxc.counterfactuals.geometry import compared, pieces_of
 from neonxc.counterfactuals.projection import shortest
-from neonxc.counterfactuals.search import MOST_NODES, MOST_NUMBERS, Found, Nodes, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
 from neonxc.head.competition import Path

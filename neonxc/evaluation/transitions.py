@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from neonxc.clusterings.given import fitted_names, points_of
+from neonxc.clusterings.neuralize_arguments import fitted_names, points_of
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import plural, text

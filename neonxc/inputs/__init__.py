@@ -2,7 +2,7 @@
 
 from neonxc.inputs.backbone import Backbone
 from neonxc.inputs.base import Inputs, inputs_of, make_inputs
-from neonxc.inputs.columns import RawColumns
 from neonxc.inputs.encoded import Encoded
+from neonxc.inputs.raw_columns import RawColumns
 
 __all__ = ["Backbone", "Encoded", "Inputs", "RawColumns", "inputs_of", "make_inputs"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from neonxc.data.table import Table
 from neonxc.head.head import Head
 from neonxc.inputs.base import make_inputs
-from neonxc.inputs.columns import RawColumns
+from neonxc.inputs.raw_columns import RawColumns
 from neonxc.inputs.space import EncodedSpace, Space
 from neonxc.pipelines.encoding import Encoding
 

@@ -19,7 +19,7 @@ from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
 from neonxc.head.head import Head
 from neonxc.inputs.base import make_inputs
-from neonxc.inputs.columns import RawColumns
+from neonxc.inputs.raw_columns import RawColumns
 from neonxc.inputs.space import Space
 from neonxc.pipelines.steps import inherited
 

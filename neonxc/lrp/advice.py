@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from neonxc.lrp.table import function_name
 from neonxc.lrp.tensor_info import requiring_grad, tensors
+from neonxc.lrp.tensor_table import function_name
 
 RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 FLOATING_POINT = "pass the network in floating point, as it was before its quantisation"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from neonxc.common.arguments import similar
 from neonxc.lrp.layer import Rule
 from neonxc.lrp.rules import Gamma
-from neonxc.lrp.table import function_name
+from neonxc.lrp.tensor_table import function_name
 
 
 @dataclass(frozen=True)

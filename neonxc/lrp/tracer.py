@@ -14,11 +14,12 @@ from torch.utils.hooks import RemovableHandle
 from neonxc.common.local_calls import local_calls
 from neonxc.lrp.advice import RECURRENT, WRITE_OUT, advice
 from neonxc.lrp.composites import Constant, FunctionRule
-from neonxc.lrp.cuts import DetachedCalls
+from neonxc.lrp.detached_calls import DetachedCalls
 from neonxc.lrp.layer import CustomBackward, quotient, replace_zeros, tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.plain_calls import plain_calls
-from neonxc.lrp.table import (
+from neonxc.lrp.tensor_info import FunctionCall, TensorTable, mapped, requiring_grad, tensors
+from neonxc.lrp.tensor_table import (
     DETACHING,
     LEAVING,
     OPERATIONS,
@@ -28,7 +29,6 @@ from neonxc.lrp.table import (
     functional,
     out_of_place,
 )
-from neonxc.lrp.tensor_info import FunctionCall, TensorTable, mapped, requiring_grad, tensors
 
 HALF = (torch.float16, torch.bfloat16)
 # A network meets its values as at prediction, so that it registers no hooks and checkpoints nothing

@@ -20,9 +20,9 @@ from neonxc.data.inputs import moments
 from neonxc.data.table import Table
 from neonxc.head.detection import Preprocessing
 from neonxc.pipelines.encoding import Encoding
+from neonxc.pipelines.folding_check import FoldingCheck, Numbers, Rows, difference
 from neonxc.pipelines.parts import Number, Scaled, composed, composed_known
 from neonxc.pipelines.probing import read
-from neonxc.pipelines.rows import FoldingCheck, Numbers, Rows, difference
 from neonxc.pipelines.steps import (
     CONTAINERS,
     WithoutFormula,

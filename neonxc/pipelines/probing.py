@@ -26,7 +26,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from neonxc.pipelines.rows import Numbers, difference, transformed, written
+from neonxc.pipelines.folding_check import Numbers, difference, transformed, written
 
 FAR = 2.0**100
 """F, which float32 can hold, too."""

@@ -15,8 +15,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from neonxc.clusterings.given import first_map, points_of, steps_of
 from neonxc.clusterings.mistaken import check_is_model
+from neonxc.clusterings.neuralize_arguments import first_map, points_of, steps_of
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import plural
 from neonxc.common.searches import unwrapped

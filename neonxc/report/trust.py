@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import silhouette_score
 
 from neonxc.attribution.permutation import permuted
-from neonxc.clusterings.given import is_map, steps_of
+from neonxc.clusterings.neuralize_arguments import is_map, steps_of
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar

@@ -18,9 +18,9 @@ from neonxc.common.numbers import percent, shares
 from neonxc.common.registry import register
 from neonxc.data.kinds import plain
 from neonxc.network import NeuralizedClustering, check_network, is_noise
-from neonxc.subspaces.layer import Layer
+from neonxc.subspaces.concept_search import ConceptSearch, assigned, question_of, start_of
 from neonxc.subspaces.references import ConceptReference
-from neonxc.subspaces.search import ConceptSearch, assigned, question_of, start_of
+from neonxc.subspaces.split_network import Layer
 
 
 @dataclass(frozen=True, repr=False)

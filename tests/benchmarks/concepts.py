@@ -26,8 +26,8 @@ import neonxc
 from neonxc import NEON, NeuralizedClustering
 from neonxc.common.progress import hide
 from neonxc.models import FeatureExtractor, efficientnet_lite0, vgg_small
-from neonxc.subspaces import search as module
-from neonxc.subspaces.layer import Layer
+from neonxc.subspaces import concept_search as module
+from neonxc.subspaces.split_network import Layer
 from neonxc.trees import ExShallow
 from tests.benchmarks.deep_rows import small_networks
 from tests.benchmarks.head_rules import photos

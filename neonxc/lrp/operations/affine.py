@@ -17,8 +17,8 @@ from torch import Tensor
 
 from neonxc.lrp.channel_map import ChannelMap
 from neonxc.lrp.layer import CustomBackward, LinearLayer, RecordedLayer, Scaling, replace_zeros
-from neonxc.lrp.table import check_eval, function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad
+from neonxc.lrp.tensor_table import check_eval, function_name, operation
 from neonxc.lrp.tracer import Tracer
 
 SUMS = "in proportion to the summands; a constant absorbs its share"

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.table import UnsupportedOptions, arguments, check_eval, operation
+from neonxc.lrp.tensor_table import UnsupportedOptions, arguments, check_eval, operation
 
 _WHAT = "the variance is held constant; subtracting the mean is linear; the bias absorbs its share"
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from neonxc.lrp.layer import LinearLayer, Scaling
 from neonxc.lrp.operations.affine import column, constants, linear_output, operands, scaled_and_shifted
-from neonxc.lrp.table import arguments, function_name, operation
 from neonxc.lrp.tensor_info import mapped, requiring_grad, tensors
+from neonxc.lrp.tensor_table import arguments, function_name, operation
 from neonxc.lrp.tracer import Tracer
 
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"

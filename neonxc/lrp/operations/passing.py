@@ -11,8 +11,8 @@ from torch import Tensor
 from neonxc.lrp.channel_map import ChannelMap
 from neonxc.lrp.layer_names import UnsupportedOperation
 from neonxc.lrp.operations.affine import SUMS
-from neonxc.lrp.table import DETACHING, check_eval, function_name, operation
 from neonxc.lrp.tensor_info import requiring_grad
+from neonxc.lrp.tensor_table import DETACHING, check_eval, function_name, operation
 from neonxc.lrp.tracer import Tracer
 
 _PASS = "relevance passes unchanged: the multiplier is scaled by `a(z) / z`"

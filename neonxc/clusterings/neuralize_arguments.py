@@ -34,7 +34,7 @@ from neonxc.inputs import Inputs, make_inputs
 from neonxc.inputs.terms import Terms, behind_terms
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import Folding, check_pipelines, encoding_and_map, first_step, fold, transform
-from neonxc.pipelines.rows import Rows, rows_of, sample
+from neonxc.pipelines.folding_check import Rows, rows_of, sample
 
 WIDE = 10
 NARROW = 0.25

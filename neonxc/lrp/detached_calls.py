@@ -10,8 +10,8 @@ from torch import Tensor
 from neonxc.lrp.advice import FLOATING_POINT, is_quantised
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.lookups import is_lookup
-from neonxc.lrp.table import LEAVING, function_name
 from neonxc.lrp.tensor_info import FunctionCall, TensorTable
+from neonxc.lrp.tensor_table import LEAVING, function_name
 
 
 class DetachedCalls:

@@ -14,9 +14,9 @@ from neonxc.common.progress import progress_bar
 from neonxc.head.answer import Question, answers
 from neonxc.inputs.base import How
 from neonxc.network import NeuralizedClustering
-from neonxc.subspaces.layer import Layer
 from neonxc.subspaces.references import REFERENCES, ConceptReference, best_words, center
 from neonxc.subspaces.relevant import principal, separated
+from neonxc.subspaces.split_network import Layer
 
 
 class LayerBlock(NamedTuple):
