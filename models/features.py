@@ -112,7 +112,8 @@ class FeatureExtractor(nn.Module):
         processor: Any = None,
     ) -> None:
         super().__init__()
-        wrapper, net = net, unwrapped(net)
+        wrapper = net
+        net = unwrapped(net)
         if net is not wrapper and not hasattr(net, "module"):
             layer = f"{layer}.".removeprefix("module.").removesuffix(".")
         find_module(net, layer)
@@ -127,9 +128,14 @@ class FeatureExtractor(nn.Module):
             raise ValueError(
                 f"mean and std must be given together, one number per channel, std > 0; got {mean} and {std}"
             )
-        self.net, self.layer, self.pool, self.normalize = net, layer, pool, normalize
-        self.mean, self.std = mean, std
-        self.tokens, self.size = tokens, size
+        self.net = net
+        self.layer = layer
+        self.pool = pool
+        self.normalize = normalize
+        self.mean = mean
+        self.std = std
+        self.tokens = tokens
+        self.size = size
         self._origin: tuple[str, nn.Module] | None = None  # name in `backbone`, and the network that it built
 
     @property
@@ -174,7 +180,9 @@ class FeatureExtractor(nn.Module):
                 "longer side)"
             )
         check_pool(self.pool, self.tokens)
-        features, size, tokens = layer_output(self.net, self.layer, images), images.shape[2:], self.tokens
+        features = layer_output(self.net, self.layer, images)
+        size = images.shape[2:]
+        tokens = self.tokens
         if tokens is None:
             tokens = layout(self.net, self.layer, features.shape, size)
         if tokens == 0 and features.ndim == 3 and self.pool is None:

@@ -35,7 +35,8 @@ class SamePad2d(nn.Module):
 
     def __init__(self, kernel: int, stride: int) -> None:
         super().__init__()
-        self.kernel, self.stride = kernel, stride
+        self.kernel = kernel
+        self.stride = stride
 
     def forward(self, images: Tensor) -> Tensor:
         """Pad [N, C, H, W] to [N, C, H + p, W + q]."""

@@ -28,7 +28,8 @@ def timm_network(name: str, weights: Weights) -> Network:
     try:
         import timm
 
-        names, more = [*timm.list_models(), *timm.list_models(include_tags=True)], "those of timm.list_models()"
+        names = [*timm.list_models(), *timm.list_models(include_tags=True)]
+        more = "those of timm.list_models()"
     except ImportError as error:
         if bare != str(name):
             raise ImportError(f"{name!r} is a network of timm, an optional package: {INSTALL}") from error
@@ -66,7 +67,8 @@ def timm_network(name: str, weights: Weights) -> Network:
     net: Any = with_weights(weights, create, pretrained)
     blocks = dict(enumerate(getattr(net, "feature_info", [])))
     fine = [number for number, info in blocks.items() if info["reduction"] <= COARSEST]
-    published, any_size = net.pretrained_cfg, getattr(net, "dynamic_img_size", False)
+    published = net.pretrained_cfg
+    any_size = getattr(net, "dynamic_img_size", False)
     return Network(
         name=PREFIX + bare,
         load=lambda _: net,

@@ -153,7 +153,8 @@ class BetaInterpretable(CenterClusterer):
             raise ValueError(f'objective="kmeans" needs metric="euclidean", got {self.metric!r}')
         table, points, on_device = self._prepare(X, foi)
         codes = on_device.cpu().numpy()
-        self.foi_values_, self.foi_codes_ = self._interest.values, codes
+        self.foi_values_ = self._interest.values
+        self.foi_codes_ = codes
         frequencies = np.bincount(codes)
         self.beta_max_ = beta_max(frequencies, self.n_clusters)
         if self.beta > self.beta_max_:
@@ -164,7 +165,8 @@ class BetaInterpretable(CenterClusterer):
             )
         # Sort the points, so that the result does not depend on their order in X
         order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy()))).to(on_device.device)
-        points, on_device = points.take(order), on_device[order]
+        points = points.take(order)
+        on_device = on_device[order]
         problem = InterpretableProblem(points, on_device, self.objective, self.n_clusters, float(self.beta))
         best, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
         # Number the clusters
@@ -174,8 +176,10 @@ class BetaInterpretable(CenterClusterer):
         labels = torch.empty_like(best.labels)
         labels[order] = torch.from_numpy(ranks.argsort()).to(labels.device)[best.labels]
         counts = counts[ranks.tolist()]
-        self.majority_, self.interpretabilities_ = counts.argmax(1).cpu().numpy(), scores(counts).cpu().numpy()
-        self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), best.value
+        self.majority_ = counts.argmax(1).cpu().numpy()
+        self.interpretabilities_ = scores(counts).cpu().numpy()
+        self.interpretability_ = float(self.interpretabilities_.min())
+        self.objective_ = best.value
         indices = None if self.objective == "kmeans" else order.cpu().numpy()[np.array(best.points)[ranks]]
         self._publish(table, labels, best.rows[ranks.tolist()], indices)
         return self

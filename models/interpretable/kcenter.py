@@ -81,7 +81,8 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         float
         """
         far, _ = self._metric.points(self._read(X)).nearest(self._centers)
-        far, objective = far.double(), getattr(self, "objective", "kcenter")
+        far = far.double()
+        objective = getattr(self, "objective", "kcenter")
         return -total(objective, far.square() if objective == "kmeans" else far)
 
     def __sklearn_tags__(self) -> Any:
@@ -131,11 +132,14 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
 
     def _publish(self, table: Table, labels: Tensor, centers: Tensor, indices: np.ndarray | None) -> None:
         """Set the attributes of a clustering with encoded centers, and with their rows of X if they are points."""
-        self.classes_, self.labels_, self._centers = np.arange(len(centers)), table.labels(labels), centers
+        self.classes_ = np.arange(len(centers))
+        self.labels_ = table.labels(labels)
+        self._centers = centers
         if indices is None:
             self.cluster_centers_ = table.labels(centers)
         else:
-            self.center_indices_, self.cluster_centers_ = indices, table.take(indices).data
+            self.center_indices_ = indices
+            self.cluster_centers_ = table.take(indices).data
 
 
 class KCenter(CenterClusterer):

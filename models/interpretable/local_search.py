@@ -39,7 +39,8 @@ def solve(problem: InterpretableProblem, starts: Starts, max_iter: int) -> tuple
         return alternate(problem, open_clusters(problem, labels), to_nearer)
 
     solutions = [finish(labels) for labels in constructions(problem, starts)]
-    certain, steps = len(solutions), 0
+    certain = len(solutions)
+    steps = 0
     kcenter = problem.objective == "kcenter"
     choose: Callable[[Tensor], Any] = torch.argmax
     if starts.init == "random" and not kcenter:
@@ -72,7 +73,8 @@ def improve(problem: InterpretableProblem, labels: Tensor, max_iter: int) -> tup
         if state in seen:  # the last move was not possible, or undid earlier ones
             return None, step
         seen.add(state)
-        cluster, too_many = int(score.argmin()), excess(counts, problem.beta)
+        cluster = int(score.argmin())
+        too_many = excess(counts, problem.beta)
         for move in (boost_majority, reduce_minority, boost_interpretability):
             new = move(problem, labels, cluster)
             if excess(problem.counts(new), problem.beta) < too_many:
@@ -118,23 +120,28 @@ def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int)
     as it stays interpretable.
     """
     counts = problem.counts(labels)
-    majority, left = counts.argmax(1), free_places(counts, problem.beta)
-    inside, main = labels == cluster, problem.codes == majority[cluster]
+    majority = counts.argmax(1)
+    left = free_places(counts, problem.beta)
+    inside = labels == cluster
+    main = problem.codes == majority[cluster]
     waiting = (inside & ~main).nonzero()[:, 0]
     waiting = waiting[_costs(problem, inside & main, waiting).argsort(descending=True, stable=True)]
     far = problem.costs(problem.centers(labels)[0], waiting)
-    labels, too_many = labels.clone(), int(-left[cluster])
+    labels = labels.clone()
+    too_many = int(-left[cluster])
     while too_many:
         welcome = majority == problem.codes[waiting][:, None]
         chosen = (welcome | (left > 0)).any(1).nonzero()[:too_many, 0]
         if not len(chosen):
             break
         targets, left = assign_points(far[chosen], welcome[chosen], left)
-        chosen, targets = chosen[targets >= 0], targets[targets >= 0]
+        chosen = chosen[targets >= 0]
+        targets = targets[targets >= 0]
         labels[waiting[chosen]] = targets
         too_many -= len(chosen)
         keep = torch.ones_like(waiting, dtype=torch.bool).index_fill(0, chosen, False)
-        waiting, far = waiting[keep], far[keep]
+        waiting = waiting[keep]
+        far = far[keep]
     return labels
 
 
@@ -183,7 +190,8 @@ def assign_points(far: Tensor, welcome: Tensor, left: Tensor) -> tuple[Tensor, T
     while len(waiting):
         cost = far[waiting].masked_fill(~(welcome[waiting] | (left > 0)), torch.inf)
         assignable = cost.isfinite().any(1)
-        waiting, cost = waiting[assignable], cost[assignable]
+        waiting = waiting[assignable]
+        cost = cost[assignable]
         two = cost.topk(min(2, cost.shape[1]), dim=1, largest=False)
         asked = two.indices[:, 0]
         free = welcome[waiting].gather(1, asked[:, None])[:, 0]
@@ -230,5 +238,6 @@ def _split_union(
     costs = [_costs(problem, mask, rest) for mask in pure]
     rest = rest[(costs[0] - costs[1]).argsort(stable=True)]
     labels = torch.where(pure[0], cluster, torch.where(pure[1], other, labels))
-    labels[rest[:quota]], labels[rest[quota:]] = cluster, other
+    labels[rest[:quota]] = cluster
+    labels[rest[quota:]] = other
     return labels

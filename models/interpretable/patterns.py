@@ -95,7 +95,9 @@ def patterns(
         warn_of_labels(table.values_of_columns(), positions)
     chosen = range(table.width) if columns is None else column_positions(table, columns, "columns")
     # Values of columns that are frequent in a cluster, and the points that have them, [n, items]
-    items, masks, sizes = [], [], np.bincount(positions[clustered])
+    items = []
+    masks = []
+    sizes = np.bincount(positions[clustered])
     for column in chosen:
         values = series_of(table, column)
         coding, conditions = fit_coding(values, n_bins, column)
@@ -159,7 +161,8 @@ def frequent(members: np.ndarray, min_support: float, max_length: int) -> Iterat
         """Extend a pattern by `items`, which come after its own; `rows` are the points that have it."""
         counts = rows.sum(0)
         usual = np.flatnonzero(counts / len(members) >= min_support)  # no other item is in a longer pattern
-        rows, items = rows[:, usual], items[usual]
+        rows = rows[:, usual]
+        items = items[usual]
         for at, count in enumerate(counts[usual].tolist()):
             longer = (*pattern, int(items[at]))
             yield longer, count

@@ -14,7 +14,9 @@ from torch import Tensor
 from .metric import EncodedPoints
 
 EXACT = 2000  # largest cluster of which all points are tried as medoid
-SAMPLE, CANDIDATES = 200, 20  # in larger clusters: size of the sample that selects candidates, and their number
+# in larger clusters: size of the sample that selects candidates, and their number
+SAMPLE = 200
+CANDIDATES = 20
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class InterpretableProblem:
 
     def counts(self, labels: Tensor) -> Tensor:
         """Number of points of each value in each cluster, [K, F]."""
-        k, n_values = int(labels.amax()) + 1, int(self.codes.amax()) + 1
+        k = int(labels.amax()) + 1
+        n_values = int(self.codes.amax()) + 1
         return torch.bincount(labels * n_values + self.codes, minlength=k * n_values).view(k, n_values)
 
     def center(self, mask: Tensor) -> tuple[Tensor, int]:
@@ -90,7 +93,9 @@ def one_center(points: EncodedPoints) -> int:
     is tried, and the point farthest from it becomes a witness, until no bound is below the best radius found. This
     needs about ten columns of the distance matrix.
     """
-    best, least, witness = 0, torch.inf, 0
+    best = 0
+    least = torch.inf
+    witness = 0
     bound = points.distances_to(0)
     witnesses: set[int] = set()
     while witness not in witnesses:  # a witness may recur if rounding makes distances asymmetric
@@ -101,7 +106,8 @@ def one_center(points: EncodedPoints) -> int:
             break
         radius, witness = (v.item() for v in points.distances_to(candidate).max(0))  # type: ignore[assignment]
         if radius < least:
-            best, least = candidate, radius
+            best = candidate
+            least = radius
     return best
 
 

@@ -90,7 +90,8 @@ def _move_round(problem: InterpretableProblem, labels: Tensor, far: Tensor) -> T
     """
     size, most, majority = _counted(problem, labels)
     slack = most - problem.beta * size + 1e-9
-    cost, foreign = own_costs(far, labels), majority != problem.codes[:, None]
+    cost = own_costs(far, labels)
+    foreign = majority != problem.codes[:, None]
     leaving = (1 - problem.beta) * (~own_costs(foreign, labels)).double()
     entering = problem.beta * foreign.double()
     free = (leaving <= slack[labels]) & (size[labels] > 1)

@@ -103,7 +103,8 @@ class StronglyInterpretable(CenterClusterer):
         """
         del y
         table, points, on_device = self._prepare(X, foi)
-        self.foi_values_, self.foi_codes_ = self._interest.values, on_device.cpu().numpy()
+        self.foi_values_ = self._interest.values
+        self.foi_codes_ = on_device.cpu().numpy()
         needed = len(self.foi_values_)
         if needed > self.n_clusters:
             most = beta_max(np.bincount(self.foi_codes_), self.n_clusters)
@@ -133,7 +134,8 @@ class StronglyInterpretable(CenterClusterer):
             A tensor if X is one, otherwise an array.
         """
         table = self._read(X)
-        points, codes = self._metric.points(table), self._interest.read(table, foi)
+        points = self._metric.points(table)
+        codes = self._interest.read(table, foi)
         allowed = None
         if codes is not None:
             allowed = torch.from_numpy(codes[:, None] == self.majority_).to(points.rows.device)

@@ -90,8 +90,10 @@ def best_cover(points: EncodedPoints, codes: Tensor, k: int, starts: Starts) -> 
         runs.append(covers)
     covers = min(runs, key=lambda covers: max(cover.radius for cover in covers))
     centers: list[int] = []
-    labels, distances = torch.empty_like(codes), covers[0].distances.new_empty(len(codes))
+    labels = torch.empty_like(codes)
+    distances = covers[0].distances.new_empty(len(codes))
     for rows, cover in zip(groups, covers, strict=True):
-        labels[rows], distances[rows] = cover.labels + len(centers), cover.distances
+        labels[rows] = cover.labels + len(centers)
+        distances[rows] = cover.distances
         centers += rows[cover.centers].tolist()
     return Cover(centers, labels, distances)

@@ -34,10 +34,12 @@ class Coding(NamedTuple):
         """Codes of a column, [n]; -1 for unknown values."""
         positions, distinct = pd.factorize(column)
         if self.edges is None:
-            size, known = len(self.values), {value: code for code, value in enumerate(self.values)}
+            size = len(self.values)
+            known = {value: code for code, value in enumerate(self.values)}
             codes: Any = [known.get(plain(value), -1) for value in distinct]
         else:
-            size, codes = len(self.edges) + 1, np.searchsorted(self.edges, np.asarray(distinct, np.float64))
+            size = len(self.edges) + 1
+            codes = np.searchsorted(self.edges, np.asarray(distinct, np.float64))
         # The position of a missing value is -1
         return np.append(codes, size if self.missing else -1).astype(np.int64)[positions]
 
@@ -63,14 +65,19 @@ def fit_coding(
     ValueError
         If a number is infinite, or the column holds times or objects such as lists.
     """
-    name, dtype, kind = column.name, column.dtype, column_kind(column)
+    name = column.name
+    dtype = column.dtype
+    kind = column_kind(column)
     if kind in ("time", "object"):
         held, better = (
             ("dates or times", "such as days") if kind == "time" else ("lists or other objects", "or text")
         )
         raise ValueError(f"column {name!r} holds {held}; convert it to numbers, {better}")
     present = column.dropna()
-    edges, ends, gaps, whole = None, [], [], False
+    edges = None
+    ends = []
+    gaps = []
+    whole = False
     if kind == "category":
         values = sorted({*map(plain, present.unique())}, key=lambda level: (isinstance(level, str), level))
         if getattr(dtype, "ordered", False):
@@ -88,8 +95,11 @@ def fit_coding(
             gaps = [(float(values[i]), float(values[i]), float(values[i + 1])) for i in sorted(last)]
             edges = [edge for edge, *_ in gaps]
         if edges is not None:
-            values, ends, whole = [], [-inf, *edges, inf], bool((numbers % 1 == 0).all())
-    described, missing = Column(position, name, whole=whole, gaps=tuple(gaps)), len(present) < len(column)
+            values = []
+            ends = [-inf, *edges, inf]
+            whole = bool((numbers % 1 == 0).all())
+    described = Column(position, name, whole=whole, gaps=tuple(gaps))
+    missing = len(present) < len(column)
     conditions = [Condition(described, (pair,)) for pair in pairwise(ends)]
     conditions += [Condition(described, values=(value,)) for value in [*values, *[None] * missing]]
     return Coding(edges, values, missing), conditions

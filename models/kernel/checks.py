@@ -31,7 +31,9 @@ def counted(
 ) -> tuple[Tensor, Tensor, Tensor | None, np.ndarray]:
     """Distinct points that count, their weights and given clusters, and the classes of all ranks."""
     name, given = ("init", model.init) if labels is None else ("labels", labels)
-    counts, first, classes = weight > 0, None, np.arange(model.n_clusters)
+    counts = weight > 0
+    first = None
+    classes = np.arange(model.n_clusters)
     if not isinstance(given, str):
         with ranks.agreed():
             values = label_array(given, name=name)
@@ -40,14 +42,16 @@ def counted(
                 counts = counts & clustered
                 values = classes[positions[counts].cpu().numpy()]
             else:  # only other ranks have points in clusters
-                counts, values = torch.zeros_like(counts), values[:0]
+                counts = torch.zeros_like(counts)
+                values = values[:0]
         classes = common_classes(values, ranks, name=name)
         if not len(classes):
             raise ValueError(f"{name} has no point that counts in a cluster")
         if name == "init" and len(classes) != model.n_clusters:
             raise ValueError(f"init has {len(classes)} different labels, n_clusters is {model.n_clusters}")
         first = torch.from_numpy(np.searchsorted(classes, values)).to(x.device)
-    k, n = len(classes), int(ranks.sum(counts.sum()))
+    k = len(classes)
+    n = int(ranks.sum(counts.sum()))
     if n < k:
         raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
     points, mass, first = merged(x[counts], weight[counts], first)
@@ -74,7 +78,8 @@ def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> tuple[Tensor, Te
     group = x.new_zeros(len(x), dtype=torch.int64) if labels is None else labels
     order = group.argsort(stable=True)
     order = order[(x.double() @ direction.to(x.device))[order].argsort(stable=True)]
-    x, group = x[order], group[order]
+    x = x[order]
+    group = group[order]
     new = x.new_ones(len(x), dtype=torch.bool)
     new[1:] = (x[1:] != x[:-1]).any(1) | (group[1:] != group[:-1])
     mass = weight.new_zeros(int(new.sum())).index_add_(0, new.cumsum(0) - 1, weight[order])

@@ -90,7 +90,8 @@ def mini_batch_em(
 
     A support is the running mean of the points for which it has been responsible.
     """
-    seen, history = torch.zeros_like(supports.points[..., 0]), []
+    seen = torch.zeros_like(supports.points[..., 0])
+    history = []
     for _ in progress_bar(range(max_iter), desc="kernel k-means"):
         objective = 0.0
         for rows in drawn(weight, len(x), generator).split(batch_size):
@@ -123,8 +124,10 @@ def expectation(
     x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor, ranks: Ranks = ALONE
 ) -> Statistics:
     """Assign points, unless `labels` are given, and sum the responsibilities of the supports."""
-    mass, total = torch.zeros_like(supports.points[..., 0]), torch.zeros_like(supports.points)
-    assigned, far = x.new_zeros(len(x), dtype=torch.int64) if labels is None else labels, x.new_zeros(len(x))
+    mass = torch.zeros_like(supports.points[..., 0])
+    total = torch.zeros_like(supports.points)
+    assigned = x.new_zeros(len(x), dtype=torch.int64) if labels is None else labels
+    far = x.new_zeros(len(x))
     for rows in supports.parts(x, clusters=None if labels is None else 1):
         points = x[rows]
         if labels is None and mass.shape[1] == 1:  # the step of k-means
@@ -171,7 +174,8 @@ def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tens
     points stay in it; where weights are fitted, theirs is zero and they stay as they are.
     """
     far = statistics.far
-    points, log_weights = supports.points.clone(), supports.log_weights.clone()
+    points = supports.points.clone()
+    log_weights = supports.log_weights.clone()
     farthest = greatest(x, far, len(alive), ranks)
     for cluster in (~alive).any(1).nonzero()[:, 0].tolist():
         if not alive[cluster].any():
@@ -236,7 +240,9 @@ def feature_kmeans(
         moved = far.argmin(1)
         for cluster in (torch.bincount(moved, minlength=k) == 0).nonzero()[:, 0].tolist():
             worst = cost.argmax()
-            moved[worst], cost[worst] = cluster, -math.inf  # an empty cluster starts again at the worst point
+            # an empty cluster starts again at the worst point
+            moved[worst] = cluster
+            cost[worst] = -math.inf
         if torch.equal(moved, labels):
             break
         labels = moved

@@ -46,13 +46,17 @@ def plus_plus(sample: Sample, k: int) -> Tensor:
     Each next center is the best of ``2 + log k`` draws with probabilities proportional to squared distances. Ranks
     add up candidates, and how far the points are from them.
     """
-    x, weight = sample.x, sample.weight
-    chosen, far, chance = x[:0], torch.full_like(weight, torch.inf), weight
+    x = sample.x
+    weight = sample.weight
+    chosen = x[:0]
+    far = torch.full_like(weight, torch.inf)
+    chance = weight
     for number in [1] + [2 + int(math.log(k))] * (k - 1):
         candidates = _drawn(sample, chance, number)
         distances = torch.minimum(far[:, None], squared_distances(x, candidates))
         best = int(sample.ranks.sum((distances * weight[:, None]).sum(0, dtype=torch.float64)).argmin())
-        chosen, far = torch.cat([chosen, candidates[[best]]]), distances[:, best]
+        chosen = torch.cat([chosen, candidates[[best]]])
+        far = distances[:, best]
         chance = far * weight
     return chosen
 
@@ -63,7 +67,9 @@ def _drawn(sample: Sample, chance: Tensor, number: int) -> Tensor:
     On a line on which every point has a piece as long as its chance, rank after rank, draws are places; the rank
     that a place belongs to tells the others which point is there.
     """
-    x, rank, masses = sample.x, sample.ranks.rank, _of_ranks(chance.sum(dtype=torch.float64), sample.ranks)
+    x = sample.x
+    rank = sample.ranks.rank
+    masses = _of_ranks(chance.sum(dtype=torch.float64), sample.ranks)
     if not masses.sum() > 0:
         return _drawn(sample, sample.weight, number)
     ends = masses.cumsum(0)
@@ -87,9 +93,14 @@ def seeded(sample: Sample, labels: Tensor, k: int, n_support: int, gamma: float 
 
     Their weights are equal; gamma is the given one, or that of the median heuristic.
     """
-    x, weight, ranks = sample.x, sample.weight, sample.ranks
-    far, chance = torch.full_like(weight, torch.inf), weight
-    seeds, tiny, generator = [], torch.finfo(x.dtype).tiny, sample.own_stream()
+    x = sample.x
+    weight = sample.weight
+    ranks = sample.ranks
+    far = torch.full_like(weight, torch.inf)
+    chance = weight
+    seeds = []
+    tiny = torch.finfo(x.dtype).tiny
+    generator = sample.own_stream()
     for _ in range(n_support):
         noise = torch.rand(len(x), generator=generator, device=x.device, dtype=torch.float64)
         noise = -(-noise.clamp(min=1e-300).log()).log()  # Gumbel: the greatest of a cluster is a draw
@@ -143,7 +154,10 @@ def best_run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: b
 
     `labels` [n] are those to start from, or to keep where `fixed`.
     """
-    x, weight, generator, gamma = sample.x, sample.weight, sample.generator, model.gamma
+    x = sample.x
+    weight = sample.weight
+    generator = sample.generator
+    gamma = model.gamma
     if model.objective != "lme":  # for supports the median heuristic follows the start
         points = x[drawn(torch.ones_like(weight), SAMPLE, generator)]
         gamma = median_gamma(squared_distances(points, points)) if gamma == "median" else float(gamma)
@@ -151,13 +165,15 @@ def best_run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: b
     options: dict[str, Any] = {"weighted": model.weighted, "max_iter": model.max_iter, "tol": model.tol}
     runs = []
     for _ in range(model.n_init):
-        drawn_sample, start = sample, labels
+        drawn_sample = sample
+        start = labels
         if start is None:
             if size < len(x):
                 drawn_sample = replace(sample, x=x[drawn(weight, size, generator)], weight=weight.new_ones(size))
             start = _start(model.init, k, drawn_sample)
         if model.objective != "lme":
-            max_iter, spherical = 0 if fixed else model.max_iter, model.objective == "spherical"
+            max_iter = 0 if fixed else model.max_iter
+            spherical = model.objective == "spherical"
             runs.append(feature_kmeans(x, start, k, gamma, weight, spherical, max_iter))
             continue
         supports = seeded(drawn_sample, start, k, model.n_support, gamma)
@@ -170,7 +186,8 @@ def best_run(model: Any, k: int, sample: Sample, labels: Tensor | None, fixed: b
 
 def _start(init: Any, k: int, sample: Sample) -> Tensor:
     """Clusters to start from, [n]: those of k-means, or of random points, which are its start."""
-    x, ranks = sample.x, sample.ranks
+    x = sample.x
+    ranks = sample.ranks
     random = isinstance(init, str) and init == "random"  # labels may have more clusters than there are points
     if not random:
         centers = plus_plus(sample, k)

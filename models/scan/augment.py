@@ -70,7 +70,9 @@ class RandomWarp:
         scale = torch.exp(math.log1p(self.scale) * (uniform(1) + uniform(2)) / 2)
         if self.flip:
             scale[:, 0] = scale[:, 0].copysign(uniform())
-        cos, sin, slant = angle.cos(), angle.sin(), shear.tan()
+        cos = angle.cos()
+        sin = angle.sin()
+        slant = shear.tan()
         matrix = torch.stack([cos, cos * slant - sin, sin, sin * slant + cos], 1).view(n, 2, 2) * scale[:, None]
         lengths = images.new_tensor(sides[::-1])  # so that rotations are not distorted in oblong images
         matrix = matrix * lengths / lengths[:, None]

@@ -184,10 +184,12 @@ class SCAN(ClusterMixin, BaseEstimator):
             seed = int(check_random_state(given).randint(2**31 - 1))  # does not use a global generator
             training = Training(self, images, device, seed)
             training.run(STAGES if self.self_label_epochs else STAGES[:-1])
-        self.embedding_, self.cluster_head_ = training.eval().embedding, training.best
+        self.embedding_ = training.eval().embedding
+        self.cluster_head_ = training.best
         self.losses_ = training.losses.double().cpu().numpy()
         self.neighbors_ = training.neighbours.numpy()
-        self.history_, self.image_shape_ = training.history, list(images.shape[1:])
+        self.history_ = training.history
+        self.image_shape_ = list(images.shape[1:])
         self.labels_ = self.predict(images).cpu().numpy()
         return self
 
@@ -237,7 +239,8 @@ class SCAN(ClusterMixin, BaseEstimator):
     @torch.no_grad()
     def _apply(self, X: Any, read: Callable[[Tensor], Tensor]) -> Any:
         check_is_fitted(self)
-        weight, batches = self.cluster_head_.weight, read_batches(X, self.batch_size, self.image_shape_)
+        weight = self.cluster_head_.weight
+        batches = read_batches(X, self.batch_size, self.image_shape_)
         images = (x for batch in batches for x in batch.split(self.batch_size))
         result = torch.cat([read(evaluated(self.embedding_, x.to(weight), "embedding_")) for x in images])
         if isinstance(X, Tensor):
@@ -265,7 +268,8 @@ def read_batches(X: Any, batch_size: int, shape: list[int] | None = None) -> Ite
     The items of a dataset and the batches of a loader may be tuples that begin with images. `batch_size` is used
     for datasets. `shape` (C, H, W) is the required shape of the images; by default, that of the first batch.
     """
-    loaded, images = is_loaded(X), None
+    loaded = is_loaded(X)
+    images = None
     for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
         table = Table.read(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch)
         table.check_no_bytes()
@@ -313,7 +317,8 @@ def _check_shapes(obj: SCAN) -> None:
 
     The embedding is computed on the device "meta", without memory, which a shape of a few bytes may ask for.
     """
-    network, weight = obj.embedding_, obj.cluster_head_.weight
+    network = obj.embedding_
+    weight = obj.cluster_head_.weight
     tensors = (*network.named_parameters(), *network.named_buffers())
     state = {name: tensor.to("meta") for name, tensor in tensors}
     with torch.no_grad():

@@ -46,7 +46,8 @@ def heads_alone(run: Training) -> None:
     Afterwards the standardization is folded into the weights of the heads.
     """
     features = run.embed()
-    mean, spread = features.mean(0), features.std(0)
+    mean = features.mean(0)
+    spread = features.std(0)
     if not spread.any():
         raise ValueError(
             "the embedding is the same for all images, so they can't be clustered; check that the images differ"
@@ -95,7 +96,8 @@ def self_labelling(run: Training) -> None:
     In the paper, the label of an image is computed in the step that trains on it. At high learning rates, the
     network may then collapse to a single cluster. Labels that are fixed for an epoch prevent this.
     """
-    model, best = run.model, run.best
+    model = run.model
+    best = run.best
 
     @torch.no_grad()
     def label() -> None:
@@ -149,7 +151,8 @@ def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float) -> Ten
     neighbors are in the same cluster, the second one if all clusters are used. It is computed for each head, the
     leading dimensions.
     """
-    anchors, neighbours = anchors.log_softmax(-1), neighbours.log_softmax(-1)
+    anchors = anchors.log_softmax(-1)
+    neighbours = neighbours.log_softmax(-1)
     together = (anchors + neighbours).logsumexp(-1)  # log of the inner product, without underflow
     mean = anchors.logsumexp(-2) - math.log(anchors.shape[-2])  # log p, because p log p has no gradient at p = 0
     return -together.mean(-1) + entropy_weight * (mean.exp() * mean).sum(-1)

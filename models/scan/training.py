@@ -52,11 +52,17 @@ class Training(nn.Module):
 
     def __init__(self, model: Any, images: Tensor, device: torch.device, seed: int) -> None:
         super().__init__()
-        self.model, self.images, self.seed = model, images, seed
-        self.stage, self.epoch = 0, 0  # numbers of stages, and of epochs of the current stage, that are completed
+        self.model = model
+        self.images = images
+        self.seed = seed
+        # numbers of stages, and of epochs of the current stage, that are completed
+        self.stage = 0
+        self.epoch = 0
         self.history: list[Any] = []  # a dictionary for each epoch
         set_seed(device, seed)
-        given, n, dtype = model.backbone, len(images), images.dtype
+        given = model.backbone
+        n = len(images)
+        dtype = images.dtype
         self.labels = torch.zeros(n)  # labels in self-labeling; images whose label is -1 are not used
         self.embedding = vgg_small_embedding(images.shape[1]) if given is None else copy.deepcopy(unwrapped(given))
         try:
@@ -91,7 +97,8 @@ class Training(nn.Module):
         self._resume()
         for stage in stages[self.stage :]:
             stage(self)
-            self.stage, self.epoch = self.stage + 1, 0
+            self.stage = self.stage + 1
+            self.epoch = 0
             self._save({})
 
     def minimize(
@@ -133,8 +140,10 @@ class Training(nn.Module):
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
-                    total, used = total + loss.detach() * len(batch), used + len(batch)
-            mean, share = float(total) / max(used, 1), used / n
+                    total = total + loss.detach() * len(batch)
+                    used = used + len(batch)
+            mean = float(total) / max(used, 1)
+            share = used / n
             if not math.isfinite(mean):
                 raise ValueError(
                     f"training diverged: the loss of epoch {epoch} of {name} is {mean}; lower learning_rate"
@@ -175,7 +184,8 @@ class Training(nn.Module):
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if it exists. That of another training is a ValueError."""
-        model, self.path = self.model, Path(self.model.checkpoint or "", "scan.safetensors")
+        model = self.model
+        self.path = Path(self.model.checkpoint or "", "scan.safetensors")
         if model.checkpoint is None:
             return
         weights = (model.backbone or nn.Identity()).state_dict()

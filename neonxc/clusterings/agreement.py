@@ -97,12 +97,14 @@ class Decisions:
         x = x.double()
         if self.preprocessing is None:
             return 16 * eps * x.square().sum(1)
-        weight, bias = self.preprocessing.weight.to(x), self.preprocessing.bias.to(x)
+        weight = self.preprocessing.weight.to(x)
+        bias = self.preprocessing.bias.to(x)
         z = mapped(weight, x) + bias
         summands = mapped(weight.abs(), x.abs()) + bias.abs()
         if self.preprocessing.norm is not None:  # the norms of both are about that of z
             norm = z.norm(dim=1, keepdim=True).clamp(min=torch.finfo(z.dtype).tiny)
-            z, summands = z / norm, summands / norm
+            z = z / norm
+            summands = summands / norm
         return 16 * eps * z.norm(dim=1) * summands.norm(dim=1)
 
     def clear(self) -> np.ndarray:

@@ -55,7 +55,8 @@ def by_radius(model: Any) -> bool:
 
 def _euclidean(model: Any) -> bool:
     """Whether distances are Euclidean."""
-    metric, given = getattr(model, "metric", "euclidean"), getattr(model, "metric_params", None)
+    metric = getattr(model, "metric", "euclidean")
+    given = getattr(model, "metric_params", None)
     p = (given or {}).get("p", getattr(model, "p", 2))
     if metric == "minkowski":
         return p in (None, 2) and not {*(given or {})} - {"p"}
@@ -127,7 +128,9 @@ def _radius(points: Tensor, core: Tensor, own: Tensor, rank: int) -> Tensor:
 
     Rows are tried in the order of a lower bound: their core distances, and distances from the cluster's box.
     """
-    identity, members, others = Preprocessing.identity(points.shape[1]), points[own], ~own
+    identity = Preprocessing.identity(points.shape[1])
+    members = points[own]
+    others = ~own
     cluster = NearestDetection.of(
         members,
         torch.zeros(len(members), dtype=torch.int64),
@@ -136,13 +139,18 @@ def _radius(points: Tensor, core: Tensor, own: Tensor, rank: int) -> Tensor:
         reach=torch.ones(1),
         rank=rank,
     )
-    low, high = members.amin(0), members.amax(0)
+    low = members.amin(0)
+    high = members.amax(0)
     beyond = (low - points[others]).clamp(min=0) + (points[others] - high).clamp(min=0)
     bounds, order = torch.maximum(core[others], beyond.norm(dim=1)).sort()
-    rows, least, start, size = others.nonzero()[order, 0], math.inf, 0, FIRST
+    rows = others.nonzero()[order, 0]
+    least = math.inf
+    start = 0
+    size = FIRST
     while start < len(rows) and bounds[start] < least:
         some = rows[start : start + size]
         least = min(least, float(cluster.reachability(points[some], core[some, None]).min()))
-        start, size = start + size, 2 * size
+        start = start + size
+        size = 2 * size
     # members are within the radius and others beyond it, in spite of rounding
     return torch.tensor(max(least * (1 - 1e-9), float(core[own].max()) * (1 + 1e-9)))

@@ -58,7 +58,8 @@ def behind_map(given: ClusteringArguments, points: Tensor) -> ClusterModel:
 def _labels(given: ClusteringArguments, points: Tensor) -> np.ndarray:
     """The labels [n] of the rows that a map knows."""
     *_, last = (place for place, (_, step) in enumerate(given.behind) if is_map(step))
-    step, later = given.behind[last][1], given.behind[last + 1 :]
+    step = given.behind[last][1]
+    later = given.behind[last + 1 :]
     coordinates = np.asarray(step.embedding_)
     if len(coordinates) != len(points):
         raise ValueError(
@@ -78,7 +79,8 @@ def _labels(given: ClusteringArguments, points: Tensor) -> np.ndarray:
 def _fidelity(points: Tensor, groups: Tensor, classes: np.ndarray) -> Fidelity:
     """Measure how many rows get their label, of those that vote, and of rows held out from the others' vote."""
     order = hashed(points, groups).argsort(stable=True)
-    points, groups = points[order], groups[order]
+    points = points[order]
+    groups = groups[order]
     out = slice(min(held_out_rows(points).stop, CHECKED))
     rest = slice(out.stop, None)
     told = _assigned(points, groups, points[:CHECKED]) == groups[:CHECKED]
@@ -86,7 +88,8 @@ def _fidelity(points: Tensor, groups: Tensor, classes: np.ndarray) -> Fidelity:
     if len(groups[rest].unique()) < len(classes):  # a cluster would be lost
         warn_of_labels(told, groups[:CHECKED], classes, "the points", who)
         return Fidelity(share(told))
-    found, wanted = _assigned(points[rest], groups[rest], points[out]), groups[out]
+    found = _assigned(points[rest], groups[rest], points[out])
+    wanted = groups[out]
     warn_of_labels(found == wanted, wanted, classes, "the points held out from it", who)
     if not is_noise(classes[-1]):
         return Fidelity(share(told), share(found == wanted))

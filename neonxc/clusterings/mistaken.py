@@ -72,7 +72,8 @@ def _of_collection(model: Any, X: Table | None) -> tuple[str, str] | None:
         return "a tuple of centers, memberships and other results, as skfuzzy.cmeans returns it", labels
     if not all(isinstance(members, list | tuple | np.ndarray) for members in model):
         return None
-    sizes, rows = {np.size(members) for members in model}, [*chain.from_iterable(model)]
+    sizes = {np.size(members) for members in model}
+    rows = [*chain.from_iterable(model)]
     if not all(isinstance(row, int | np.integer) for row in rows) or len({*rows}) < len(rows):
         return ("a tuple of several results", "labels=model[1]") if _are_results(model) else None
     every = {*range(0 if X is None else len(X))}
@@ -89,7 +90,8 @@ def _axis_of_memberships(model: Any) -> int:
     """Return 1 if a tuple begins with centers [K, d] and memberships [K, N], 2 with [N, K], and else 0."""
     if not isinstance(model, tuple) or [np.ndim(part) for part in model[:2]] != [2, 2]:
         return 0
-    n_clusters, memberships = len(model[0]), as_array(model[1])
+    n_clusters = len(model[0])
+    memberships = as_array(model[1])
     if memberships.dtype.kind not in "biuf" or not (memberships >= 0).all():
         return 0
     for axis in (0, 1):
@@ -107,7 +109,8 @@ def _is_linkage(model: np.ndarray) -> bool:
 
 def _of_array(model: np.ndarray, X: Table | None) -> tuple[str, str] | None:
     """What an array other than centers is, and the labels in it."""
-    n, shape = None if X is None else len(X), model.shape
+    n = None if X is None else len(X)
+    shape = model.shape
     if len(shape) == 1 and n is not None and shape[0] == n * (n - 1) // 2 > n:
         return "the condensed matrix of the distances of all rows", FITTED
     if len(shape) != 2:

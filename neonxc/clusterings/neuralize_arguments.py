@@ -139,7 +139,8 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
             texts = sample(X).data if X is not None and is_texts(X) else None
             given.encoding, given.steps = behind_terms(steps, texts)
     if given.encoding is not None:
-        given.names, width = given.encoding.names, given.encoding.width
+        given.names = given.encoding.names
+        width = given.encoding.width
         given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
     elif features is None:
         names = fitted_names(model)
@@ -163,7 +164,8 @@ def _on_one_scale(X: Table, model: GivenLabels) -> tuple[Table, Any]:
         _warn_of_units(X)
         return X, model
     table = Table(X.frame())
-    table.library, table.index = X.library, X.index
+    table.library = X.library
+    table.index = X.index
     prepared = prepare(table.data, labels=model.labels_)
     if left_out := [note for note in prepared.notes if "left out" in note]:
         warn(f"columns of X without relevance: {'; '.join(left_out)}")
@@ -285,11 +287,14 @@ def _rows(given: ClusteringArguments, X: Table) -> Rows:
 
 def _instead(given: ClusteringArguments) -> str:
     """Return calls that explain a clustering whose pipeline can't be folded."""
-    model, final, columns = given.expression, given.model, "X"
+    model = given.expression
+    final = given.model
+    columns = "X"
     while isinstance(final, Pipeline):
         if len(final.steps) > 1:
             columns = f"{model}[:-1].transform({columns})"
-        model, final = f"{model}[-1]", final.steps[-1][1]
+        model = f"{model}[-1]"
+        final = final.steps[-1][1]
     before = _before(given)
     if isinstance(before, np.ndarray) and _has_names(given.model[:-1], before.shape[1]):
         columns = f"pandas.DataFrame({columns}, columns={given.expression}[:-1].get_feature_names_out())"

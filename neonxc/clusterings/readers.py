@@ -226,12 +226,14 @@ def _mixture_head(means: Tensor, roots: Tensor, least: Tensor, preprocessing: Pr
         not preprocessing.diagonal
     ):  # the shares of the determinant belong to the mixture's columns and not to the raw ones
         full = torch.diag_embed(roots) if roots.ndim == 2 else roots
-        roots, shares = preprocessing.weight.T @ full, torch.zeros_like(at)
+        roots = preprocessing.weight.T @ full
+        shares = torch.zeros_like(at)
     elif roots.ndim == 2:
         roots, shares = roots * preprocessing.weight, -roots.log()
     else:  # with L = U S V', log P = 2 U log(S) U', even if rounding gives P a negative eigenvalue
         U, S, _ = torch.linalg.svd(roots)
-        roots, shares = roots * preprocessing.weight[:, None], -torch.einsum("kij,kj->ki", U.square(), S.log())
+        roots = roots * preprocessing.weight[:, None]
+        shares = -torch.einsum("kij,kj->ki", U.square(), S.log())
     return Head(QuadraticDetection(means=at, roots=roots, shares=shares, offsets=least - shares.sum(1)))
 
 

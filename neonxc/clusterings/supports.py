@@ -73,7 +73,8 @@ class Supports:
             one = Supports(self.points[cluster, None], self.log_weights[cluster, None], self.gamma)
             for part in one.parts(rows):
                 some = rows[part]
-                logits, mass = one.logits(x[some])[:, 0], one.log_weights[0].exp() * len(rows)
+                logits = one.logits(x[some])[:, 0]
+                mass = one.log_weights[0].exp() * len(rows)
                 near = squared_distances(x[some], one.points[0]).masked_fill(mass == 0, math.inf)
                 own = near.argmin(1, keepdim=True)
                 left = (1 - 1 / mass[own]).clamp(min=0)  # of one point, rounding leaves some
@@ -117,7 +118,8 @@ def check_spread(
     Only the points of a fit have to lie apart; others may all be close to the mean. With `ranks` the points are
     those of all of them.
     """
-    kind, n = torch.finfo(x.dtype), int(ranks.sum(torch.tensor(x.numel())))
+    kind = torch.finfo(x.dtype)
+    n = int(ranks.sum(torch.tensor(x.numel())))
     if not n:
         return
     widths = torch.cat([x.new_zeros(1, x.shape[1]), x.abs().nan_to_num(nan=math.inf, posinf=math.inf)]).amax(0)
@@ -160,7 +162,8 @@ def labelled(x: Tensor, labels: Tensor, k: int) -> Supports:
 
 def _condensed(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Return at most `most` means [p, d] of points, and the index of each point's mean; few points are kept."""
-    means, nearest = x[:most], torch.arange(len(x), device=x.device)
+    means = x[:most]
+    nearest = torch.arange(len(x), device=x.device)
     if len(x) <= most:
         return means, nearest
     for _ in range(ROUNDS):

@@ -37,19 +37,26 @@ def fit_surrogate(points: Tensor, labels: Any) -> ClusterModel:
     if len(classes) < 2:
         raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
     order = hashed(points, column).argsort(stable=True)
-    points, column, there = points[order], column[order], there[order]
+    points = points[order]
+    column = column[order]
+    there = there[order]
     shift = points[there].mean(0)
     points = points - shift
     check_spread(points)
-    x, y = points[there], column[there]
-    supports, others = labelled(x, y, len(classes)), _without(held_out_rows(x), x, y, len(classes))
-    radius, kept, noise = None, torch.ones(len(x), dtype=torch.bool, device=x.device), None
+    x = points[there]
+    y = column[there]
+    supports = labelled(x, y, len(classes))
+    others = _without(held_out_rows(x), x, y, len(classes))
+    radius = None
+    kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    noise = None
     if not bool(there.all()):
         radius = _radii_of(supports, points, column, there)
         inside = _within(supports, radius, points)
         noise = _noise_held_out(others, points, column, there)
         _warn_of_noise(inside, there, noise)
-        kept, radius = inside[there], radius.cpu()
+        kept = inside[there]
+        radius = radius.cpu()
     fidelity = _fidelity(supports, others, x, y, classes, kept)._replace(noise=noise)
     centers = supports.flat()[0].cpu() + shift.cpu()
     return ClusterModel(

@@ -78,17 +78,24 @@ def search(
     nodes = _no_more(task, Nodes(point, piece, bound, low[point], high[point], whole[point]))
     most += int(point.bincount(minlength=1).max())
     best = torch.full_like(task.x[:, 0], torch.inf)
-    answer, sure = torch.zeros_like(task.x), torch.zeros_like(best, dtype=torch.bool)
-    solved, exact = torch.zeros_like(best), ~sure
+    answer = torch.zeros_like(task.x)
+    sure = torch.zeros_like(best, dtype=torch.bool)
+    solved = torch.zeros_like(best)
+    exact = ~sure
     while len(nodes.point):
         now = _next(nodes, room)
-        subset, nodes = nodes.take(now), nodes.take(~now)
+        subset = nodes.take(now)
+        nodes = nodes.take(~now)
         solved.index_add_(0, subset.point, torch.ones_like(subset.bound))
         u, feasible, converged = solve(subset)
         length = torch.linalg.vector_norm(u, dim=1)
         better = feasible & (length < best[subset.point])
-        subset, u, length, converged = subset.take(better), u[better], length[better], converged[better]
-        tried, end = subset, u
+        subset = subset.take(better)
+        u = u[better]
+        length = length[better]
+        converged = converged[better]
+        tried = subset
+        end = u
         if task.discrete:
             tried, end, converged = _rounded(task, subset, u, solve)
             subset = subset._replace(bound=_bound(task, subset, u) if convex else length)
@@ -97,8 +104,10 @@ def search(
         better = length < best[tried.point]
         best.scatter_reduce_(0, tried.point, length, "amin")
         won = better & (length == best[tried.point])
-        answer[tried.point[won]], sure[tried.point[won]] = end[won], converged[won]
-        better, spent = nodes.bound < best[nodes.point] * (1 - UNCHANGED), solved[nodes.point] >= most
+        answer[tried.point[won]] = end[won]
+        sure[tried.point[won]] = converged[won]
+        better = nodes.bound < best[nodes.point] * (1 - UNCHANGED)
+        spent = solved[nodes.point] >= most
         exact[nodes.point[better & spent]] = False
         nodes = nodes.take(better & ~spent)
     return Found(task.moved(answer), best.isfinite(), exact, sure)
@@ -116,13 +125,16 @@ def _next(nodes: Nodes, room: int) -> Tensor:
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
     """Candidate solutions: only the largest changes are kept, and whole numbers are rounded, in two ways."""
-    low, high = nodes.low, nodes.high
+    low = nodes.low
+    high = nodes.high
     if task.most is not None:
         size = u.abs().masked_fill(nodes.chosen, torch.inf)
         largest = size.topk(min(task.most, u.shape[1]), dim=1).indices
         others = torch.ones_like(nodes.chosen).scatter(1, largest, False)
-        low, high = low.masked_fill(others, 0.0), high.masked_fill(others, 0.0)
-    x, movable = task.x[nodes.point], task.integer & (low < high)
+        low = low.masked_fill(others, 0.0)
+        high = high.masked_fill(others, 0.0)
+    x = task.x[nodes.point]
+    movable = task.integer & (low < high)
     value = x + u * task.spread
 
     def at(whole: Tensor) -> Nodes:
@@ -183,5 +195,6 @@ def _no_more(task: Task, nodes: Nodes) -> Nodes:
         return nodes
     count = nodes.chosen.sum(dim=1, keepdim=True)
     still = (count >= task.most) & ~nodes.chosen
-    low, high = nodes.low.masked_fill(still, 0.0), nodes.high.masked_fill(still, 0.0)
+    low = nodes.low.masked_fill(still, 0.0)
+    high = nodes.high.masked_fill(still, 0.0)
     return nodes._replace(low=low.masked_fill(count > task.most, torch.inf), high=high)  # too many: an empty box

@@ -40,7 +40,8 @@ class Curved:
     """
 
     def __init__(self, head: Head) -> None:
-        self.head, self.pieces = head, pieces_of(head)
+        self.head = head
+        self.pieces = pieces_of(head)
         self.known = head.detection.references.double()
         self.cluster = head.assign(self.known)
         width = (self.pieces.signs.shape[1] + KNOWN) * head.n_features + (4 + LINEARIZED) * head.detection.width
@@ -64,7 +65,8 @@ class Curved:
 
     def _known_points(self, task: Task, nodes: Nodes) -> Tensor:
         """Changes [m, k, d] to the nearest known points of the target, clamped to the box; else zeros."""
-        x, unit = task.x[nodes.point], torch.where(task.fixed, torch.inf, task.spread)
+        x = task.x[nodes.point]
+        unit = torch.where(task.fixed, torch.inf, task.spread)
         distance = torch.cdist(x / unit, self.known / unit)
         distance = distance.masked_fill(self.cluster != self.pieces.cluster[nodes.piece][:, None], torch.inf)
         least, which = distance.topk(min(KNOWN, len(self.known)), dim=1, largest=False)
@@ -79,7 +81,8 @@ def _least(
 
     Returns also whether there are any, and whether the descents that led to them converged.
     """
-    nodes, starts = torch.arange(len(known), device=known.device), known.unbind(dim=1)
+    nodes = torch.arange(len(known), device=known.device)
+    starts = known.unbind(dim=1)
 
     def inside(u: Tensor, rows: Tensor) -> Tensor:
         return contrasts(u, rows).amin(dim=1) >= 0
@@ -87,7 +90,8 @@ def _least(
     best = inner = torch.zeros_like(low)
     for start in reversed(starts):
         inner = torch.where(inside(start, nodes)[:, None], start, inner)
-    least, possible = torch.full_like(low[:, 0], torch.inf), (low <= high).all(dim=1)
+    least = torch.full_like(low[:, 0], torch.inf)
+    possible = (low <= high).all(dim=1)
     sure = torch.zeros_like(possible)
     for count, start in enumerate((best, inner, *starts)):
         live = nodes[possible & (least.isinf() | (count < 2))]  # known points where there is no solution so far
@@ -95,7 +99,8 @@ def _least(
             continue
         u, converged = _descend(contrasts, start.clamp(low, high), live, low, high, margin)
         outside = live[~inside(u[live], live) & inside(inner[live], live)]
-        way, share = inner[outside] - u[outside], torch.ones_like(margin[outside])
+        way = inner[outside] - u[outside]
+        share = torch.ones_like(margin[outside])
         for power in range(1, 51 * bool(len(outside))):  # bisection: the least share of the way that leads inside
             closer = share - 0.5**power
             share = torch.where(inside(u[outside] + closer * way, outside)[:, None], closer, share)
@@ -128,7 +133,8 @@ def _descend(
         u[live] += memory[0]
         converged[live[ended]] = True
         going = ~ended & memory[0].any(dim=1)
-        live, memory = live[going], [part[going] for part in memory]
+        live = live[going]
+        memory = [part[going] for part in memory]
     return u, converged
 
 
@@ -167,7 +173,8 @@ def _step(
         short = torch.where(h.isfinite(), (margin * length - h).clamp(min=0), 0.0)
         return solvable * u.square().sum(dim=1, keepdim=True) / 2 + (weight * short).sum(dim=1, keepdim=True)
 
-    before, size = merit(here), torch.linalg.vector_norm(step, dim=1, keepdim=True)
+    before = merit(here)
+    size = torch.linalg.vector_norm(step, dim=1, keepdim=True)
     # if the linearized problem has no solution, the step needs to reduce the violation substantially
     enough = torch.where(solvable, 1e-4 * curvature * size.square(), 0.1 * before)
     t = torch.ones_like(before)

@@ -23,7 +23,8 @@ from neonxc.head.answer import answers
 from neonxc.head.competition import Path
 from neonxc.network import NeuralizedClustering, check_network
 
-GROWTH, TRIES = 8.0, 14
+GROWTH = 8.0
+TRIES = 14
 """Growth factor of the margin inside the target until the network confirms a point, and number of tries."""
 
 Region = LeafBoxes | Polyhedra | Curved
@@ -123,7 +124,8 @@ def counterfactual(
     """
     check_network(net, "counterfactual")
     table = net.batch(x)
-    space, given = net.inputs.space(table), table.tensor
+    space = net.inputs.space(table)
+    given = table.tensor
     device = given.device
     cluster, logits = _decided(net, given)
     goal, wanted = _targets(net, target, logits, cluster)
@@ -156,7 +158,9 @@ def counterfactual(
         return _decided(net, net.batch(written(after)).tensor)[0]
 
     nearest = _nearest(net, task, cluster, outside, reached)
-    found, after, points = nearest.found.cpu().numpy(), nearest.points.to(given.dtype), written(nearest.points)
+    found = nearest.found.cpu().numpy()
+    after = nearest.points.to(given.dtype)
+    points = written(nearest.points)
     labels = net.decided(points)[1]
     return Counterfactual(
         points,
@@ -182,7 +186,8 @@ def is_curved(net: NeuralizedClustering) -> bool:
 
 def region_of(net: NeuralizedClustering) -> Region:
     """Return the geometry of a network's clusters: boxes, polyhedra, or regions with curved boundaries."""
-    head, slopes = net.head, slopes_of(net.head)
+    head = net.head
+    slopes = slopes_of(net.head)
     if slopes is None:
         return Curved(head)
     edges = head.detection.edges() if isinstance(head.competition, Path) else None

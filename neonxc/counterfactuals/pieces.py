@@ -31,7 +31,9 @@ class Polyhedra:
     """
 
     def __init__(self, head: Head, slopes: Tensor) -> None:
-        self.head, self.values, self.pieces = head, slopes.double(), pieces_of(head)
+        self.head = head
+        self.values = slopes.double()
+        self.pieces = pieces_of(head)
         self.room = at_once(8 * COPIES * (slopes.numel() + len(self.pieces.cluster)), slopes.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
@@ -60,7 +62,8 @@ class Polyhedra:
             if task.most is not None:
                 square = square.topk(min(task.most, square.shape[2]), dim=2).values
             lengths.append(square.sum(dim=2).sqrt())
-        length, rows = torch.cat(lengths), self.room * slopes.shape[1]
+        length = torch.cat(lengths)
+        rows = self.room * slopes.shape[1]
         far = [
             (-self.pieces.contrasts(values[i], p) / length[p]).nan_to_num(0.0, torch.inf).amax(dim=1)
             for i, p in zip(point.split(rows), piece.split(rows), strict=True)
@@ -96,10 +99,12 @@ class LeafBoxes:
         """Find the nearest points that are inside a leaf by a margin [n], in units of `spread`."""
         best = torch.full_like(margin, torch.inf)
         start = torch.where(task.integer, task.x.round().clamp(task.low, task.high), task.x)
-        points, feasible = task.x.clone(), (task.low <= task.high).all()
+        points = task.x.clone()
+        feasible = (task.low <= task.high).all()
         for cluster, allowed in self.leaves:
             rows = task.wanted[:, cluster].nonzero()[:, 0]
-            subset, y = task.take(rows), start[rows]
+            subset = task.take(rows)
+            y = start[rows]
             for column, intervals in allowed.items():
                 y[:, column] = _nearest_value(subset, column, intervals, margin[rows, None])
             changed = y != subset.x
@@ -108,7 +113,8 @@ class LeafBoxes:
                 possible &= changed.sum(dim=1) <= task.most
             distance = torch.where(possible, subset.distance(y), torch.inf)
             better = distance < best[rows]
-            best[rows[better]], points[rows[better]] = distance[better], y[better]
+            best[rows[better]] = distance[better]
+            points[rows[better]] = y[better]
         reached = best.isfinite()
         return Found(points, reached, torch.ones_like(reached), reached)
 
@@ -117,14 +123,19 @@ def _nearest_value(task: Task, column: int, intervals: Intervals, margin: Tensor
     """The nearest values [n] of a column inside a union of intervals ``low < x <= high``; infinite if none is."""
     x = task.x[:, [column]]
     low, high = torch.tensor(intervals, dtype=torch.float64, device=x.device).T
-    low, high = low + margin * task.spread[column], high - margin * task.spread[column]
+    low = low + margin * task.spread[column]
+    high = high - margin * task.spread[column]
     if bool(task.integer[column]):
-        low, high, nearest = low.floor() + 1, high.floor(), x.round()
+        low = low.floor() + 1
+        high = high.floor()
+        nearest = x.round()
     else:
-        low, nearest = _above(low, task.dtype).double(), x
+        low = _above(low, task.dtype).double()
+        nearest = x
         above = _above(high, task.dtype)  # so the number before it is the greatest one inside
         high = torch.nextafter(above, torch.full_like(above, -torch.inf)).double()
-    low, high = low.clamp(min=task.low[column]), high.clamp(max=task.high[column])
+    low = low.clamp(min=task.low[column])
+    high = high.clamp(max=task.high[column])
     nearest = nearest.clamp(low, high)
     least, which = torch.where(low <= high, (nearest - x).abs(), torch.inf).min(dim=1, keepdim=True)
     return torch.where(least.isfinite(), nearest.gather(1, which), torch.inf)[:, 0]

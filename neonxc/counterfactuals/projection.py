@@ -38,7 +38,8 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     the method ends at the nearest point or proves that there is none.
     """
     n, H, d = normals.shape
-    low, high = low.expand(n, d), high.expand(n, d)
+    low = low.expand(n, d)
+    high = high.expand(n, d)
     multipliers, solvable = _first(normals, limits, low, high)
     goal = -torch.einsum("nhd,nh->nd", normals, multipliers)
     answer = goal.clamp(low, high)
@@ -48,14 +49,16 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     rows = torch.arange(n, device=low.device)
     constraints = normals, torch.cat([limits, -low, high], dim=1)
     state = [rows, *constraints, answer, weight, torch.full_like(rows, -1), low.new_zeros(n)]
-    state, answer = _take(state, solvable), answer.clone()
+    state = _take(state, solvable)
+    answer = answer.clone()
     for _ in range(10 * (H + d) + 100):
         if not len(state[0]):
             break
         state, feasible, solved = _step(*state)
         row = state[0]
         solvable[row[~feasible]] = False
-        answer[row[solved]], multipliers[row[solved]] = state[3][solved], state[4][solved, :H]
+        answer[row[solved]] = state[3][solved]
+        multipliers[row[solved]] = state[4][solved, :H]
         state = _take(state, feasible & ~solved)
     solvable[state[0]] = False
     return answer, solvable, multipliers
@@ -107,7 +110,8 @@ def _step(
     H, d, rows = *normals.shape[1:], torch.arange(len(u), device=u.device)
     active = weight > 0
     half, below, above = active.split([H, d, d], dim=1)
-    low, high = -limits[:, H : H + d], limits[:, H + d :]
+    low = -limits[:, H : H + d]
+    high = limits[:, H + d :]
     free = ~below & ~above & (low != high)
     beyond = torch.cat([torch.einsum("nhd,nd->nh", normals, u), -u, u], dim=1) - limits
     worst, which = beyond.masked_fill(active, -torch.inf).max(dim=1)
@@ -131,12 +135,14 @@ def _step(
     u = u - (t * independent)[:, None] * rest
     weight = (weight - t[:, None] * change).clamp(min=0) * active
     gained = gained + t
-    drops, enters = (full > least) & ~solved, (full <= least) & ~solved
+    drops = (full > least) & ~solved
+    enters = (full <= least) & ~solved
     weight[rows[drops], leaving[drops]] = 0.0
     weight[rows[enters], entering[enters]] = gained[enters]
     _, below, above = (weight > 0).split([H, d, d], dim=1)
     u = torch.where(below, low, torch.where(above, high, u))
-    entering, gained = entering.masked_fill(~drops, -1), gained.masked_fill(~drops, 0.0)
+    entering = entering.masked_fill(~drops, -1)
+    gained = gained.masked_fill(~drops, 0.0)
     return [row, normals, limits, u, weight, entering, gained], feasible, solved
 
 

@@ -78,8 +78,12 @@ class Answer:
         share: Share = take_most,
         block: slice = slice(None),
     ) -> None:
-        self.head, self.x, self.block = head, x, block
-        self.competitor, self.beta, self._share = competitor, beta, share
+        self.head = head
+        self.x = x
+        self.block = block
+        self.competitor = competitor
+        self.beta = beta
+        self._share = share
         self._at = head.detection.located(x)
         neurons: Tensor = head.detection.neurons(self._at)
         grouping = head.grouping
@@ -197,7 +201,9 @@ def answers(
     ValueError
         Unknown clusters, or a location outside the map.
     """
-    points, target, where = rows(a), question.target, question.where
+    points = rows(a)
+    target = question.target
+    where = question.where
     if points.shape[1] != head.n_features:
         check_width(points.shape[1], head.n_features, name="x")
     on_map = a.ndim > 2
@@ -243,7 +249,8 @@ def joined(parts: Iterator[Tensor], n: int) -> Tensor:
     first = next(parts)
     if len(first) == n:
         return first
-    result, at = first.new_empty(n, *first.shape[1:]), 0
+    result = first.new_empty(n, *first.shape[1:])
+    at = 0
     while True:
         result[at : at + len(first)] = first
         at += len(first)

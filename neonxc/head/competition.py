@@ -170,7 +170,8 @@ class Path(Competition):
         found: dict[int, Tensor] = {}
         for test, (first, second) in enumerate(self.children_):
             here = found[-test] if test else root  # a key 0 is the first leaf
-            found[first], found[second] = join(here, left[test]), join(here, -left[test])
+            found[first] = join(here, left[test])
+            found[second] = join(here, -left[test])
         return torch.stack([found[leaf] for leaf in range(len(left) + 1)])
 
 

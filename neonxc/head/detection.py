@@ -110,7 +110,8 @@ class Preprocessing:
         """The coordinates of a ``LinearDetection`` that are zero where the preprocessing maps to z [p]."""
         if self.norm is None:  # only root + origin matters
             return {"root": self.point(z), "origin": torch.zeros_like(self.center), "diagonal": self.diagonal}
-        zero, norm = torch.zeros_like(z), self.norm
+        zero = torch.zeros_like(z)
+        norm = self.norm
         origin = self.preimage(z[None])[0]
         named = {"norm": norm.kind, "norm_weight": norm.weight, "norm_bias": norm.bias}
         return {"root": self.point(zero), "origin": origin, "diagonal": self.diagonal, **named}
@@ -296,7 +297,8 @@ class Framed(Detection):
         """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
         if self.norm is None:
             return 1.0
-        weight, bias = self.norm_weight, self.norm_bias
+        weight = self.norm_weight
+        bias = self.norm_bias
         if isinstance(x, SparseRows):
             norm = x.norms(weight, bias, self.norm)[:, None]
         else:
@@ -397,7 +399,8 @@ class LinearDetection(Framed):
         x = at.x
         with full_precision(x):
             if isinstance(x, SparseRows):  # in float64, as the shift is subtracted after the matrix product
-                directions, origin = self.directions.double(), self.origin.double()
+                directions = self.directions.double()
+                origin = self.origin.double()
                 along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x)
                 return (self.bias.double() + directions @ origin - along).to(x.dtype)
             y, _ = self.coordinates_at(at)
@@ -407,7 +410,8 @@ class LinearDetection(Framed):
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         with full_precision(weights):
             y, _ = self.coordinates_at(at)
-            directions, anchors = self.directions.to(y), self.anchors.to(y)
+            directions = self.directions.to(y)
+            anchors = self.anchors.to(y)
             slope = weights @ directions
             relevance = (weights @ (directions * anchors)).addcmul_(y, slope, value=-1)
             if own is not None and self.nearest_zero:
@@ -423,7 +427,8 @@ class LinearDetection(Framed):
 
     def _biases(self, weights: Tensor, own: Tensor) -> Tensor:
         """Shares [N, d] in the contrasts' biases: ``sum_k s_k b_k / |w_k|^2 w_k^2``, w_k = D_k - D_c."""
-        directions, bias = self.directions.to(weights), self.bias.to(weights)
+        directions = self.directions.to(weights)
+        bias = self.bias.to(weights)
         target = own.argmax(dim=1)
         mode = "donot_use_mm_for_euclid_dist"  # the matrix product suffers from cancellation
         apart = torch.cdist(directions, directions, compute_mode=mode).square()[target]
@@ -499,7 +504,8 @@ class EdgeDetection(Detection):
 
     def neurons(self, at: Tensor) -> Tensor:
         """Compute neurons [N, M]; see :meth:`Detection.neurons`."""
-        x, dtype = at, compute_dtype(at.dtype)
+        x = at
+        dtype = compute_dtype(at.dtype)
         # compared in float64, as the tree does
         inside = (self.edge.double() - x[:, self.column].double()) * self.sign
         neurons = (inside / self.spread.double()).to(dtype)

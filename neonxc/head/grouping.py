@@ -125,9 +125,11 @@ def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: 
     shares : Tensor [N, M]
         The gradients of the minima.
     """
-    minima, shares = [], []
+    minima = []
+    shares = []
     for part, logs in zip(energy.split(sizes, dim=1), log_weights.double().split(sizes), strict=True):
-        total, least = logs.logsumexp(dim=0), part.amin(dim=1)
+        total = logs.logsumexp(dim=0)
+        least = part.amin(dim=1)
         logs = (logs - total).to(energy)
         logits = (part - least[:, None]).mul_(-gamma)
         # no matrix product, which autocast would round

@@ -114,7 +114,8 @@ class Head(nn.Module):
         """Return the head of ``p = softmax(-factor * values)``, with a threshold of p; its neurons are linear."""
         if factor == 1 and threshold is None:
             return self
-        detection, grouping = self.detection, self.grouping
+        detection = self.detection
+        grouping = self.grouping
         if factor != 1:
             assert isinstance(detection, LinearDetection)
             detection = detection.changed(directions=detection.directions * factor, bias=detection.bias * factor)
@@ -205,7 +206,9 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
     Head
         Its values are ``E_k = -(weight_k x + bias_k)`` (NEON paper, Prop. 6).
     """
-    anchors, root, origin = torch.zeros_like(weight), torch.zeros_like(weight[0]), torch.zeros_like(weight[0])
+    anchors = torch.zeros_like(weight)
+    root = torch.zeros_like(weight[0])
+    origin = torch.zeros_like(weight[0])
     bias = None if bias is None else -bias
     return Head(LinearDetection(weight, anchors, bias, root=root, origin=origin, nearest_zero=True))
 
@@ -231,6 +234,7 @@ def bisecting_head(
     both = centroid_neurons(torch.cat([left, right]), preprocessing)
     (d_left, d_right), (a_left, a_right) = both.directions.chunk(2), both.anchors.chunk(2)
     # the neuron of a split is the right child's distance minus the left child's: positive on the left
-    directions, anchors = d_right - d_left, a_left + a_right
+    directions = d_right - d_left
+    anchors = a_left + a_right
     split = both.changed(directions=directions, anchors=anchors, bias=(directions * anchors).sum(dim=1))
     return Head(split, None, Path(children, torch.arange(len(children) + 1, device=left.device)))

@@ -22,7 +22,8 @@ DENSE = 1 << 21
 """Number of distances that are computed at once, without a search; on other devices than the CPU, all are."""
 SMALL = 1 << 17
 """Number of differences up to which few operations on all of them take less time than many on one column each."""
-FEW, OWN = 5, 15
+FEW = 5
+OWN = 15
 """Number of columns up to which k-d trees save time: for points of other clusters, and for their own ones."""
 
 Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
@@ -73,7 +74,8 @@ class MemberDetection(Framed):
     @classmethod
     def of(cls, points: Tensor, groups: Tensor, preprocessing: Preprocessing, **parts: Any) -> Self:
         """Make a layer of points [M, p] in the space that a preprocessing leads to."""
-        points, weight = points.double() - preprocessing.offset, preprocessing.weight
+        points = points.double() - preprocessing.offset
+        weight = preprocessing.weight
         eye = torch.eye(points.shape[1]).to(points)
         back = 1 / weight if preprocessing.diagonal else preprocessing.preimage(eye).T
         frame = preprocessing.frame(torch.zeros_like(points[0]))
@@ -124,7 +126,8 @@ class MemberDetection(Framed):
         rows : Tensor [N, G, k] of int64
             Their numbers.
         """
-        on_cpu, room = z.device.type == "cpu", at_once(16 * len(self.points), z.device)
+        on_cpu = z.device.type == "cpu"
+        room = at_once(16 * len(self.points), z.device)
         if not on_cpu and len(z) > room:
             parts = [self.nearest(part, k) for part in z.split(room)]
             return torch.cat([far for far, _ in parts]), torch.cat([rows for _, rows in parts])

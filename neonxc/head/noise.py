@@ -128,8 +128,10 @@ class RadiusDetection(Detection):
         squared = squared - of_noise.sum(dim=1, keepdim=True) * own_clusters  # which is 0 where noise is explained
         with full_precision(weights):
             y, _ = self.clusters.coordinates_at(at)
-            directions, anchors = self.clusters.directions.to(y), self.clusters.anchors.to(y)
-            centroids, slopes = 2 * (squared @ anchors), squared @ directions / 2
+            directions = self.clusters.directions.to(y)
+            anchors = self.clusters.anchors.to(y)
+            centroids = 2 * (squared @ anchors)
+            slopes = squared @ directions / 2
             distances = (squared.sum(dim=1, keepdim=True) * y - centroids) * self._pulled(y) - y * slopes
             distances = distances + squared @ (anchors * directions)
             radius = (of_noise @ self.radius.to(y))[:, None] * self.shares.to(y)
@@ -146,8 +148,10 @@ class RadiusDetection(Detection):
     def among_parts(self, at: Located, parts: Tensor, weights: Tensor) -> Tensor:
         """Compute the contributions [N, P] of parts: the common term is a mean of products with the parts."""
         of_clusters, of_noise = self._split(weights)
-        y, (words, _) = self.clusters.coordinates_at(at)[0], self.clusters.coordinates(parts)
-        radius, common = of_noise @ self.radius.to(y), self._pulled(y) @ words.to(y).T
+        y = self.clusters.coordinates_at(at)[0]
+        (words, _) = self.clusters.coordinates(parts)
+        radius = of_noise @ self.radius.to(y)
+        common = self._pulled(y) @ words.to(y).T
         noise = radius[:, None] - of_noise.sum(dim=1, keepdim=True) * common
         return self.clusters.among_parts(at, parts, of_clusters) + noise
 
@@ -196,7 +200,8 @@ class NearestRadius(Grouping):
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, K + 1], and the neurons' shares [N, M + K] in them."""
-        distances, noise = neurons[:, : -self.k], neurons[:, -self.k :]
+        distances = neurons[:, : -self.k]
+        noise = neurons[:, -self.k :]
         values, parts = (
             (distances, torch.ones_like(distances)) if self.clusters is None else self.clusters(distances)
         )

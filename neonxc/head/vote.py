@@ -83,7 +83,8 @@ class VoteDetection(MemberDetection):
         """Sum terms [N, G, d] of each of the rows that vote, by their shares and the clusters' weights [N, G]."""
         with full_precision(weights):
             some = weights.any(dim=0).nonzero()[:, 0]  # two clusters are compared without the others
-            far, near = at.far[:, some], at.rows[:, some]
+            far = at.far[:, some]
+            near = at.rows[:, some]
             shares = weights[:, some, None].to(far) * (-far / at.scale).softmax(dim=2)
             shares = shares / (far * at.scale).clamp(min=TINY)
             # a copy of the point has no difference to share, and rounding has no direction

@@ -44,7 +44,8 @@ class Encoded(RawColumns):
     @property
     def categories(self) -> list[int]:
         """Columns of the table that are encoded, and not as numbers."""
-        owner, is_number = self.encoding.owner, self.encoding.is_number
+        owner = self.encoding.owner
+        is_number = self.encoding.is_number
         return sorted({*owner.tolist()} - {*owner[is_number].tolist()})
 
     @property
@@ -79,7 +80,8 @@ class Encoded(RawColumns):
         table = Table.read(like)
         if table.is_tensor:
             return super().write(x, table)
-        encoding, frame = self.encoding, self._frame(table).copy()
+        encoding = self.encoding
+        frame = self._frame(table).copy()
         moved = (x.cpu() != encoding.encode(frame).to(x.dtype)).numpy()
         for place, number in encoding.number_parts.items():
             if moved[:, place].any():
@@ -129,7 +131,8 @@ class Encoded(RawColumns):
         """The table as it was given; None for a tensor, which holds encoded columns."""
         if (table := Table.read(X)).is_tensor:
             return None
-        frame, numbers = self._frame(table), self.encoding.owner[self.encoding.is_number].unique().tolist()
+        frame = self._frame(table)
+        numbers = self.encoding.owner[self.encoding.is_number].unique().tolist()
         return frame, {column: self.encoding.numbers(frame, column) for column in numbers}
 
     def _frame(self, table: Table) -> pd.DataFrame:

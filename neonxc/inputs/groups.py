@@ -16,7 +16,8 @@ from neonxc.inputs.layout import reading
 
 def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
     """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
-    shape, kind = x.shape[1:], "channels"
+    shape = x.shape[1:]
+    kind = "channels"
     groups = inputs_of(net).groups if groups is None else groups
     if x.ndim > 2 and (groups is None or isinstance(groups, str)):
         kind = reading(partial(evaluated, net), x)

@@ -51,7 +51,8 @@ class _UpToFirst(TorchFunctionMode):
         self.derived = {id(x): x}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given, name = (*args, *(kwargs or {}).values()), getattr(func, "__name__", "")
+        given = (*args, *(kwargs or {}).values())
+        name = getattr(func, "__name__", "")
         if name in LAYERS and id(given[0]) in self.derived:
             raise _Reached(FirstLayer(name, given[0]))
         result = func(*args, **(kwargs or {}))
@@ -140,7 +141,8 @@ class _Channels(TorchFunctionMode):
 
     def _after_product(self, args: Any, result: Tensor) -> int | None:
         """The dimension of a product that comes from the channels of its second factor, or from a weight."""
-        first, second = args[0], args[-1] if isinstance(args[-1], Tensor) else args[1]
+        first = args[0]
+        second = args[-1] if isinstance(args[-1], Tensor) else args[1]
         if id(second) not in self._dimensions or self.dimension(second) == second.ndim - 1:
             return result.ndim - 1
         is_weight = id(first) not in self._dimensions

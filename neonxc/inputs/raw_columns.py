@@ -68,22 +68,28 @@ def add_sparse(answer: Answer, cluster: Tensor, total: Tensor, weight: Tensor | 
     weight : Tensor [N] of float64 or None
         Weights of the points.
     """
-    x, head, device = answer.x, answer.head, cluster.device
+    x = answer.x
+    head = answer.head
+    device = cluster.device
     detection = head.detection
     assert isinstance(detection, LinearDetection)
     assert isinstance(x, SparseRows)
-    directions, weights = detection.directions.double(), answer.weights.double()
+    directions = detection.directions.double()
+    weights = answer.weights.double()
     if weight is not None:
         weights = weights * weight.to(weights)[:, None]
     scaled = weights / detection.row_norm(x)
     own = answer.own
     if own is None:
-        membership, of_row = one_hot(cluster, len(total)).double(), torch.arange(len(total), device=device)
+        membership = one_hot(cluster, len(total)).double()
+        of_row = torch.arange(len(total), device=device)
     else:  # sums per neuron of the points' own clusters; a soft minimum shares a point among several
-        membership, of_row = own.double(), head.groups
+        membership = own.double()
+        of_row = head.groups
         own = torch.eye(len(of_row), dtype=weights.dtype, device=device)
     # the relevance at x = 0, for weights [R, M] that are summed over the points with the same `own`
-    constant, slope = membership.T @ weights, membership.T @ scaled
+    constant = membership.T @ weights
+    slope = membership.T @ scaled
     for block in blocks(len(constant), 48 * detection.n_features, device):
         zero = constant.new_zeros(len(constant[block]), detection.n_features)
         at_zero = detection.relevance(
@@ -94,7 +100,9 @@ def add_sparse(answer: Answer, cluster: Tensor, total: Tensor, weight: Tensor | 
         at_zero += detection.root.double() * (correction @ directions)
         total.index_add_(0, of_row[block].cpu(), at_zero.cpu())
     # and the slope times the entry, at every stored entry
-    scaled, cluster, directions = scaled.cpu(), cluster.cpu(), directions.cpu().T.contiguous()
+    scaled = scaled.cpu()
+    cluster = cluster.cpu()
+    directions = directions.cpu().T.contiguous()
     (points, columns), entries = x.places(), x.entries.double()
     for block in blocks(len(entries), 32 * scaled.shape[1]):
         slopes = torch.linalg.vecdot(scaled[points[block]], directions[columns[block]])

@@ -100,7 +100,9 @@ class Sentences(Propagating, Words):
 
     def _run(self, x: Tensor, through: Through) -> Run:
         """Embed texts of similar length together; relevance is summed over the dimensions and over words."""
-        encoder, batches, outputs = self.module, [], []
+        encoder = self.module
+        batches = []
+        outputs = []
         for texts in encoder.batches(x):
             tokens = encoder.tokens(x[texts].long())
             output, back = through(encoder.inputs(tokens).detach(), tokens, texts)
@@ -125,7 +127,8 @@ class _Embedded(nn.Module):
 
     def __init__(self, encoder: Any, tokens: Any) -> None:
         super().__init__()
-        self.encoder, self.tokens = encoder, tokens
+        self.encoder = encoder
+        self.tokens = tokens
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the embeddings [N, d] of texts."""

@@ -23,7 +23,8 @@ def ranges(table: Table) -> np.ndarray:
         return torch.stack(torch.aminmax(table.numbers, dim=0)).double().cpu().numpy()
     frame = as_pandas(table.frame())
     numeric = [i for i, dtype in enumerate(frame.dtypes) if dtype.kind in "iufb"]
-    found, numbers = np.full((2, table.width), np.nan), frame.iloc[:, numeric]
+    found = np.full((2, table.width), np.nan)
+    numbers = frame.iloc[:, numeric]
     found[:, numeric] = numbers.min(), numbers.max()
     return found
 
@@ -49,8 +50,11 @@ class Space:
     """
 
     def __init__(self, table: Table, names: Sequence[str], still: Tensor) -> None:
-        self.table, self.names, self.still = table, names, still
-        self.encoded_names, self.owner = names, np.arange(len(still))
+        self.table = table
+        self.names = names
+        self.still = still
+        self.encoded_names = names
+        self.owner = np.arange(len(still))
 
     def places(self, column: int, name: str) -> list[int]:
         """Return the positions of a user's column among the head's columns."""
@@ -74,7 +78,9 @@ class EncodedSpace(Space):
 
     def __init__(self, table: Table, encoding: Encoding, still: Tensor) -> None:
         super().__init__(table, encoding.columns, still)
-        self.encoding, self.encoded_names, self.owner = encoding, encoding.names, encoding.owner.numpy()
+        self.encoding = encoding
+        self.encoded_names = encoding.names
+        self.owner = encoding.owner.numpy()
 
     def places(self, column: int, name: str) -> list[int]:
         """Return the positions of a column among the encoded ones; all but `fixed` need one that can change."""

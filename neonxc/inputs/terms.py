@@ -50,7 +50,8 @@ class Terms:
     def __init__(self, vectorizer: CountVectorizer, sublinear: bool = False) -> None:
         if vectorizer.input != "content":
             raise ValueError(f"{type(vectorizer).__name__} needs input='content', got {vectorizer.input!r}")
-        self.vectorizer, self.sublinear = copy(vectorizer), sublinear
+        self.vectorizer = copy(vectorizer)
+        self.sublinear = sublinear
         self.names = self.columns = [str(name) for name in self.vectorizer.get_feature_names_out()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # inconsistent stop words; already reported at fit

@@ -38,7 +38,8 @@ class Words(Inputs):
         """Return the words of texts, joined by blanks; word numbers stay numbers."""
         if not is_texts(like):
             return super().write(x, like)
-        places, there = self.words(x).tolist(), (x >= 0).tolist()
+        places = self.words(x).tolist()
+        there = (x >= 0).tolist()
         rows = zip(places, there, strict=True)
         return [" ".join(self.units[i] for i, known in zip(*row, strict=True) if known) for row in rows]
 

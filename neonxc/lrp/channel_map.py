@@ -30,7 +30,8 @@ class ChannelMap:
 
     def then(self, scale: Any, shift: Any, owner: Tensor | None) -> ChannelMap | None:
         """Return the map followed by another scale and shift; None if these are not by channel."""
-        scale, shift = self._constant(scale), self._constant(shift)
+        scale = self._constant(scale)
+        shift = self._constant(shift)
         if self.shift is not None:
             earlier = self.shift if scale is None else self.shift * scale
             shift = earlier if shift is None else earlier + shift
@@ -53,15 +54,18 @@ class ChannelMap:
         """
         if self.shift is None and not self.dimensions and (self.scale is None or self.scale > 0):
             return None
-        layer, channels = before.layer, before.outputs % self.source.ndim
-        weight, bias = layer.weight, layer.bias
+        layer = before.layer
+        channels = before.outputs % self.source.ndim
+        weight = layer.weight
+        bias = layer.bias
         if before.scale_outputs is None:
             if self.scale is not None:
                 return None
         elif channels == 0 or not self.dimensions <= {channels}:
             return None
         elif self.scale is not None:
-            weight, bias = before.scale_outputs(weight, self._each(self.scale, channels)), bias * self.scale
+            weight = before.scale_outputs(weight, self._each(self.scale, channels))
+            bias = bias * self.scale
         bias = bias if self.shift is None else bias + self.shift
         return replace(before, layer=replace(layer, weight=weight, bias=bias), y=None, uses=0)
 

@@ -25,7 +25,8 @@ class DetachedCalls:
 
     def mark(self, func: Any, given: list[Tensor], constants: list[Tensor]) -> None:
         """Register that a function was called with tensors `given`, some of its results being `constants`."""
-        name, table = function_name(func), self._table
+        name = function_name(func)
+        table = self._table
         if name == "__setitem__":
             constants = given[:1]
         if not constants and name not in LEAVING:

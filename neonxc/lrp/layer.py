@@ -110,12 +110,14 @@ class RecordedLayer:
         """Count an operation that uses the output; after a second one the layer does not feed a ReLU alone."""
         self.uses += 1
         if self.layer.rectified:
-            self.layer.rectified, self.y = False, y.detach()
+            self.layer.rectified = False
+            self.y = y.detach()
 
     def followed_by_relu(self, y: Tensor) -> None:
         """Register that a ReLU with result `y` uses the output; the ReLU's result replaces the stored output."""
         if self.uses == 1:
-            self.layer.rectified, self.y = True, y.detach()
+            self.layer.rectified = True
+            self.y = y.detach()
 
     def backward(self, m: Tensor, x: Tensor) -> Tensor:
         """Apply the rule: compute the multiplier at the input."""

@@ -89,7 +89,8 @@ class AlphaBeta:
 
 def _contributions(layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, **limit: float) -> Tensor:
     """The multiplier that distributes relevance over the contributions of one sign: those within a limit."""
-    above, below = layer.weight.clamp(**limit), (-layer.weight).clamp(**limit).neg_()
+    above = layer.weight.clamp(**limit)
+    below = (-layer.weight).clamp(**limit).neg_()
 
     def share() -> tuple[bool, Tensor]:
         signed = has_negative(x)
@@ -193,8 +194,10 @@ class ZBox:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        low, high = _bound(self.low, x, "low"), _bound(self.high, x, "high")
-        positive, negative = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
+        low = _bound(self.low, x, "low")
+        high = _bound(self.high, x, "high")
+        positive = layer.weight.clamp(min=0)
+        negative = layer.weight.clamp(max=0)
         return _share_by([(x, layer.weight), (-low, positive), (-high, negative)], layer, x, y, m)
 
 
@@ -273,7 +276,8 @@ class Gamma:
         if not signed and layer.channels is not None:  # one product is faster than two
             joint = layer.remember((self, "joint"), lambda: torch.cat([layer.weight, size]))
             return layer.transpose(torch.cat([along, across], layer.channels), joint, x)
-        along, across = layer.transpose(along, layer.weight, x), layer.transpose(across, size, x)
+        along = layer.transpose(along, layer.weight, x)
+        across = layer.transpose(across, size, x)
         return along.add_(across * x.sign() if signed else across)
 
     def _lifted(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -150,7 +150,8 @@ class TensorTable:
         """
         if old is new:
             return new
-        self.has_replacements, base = True, old._base
+        self.has_replacements = True
+        base = old._base
         if base is None:
             self.update(old, replacement=new)
         else:
@@ -161,7 +162,8 @@ class TensorTable:
         """Return the tensor that holds the current value of a possibly modified tensor."""
         if not self.has_replacements:
             return value
-        replacement, base = self[value].replacement, value._base
+        replacement = self[value].replacement
+        base = value._base
         if replacement is not None:
             return self.current(call, replacement)
         if base is None or self[base].replacement is None:

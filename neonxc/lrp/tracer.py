@@ -148,14 +148,16 @@ class Tracer(TorchFunctionMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         func, args, kwargs = functional(func, args, kwargs)
-        given, name = tensors((args, kwargs)), function_name(func)
+        given = tensors((args, kwargs))
+        name = function_name(func)
         depends = requiring_grad(given)
         gate = next(filter(None, (self.tensors[value].gate for value in given)), None)
         if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING + LEAVING:
             return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
         if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
             args, kwargs = mapped(self._in_float32, (args, kwargs))
-        operation, rule = OPERATIONS.get(name), self.layers.composite.function_rule(name)
+        operation = OPERATIONS.get(name)
+        rule = self.layers.composite.function_rule(name)
         if operation is not None and operation.accepts == "decomposed" and rule is None:
             try:
                 with self:

@@ -120,7 +120,8 @@ class Encoding:
 
     def numbers(self, frame: pd.DataFrame, column: int, name: str = "X") -> np.ndarray:
         """A column of a table in float64, NaN where a value is missing."""
-        cells, place = frame.iloc[:, column], f"in column {self.columns[column]!r}"
+        cells = frame.iloc[:, column]
+        place = f"in column {self.columns[column]!r}"
         try:
             values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
         except (TypeError, ValueError):
@@ -180,7 +181,8 @@ class Encoding:
 
 def _pack(encoding: Encoding) -> Values:
     parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
-    known, alone = list(encoding.known.items()), sorted(encoding.nan_alone)
+    known = list(encoding.known.items())
+    alone = sorted(encoding.nan_alone)
     return {"columns": encoding.columns, "parts": parts, "known": known, "nan_alone": alone}
 
 

@@ -96,7 +96,8 @@ def check_pipelines(model: Any, rows: Rows | None) -> None:
         Rows as they enter the first step.
     """
     while isinstance(model, Pipeline):
-        name, steps = type(model).__name__, model.steps[:-1]
+        name = type(model).__name__
+        steps = model.steps[:-1]
         after = rows
         for _, step in steps:
             after = after and behind(step, after)
@@ -155,7 +156,9 @@ def encoding_and_map(
     ValueError
         Invalid points, or a step fills a column with a string that no later step encodes.
     """
-    d, encoding, preprocessing = len(folding.encoding.columns), None, folding.map
+    d = len(folding.encoding.columns)
+    encoding = None
+    preprocessing = folding.map
     is_plain = folding.plain
     if is_plain and table is not None and table.names is not None and table.width == d:
         # columns that the pipeline drops may hold texts or missing values
@@ -204,7 +207,8 @@ class Folding:
 
     def select(self, columns: Sequence[int]) -> Folding:
         """Return some of the columns."""
-        weight, encoding = self.map.weight, self.encoding
+        weight = self.map.weight
+        encoding = self.encoding
         if self.map.diagonal and self.map.norm is None:
             encoding = encoding.of(columns)
         else:
@@ -272,7 +276,8 @@ class Folding:
                 raise ValueError(
                     "it needs single columns, but a step before it mixes them; put it before that step"
                 )
-        known, alone = dict(self.encoding.known), {*self.encoding.nan_alone}
+        known = dict(self.encoding.known)
+        alone = {*self.encoding.nan_alone}
         for i, source in enumerate(sources):
             if source is not None:
                 allowed = composed_known(encoder.known[i], source) if i in encoder.known else None
@@ -290,7 +295,8 @@ class Folding:
 
     def split(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
         """Return the encoding as far as it is used, of columns with these names, and the map behind it."""
-        used, preprocessing = self.used, self.map
+        used = self.used
+        preprocessing = self.map
         encoding = replace(self.encoding.of(used), columns=columns)
         for part in encoding.parts:
             if isinstance(part, Number) and isinstance(part.fill, str):

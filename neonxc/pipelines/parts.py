@@ -149,7 +149,8 @@ def composed(part: Part, column: Scaled) -> Scaled:
     ValueError
         The composition is no scaled part, for example the categories of a scaled column.
     """
-    source, as_it_is = column.part, column == Scaled(column.part)
+    source = column.part
+    as_it_is = column == Scaled(column.part)
     if isinstance(part, Number) and not part.functions:
         fill = part.fill
         if fill is None or not source.has_gaps:

@@ -115,7 +115,8 @@ def remembered(step: Any, d: int) -> tuple[Tensor, Tensor]:
     """Return the center and scale [d] of the raw columns that a fitted first step stores; 0 and 1 by default."""
     if isinstance(step, MinMaxScaler):
         return _tensor((step.data_min_ + step.data_max_) / 2), 1 / _tensor(step.scale_)
-    center, scale = getattr(step, "mean_", getattr(step, "center_", None)), getattr(step, "scale_", None)
+    center = getattr(step, "mean_", getattr(step, "center_", None))
+    scale = getattr(step, "scale_", None)
     return _tensor(np.zeros(d) if center is None else center), _tensor(np.ones(d) if scale is None else scale)
 
 

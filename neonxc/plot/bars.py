@@ -49,7 +49,8 @@ def bars(
     ['age', 'income']
     """
     relevance, index, name = _named(relevance)
-    names, title = index if names is None else names, name if title is None else title
+    names = index if names is None else names
+    title = name if title is None else title
     values = as_array(relevance).astype(float)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"bars need the relevance of one point, shape [d], got {list(values.shape)}")
@@ -100,7 +101,8 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     """
     if not hasattr(summary, "classes"):
         raise TypeError(f"summary needs what NEON.summary returns, a ClusterSummary; got {type(summary).__name__}")
-    K, names = len(summary.classes), summary.feature_names
+    K = len(summary.classes)
+    names = summary.feature_names
     columns = min(K, 3)
     rows = -(-K // columns)
     height = rows * (0.55 + 0.21 * min(len(names), most + 1)) + 0.2
@@ -117,7 +119,8 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
 def draw_bars(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> list[int]:
     """Draw the bars, and return the features with a bar of their own, from the top."""
     features, others = np.split(np.argsort(-np.abs(values), kind="stable"), [most])
-    widths, labels = values[features], [shortened(names[i]) for i in features]
+    widths = values[features]
+    labels = [shortened(names[i]) for i in features]
     if len(others):
         widths = np.append(widths, values[others].sum())
         labels.append(f"{len(others)} others")

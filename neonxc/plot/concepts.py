@@ -54,7 +54,8 @@ def concepts(
         A cluster without concepts.
     """
     c = found.position(cluster)
-    label, references = found.classes[c], found.references[c]
+    label = found.classes[c]
+    references = found.references[c]
     frame = found.to_frame().loc[label]
     words = net.inputs.in_texts
     height = 1.25 if words else 1.6

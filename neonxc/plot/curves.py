@@ -36,7 +36,9 @@ def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: 
         curve = flipping.logit_curve if logits else 100 * flipping.curve
         label = name if logits else f"{name}  {flipping.auc:.1f}"
         width, zorder = (1.2, 2) if i else (2.6, 3)
-        x, y, color = flipping.known[order], curve[order], colors[i % len(colors)]
+        x = flipping.known[order]
+        y = curve[order]
+        color = colors[i % len(colors)]
         axes.plot(x, y, color=color, label=label, linewidth=width, zorder=zorder)
     axes.set_xlabel("share of the features that are known", fontsize=9)
     axes.set_ylabel("mean logit" if logits else "% in the cluster", fontsize=9)

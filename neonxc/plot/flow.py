@@ -42,7 +42,8 @@ def flow_figure(
     grid = figure.add_gridspec(max(len(moves), 1), 2, width_ratios=(1, 1))
     _draw_flow(figure.add_subplot(grid[:, 0]), table, entered, left)
     for row, (title, shares, describe) in enumerate(moves):
-        axes, names = figure.add_subplot(grid[row, 1]), [*shares.index]
+        axes = figure.add_subplot(grid[row, 1])
+        names = [*shares.index]
         columns = draw_bars(axes, shares.to_numpy(), names, COLUMNS, title)
         write_beside(axes, [f"{percent(shares.iloc[i])}  {shortened(describe(names[i]), 30)}" for i in columns])
         axes.set_xticks([])
@@ -52,8 +53,10 @@ def flow_figure(
 def _draw_flow(axes: Axes, table: DataFrame, entered: Series, left: Series) -> None:
     """Draw clusters as bars, the old ones at the left, and rows as bands between them."""
     counts = np.pad(table.to_numpy(float), (0, 1))  # the last ones are new and gone rows
-    counts[-1, :-1], counts[:-1, -1] = entered, left
-    k, total = len(table), counts.sum()
+    counts[-1, :-1] = entered
+    counts[:-1, -1] = left
+    k = len(table)
+    total = counts.sum()
     palette = [NOISE if label == -1 else color for label, color in zip(table.index, colors(k), strict=True)]
     palette += [NOISE]
     tops = []  # of the bands, at both sides

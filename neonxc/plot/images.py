@@ -129,7 +129,8 @@ def contact_sheet(
     ValueError
         If shapes do not match, or if `cluster_maps` has more clusters than `heatmaps` has maps without titles.
     """
-    photos, stacks = [as_image(image) for image in images], [as_array(stack) for stack in heatmaps]
+    photos = [as_image(image) for image in images]
+    stacks = [as_array(stack) for stack in heatmaps]
     maps = None if cluster_maps is None else [as_array(cluster_map) for cluster_map in cluster_maps]
     _check_sheet(photos, stacks, maps)
     blurred = [smoothed(stack, smooth) for stack in stacks]

@@ -20,7 +20,10 @@ from neonxc.plot.shared import AGAINST, FOR, as_array
 if TYPE_CHECKING:
     from neonxc.attribution.similarity import Similarity
 
-WIDTH, LINE, SIZE = 520.0, 20.0, 11.0  # of a text, in points: its lines, their distance, and the font
+# of a text, in points: its lines, their distance, and the font
+WIDTH = 520.0
+LINE = 20.0
+SIZE = 11.0
 APART = 62.0  # between two texts, where words are connected
 
 
@@ -105,7 +108,8 @@ def _texts(
     for side in (0, 1):
         _draw(axes, boxes[side], words[side], relevance[side][: len(words[side])], tops[side])
     for i, j, strength in _connected(matrix, most):
-        above, below = boxes[0][i], boxes[1][j]
+        above = boxes[0][i]
+        below = boxes[1][j]
         x = above.x + above.width / 2, below.x + below.width / 2
         y = tops[0] + LINE * (above.line + 1) - 2, tops[1] + LINE * below.line + 2
         axes.plot(x, y, color=FOR, alpha=0.15 + 0.7 * strength, linewidth=0.5 + 2.5 * strength, zorder=1)
@@ -130,11 +134,14 @@ def _from_the_right(words: list[str]) -> bool:
 def _boxes(words: list[str]) -> list[WordBox]:
     """Set words in lines."""
     font = FontProperties(size=SIZE)
-    boxes, x, line = [], 0.0, 0
+    boxes = []
+    x = 0.0
+    line = 0
     for word in words:
         width = float(text_to_path.get_text_width_height_descent(word, font, ismath=False)[0])
         if x and x + width > WIDTH:
-            x, line = 0.0, line + 1
+            x = 0.0
+            line = line + 1
         boxes.append(WordBox(x, width, line))
         x += width + 5
     return boxes

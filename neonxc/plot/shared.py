@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-FOR, AGAINST = "#b2182b", "#2166ac"
+FOR = "#b2182b"
+AGAINST = "#2166ac"
 
 
 def as_array(value: Any) -> np.ndarray:

@@ -124,7 +124,9 @@ def text(
     N = len(texts)
     values = _rows(relevance, N, "relevance")
     in_vocabulary = [row != 0 for row in values] if known is None else _rows(known, N, "known")
-    spans, headings, notes = _each(spans, N, "spans"), _each(headings, N, "headings"), _each(notes, N, "notes")
+    spans = _each(spans, N, "spans")
+    headings = _each(headings, N, "headings")
+    notes = _each(notes, N, "notes")
     joint = _largest(np.concatenate([[], *values])) if isinstance(limit, str) and limit == "joint" else limit
     if joint is not None and (not isinstance(joint, Real) or not 0 < joint < np.inf):
         raise ValueError(f"limit needs a positive number or 'joint', got {limit!r}")
@@ -159,7 +161,8 @@ def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans |
     for name, row in (("relevance", values), ("known", known)):
         if len(row) < len(spans):
             raise ValueError(f"document {n} has {len(spans)} words, but {name} for {len(row)}")
-    pieces, end = [], 0
+    pieces = []
+    end = 0
     for (start, stop), relevance, is_known in zip(spans, values, known, strict=False):
         if not end <= start <= stop <= len(document):
             raise ValueError(f"spans of document {n} are not in order: ({start}, {stop}) after {end}")

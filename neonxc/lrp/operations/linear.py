@@ -65,7 +65,9 @@ def _linear(tracer: Tracer, func: Apply, input: Tensor, weight: Tensor, bias: Te
 def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     options = arguments(func, args, kwargs)
     operands = _, weight, _ = tuple(options.pop(name) for name in ("input", "weight", "bias"))
-    n, groups, transposed = weight.ndim - 2, options["groups"], func.__name__.startswith("conv_transpose")
+    n = weight.ndim - 2
+    groups = options["groups"]
+    transposed = func.__name__.startswith("conv_transpose")
     apply = partial(func, **options)
 
     def scale_columns(w: Tensor, scale: Tensor) -> Tensor:  # outputs are dimension 1 of each group's weight
@@ -103,7 +105,8 @@ def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
     "factors",
 )
 def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
-    args, name = operands(args, kwargs), function_name(func)
+    args = operands(args, kwargs)
+    name = function_name(func)
     sources = requiring_grad(args)
     if name == "_sparse_mm" and len(args) > 2:
         if args[2] != "sum":  # the mean or the maximum of products

@@ -43,7 +43,8 @@ def _activation(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *arg
 
 @operation("relu6 hardtanh", _PASS)
 def _clipped(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    layer, least = tracer.tensors[input].layer, func(torch.tensor(-1.0), *args, **kwargs)
+    layer = tracer.tensors[input].layer
+    least = func(torch.tensor(-1.0), *args, **kwargs)
     if layer is not None and least == 0 and not tracer.tiny:
         layer.followed_by_relu(torch.relu(input))
     return _activation(tracer, func, input, *args, **kwargs)
