@@ -23,9 +23,9 @@ from neonxc.clusterings.readers import chained, device_of, is_precomputed, withi
 from neonxc.clusterings.verified import has_centers, labels_of, predicted, verified
 from neonxc.common.arguments import kind_of
 from neonxc.common.warnings import warn
+from neonxc.data.files.format import table_format
 from neonxc.data.inputs import as_array, check_width, moments
 from neonxc.data.table import Table
-from neonxc.data.table_format import table_format
 from neonxc.head.detection import Preprocessing
 from neonxc.head.members import MemberDetection
 from neonxc.head.noise import with_noise

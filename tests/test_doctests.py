@@ -16,7 +16,7 @@ MODULES = [
     "neonxc.report.page",
     "neonxc.rules.intervals",
     "neonxc.rules.wording",
-    "neonxc.data.files",
+    "neonxc.data.files.frame",
     "neonxc.models.interpretable.values_of_interest",
     "neonxc.models.scan.augment",
     "neonxc.trees.graph",

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 import neonxc
 from neonxc import NEON
-from neonxc.data.cells import read_cells
 from neonxc.data.files import read_table
+from neonxc.data.files.cells import read_cells
 from neonxc.trees import CART
 
 

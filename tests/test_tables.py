@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from refusals import refused
 
 from neonxc.data.files import read_table
-from neonxc.data.notation import is_number
+from neonxc.data.files.notation import is_number
 from neonxc.data.preparation import DATE, prepare
 from neonxc.trees import CART
 
@@ -489,8 +489,8 @@ def test_files_that_unpack_to_more_than_a_limit(tmp_path, monkeypatch):
     pd.DataFrame({"a": np.zeros(100_000), "b": 1.0}).to_parquet(columns)
     for path in (zipped, columns):
         assert len(read_table(path)) == 100_000
-    monkeypatch.setattr("neonxc.data.cells.UNPACKED", 100_000)
-    monkeypatch.setattr("neonxc.data.cells.RATIO", 2)
+    monkeypatch.setattr("neonxc.data.files.cells.UNPACKED", 100_000)
+    monkeypatch.setattr("neonxc.data.files.cells.RATIO", 2)
     for path in (zipped, columns):
         with pytest.raises(ValueError, match=r"has .* bytes, and unpacks to more than 100,000; .* pass the data"):
             read_table(path)

@@ -17,10 +17,10 @@ from torch import Tensor
 from neonxc.common.numbers import plural
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
+from neonxc.data.files.format import table_format
 from neonxc.data.frames import as_pandas, in_order_of, is_path, reads_tables
 from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
-from neonxc.data.table_format import table_format
 from neonxc.trees.cuts.growth import Grown
 from neonxc.trees.fit.batches import BatchSource, batch_source
 from neonxc.trees.fit.finished import finished

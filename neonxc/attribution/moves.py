@@ -17,7 +17,7 @@ from neonxc.attribution.contrasts import mean_relevance, some_of
 from neonxc.attribution.ranges import count_outside
 from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, plural, shares, text
-from neonxc.data.files import read_with_ids
+from neonxc.data.files.frame import read_with_ids
 from neonxc.data.frames import as_pandas, is_path
 from neonxc.data.identifiers import Match, as_index, match_rows
 from neonxc.data.inputs import as_array

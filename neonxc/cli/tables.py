@@ -28,8 +28,8 @@ from neonxc.common.numbers import plural
 from neonxc.common.progress import are_shown
 from neonxc.common.storage import load, save, staged_folder
 from neonxc.convert import neuralize
-from neonxc.data.cells import read_cells
-from neonxc.data.files import as_table, read_table, read_with_ids
+from neonxc.data.files.cells import read_cells
+from neonxc.data.files.frame import as_table, read_table, read_with_ids
 from neonxc.data.frames import read_texts
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation

@@ -9,6 +9,17 @@ from math import inf
 from numbers import Integral, Real
 from typing import Any
 
+LISTED = 10
+"""Largest number of names that a message lists."""
+
+
+def listed(names: list[str]) -> str:
+    """Join names for a message, which lists the first ones and counts the others."""
+    n_more = len(names) - LISTED
+    if n_more <= 0:
+        return ", ".join(names)
+    return ", ".join([*names[:LISTED], f"and {n_more} more"])
+
 
 def similar(names: Iterable[Any], known: Iterable[Any]) -> str:
     """Return what to say behind misspelled names in an error: the most similar known names, if there are any."""

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.arguments import similar
+from neonxc.common.arguments import listed, similar
 from neonxc.data.frames import is_path
 from neonxc.data.inputs import as_array, spreads
-from neonxc.data.preparation import listed
 from neonxc.inputs.space import Space
 from neonxc.network import NeuralizedClustering
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from neonxc.common.arguments import check_columns
+from neonxc.common.arguments import LISTED, check_columns, listed
 from neonxc.common.numbers import percent
 from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.issued import are_candidates, are_issued
@@ -25,8 +25,6 @@ FEW_ROWS = 10
 """Minimum number of rows to recognise consecutive numbers as an identifier."""
 FEW_VALUES = 10
 """Maximum number of distinct values of a label, and of text that is always treated as categories."""
-NAMES = 10
-"""Maximum number of names in a note."""
 IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid))$|[a-z](Id|ID)$")
 NUMBER = re.compile(
     r"(?i:(^|[_\W])(tel|mobile|cell|fax|iban|account|acct|konto|card|passport|ssn|isbn|issn|ean|gtin|upc|imei|imsi|iccid|"
@@ -268,7 +266,7 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
 def on_suspects(frame: pd.DataFrame) -> list[str]:
     """Point out columns that may number or weight the rows instead of describing them."""
     names = [name for name in frame.columns if _identifies(frame[name]) or _weights(name, frame)]
-    drop = f"X.drop(columns={names[:NAMES]}) or {' '.join(f'--ignore {name}' for name in names[:NAMES])}"
+    drop = f"X.drop(columns={names[:LISTED]}) or {' '.join(f'--ignore {name}' for name in names[:LISTED])}"
     return [_note(names, "suspects") + drop] if names else []
 
 
@@ -291,9 +289,3 @@ def _weights(name: str, frame: pd.DataFrame) -> bool:
         return False
     with np.errstate(invalid="ignore", divide="ignore"):
         return not frame.drop(columns=name).corrwith(values, numeric_only=True).abs().max() > MEASURED
-
-
-def listed(parts: list[str]) -> str:
-    """Join names for a message, which has ten at most and the number of the others."""
-    more = len(parts) - NAMES
-    return ", ".join([*parts[:NAMES], f"and {more} more"] if more > 0 else parts)

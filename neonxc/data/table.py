@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from neonxc.common.arguments import listed
 from neonxc.common.memory import blocks
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, from_named, given_back, index_of, is_path, library_of
@@ -31,7 +32,7 @@ from neonxc.data.inputs import (
     compute_dtype,
 )
 from neonxc.data.kinds import column_kind, computable_array
-from neonxc.data.preparation import listed, on_suspects
+from neonxc.data.preparation import on_suspects
 from neonxc.data.sparse import SparseRows, canonical, check_room
 
 KEPT = {"float32": torch.float32, "float64": torch.float64, "float128": torch.float64}

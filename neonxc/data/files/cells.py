@@ -19,9 +19,8 @@ import pandas as pd
 from pyarrow import parquet
 
 from neonxc.common.arguments import unused
+from neonxc.data.files.notation import EXACT, MISSING, is_number
 from neonxc.data.frames import as_pandas
-from neonxc.data.notation import MISSING, is_number
-from neonxc.data.text_column import EXACT
 
 UNNAMED = "Unnamed: "
 """Start of the names of columns without a name, as pandas gives them; the position follows."""

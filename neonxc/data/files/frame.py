@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neonxc.common.arguments import check_columns
-from neonxc.data.cells import UNNAMED, Cells, read_cells
-from neonxc.data.notation import MARKS, MISSING, Notation
-from neonxc.data.preparation import listed
-from neonxc.data.table_format import TEXT, TRUTH, Format
-from neonxc.data.text_column import TextColumn
+from neonxc.common.arguments import check_columns, listed
+from neonxc.data.files.cells import UNNAMED, Cells, read_cells
+from neonxc.data.files.column import TextColumn
+from neonxc.data.files.format import TEXT, TRUTH, Format
+from neonxc.data.files.notation import MARKS, MISSING, Notation
 
 TYPED = "iufbmM"
 """Kinds of the columns of a Parquet file that hold no text."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
-from neonxc.data.notation import Notation
+from neonxc.data.files.notation import Notation
 
 TEXT, TRUTH = "text", "truth"
 """What columns without numbers hold."""

@@ -10,10 +10,11 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from neonxc.data.notation import (
+from neonxc.data.files.notation import (
     AMONG_NUMBERS,
     BEHIND,
     ENCLOSED,
+    EXACT,
     MARKS,
     MISSING,
     Notation,
@@ -26,8 +27,6 @@ SAMPLE = 1000
 """Cells that tell whether most cells of a column are different."""
 MOSTLY = 0.9
 """Share of numbers above which the other cells of a column count as mistakes, and the column not as text."""
-EXACT = 2**53
-"""Smaller whole numbers are exact in float64, the type of columns with gaps."""
 PLAIN = b"0123456789.,+-eE\n"
 FEW = 5
 """Units at most that a note lists; more are parts of names."""

@@ -20,6 +20,8 @@ _WORDS = (
 )
 AMONG_NUMBERS = frozenset(_WORDS.split("|"))
 """Cells that count as missing where the others are numbers, in lower case."""
+EXACT = 2**53
+"""Smaller whole numbers are exact in float64, the type of columns with gaps."""
 _SIGNS = {" ": "\u00a0\u2007\u2009\u202f", "'": "’‘´`", "-": "−–—", "¥": "￥", "$": "＄"}
 ALIKE = str.maketrans({way: sign for sign, ways in _SIGNS.items() for way in ways})
 """Signs that are written in several ways: spaces, apostrophes, minus signs and currencies."""
