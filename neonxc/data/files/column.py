@@ -1,4 +1,15 @@
-"""Columns of text: which notation their numbers have, and their values."""
+"""Columns of text: which notation their numbers have, and their values.
+
+A column is read in four steps, each for its distinct cells::
+
+    body      sign, digits and marks of a cell that is a number: "1.106" of "1.106 kg", whose unit is "kg"
+    options   notations in which all bodies can be read, or else most of them: in 1.106, the point is the decimal
+              mark, or it separates thousands; 12.106,5 has one option
+    notation  that of the options which other columns or tables share, or else a guess
+    numbers   values of the bodies in this notation, NaN where there is no number
+
+A column without options is text.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +30,7 @@ from neonxc.data.files.notation import (
     MARKS,
     MISSING,
     Notation,
+    Part,
     notations,
     numbers_in,
     part_of,
@@ -26,17 +39,31 @@ from neonxc.data.files.notation import (
 SAMPLE = 1000
 """Cells that tell whether most cells of a column are different."""
 MOSTLY = 0.9
-"""Share of numbers above which the other cells of a column count as mistakes, and the column not as text."""
+"""Fraction of numbers above which the other cells of a column count as mistakes, and the column not as text."""
 PLAIN = b"0123456789.,+-eE\n"
-FEW = 5
+"""Characters of cells that are numbers without a unit and need no further cleaning."""
+MAX_UNITS = 5
 """Units at most that a note lists; more are parts of names."""
 CODE = re.compile(r"0[0-9]+|\+[0-9]{5,}")
+"""Whole numbers with leading zeros, or long ones with a plus sign, such as postal codes and phones."""
+OTHER_MARK = {".": ",", ",": "."}
+"""The decimal mark of numbers whose thousands the key separates."""
+TRUTHS = {"true": True, "false": False}
+
+
+class Remark(NamedTuple):
+    """What was understood in a column of numbers, and the position of a distinct cell that shows it."""
+
+    text: str
+    position: int
 
 
 def as_numbers(bodies: Sequence[str | None]) -> np.ndarray:
     """Return numbers with decimal points as int64, if all of them are whole, or float64 with NaN for others."""
     values = np.asarray(pd.to_numeric(np.array(bodies, dtype=object), errors="coerce"))
-    return values if values.dtype == np.int64 else values.astype(float)
+    if values.dtype == np.int64:
+        return values
+    return values.astype(float)
 
 
 class TextColumn:
@@ -48,8 +75,8 @@ class TextColumn:
         The cells, as they are written.
     missing : frozenset of str
         Cells that count as missing, in lower case.
-    known : Notation, optional
-        The notation of the column in the table to whose columns this one belongs.
+    fitted : Notation, optional
+        The notation of the column in the table that a model was fitted to.
 
     Attributes
     ----------
@@ -57,36 +84,40 @@ class TextColumn:
         Positions of the cells among the distinct ones.
     cells : list of str
         The distinct cells, without spaces around them.
-    present, filled : ndarray of bool
+    counts : ndarray of int
+        How often each of them occurs.
+    present, is_filled : ndarray of bool
         Which of them are not missing, as text and as numbers.
     bodies : list of str or None
-        Their signs, digits and marks; None for what is no number of this column.
+        Their signs, digits and marks; None for what is not a number of this column.
     units : Counter
         The units of the numbers, and in how many cells they are.
-    ways : set of str
+    negatives : set of str
         The ways of writing negative numbers other than by a sign before them.
     marks : set of str
         The marks in `bodies`.
     """
 
-    def __init__(self, cells: Sequence[str], missing: frozenset[str] = MISSING, known: Notation | None = None):
-        self.known = known
-        self.codes, self.cells = np.arange(len(cells)), [*cells]
-        if len({*self.cells[:SAMPLE]}) < SAMPLE / 2:  # else most cells are, which is faster than to find out
-            self.codes, distinct = pd.factorize(np.array(self.cells, dtype=object))
-            self.cells = distinct.tolist()
+    def __init__(self, cells: Sequence[str], missing: frozenset[str] = MISSING, fitted: Notation | None = None):
+        self.fitted = fitted
+        self.codes, self.cells = _distinct(cells)
         self.counts = np.bincount(self.codes, minlength=len(self.cells))
-        text = "\n".join(self.cells) + "\n"
-        self.is_plain = "-\n" not in text and not text.encode().translate(None, PLAIN)
+
+        joined = "\n".join(self.cells) + "\n"
+        self.is_plain = "-\n" not in joined and not joined.encode().translate(None, PLAIN)
         lower = self.cells
         if not self.is_plain:
             self.cells = [cell.strip() for cell in self.cells]
             lower = [cell.casefold() for cell in self.cells]
-        self.present = self.filled = np.ones(len(lower), dtype=bool)
+
+        self.present = np.ones(len(lower), dtype=bool)
+        self.is_filled = self.present
         if not (missing | AMONG_NUMBERS).isdisjoint(lower):
             self.present = np.array([cell not in missing for cell in lower])
-            self.filled = self.present & [cell not in AMONG_NUMBERS for cell in lower]
-        self.units, self.ways = Counter[str](), set[str]()
+            self.is_filled = self.present & [cell not in AMONG_NUMBERS for cell in lower]
+
+        self.units = Counter[str]()
+        self.negatives = set[str]()
         self.bodies = self._bodies()
         self.marks = {mark for mark in MARKS if any(body and mark in body for body in self.bodies)}
 
@@ -100,70 +131,104 @@ class TextColumn:
     @property
     def unit(self) -> str:
         """The unit of most numbers."""
-        return self.units.most_common(1)[0][0] if self.units else ""
+        if not self.units:
+            return ""
+        return self.units.most_common(1)[0][0]
 
     @property
-    def words(self) -> list[str]:
+    def fitted_unit(self) -> str:
+        """The unit that the numbers need: that of the fit, or else that of most numbers."""
+        if self.fitted is None:
+            return self.unit
+        return self.fitted.unit
+
+    @property
+    def missing_words(self) -> list[str]:
         """The cells that are missing if the column has numbers."""
-        return [self.cells[i] for i in np.flatnonzero(self.present & ~self.filled)]
+        return [self.cells[i] for i in np.flatnonzero(self.present & ~self.is_filled)]
 
     @property
     def code(self) -> str:
-        """A whole number with leading zeros, or a long one with a plus sign; "" if there is none."""
-        return "" if self.marks else next(filter(CODE.fullmatch, self.cells), "")
+        """A cell that looks like a code; "" if there is none."""
+        if self.marks:
+            return ""
+        return next(filter(CODE.fullmatch, self.cells), "")
 
     @property
-    def mixed(self) -> bool:
+    def has_several_units(self) -> bool:
         """Whether all cells are numbers, but in a few different units."""
-        return 1 < len(self.units) <= FEW and self.units.total() == self.counts[self.filled].sum()
+        if not 1 < len(self.units) <= MAX_UNITS:
+            return False
+        return bool(self.units.total() == self.counts[self.is_filled].sum())
 
-    def truths(self, gaps: bool) -> np.ndarray | None:
-        """Return the truth values of all rows, NaN for missing ones if there may be `gaps`; None for others."""
-        known = {"true": True, "false": False}
-        pairs = zip(self.cells, self.present, strict=True)
-        if not all(cell.casefold() in known or (gaps and not present) for cell, present in pairs):
-            return None
-        values = [known.get(cell.casefold(), np.nan) for cell in self.cells]
-        return np.array(values, dtype=bool if self.present.all() else object)[self.codes]
+    def truths(self, allow_missing: bool) -> np.ndarray | None:
+        """Return the truth values of all rows, NaN for missing ones if these are allowed; None for others."""
+        for cell, present in zip(self.cells, self.present, strict=True):
+            if cell.casefold() not in TRUTHS and (present or not allow_missing):
+                return None
+
+        dtype = bool if self.present.all() else object
+        values = [TRUTHS.get(cell.casefold(), np.nan) for cell in self.cells]
+        return np.array(values, dtype=dtype)[self.codes]
 
     def _bodies(self) -> list[str | None]:
-        """The bodies, and on the way :attr:`units` and :attr:`ways`."""
+        """Find the bodies, and on the way :attr:`units` and :attr:`negatives`."""
         cells: list[str | None] = [*self.cells]
-        for i in np.flatnonzero(~self.filled):
+        for i in np.flatnonzero(~self.is_filled):
             cells[i] = None
         if self.is_plain:
             return cells
+
         parts = [None if cell is None else part_of(cell) for cell in cells]
-        found = [part for part in parts if part]
         for part, count in zip(parts, self.counts.tolist(), strict=True):
             if part and (part.unit or part.body.strip("+-0.,")):  # zero needs no unit
                 self.units[part.unit] += count
-        ways, units = {part.negative for part in found}, {"", self.unit if self.known is None else self.known.unit}
-        if self.known is None:
-            if self.unit and len(self.units) > 1:
-                units = set()
-            if not self.unit and not any(mark in part.body for part in found for mark in MARKS):
-                ways -= {BEHIND}  # grades such as 2-
-            if ways == {ENCLOSED}:  # standard errors, for example
-                ways = set()
-        self.ways = ways - {""}
-        return [part.body if part and part.unit in units and part.negative in ways else None for part in parts]
+
+        numbers = [part for part in parts if part]
+        self.negatives = self._negatives(numbers)
+        units = {"", self.fitted_unit}
+        if self.fitted is None and self.unit and len(self.units) > 1:
+            units = set()  # numbers in several units are text
+
+        negatives = {"", *self.negatives}
+        return [
+            part.body if part and part.unit in units and part.negative in negatives else None for part in parts
+        ]
+
+    def _negatives(self, numbers: Sequence[Part]) -> set[str]:
+        """Find the ways in which numbers are written that are negative."""
+        negatives = {part.negative for part in numbers}
+        if self.fitted is None:
+            has_marks = any(mark in part.body for part in numbers for mark in MARKS)
+            if not self.unit and not has_marks:
+                negatives -= {BEHIND}  # grades such as 2-
+            if negatives == {ENCLOSED}:  # standard errors, for example
+                negatives = set()
+        return negatives - {""}
 
     @cached_property
     def options(self) -> list[Notation]:
         """The notations in which all numbers can be read, or else most; none if it is a column of text."""
-        bodies = [*filter(None, self.bodies)]
-        weights = self.counts if len(bodies) == len(self.bodies) else self.counts[[*map(bool, self.bodies)]]
-        least = MOSTLY * self.counts[self.filled].sum()
-        if weights.sum() <= least:
+        is_number = [*map(bool, self.bodies)]
+        bodies = [body for body in self.bodies if body]
+        weights = self.counts if all(is_number) else self.counts[is_number]
+        needed = MOSTLY * self.counts[self.is_filled].sum()
+        if weights.sum() <= needed:
             return []
-        found = notations(self.marks)
-        if exact := [one for one in found if self._all_in(one, bodies)]:
-            return exact
-        fits = [weights[[*map(bool, map(numbers_in(one), bodies))]].sum() for one in found]
-        return [one for one, fit in zip(found, fits, strict=True) if fit == max(fits) and fit > least]
 
-    def _all_in(self, notation: Notation, bodies: list[str]) -> bool:
+        candidates = notations(self.marks)
+        exact = [notation for notation in candidates if self._reads_all(notation, bodies)]
+        if exact:
+            return exact
+
+        n_read = []
+        for notation in candidates:
+            is_read = [*map(bool, map(numbers_in(notation), bodies))]
+            n_read.append(weights[is_read].sum())
+        most = max(n_read)
+        return [notation for notation, n in zip(candidates, n_read, strict=True) if n == most and n > needed]
+
+    def _reads_all(self, notation: Notation, bodies: list[str]) -> bool:
         if notation.thousands or notation.decimal == ",":
             return all(map(numbers_in(notation), bodies))
         return len(bodies) == np.count_nonzero(~np.isnan(self._pointed))
@@ -176,10 +241,12 @@ class TextColumn:
     @property
     def decimal(self) -> str:
         """The decimal mark, if the cells tell it."""
-        return self.options[0].decimal if len(self.options) == 1 else ""
+        if len(self.options) != 1:
+            return ""
+        return self.options[0].decimal
 
     def notation(self, decimal: str, comma: str) -> tuple[Notation, bool]:
-        """Choose the notation of a column of numbers, and return whether nothing tells it.
+        """Choose the notation of a column of numbers, and return whether it is a guess.
 
         Parameters
         ----------
@@ -188,64 +255,101 @@ class TextColumn:
         comma : str
             The decimal mark of columns with commas where nothing tells it.
         """
-        options = self.options or [self.known or Notation()]
-        mark = options[0].thousands or options[-1].thousands
-        doubt = len(options) > 1 and not decimal and not self._groups(mark)
+        options = self.options or [self.fitted or Notation()]
+        is_guess = False
         if len(options) > 1:
-            others = {".": ",", ",": "."}
-            decimal = decimal or ((comma if mark == "," else ".") if doubt else others[mark])
-            options = [one for one in options if one.decimal == decimal]
-        chosen = options[0]
-        unit = self.unit if self.known is None else self.known.unit
-        return chosen._replace(decimal=chosen.decimal or decimal, unit=unit), doubt
+            # the column has one mark, which is the decimal one in one option and separates thousands in the other
+            mark = options[0].thousands or options[-1].thousands
+            if not decimal:
+                is_guess = not self._separates_thousands(mark)
+                decimal = comma if mark == "," else "."
+                if not is_guess:
+                    decimal = OTHER_MARK[mark]
+            options = [notation for notation in options if notation.decimal == decimal]
 
-    def _groups(self, mark: str) -> bool:
+        chosen = options[0]
+        return chosen._replace(decimal=chosen.decimal or decimal, unit=self.fitted_unit), is_guess
+
+    def _separates_thousands(self, mark: str) -> bool:
         """Whether a mark separates thousands, as the whole numbers without it are shorter than those with it."""
-        lengths: dict[bool, list[int]] = {True: [], False: [0] * (self.known is not None)}
+        lengths_with: list[int] = []
+        lengths_without: list[int] = []
+        if self.fitted is not None:
+            lengths_without.append(0)  # numbers at the fit: no number without the mark is needed
         for body in filter(None, self.bodies):
             digits = body.strip("+-").replace(mark, "")
             if not digits.isdigit():  # an exponent, which is written by programs
                 return False
-            lengths[mark in body].append(len(digits))
-        longest = max(lengths[False], default=5)
-        return longest < 4 or longest == 4 < min(lengths[True])
+            lengths = lengths_with if mark in body else lengths_without
+            lengths.append(len(digits))
+
+        longest = max(lengths_without, default=5)
+        return longest < 4 or longest == 4 < min(lengths_with)
 
     def numbers(self, notation: Notation) -> np.ndarray | None:
         """Return the numbers in the distinct cells, NaN for others; None if float64 would round whole numbers.
 
         They are int64 if every cell is a whole number, and else float64.
         """
-        bodies, values = self.bodies, self._pointed
+        bodies = self.bodies
+        values = self._pointed
         if notation.thousands or notation.decimal == ",":
-            fits = numbers_in(notation)
+            matches = numbers_in(notation)
             bodies = [
-                body.replace(notation.thousands, "").replace(",", ".") if body and fits(body) else None
+                body.replace(notation.thousands, "").replace(",", ".") if body and matches(body) else None
                 for body in bodies
             ]
             values = as_numbers(bodies)
-        if values.dtype == np.int64 or self.known or not (np.abs(values[np.isfinite(values)]) >= EXACT).any():
-            return values
-        return values if any(set(body) & set(".eE") for body in bodies if body) else None
 
-    def told(self, notation: Notation, doubt: bool) -> Iterator[tuple[str, int]]:
-        """Yield what was understood in a column of numbers, and the position of a cell that shows it."""
-        hint, signs = "", dict[str, str]()
-        if doubt:
-            hint = f", which could {'be decimal marks' if notation.thousands else 'separate thousands'},"
-        if notation.decimal == ",":
-            signs["decimal commas"] = ","
-        elif doubt and not notation.thousands:
-            signs["decimal points"] = "."
-        if notation.thousands:
-            signs[f"{MARKS[notation.thousands]} between thousands"] = notation.thousands
-        for what, sign in signs.items():
-            at = next((i for i, body in enumerate(self.bodies) if body and sign in body), None)
-            if at is not None:
-                yield what + hint, at
+        if values.dtype == np.int64 or self.fitted:
+            return values
+        is_exact = not (np.abs(values[np.isfinite(values)]) >= EXACT).any()
+        has_fractions = any(set(body) & set(".eE") for body in bodies if body)
+        if is_exact or has_fractions:
+            return values
+        return None
+
+    def remarks(self, notation: Notation, is_guess: bool) -> Iterator[Remark]:
+        """Yield what was understood in a column of numbers: its marks, negative numbers and units."""
+        for text, mark in _marks_in_words(notation, is_guess).items():
+            position = next((i for i, body in enumerate(self.bodies) if body and mark in body), None)
+            if position is not None:
+                yield Remark(text, position)
                 break
-        for what in [*sorted(self.ways), *["units"] * bool(self.unit)]:
-            parts = ((i, part_of(cell)) for i, cell in enumerate(self.cells) if self.bodies[i])
-            yield (
-                what,
-                next(i for i, part in parts if part and what in (part.negative, "units" if part.unit else "")),
-            )
+
+        for negative in sorted(self.negatives):
+            yield Remark(negative, self._first("negative", negative))
+        if self.unit:
+            yield Remark("units", self._first("unit"))
+
+    def _first(self, field: str, value: str | None = None) -> int:
+        """Return the position of the first number whose field has a value, by default any but ""."""
+        numbers = (i for i, body in enumerate(self.bodies) if body)
+        values = ((i, getattr(part_of(self.cells[i]), field)) for i in numbers)
+        return next(i for i, written in values if (written if value is None else written == value))
+
+
+def _distinct(cells: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Return the position of every cell among the distinct cells, and these."""
+    values = [*cells]
+    if len({*values[:SAMPLE]}) >= SAMPLE / 2:  # most cells are different: taking them all is faster
+        return np.arange(len(values)), values
+    codes, distinct = pd.factorize(np.array(values, dtype=object))
+    return codes, distinct.tolist()
+
+
+def _marks_in_words(notation: Notation, is_guess: bool) -> dict[str, str]:
+    """Return the marks of a notation by what to say of them, the most important one first."""
+    hint = ""
+    if is_guess:
+        alternative = "be decimal marks" if notation.thousands else "separate thousands"
+        hint = f", which could {alternative},"
+
+    marks = {}
+    if notation.decimal == ",":
+        marks[f"decimal commas{hint}"] = ","
+    elif is_guess and not notation.thousands:
+        marks[f"decimal points{hint}"] = "."
+    if notation.thousands:
+        marks[f"{MARKS[notation.thousands]} between thousands{hint}"] = notation.thousands
+    return marks

@@ -1,11 +1,22 @@
-"""Read tables of numbers, truth values and text from CSV files, in their many variants, and Parquet files."""
+"""Read tables of numbers, truth values and text from CSV files, in their many variants, and Parquet files.
+
+A column is read as the first of these that it can be::
+
+    typed    the column of a Parquet file that has a type
+    truth    all cells are true or false
+    numbers  nearly all cells are numbers in one notation; the others are missing, or an error in a needed column
+    text     anything else
+
+A column whose cells do not tell its decimal mark has that of the table a model was fitted to, or else the one that
+the other columns of the file agree on.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -24,8 +35,8 @@ _WORDS = (
 )
 TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""
-LEAST = 3
-"""Rows of which another one is recognised as the sum."""
+MIN_ADDENDS = 3
+"""Smallest number of rows of which another one is recognised as the sum."""
 
 
 def read_table(
@@ -108,7 +119,10 @@ def read_with_ids(
     cells = read_cells(path)
     check_columns(cells.name, [ids], cells.columns)
     table = as_table(cells, needed=needed, na=na, format=format)
-    table = table.drop(columns=ids, errors="ignore") if needed is None else table[needed]
+    if needed is None:
+        table = table.drop(columns=ids, errors="ignore")
+    else:
+        table = table[needed]
     return table.set_axis(cells.ids(ids, na), axis=0)
 
 
@@ -125,135 +139,211 @@ def as_table(
     ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point.
     """
     check_columns(cells.name, [*ignore, *(needed or ())], cells.columns)
-    fitted = Format.read(format)
-    given = [na] if np.isscalar(na) else na
-    words = {*fitted.missing, *(str(word).strip().casefold() for word in given)}
-    fitted = fitted._replace(missing=sorted(words))
+    fitted = _with_missing_words(Format.read(format), na)
     names = [name for name in cells.columns if name not in ignore]
     reader = Reader(cells, frozenset(names if needed is None else needed), fitted)
     values = {name: reader.read(name) for name in names}
     if not values:
         raise ValueError(f"{cells.name} has no column left")
-    notes = cells.notes + [f"{what} {listed(examples)}" for what, examples in reader.told.items()]
-    first = next(iter(values))
-    unnamed = first == f"{UNNAMED}0" and first not in (needed or ()) and len(values) > 1
-    if unnamed and values[first].dtype.kind == "i" and pd.Series(values[first]).is_unique:
+
+    notes = [*cells.notes]
+    for what, examples in reader.remarks.items():
+        notes.append(f"{what} {listed(examples)}")
+    if _numbers_the_rows(values, needed):
         notes.append("the first column has no name and numbers the rows: it was dropped")
-        del values[first]
+        del values[next(iter(values))]
     frame = pd.DataFrame(values)
-    frame.attrs["decimal"] = reader.mark or "."
-    frame.attrs["notes"] = notes + _on_total(frame, cells.places)
-    if (text := fitted._replace(columns=reader.kinds).text()) is not None:
+    notes += _on_total(frame, cells.places)
+
+    frame.attrs["decimal"] = reader.common_decimal or "."
+    frame.attrs["notes"] = notes
+    text = fitted._replace(columns=reader.kinds).text()
+    if text is not None:
         frame.attrs["format"] = text
     return frame
 
 
+def _with_missing_words(fitted: Format, na: Sequence[str]) -> Format:
+    """Add words that count as missing to those of the table that a model was fitted to."""
+    words = [na] if np.isscalar(na) else na
+    lower = {str(word).strip().casefold() for word in words}
+    return fitted._replace(missing=sorted({*fitted.missing, *lower}))
+
+
+def _numbers_the_rows(values: Mapping[str, np.ndarray | pd.Series], needed: Sequence[str] | None) -> bool:
+    """Whether the first of several columns has no name and distinct whole numbers, as pandas writes its index."""
+    first = next(iter(values))
+    if first != f"{UNNAMED}0" or first in (needed or ()) or len(values) == 1:
+        return False
+    return values[first].dtype.kind == "i" and pd.Series(values[first]).is_unique
+
+
 class Reader:
-    """Reads the columns of a file one by one; then, `kinds` are what they hold, and `told` what was understood."""
+    """Reads the columns of a file one by one.
+
+    Parameters
+    ----------
+    cells : Cells
+        The file.
+    needed : frozenset of str
+        Columns that have to be valid.
+    fitted : Format
+        How the columns of the table were read that a model was fitted to, and further words that are missing.
+
+    Attributes
+    ----------
+    kinds : dict
+        What the columns hold that were read, by name: "text", "truth", or the notation of numbers as a list.
+    remarks : dict of str to list of str
+        What was understood, and the columns with an example each.
+    common_decimal : str
+        The decimal mark of all columns that tell one; "" if they tell none, or several.
+    """
 
     def __init__(self, cells: Cells, needed: frozenset[str], fitted: Format) -> None:
-        self.cells, self.needed, self.fitted = cells, needed, fitted
+        self.cells = cells
+        self.needed = needed
+        self.fitted = fitted
         words = pd.to_numeric(pd.Series(fitted.missing, dtype=object), errors="coerce")
-        self.missing = words.dropna().to_numpy()
-        self.kinds, self.told = dict[str, Any](), defaultdict[str, list[str]](list)
+        self.missing_numbers = words.dropna().to_numpy()
+        self.kinds = dict[str, str | list[str]]()
+        self.remarks = defaultdict[str, list[str]](list)
         self.columns = {name: self._column(name) for name in cells.columns}
-        known = {name: notation.decimal for name in self.columns if (notation := fitted.notation(name))}
-        marks = {
-            name: column.decimal
-            for name, column in self.columns.items()
-            if isinstance(column, TextColumn) and column.decimal and fitted.columns.get(name) not in (TEXT, TRUTH)
-        }
-        self.against = [name for name, mark in marks.items() if known.get(name) not in (None, "", mark)]
-        self.marks = {} if self.against else known
-        self.mark = next(iter(marks.values())) if len({*marks.values()}) == 1 else ""
 
-    def _column(self, name: str) -> Any:
-        """The distinct cells of a column of text; a column with a type as it is."""
-        given = self.cells.columns[name]
-        if isinstance(given, pd.Series):
-            if given.dtype.kind in TYPED and self.fitted.columns.get(name) != TEXT:
-                return given
-            given = ["" if missing else str(cell) for cell, missing in zip(given, given.isna(), strict=True)]
-        return TextColumn(given, MISSING.union(self.fitted.missing), self.fitted.notation(name))
+        decimals = {}
+        for name, column in self.columns.items():
+            is_text = not isinstance(column, TextColumn) or fitted.columns.get(name) in (TEXT, TRUTH)
+            if not is_text and column.decimal:
+                decimals[name] = column.decimal
+        self.common_decimal = next(iter(decimals.values())) if len({*decimals.values()}) == 1 else ""
 
-    def read(self, name: str) -> Any:
+        fitted_decimals = {}
+        for name in self.columns:
+            notation = fitted.notation(name)
+            if notation is not None:
+                fitted_decimals[name] = notation.decimal
+        self.contradicting = [
+            name for name, mark in decimals.items() if fitted_decimals.get(name) not in (None, "", mark)
+        ]
+        # A file that contradicts the table of the fit in one column is written in another way
+        self.fitted_decimals = {} if self.contradicting else fitted_decimals
+
+    def _column(self, name: str) -> TextColumn | pd.Series:
+        """Return the distinct cells of a column of text, or a column with a type as it is."""
+        column = self.cells.columns[name]
+        if isinstance(column, pd.Series):
+            if column.dtype.kind in TYPED and self.fitted.columns.get(name) != TEXT:
+                return column
+            column = ["" if missing else str(cell) for cell, missing in zip(column, column.isna(), strict=True)]
+        return TextColumn(column, MISSING.union(self.fitted.missing), self.fitted.notation(name))
+
+    def read(self, name: str) -> np.ndarray | pd.Series:
         """Return the values of a column."""
-        column, kind = self.columns[name], self.fitted.columns.get(name)
+        column = self.columns[name]
         if not isinstance(column, TextColumn):
             return self._typed(name, column)
-        if kind != TEXT and (truths := column.truths(gaps=kind == TRUTH)) is not None:
-            self.kinds[name] = TRUTH
-            return truths
-        is_number = kind not in (TEXT, TRUTH) and (column.known or column.options or not column.present.any())
-        if is_number and (numbers := self._numbers(name, column)) is not None:
-            return numbers
+
+        fitted_kind = self.fitted.columns.get(name)
+        if fitted_kind != TEXT:
+            truths = column.truths(allow_missing=fitted_kind == TRUTH)
+            if truths is not None:
+                self.kinds[name] = TRUTH
+                return truths
+
+        if fitted_kind not in (TEXT, TRUTH) and (column.fitted or column.options or not column.present.any()):
+            numbers = self._numbers(name, column)
+            if numbers is not None:
+                return numbers
+
         self.kinds[name] = TEXT
-        if kind is None and column.mixed:
+        if fitted_kind is None and column.has_several_units:
             units = ", ".join(unit or "none" for unit in column.units)
-            self.told["numbers in several units stay text:"].append(f"{name} ({units})")
+            self.remarks["numbers in several units stay text:"].append(f"{name} ({units})")
         return column.text
 
     def _typed(self, name: str, values: pd.Series) -> pd.Series:
-        """A column of a Parquet file that is no text; missing words may be numbers."""
+        """Return a column of a Parquet file that is not text; words for missing values may be numbers."""
         if values.dtype.kind not in "iuf":
             return values
-        values = values.mask(values.isin(self.missing)) if len(self.missing) else values
+        if len(self.missing_numbers):
+            values = values.mask(values.isin(self.missing_numbers))
         values = values.astype(np.result_type(values.dtype, np.int64))
-        if name in self.needed and (infinite := np.isinf(values)).any():
-            self._refuse(name, int(infinite.argmax()), str(values[infinite.argmax()]), "a finite number")
+        if name in self.needed:
+            infinite = np.isinf(values)
+            if infinite.any():
+                row = int(infinite.argmax())
+                self._refuse(name, row, str(values[row]), "a finite number")
         return values
 
     def _numbers(self, name: str, column: TextColumn) -> np.ndarray | None:
-        """The numbers in a column of text; None if it stays text: float64 would round it, or not all are valid."""
+        """Return the numbers in a column of text.
+
+        None if it stays text, as float64 would round its numbers, or as not all are valid and it is not needed.
+        """
         comma = "." if self.cells.separator == "," else ","  # CSV files with commas use decimal points
-        notation, doubt = column.notation(self.marks.get(name) or self.mark, comma)
+        notation, is_guess = column.notation(self.fitted_decimals.get(name) or self.common_decimal, comma)
         numbers = column.numbers(notation)
         if numbers is None:
             if name in self.needed:
-                self.told["whole numbers beyond 2**53 stay text, as some are missing or too large:"].append(name)
+                too_long = "whole numbers beyond 2**53 stay text, as some are missing or too large:"
+                self.remarks[too_long].append(name)
             return None
-        mistakes = column.filled & ~np.isfinite(numbers)
+
+        mistakes = column.is_filled & ~np.isfinite(numbers)
         if mistakes.any():
             if name not in self.needed:
                 return None
-            self._mistake(name, column, notation, numbers, int(mistakes.argmax()))
-        if column.filled.any():
+            self._refuse_mistake(name, column, notation, numbers, int(mistakes.argmax()))
+
+        if column.is_filled.any():
             self.kinds[name] = [*notation]
-        if name in self.needed and column.filled.any():
-            self._tell(name, column, notation, numbers, doubt)
-        if (missing := np.isin(numbers, self.missing)).any():
+            if name in self.needed:
+                self._remark(name, column, notation, numbers, is_guess)
+
+        missing = np.isin(numbers, self.missing_numbers)
+        if missing.any():
             numbers = np.where(missing, np.nan, numbers)  # -999.0, where -999 is missing
         return numbers[column.codes]
 
-    def _tell(self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, doubt: bool) -> None:
+    def _remark(
+        self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, is_guess: bool
+    ) -> None:
         """Note what was understood in a column of numbers."""
-        for what, at in column.told(notation, doubt):
-            self.told[f"{what} were understood in"].append(f"{name} ({column.cells[at]} is {numbers[at]:.15g})")
-        if name in self.against:
+        for remark in column.remarks(notation, is_guess):
+            example = f"{name} ({column.cells[remark.position]} is {numbers[remark.position]:.15g})"
+            self.remarks[f"{remark.text} were understood in"].append(example)
+        if name in self.contradicting:
             mark = MARKS[column.decimal]
-            self.told[f"decimal {mark}, unlike in the table that the model was fitted to, are in"].append(name)
-        if column.words:
-            self.told["words for missing values were understood in"].append(
-                f"{name} ({', '.join(column.words[:3])})"
+            self.remarks[f"decimal {mark}, unlike in the table that the model was fitted to, are in"].append(name)
+        if column.missing_words:
+            words = ", ".join(column.missing_words[:3])
+            self.remarks["words for missing values were understood in"].append(f"{name} ({words})")
+        if column.fitted is None and column.code:
+            self.remarks["numbers that look like codes, as postal codes do, are in"].append(
+                f"{name} ({column.code})"
             )
-        if column.known is None and (code := column.code):
-            self.told["numbers that look like codes, as postal codes do, are in"].append(f"{name} ({code})")
-        if column.known and column.known.unit and not column.unit:
-            self.told[f"no unit, but {column.known.unit} in the table that the model was fitted to, is in"].append(
-                name
-            )
+        if column.fitted and column.fitted.unit and not column.unit:
+            unit = column.fitted.unit
+            self.remarks[f"no unit, but {unit} in the table that the model was fitted to, is in"].append(name)
 
-    def _mistake(self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, at: int) -> None:
-        cell, unit = column.cells[at], f" in {notation.unit}" if notation.unit else ""
+    def _refuse_mistake(
+        self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, position: int
+    ) -> NoReturn:
+        """Raise an error about a cell that is not a number of a column."""
+        unit = f" in {notation.unit}" if notation.unit else ""
         others = "as the others are" if column.options else "as in the table that the model was fitted to"
-        what = "a finite number" if np.isinf(numbers[at]) else f"a number{unit}, {others}"
-        self._refuse(name, int((column.codes == at).argmax()), cell, what)
+        needed = f"a number{unit}, {others}"
+        if np.isinf(numbers[position]):
+            needed = "a finite number"
+        row = int((column.codes == position).argmax())
+        self._refuse(name, row, column.cells[position], needed)
 
-    def _refuse(self, name: str, row: int, cell: str, what: str) -> None:
+    def _refuse(self, name: str, row: int, cell: str, needed: str) -> NoReturn:
+        """Raise an error about the cell of a row."""
         total = "; the line may be a total of others: remove it" if is_total(cell) else ""
         raise ValueError(
             f"{self.cells.name}, {self.cells.places.name} {self.cells.places[row]}, column {name!r}: {cell!r} is "
-            f"not {what}; correct it, leave the column out, or let the cell count as missing (na){total}"
+            f"not {needed}; correct it, leave the column out, or let the cell count as missing (na){total}"
         )
 
 
@@ -267,13 +357,22 @@ def _on_total(frame: pd.DataFrame, places: pd.Index) -> list[str]:
     numbers = frame.select_dtypes([np.int64, np.float64])
     words = frame.drop(columns=numbers.columns).select_dtypes(exclude="bool")
     label = next(map(str, words.iloc[-1].dropna()), "")
-    last, sums = numbers.iloc[-1].dropna(), numbers.iloc[:-1].sum()
-    sums = sums[last.index]
-    added = len(frame) > LEAST and len(last) and np.isclose(last, sums, rtol=1e-6, atol=0).all() and sums.any()
-    if not (is_total(label) or added):
+    if is_total(label):
+        why = repr(label)
+    elif _is_sum_of_rows(numbers):
+        why = "its numbers are the sums of theirs"
+    else:
         return []
-    why = repr(label) if is_total(label) else "its numbers are the sums of theirs"
-    place = f"{places.name} {places[-1]}"
+    row = f"{places.name} {places[-1]}"
     return [
-        f"{place} looks like a total of the rows above ({why}), but is used like them: to leave it out, remove it"
+        f"{row} looks like a total of the rows above ({why}), but is used like them: to leave it out, remove it"
     ]
+
+
+def _is_sum_of_rows(numbers: pd.DataFrame) -> bool:
+    """Whether the last row holds the sums of the rows above it, and these are not all zero."""
+    last = numbers.iloc[-1].dropna()
+    if len(numbers) <= MIN_ADDENDS or not len(last):
+        return False
+    sums = numbers.iloc[:-1].sum()[last.index]
+    return bool(np.isclose(last, sums, rtol=1e-6, atol=0).all() and sums.any())
