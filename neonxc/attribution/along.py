@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
+from neonxc.common.result import Result
+from neonxc.data.inputs import as_array
 from neonxc.head.answer import Answer, Question, answers, unrows
 from neonxc.head.competition import near_decision, softmin, take_most
 from neonxc.inputs.base import How, Inputs
@@ -19,8 +22,8 @@ FADE = 0.1  # share of the groups that fade in at a time, about; hard steps lose
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it, without their whole parts, are spread evenly over 0 to 1
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Result):
     """Relevance with a baseline, and how exact it is; :meth:`neonxc.NEON.estimate` computes it.
 
     Attributes
@@ -37,6 +40,20 @@ class Estimate:
     relevance: Any
     stderr: Tensor
     residual: Tensor
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per input.
+
+        Returns
+        -------
+        DataFrame
+            Index: the number of the input. Columns, in units of the logit: "relevance", the sum over the features;
+            "largest stderr", that of the group whose relevance is least exact; "residual".
+        """
+        relevance = torch.from_numpy(as_array(self.relevance)).flatten(1).sum(1)
+        values = {"relevance": relevance, "largest stderr": self.stderr.amax(1), "residual": self.residual}
+        frame = pd.DataFrame({name: as_array(value.detach()) for name, value in values.items()})
+        return frame.rename_axis("input")
 
 
 class Passes:
