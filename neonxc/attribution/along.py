@@ -50,10 +50,13 @@ class Estimate(Result):
             Index: the number of the input. Columns, in units of the logit: "relevance", the sum over the features;
             "largest stderr", that of the group whose relevance is least exact; "residual".
         """
-        relevance = torch.from_numpy(as_array(self.relevance)).flatten(1).sum(1)
-        values = {"relevance": relevance, "largest stderr": self.stderr.amax(1), "residual": self.residual}
-        frame = pd.DataFrame({name: as_array(value.detach()) for name, value in values.items()})
-        return frame.rename_axis("input")
+        relevance = as_array(self.relevance)
+        values = {
+            "relevance": relevance.sum(axis=tuple(range(1, relevance.ndim))),
+            "largest stderr": as_array(self.stderr.amax(1)),
+            "residual": as_array(self.residual),
+        }
+        return pd.DataFrame(values).rename_axis("input")
 
 
 class Passes:
