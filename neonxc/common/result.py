@@ -1,9 +1,11 @@
 """What the results of this package have in common: a table, its markdown, and a text.
 
-to_frame()     one row per case (a method, a move, a pair of inputs, ...), with the numbers as they are
-to_markdown()  the same rows, in which the numbers are rounded, and below them the remarks
-str, repr      the rows that are shown, aligned, and the remarks; or sentences, where these tell more
-_repr_html_    what a notebook displays: the same as an HTML table
+    to_frame()     one row per case (a method, a move, a pair of inputs, ...), with the numbers as they are
+    to_markdown()  the same rows, in which the numbers are rounded, and below them the remarks
+    str, repr      the rows that are shown, aligned, and the remarks; or sentences, where these tell more
+    _repr_html_    what a notebook displays: the same as HTML
+
+The classes are frozen dataclasses, but for the list of candidates :class:`neonxc.trees.TradeOff`.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     header : sequence of str
         Titles of the columns.
     rows : iterable of sequences of str
-        The cells of each row, which may contain markdown; :func:`escape_markdown` is for texts of users.
+        The cells of each row, which may contain markdown; ``escape_markdown`` escapes texts of users.
 
     Returns
     -------
