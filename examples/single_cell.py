@@ -28,8 +28,9 @@ def main(out: Annotated[Path, typer.Option(help="Folder for the results.")] = Pa
     report.save(out / "report.html")
     found = neonxc.markers(cells, "louvain")
     types = pd.crosstab(cells.obs["louvain"], cells.obs["bulk_labels"]).idxmax(axis=1)
-    found.table.insert(0, "most are", types)
-    found.table.to_csv(out / "markers.csv")
+    table = found.to_frame()
+    table.insert(0, "most are", types)
+    table.to_csv(out / "markers.csv")
     typer.echo(f"{found}\n{out / 'report.html'}\n{out / 'markers.csv'}")
 
 

@@ -23,9 +23,9 @@ def blobs():
 
 def test_measures_are_what_they_say(blobs):
     choice = choose_k(blobs, [2, 4], random_state=0)
-    assert (choice.k, choice.rows, choice.frame.index.tolist()) == (4, 150, [2, 4])
+    assert (choice.k, choice.rows, choice.to_frame().index.tolist()) == (4, 150, [2, 4])
     halves = [np.sort(np.random.default_rng(i).permutation(150)[:75]) for i in range(5)]
-    for k, found in choice.frame.iterrows():
+    for k, found in choice.to_frame().iterrows():
         model = KMeans(k, n_init=10, random_state=0).fit(blobs)
         assert found["inertia"] == pytest.approx(model.inertia_)
         assert found["silhouette"] == pytest.approx(silhouette_score(blobs, model.labels_))
@@ -55,16 +55,16 @@ def test_the_suggestion():
 
 
 def test_what_goes_in_does_not_matter(blobs):
-    expected = choose_k(blobs, [2, 3]).frame
+    expected = choose_k(blobs, [2, 3]).to_frame()
     for X in (pd.DataFrame(blobs, columns=["a", "b"]), torch.tensor(blobs)):
-        pd.testing.assert_frame_equal(choose_k(X, [3, 2, 3]).frame, expected)
+        pd.testing.assert_frame_equal(choose_k(X, [3, 2, 3]).to_frame(), expected)
 
 
 def test_rows_are_drawn_from_many(blobs):
     choice = choose_k(blobs, [4], max_rows=60)
     assert choice.rows == 60
     drawn = np.sort(np.random.RandomState(0).choice(150, 60, replace=False))
-    assert choice.frame["inertia"][4] == pytest.approx(
+    assert choice.to_frame()["inertia"][4] == pytest.approx(
         KMeans(4, n_init=10, random_state=0).fit(blobs[drawn]).inertia_
     )
 
@@ -75,9 +75,11 @@ def test_a_table_with_words_and_gaps(blobs):
     frame.loc[::9, "word"] = None
     prepared = prepare(frame)
     choice = choose_k(prepared.frame, [2, 3], preprocessing=prepared.pipeline)
-    assert (choice.frame["cost_ratio"] >= 1 - 1e-9).all()
+    assert (choice.to_frame()["cost_ratio"] >= 1 - 1e-9).all()
     points = prepared.pipeline.fit_transform(prepared.frame)
-    assert choice.frame["inertia"][2] == pytest.approx(KMeans(2, n_init=10, random_state=0).fit(points).inertia_)
+    assert choice.to_frame()["inertia"][2] == pytest.approx(
+        KMeans(2, n_init=10, random_state=0).fit(points).inertia_
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ X, Y = make_blobs(300, 3, centers=5, cluster_std=0.5, random_state=0)
 def test_equal_clusterings_are_kept():
     found = compare_clusterings(Y, (Y + 2) % 5, X)
     assert (found.ari, found.ami) == (pytest.approx(1), pytest.approx(1))
-    assert found.clusters["kind"].eq("kept").all()
-    assert (found.clusters["jaccard"] == 1).all()
+    assert found.to_frame()["kind"].eq("kept").all()
+    assert (found.to_frame()["jaccard"] == 1).all()
     assert "no refits of a for comparison: pass a clusterer" in str(found)
 
 
@@ -44,7 +44,7 @@ def labelled(text):
     ],
 )
 def test_kinds(a, b, expected):
-    found = compare_clusterings(labelled(a), labelled(b), np.zeros((len(labelled(a)), 1))).clusters
+    found = compare_clusterings(labelled(a), labelled(b), np.zeros((len(labelled(a)), 1))).to_frame()
     told = ", ".join(f"{' '.join(row.Index)} {row.kind}: {' '.join(row.partners)}" for row in found.itertuples())
     assert all(one in told for one in expected.split(", ")), told
 
@@ -53,8 +53,8 @@ def test_noise_is_matched_with_nothing():
     a, b = np.where(Y == 0, -1, Y), np.where(Y == 1, -1, Y)
     found = compare_clusterings(a, b, X)
     assert found.table.loc[-1, 0] == 60
-    assert [*found.clusters.index] == [("a", 1), ("a", 2), ("a", 3), ("a", 4), ("b", 0)]
-    assert found.clusters["kind"].tolist() == ["died", "kept", "kept", "kept", "born"]
+    assert [*found.to_frame().index] == [("a", 1), ("a", 2), ("a", 3), ("a", 4), ("b", 0)]
+    assert found.to_frame()["kind"].tolist() == ["died", "kept", "kept", "kept", "born"]
 
 
 def test_matching_is_the_best_of_all():
@@ -63,7 +63,7 @@ def test_matching_is_the_best_of_all():
     jaccard = table / (table.sum(1)[:, None] + table.sum(0) - table)
     best = max(sum(jaccard[i, j] for i, j in enumerate(order)) for order in permutations(range(5)))
     found = compare_clusterings(a, b, np.zeros((len(a), 1)))
-    assert found.clusters.loc["a", "jaccard"].sum() == pytest.approx(best)
+    assert found.to_frame().loc["a", "jaccard"].sum() == pytest.approx(best)
 
 
 def test_refits_tell_a_change_from_another_seed():
@@ -71,7 +71,7 @@ def test_refits_tell_a_change_from_another_seed():
     found = compare_clusterings(clear, KMeans(3, n_init=3, random_state=0).fit(X), X, random_state=0)
     assert_allclose(found.refits, 1)
     assert "larger than that between refits" in str(found)
-    assert_allclose(found.clusters.loc["a", "refits"], 1)
+    assert_allclose(found.to_frame().loc["a", "refits"], 1)
     noise = np.random.default_rng(0).random((300, 3))
     one, other = (KMeans(6, n_init=1, random_state=seed).fit(noise) for seed in range(2))
     again = [compare_clusterings(one, other, noise, refits=4, random_state=0) for _ in range(2)]

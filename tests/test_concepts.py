@@ -388,7 +388,7 @@ def test_errors_name_the_layers_that_can_be_used(images, layer, names):
 def test_pictures(images):
     net = clustered(convolutional(), images)
     found = neonxc.concepts(net, images, "0", n_concepts=3)
-    assert repr(found).startswith(f"Concepts({len(found.classes)} clusters, 3 each at 0, ")
+    assert f"{len(found.classes)} clusters, 3 concepts each at 0" in repr(found)
     refused("cluster needs one of", neonxc.plot.concepts, found, net, images, 17)
     figure = neonxc.plot.concepts(found, net, images, found.classes[0])
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]

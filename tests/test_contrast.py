@@ -96,7 +96,7 @@ def test_agreement_by_hand(wine):
         assert found.correlation[k] == pytest.approx(spearmanr(*shares).statistic)
         assert found.same[k] == pytest.approx((leaves[labels == k] == k).mean())
     assert found.rows.tolist() == np.flatnonzero(labels != leaves).tolist()
-    assert found.frame.loc[0, "tree"] in X.columns
+    assert found.to_frame().loc[0, "tree"] in X.columns
 
 
 def test_a_tree_agrees_with_itself_and_not_where_a_cluster_has_no_leaf():

@@ -211,19 +211,19 @@ def test_methods_take_expanded_groups():
 def test_compare():
     found = compare(NET, X, repeats=20)
     assert set(found.results) == set(methods.default_methods(KDEImputer(X), known="mean"))
-    rows = {row["method"]: row for row in found.rows}
+    rows = found.to_frame().to_dict("index")
     neon, chance = rows["NEON"], rows["random"]
     assert neon["tied"]
     assert neon["SRG"] > 10 > abs(chance["SRG"])
-    assert found.frame.loc["NEON", "AUC"] == neon["AUC"] > chance["AUC"] + 5
-    assert sum(row["best"] for row in found.rows) == sum(row["best removal"] for row in found.rows) == 1
+    assert found.to_frame().loc["NEON", "AUC"] == neon["AUC"] > chance["AUC"] + 5
+    assert found.to_frame()[["best", "best removal"]].sum().tolist() == [1, 1]
     removed = pixel_flipping(NET, X, RELEVANCE, KDEImputer(X), repeats=20, mode="remove")
     nothing = 100 * (removed.curve[-1] - 1) / 13  # the reversed curve ends with all features, this one with none
     assert neon["removal"] == pytest.approx(removed.auc - nothing, abs=1)  # other draws
     assert neon["best removal"] or neon["removal"] < chance["removal"] - 5
-    assert found.markdown().count("\n") == len(rows) + 3
-    assert found.markdown().endswith("Missing features of PDA, IG and Shapley: mean.")
-    starred = compare(NET, X, {"a": methods.neon, "b": methods.neon}, repeats=1).markdown()
+    assert found.to_markdown().count("\n") == len(rows) + 3
+    assert found.to_markdown().endswith("Missing features of PDA, IG and Shapley: mean.")
+    starred = compare(NET, X, {"a": methods.neon, "b": methods.neon}, repeats=1).to_markdown()
     assert starred.endswith("*: within one standard error of the best.")
     assert found.plot().axes
 
@@ -343,11 +343,11 @@ def test_the_beta_with_the_greatest_area():
     best = int(expected.mean(1).argmax())
     assert found.beta == found.betas[best]
     assert best != 1  # the heuristic is not the best here, or this would say little
-    row, behind = found.rows[1], expected[best] - expected[1]
+    row, behind = found.to_frame().iloc[1], expected[best] - expected[1]
     assert row["AUC"] == pytest.approx(expected[1].mean())
     assert row["behind"] == pytest.approx(behind.mean())
     assert row["± behind"] == pytest.approx(behind.std(ddof=1) / np.sqrt(len(points)))
-    assert [row["best"] for row in found.rows] == [i == best for i in range(3)]
+    assert found.to_frame()["best"].tolist() == [i == best for i in range(3)]
     assert (str(found).count("**"), str(found).count("\n")) == (2, 4)
 
 

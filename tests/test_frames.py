@@ -148,7 +148,7 @@ ANY = {  # what a user may do with any table
 NUMERIC = {  # what with numbers alone
     "pixel_flipping(net, X, relevance)": lambda own, X, y: ev.pixel_flipping(own.net, NUMBERS, X, ZERO).curve,
     "KernelKMeans.fit(X, labels=y)": lambda own, X, y: kernel(X, y),
-    "choose_k(X)": lambda own, X, y: ev.choose_k(X, (2, 3)).frame,
+    "choose_k(X)": lambda own, X, y: ev.choose_k(X, (2, 3)).to_frame(),
     "cost_ratio(X, y, reference)": lambda own, X, y: ev.cost_ratio(X, y, y),
 }
 ENTRIES = ANY | NUMERIC

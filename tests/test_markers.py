@@ -50,12 +50,12 @@ def expected():
 
 def test_planted_markers_are_found():
     found = expected()
-    genes = dict(zip(found.table.index, found.table["genes"].str.split(", ").map(set), strict=True))
+    genes = dict(zip(found.to_frame().index, found.to_frame()["genes"].str.split(", ").map(set), strict=True))
     assert genes.pop("NK") <= {"G1", "G4"}
     assert genes == {"B": {"G0"}, "T4": {"G2", "G3"}, "T8": {"G3"}}
     assert len(found.panel) == 4, "of two genes that are equal the panel needs one"
-    assert (found.table[["precision", "recall", "f_beta"]] > 0.9).all(axis=None)
-    assert found.table["cells"].tolist() == [25] * 4
+    assert (found.to_frame()[["precision", "recall", "f_beta"]] > 0.9).all(axis=None)
+    assert found.to_frame()["cells"].tolist() == [25] * 4
     assert "panel of 4 genes: " in str(found)
     assert "G0" in found._repr_html_()
     assert found.rules.to_sql("cells").startswith("-- SQL for")
@@ -68,16 +68,18 @@ def test_measures_are_those_of_scikit_learn():
     for rule in found.rules:
         true, met = TYPES[test] == rule.label, rule.matches(cells.X[test])
         expected = precision_score(true, met), recall_score(true, met), fbeta_score(true, met, beta=0.7)
-        assert found.table.loc[rule.label, ["precision", "recall", "f_beta"]].tolist() == pytest.approx(expected)
+        assert found.to_frame().loc[rule.label, ["precision", "recall", "f_beta"]].tolist() == pytest.approx(
+            expected
+        )
         assert rule.counts.f_score(0) == rule.counts.precision
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csc_matrix, sparse.csr_array, np.float32])
 def test_matrices_of_all_kinds_have_the_same_markers(convert, monkeypatch):
-    wanted = expected().table
+    wanted = expected().to_frame()
     monkeypatch.setattr("neonxc.common.memory.CPU", 8 * 60 * 40)  # blocks of 40 cells
     cells = planted(convert)
-    found = neonxc.markers(cells, "type").table
+    found = neonxc.markers(cells, "type").to_frame()
     assert found["genes"].equals(wanted["genes"])
     assert found["f_beta"].tolist() == pytest.approx(wanted["f_beta"].tolist())
     values = cells.X.data if sparse.issparse(cells.X) else cells.X[:, 7]
@@ -97,25 +99,25 @@ def test_a_matrix_that_is_missing():
     cells.raw = cells.X = None
     refused("adata.X is missing .*layers, \\['counts'\\]", neonxc.markers, cells, "type")
     refused("AnnData without a matrix X: .*layers, \\['counts'\\]", neonxc.neuralize, np.eye(60)[:2], cells)
-    assert neonxc.markers(cells, "type", layer="counts").table.equals(expected().table)
+    assert neonxc.markers(cells, "type", layer="counts").to_frame().equals(expected().to_frame())
 
 
 def test_noise_has_no_markers():
     cells = planted()
-    expected_without = neonxc.markers(planted(), pd.Series(TYPES).where(TYPES != "NK")).table
+    expected_without = neonxc.markers(planted(), pd.Series(TYPES).where(TYPES != "NK")).to_frame()
     for labels in (
         [-1 if name == "NK" else name for name in TYPES],
         pd.Series([-2.0 if name == "NK" else name for name in TYPES], dtype=object),
     ):
-        assert neonxc.markers(cells, labels).table.equals(expected_without)
+        assert neonxc.markers(cells, labels).to_frame().equals(expected_without)
 
 
 def test_raw_values_and_layers():
     found = neonxc.markers(stored(), "type")
-    assert found.table.equals(expected().table)
+    assert found.to_frame().equals(expected().to_frame())
     assert found.notes == ["expression: adata.raw"]
-    assert neonxc.markers(stored(), "type", layer="counts").table.equals(found.table)
-    assert neonxc.markers(stored(), "type", use_raw=False).table["rule"].eq("").all()
+    assert neonxc.markers(stored(), "type", layer="counts").to_frame().equals(found.to_frame())
+    assert neonxc.markers(stored(), "type", use_raw=False).to_frame()["rule"].eq("").all()
 
 
 def test_statistics_by_brute_force(monkeypatch):
@@ -150,11 +152,11 @@ def test_the_rule_is_the_best_leaf():
 
 def test_genes_that_rules_may_use():
     cells = planted()
-    assert set(neonxc.markers(cells, "type", max_genes=1).table["genes"].str.count(",")) == {0}
+    assert set(neonxc.markers(cells, "type", max_genes=1).to_frame()["genes"].str.count(",")) == {0}
     assert not {"G0", "G3"} & set(neonxc.markers(cells, "type", among=[*GENES[1:3], *GENES[4:]]).panel)
-    assert neonxc.markers(cells, "type", min_fraction=0.995).table.loc["B", "rule"] == ""
+    assert neonxc.markers(cells, "type", min_fraction=0.995).to_frame().loc["B", "rule"] == ""
     cells.obs["type"] = cells.obs["type"].where(TYPES != "NK")
-    assert neonxc.markers(cells, "type").table.index.tolist() == ["B", "T4", "T8"]
+    assert neonxc.markers(cells, "type").to_frame().index.tolist() == ["B", "T4", "T8"]
 
 
 def test_what_is_stored():
@@ -196,7 +198,7 @@ def test_clusters_are_a_column_or_given():
     cells.obs.index = [f"cell {i}" for i in range(300)]
     shuffled = cells.obs["type"].sample(frac=1, random_state=0)
     for groups in (shuffled, list(TYPES), cells.obs["type"].array, cells.obs["type"].reset_index(drop=True)):
-        assert neonxc.markers(cells, groups).table.equals(expected().table)
+        assert neonxc.markers(cells, groups).to_frame().equals(expected().to_frame())
     assert neonxc.explain(cells, shuffled, fast=True).contents.title == "300 cells by type"
     message = r"each cell of adata.obs_names once in its index, it lacks \['cell 0'\]"
     refused(message, neonxc.markers, cells, cells.obs["type"].iloc[1:])
@@ -218,8 +220,8 @@ def test_clusters_of_few_cells_have_no_rule(label):
     groups = pd.Series(TYPES if label == "rare" else np.arange(300) // 75).astype(object)
     groups[0] = label
     found = neonxc.markers(cells, groups)
-    assert found.table.loc[label, ["rule", "cells"]].tolist() == ["", 0]
-    assert found.table.drop(label)["f_beta"].min() > 0.8
+    assert found.to_frame().loc[label, ["rule", "cells"]].tolist() == ["", 0]
+    assert found.to_frame().drop(label)["f_beta"].min() > 0.8
     assert f"left out, as a rule needs at least 3 cells: {label} (1 cell)" in str(found)
     assert str(label) not in cells.uns["markers"]["names"].dtype.names
 
@@ -228,20 +230,20 @@ def test_scanpy_draws_and_stores_them(tmp_path):
     scanpy = pytest.importorskip("scanpy")
     cells = scanpy.datasets.pbmc68k_reduced()
     found = neonxc.markers(cells, "louvain")
-    assert found.table["f_beta"].mean() > 0.75
+    assert found.to_frame()["f_beta"].mean() > 0.75
     cells.write_h5ad(tmp_path / "cells.h5ad")
     cells = scanpy.read_h5ad(tmp_path / "cells.h5ad", backed="r")
     table = scanpy.get.rank_genes_groups_df(cells, "3", key="markers")
-    assert table["names"][0] in found.table.loc["3", "genes"]
-    assert cells.uns["markers"]["table"]["rule"].tolist() == found.table["rule"].tolist()
+    assert table["names"][0] in found.to_frame().loc["3", "genes"]
+    assert cells.uns["markers"]["table"]["rule"].tolist() == found.to_frame()["rule"].tolist()
     options = {"key": "markers", "n_genes": 3, "dendrogram": False, "show": False, "return_fig": True}
     drawn = scanpy.pl.rank_genes_groups_dotplot(cells.to_memory(), **options)
     assert set(found.panel) <= set(np.ravel(drawn.var_names))
-    assert neonxc.markers(cells, "louvain").table.equals(found.table)
+    assert neonxc.markers(cells, "louvain").to_frame().equals(found.to_frame())
 
 
 def test_searched_cells_are_limited(monkeypatch):
     monkeypatch.setattr("neonxc.trees.genes.SEARCHED", 100)
     found = neonxc.markers(planted(), "type")
-    assert found.table["f_beta"].min() > 0.85
+    assert found.to_frame()["f_beta"].min() > 0.85
     assert sum(rule.counts.of_cluster for rule in found.rules) == 200, "counts are of all training cells"

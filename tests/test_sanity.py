@@ -44,7 +44,7 @@ def seen_by(net, x, **options):
 
 
 def test_the_runner_up():
-    assert_allclose(sanity(clustered(2), X, ["NEON", "x²"]).frame["runner-up"], [-1, 1])
+    assert_allclose(sanity(clustered(2), X, ["NEON", "x²"]).to_frame()["runner-up"], [-1, 1])
     net = clustered(4)
     found = sanity(net, X, ["NEON"], points=5)
     x = X[found.rows_]
@@ -66,7 +66,7 @@ def test_random_centers_have_the_coordinates_of_the_centers():
 
 
 def test_explanations_that_ignore_the_network_and_those_of_a_random_one(deep):
-    found = sanity(*deep, ["x²", methods.gradient], groups="pixels").frame.filter(regex="centers|of")
+    found = sanity(*deep, ["x²", methods.gradient], groups="pixels").to_frame().filter(regex="centers|of")
     assert found.shape == (2, 5)
     assert_allclose(found.loc["x²"], 1)
     assert (found.loc["gradient"][1:] < 0.2).all()  # 256 pixels: 0.05 by chance

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,8 @@ import pandas as pd
 from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
+from neonxc.common.result import Result
+from neonxc.common.warnings import deprecated
 from neonxc.rules.collection import Rules, counted
 from neonxc.rules.condition import Condition
 from neonxc.trees.genes import FEWEST, Expression
@@ -27,7 +28,7 @@ REDUNDANT = 0.02  # F-beta that a rule may lose for a smaller panel
 
 
 @dataclass(frozen=True, repr=False)
-class Markers:
+class Markers(Result):
     """Result of :func:`markers`.
 
     Attributes
@@ -36,33 +37,38 @@ class Markers:
         One rule per cluster. The ``counts`` are of the cells on which they were found, ``held_out`` of the others.
     panel : list of str
         The genes of all rules.
-    table : DataFrame [K]
-        For every cluster its ``genes`` and ``rule`` as texts, empty if no rule was found; ``precision``,
-        ``recall`` and ``f_beta`` on the held-out cells, 0 to 1, and the number of these ``cells``.
     notes : list of str
         The matrix that was read, and clusters that have too few cells for a rule.
     """
 
     rules: Rules
     panel: list[str]
-    table: pd.DataFrame
+    _table: pd.DataFrame
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def _printed(self) -> pd.DataFrame:
-        return self.table.drop(columns="genes").round(2)
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per cluster.
+
+        Returns
+        -------
+        DataFrame
+            Index: the cluster. Columns: ``genes`` and ``rule`` as texts, empty if no rule was found;
+            ``precision``, ``recall`` and ``f_beta`` on the held-out cells, 0 to 1, and the number of these
+            ``cells``.
+        """
+        return self._table.copy()
 
     @property
-    def _told(self) -> list[str]:
+    def table(self) -> pd.DataFrame:
+        """The table; deprecated since 0.4.0, use :meth:`to_frame`."""
+        deprecated("Markers.table", "to_frame()")
+        return self._table
+
+    def _shown(self) -> pd.DataFrame:
+        return self._table.drop(columns="genes")  # the rules name them, too
+
+    def _remarks(self) -> list[str]:
         return [f"panel of {plural(len(self.panel), 'gene')}: {', '.join(self.panel)}", *self.notes]
-
-    def __str__(self) -> str:
-        return "\n".join([self._printed.to_string(), *self._told])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self._printed.to_html() + "".join(f"<p>{escape(line)}</p>" for line in self._told)
 
 
 def markers(
@@ -236,5 +242,6 @@ def _stored(
             columns[key][str(label)] = values
     records = {key: pd.DataFrame(values).to_records(index=False) for key, values in columns.items()}
     described = {"reference": "rest", "method": "neonxc.markers", "corr_method": "none", **parameters}
-    table = made.table.set_axis(made.table.index.astype(str))
+    table = made.to_frame()
+    table.index = table.index.astype(str)
     return {"params": described, **records, "pvals_adj": records["pvals"], "table": table, "panel": made.panel}

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import clone
 
 from neonxc.common.progress import progress_bar
+from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
 from neonxc.common.searches import unwrapped
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of, is_path, reads_tables
@@ -53,7 +55,7 @@ class Candidate:
     on_front: bool
 
 
-class TradeOff(list[Candidate]):
+class TradeOff(Result, list[Candidate]):
     """Candidates in ascending order of cost."""
 
     @property
@@ -61,14 +63,48 @@ class TradeOff(list[Candidate]):
         """The candidates on the Pareto front of cost and WAES."""
         return [candidate for candidate in self if candidate.on_front]
 
-    def to_markdown(self) -> str:
-        """Write a table with one row per candidate, in which those on the front are marked."""
-        lines = ["| tree | cost ratio | WAES | WAD | leaves | front |", "|---|---|---|---|---|---|"]
-        lines += [
-            f"| {c.name} | {c.cost_ratio:.4f} | {c.waes:.2f} | {c.wad:.2f} | {c.leaves} | {'●' * c.on_front} |"
-            for c in self
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per candidate.
+
+        Returns
+        -------
+        DataFrame
+            Index: "tree", the name of the candidate. Columns: "cost ratio", "WAES", "WAD", "leaves" and "front",
+            as in :class:`Candidate`.
+        """
+        columns = {
+            "cost ratio": [candidate.cost_ratio for candidate in self],
+            "WAES": [candidate.waes for candidate in self],
+            "WAD": [candidate.wad for candidate in self],
+            "leaves": [candidate.leaves for candidate in self],
+            "front": [candidate.on_front for candidate in self],
+        }
+        return pd.DataFrame(columns, pd.Index([candidate.name for candidate in self], name="tree"))
+
+    def to_markdown(self, precision: int | None = None) -> str:
+        """Write a table with one row per candidate, in which those on the front are marked.
+
+        Parameters
+        ----------
+        precision : int, optional
+            Number of significant digits; default: four decimals of the cost ratio, and two of WAES and WAD.
+
+        Returns
+        -------
+        str
+        """
+        cells = [
+            [
+                escape_markdown(candidate.name),
+                rounded_text(candidate.cost_ratio, 4, precision),
+                rounded_text(candidate.waes, 2, precision),
+                rounded_text(candidate.wad, 2, precision),
+                str(candidate.leaves),
+                "●" if candidate.on_front else "",
+            ]
+            for candidate in self
         ]
-        return "\n".join(lines)
+        return markdown_table(["tree", "cost ratio", "WAES", "WAD", "leaves", "front"], cells)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw cost against WAES: a coloured marker for every tree on the front, grey ones for the others.
@@ -154,7 +190,7 @@ def trade_off(
     Returns
     -------
     TradeOff
-        A list of candidates, with ``.front``, ``.to_markdown()`` and ``.plot()``.
+        A list of candidates, with ``.front``, ``.to_frame()``, ``.to_markdown()`` and ``.plot()``.
 
     Raises
     ------

@@ -21,9 +21,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
+from neonxc.common.result import Result
+from neonxc.data.inputs import as_array
 from neonxc.head.answer import Answer, Question, answers, take_most_of, unrows
 from neonxc.head.competition import near_decision, softmin, take_most
 from neonxc.inputs.base import How, Inputs, Run, Shares
@@ -35,8 +38,8 @@ FADE = 0.1
 GOLDEN = (5**0.5 - 1) / 2
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Result):
     """Relevance with a baseline, and how exact it is; :meth:`neonxc.NEON.estimate` computes it.
 
     Attributes
@@ -53,6 +56,23 @@ class Estimate:
     relevance: Any
     stderr: Tensor
     residual: Tensor
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per input.
+
+        Returns
+        -------
+        DataFrame
+            Index: the number of the input. Columns, in units of the logit: "relevance", the sum over the features;
+            "largest stderr", that of the group whose relevance is least exact; "residual".
+        """
+        relevance = as_array(self.relevance)
+        values = {
+            "relevance": relevance.sum(axis=tuple(range(1, relevance.ndim))),
+            "largest stderr": as_array(self.stderr.amax(1)),
+            "residual": as_array(self.residual),
+        }
+        return pd.DataFrame(values).rename_axis("input")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 from neonxc.attribution.summary import values_of
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, plural, text
+from neonxc.common.result import Result
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
@@ -38,7 +39,7 @@ COLUMNS = 200  # maximum number of columns that the tree may test
 
 
 @dataclass(frozen=True, repr=False)
-class Contrast:
+class Contrast(Result):
     """Result of :func:`contrast`.
 
     Attributes
@@ -78,15 +79,35 @@ class Contrast:
         n : int
             Number of columns.
         """
-        order = np.argsort(-self.relevance.sum(axis=1).to_numpy(), kind="stable")
-        return self.relevance.iloc[order[:n]]
+        return self.relevance.iloc[self._order()[:n]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per column, those with the largest sum of both relevances first.
+
+        Returns
+        -------
+        DataFrame
+            Index: the column. Columns: the two of `relevance`, and "effect", the effect size of a against b, if it
+            is known.
+        """
+        frame = self.relevance
+        if self.effects is not None:
+            frame = pd.concat([frame, self.effects.rename("effect")], axis=1)
+        return frame.iloc[self._order()].rename_axis("column")
+
+    def _order(self) -> np.ndarray:
+        """Return the positions of the columns, those with the largest sum of both relevances first."""
+        order: np.ndarray = np.argsort(-self.relevance.sum(axis=1).to_numpy(), kind="stable")
+        return order
 
     def __str__(self) -> str:
         names = ", ".join(f"{name} {' / '.join(own)}" for name, own in self._printed().T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
         return f"{self.a} against {self.b}: {names}\n{self._told()} by\n{rules}"
 
-    __repr__ = __str__
+    def _remarks(self) -> list[str]:
+        rules = [f"{rule.name}: {rule.text()}" for rule in self.rules]
+        return [f"{self.a} against {self.b}: {self._told()}", *rules]
 
     def _repr_html_(self) -> str:
         title = escape(f"{self.a} against {self.b}: {self._told()}")

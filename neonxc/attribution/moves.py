@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from neonxc.attribution.contrasts import mean_relevance, some_of
 from neonxc.attribution.ranges import count_outside
 from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, plural, shares, text
+from neonxc.common.result import Result, preformatted
 from neonxc.data.files.frame import read_with_ids
 from neonxc.data.frames import as_pandas, is_path
 from neonxc.data.identifiers import Match, as_index, match_rows
@@ -118,7 +118,7 @@ class Move:
 
 
 @dataclass(frozen=True, repr=False)
-class Moves:
+class Moves(Result):
     """Result of :func:`moves`.
 
     Attributes
@@ -214,12 +214,13 @@ class Moves:
 
     def __str__(self) -> str:
         lines = (line for move in self.moves for line in move.lines())
-        return "\n".join([self.headline, *filter(None, [self.unlike]), *lines])
-
-    __repr__ = __str__
+        return "\n".join([*self._remarks(), *lines])
 
     def _repr_html_(self) -> str:
-        return f"{self.table.to_html()}<pre>{escape(str(self))}</pre>"
+        return f"{self.table.to_html()}{preformatted(str(self))}"
+
+    def _remarks(self) -> list[str]:
+        return [self.headline, *filter(None, [self.unlike])]
 
 
 def moves(

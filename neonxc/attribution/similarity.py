@@ -6,19 +6,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.common.numbers import text
+from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
+from neonxc.common.result import Result
+from neonxc.data.inputs import as_array
 from neonxc.inputs import Inputs, make_inputs
 from neonxc.inputs.base import Run
 from neonxc.lrp import Composite
 
+N_WORDS = 3  # words of each text that a table shows
+
 
 @dataclass(frozen=True, repr=False)
-class Similarity:
+class Similarity(Result):
     """Result of :func:`similarity` for N pairs of inputs.
 
     Attributes
@@ -62,8 +67,33 @@ class Similarity:
             found.append([(one[i], other[j], float(matrix[i, j])) for i, j in places])
         return found
 
-    def __repr__(self) -> str:
-        return f"Similarity({len(self.cosine)} pairs, mean cosine {text(float(self.cosine.mean()), 3)})"
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per pair of inputs.
+
+        Returns
+        -------
+        DataFrame
+            Index: the number of the pair. Columns: "cosine", and of texts "words of a" and "words of b", the three
+            words of each text with the largest relevance.
+        """
+        frame = pd.DataFrame({"cosine": self.cosine}).rename_axis("pair")
+        if self.words_a is None or self.words_b is None:
+            return frame
+        words_a = _most_relevant(self.words_a, self.relevance_a)
+        words_b = _most_relevant(self.words_b, self.relevance_b)
+        return frame.assign(**{"words of a": words_a, "words of b": words_b})
+
+    def _remarks(self) -> list[str]:
+        return [f"{plural(len(self.cosine), 'pair')}, mean cosine {text(float(self.cosine.mean()), 3)}"]
+
+
+def _most_relevant(texts: list[list[str]], relevance: Any) -> list[str]:
+    """Return the words of each text with the largest relevance, separated by commas."""
+    rows = []
+    for words, of_words in zip(texts, as_array(relevance), strict=True):
+        order = np.argsort(-of_words[: len(words)], kind="stable")[:N_WORDS]
+        rows.append(", ".join(words[i] for i in order))
+    return rows
 
 
 def similarity(

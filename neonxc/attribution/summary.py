@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.common.numbers import percent, plural, text
+from neonxc.common.result import Result, preformatted
 from neonxc.data.kinds import plain
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
@@ -206,7 +207,7 @@ def _shares(found: dict[Any, np.ndarray]) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 @dataclass(frozen=True, repr=False)
-class ClusterSummary:
+class ClusterSummary(Result):
     """Result of :meth:`NEON.summary`.
 
     Attributes
@@ -336,7 +337,11 @@ class ClusterSummary:
             )
         return "\n".join(lines)
 
-    __repr__ = __str__
+    def _remarks(self) -> list[str]:
+        return [f"The relevance is {WHAT[self.method]}."]
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 def _points(size: float) -> str:

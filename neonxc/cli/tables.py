@@ -82,7 +82,7 @@ def table_attributions(
         save(net, folder / files[4])
         if choice is not None:
             files += CHOICES
-            choice.frame.to_csv(folder / files[-2])
+            choice.to_frame().to_csv(folder / files[-2])
             choice.plot().savefig(folder / files[-1], dpi=200)
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
     sizes = zip(summary.classes, summary.sizes, strict=True)

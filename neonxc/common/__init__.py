@@ -1,1 +1,1 @@
-"""What every part of the package shares: numbers as text, arguments, memory, progress, processes, storage."""
+"""What every part of the package shares: results, numbers, arguments, memory, progress, processes, storage."""

@@ -14,3 +14,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in INSIDE:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def deprecated(old: str, new: str) -> None:
+    """Warn that a public name has a successor, and that the next minor version removes it."""
+    warn(f"{old} is deprecated and will be removed in the next minor version; use {new}", DeprecationWarning)

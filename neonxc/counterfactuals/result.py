@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from neonxc.common.numbers import text
+from neonxc.common.result import Result, preformatted
 
 MOST_ROWS = 20
 MOST_CHANGES = 5
@@ -18,7 +20,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Counterfactual:
+class Counterfactual(Result):
     """The result of :func:`neonxc.counterfactual`; its ``str`` has one line for each of the first 20 points.
 
     Attributes
@@ -82,22 +84,55 @@ class Counterfactual:
         lines = [self._line(row) for row in range(min(n, MOST_ROWS))]
         return "\n".join([*lines, f"... and {n - MOST_ROWS} more rows"] if n > MOST_ROWS else lines)
 
-    __repr__ = __str__
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per point.
+
+        Returns
+        -------
+        DataFrame
+            Index: the row. Columns: "cluster", that of the point before; "target", "found", "distance" and
+            "converged", as in the attributes; "changes", the five largest changes in words; and "outside", a list
+            of names as above.
+        """
+        values = {
+            "cluster": self._before,
+            "target": self.target,
+            "found": self.found,
+            "distance": self.distance,
+            "converged": self.converged,
+            "changes": [self._changes_of(row) if self.found[row] else "" for row in range(len(self.found))],
+            "outside": self.outside,
+        }
+        return pd.DataFrame(values).rename_axis("row")
 
     def _line(self, row: int) -> str:
-        way = f"row {row}: cluster {self._before[row]} -> {self.target[row]}"
+        path = f"row {row}: cluster {self._before[row]} -> {self.target[row]}"
         if not self.found[row]:
-            return f"{way}: no point of this cluster was found within the limits"
-        before, after = (values[row] for values in self._values)
-        moved = np.flatnonzero(self._size[row])
-        if not len(moved):
-            return f"{way}: already in this cluster"
-        order = moved[np.argsort(-np.abs(self._size[row])[moved], kind="stable")]
-        parts = [_change(self._names[i], before[i], after[i]) for i in order[:MOST_CHANGES]]
-        more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
+            return f"{path}: no point of this cluster was found within the limits"
+        order = self._order(row)
+        if not len(order):
+            return f"{path}: already in this cluster"
         beyond = [self._names[i] for i in order[:MOST_CHANGES] if self._beyond[row, i]]
         outside = f"; outside the data: {', '.join(beyond)}" if beyond else ""
-        return f"{way} ({text(self.distance[row], 3)} standard deviations): {', '.join(parts)}{more}{outside}"
+        changes = f"({text(self.distance[row], 3)} standard deviations): {self._changes_of(row)}"
+        return f"{path} {changes}{outside}"
+
+    def _order(self, row: int) -> np.ndarray:
+        """Return the columns that a point changes, the largest change first."""
+        changed = np.flatnonzero(self._size[row])
+        order: np.ndarray = changed[np.argsort(-np.abs(self._size[row])[changed], kind="stable")]
+        return order
+
+    def _changes_of(self, row: int) -> str:
+        """Describe the largest changes of a point; "" if there are none."""
+        before, after = (values[row] for values in self._values)
+        order = self._order(row)
+        parts = [_change(self._names[i], before[i], after[i]) for i in order[:MOST_CHANGES]]
+        more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
+        return f"{', '.join(parts)}{more}"
 
 
 def _change(name: str, before: float, after: float) -> str:

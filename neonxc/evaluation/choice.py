@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 
-from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
+from neonxc.common.result import Result
+from neonxc.common.warnings import deprecated
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
@@ -25,20 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Choice:
+@dataclass(frozen=True, repr=False)
+class Choice(Result):
     """Result of :func:`choose_k`.
 
     Attributes
     ----------
-    frame : DataFrame
-        A row for every k, with the columns
-
-        - ``inertia``: sum of squared distances to the centers, which falls with k;
-        - ``silhouette``: -1 to 1, compares the distance to the own cluster with that to the next cluster;
-        - ``stability``: mean adjusted Rand index between the clusters and those that k-means with other seeds
-          finds on five random halves of the rows, at most 1. :func:`neonxc.explain` reports it too;
-        - ``cost_ratio``: k-means cost of a tree with one leaf per cluster, divided by the inertia, at least 1.
     k : int
         The suggested number of clusters.
     reason : str
@@ -47,10 +39,32 @@ class Choice:
         Number of rows that were measured.
     """
 
-    frame: pd.DataFrame
+    _measures: pd.DataFrame
     k: int
     reason: str
     rows: int
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for every number of clusters.
+
+        Returns
+        -------
+        DataFrame
+            Index: k. Columns:
+
+            - ``inertia``: sum of squared distances to the centers, which falls with k;
+            - ``silhouette``: -1 to 1, compares the distance to the own cluster with that to the next cluster;
+            - ``stability``: mean adjusted Rand index between the clusters and those that k-means with other seeds
+              finds on five random halves of the rows, at most 1. :func:`neonxc.explain` reports it too;
+            - ``cost_ratio``: k-means cost of a tree with one leaf per cluster, divided by the inertia, at least 1.
+        """
+        return self._measures.copy()
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The table; deprecated since 0.4.0, use :meth:`to_frame`."""
+        deprecated("Choice.frame", "to_frame()")
+        return self._measures
 
     def plot(self) -> Figure:
         """Draw a curve of every measure, and mark the suggested number."""
@@ -58,10 +72,8 @@ class Choice:
 
         return choice_curves(self)
 
-    def __str__(self) -> str:
-        return f"{self.frame.to_string(float_format=partial(text, digits=3))}\n{self.reason}"
-
-    __repr__ = __str__
+    def _remarks(self) -> list[str]:
+        return [self.reason]
 
 
 @reads_tables

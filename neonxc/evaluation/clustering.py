@@ -13,6 +13,8 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, nor
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
+from neonxc.common.result import Result
+from neonxc.common.warnings import deprecated
 from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.inputs import as_array, as_weights
 from neonxc.data.labels import as_labels, label_array
@@ -153,8 +155,8 @@ def interpretabilities(labels: Any, foi: Any) -> np.ndarray:
     return np.asarray(counts.max(1) / counts.sum(1))
 
 
-@dataclass(frozen=True)
-class Agreement:
+@dataclass(frozen=True, repr=False)
+class Agreement(Result):
     """Result of :func:`agreement`.
 
     Attributes
@@ -178,9 +180,15 @@ class Agreement:
     same: np.ndarray
     rows: np.ndarray
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """Return a row per cluster: the correlation, the share of equal points, and the two top columns."""
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per cluster.
+
+        Returns
+        -------
+        DataFrame
+            Index: the cluster. Columns: "correlation" and "same", as in the attributes, "network" and "tree", the
+            columns that have most of the positive relevance by the two.
+        """
         values = {
             "correlation": self.correlation,
             "same": self.same,
@@ -189,8 +197,11 @@ class Agreement:
         }
         return pd.DataFrame(values).rename_axis("cluster")
 
-    def __str__(self) -> str:
-        return str(self.frame)
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The table; deprecated since 0.4.0, use :meth:`to_frame`."""
+        deprecated("Agreement.frame", "to_frame()")
+        return self.to_frame()
 
 
 @reads_tables

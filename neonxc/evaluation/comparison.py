@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from neonxc.common.arguments import check_whole, kind_of, similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
+from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
+from neonxc.common.warnings import deprecated
 from neonxc.data.table import Table
 from neonxc.evaluation.flipping import Flipping, fixed_seed, flipped, relevance_of_inputs, targets_of
 from neonxc.evaluation.imputers import Imputer, imputer_of, missing_as
@@ -27,7 +29,7 @@ from neonxc.network import NeuralizedClustering, check_network
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Result):
     """Pixel-flipping results of several methods.
 
     Attributes
@@ -54,15 +56,23 @@ class Comparison:
     rows_: np.ndarray
     of: tuple[int, int]
 
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per method: AUC, removal and SRG with standard errors over the inputs, and whether it is best.
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per method, with standard errors over the inputs.
 
-        AUC is the area if the most relevant features are inserted first; larger is better. "removal" is that of
-        the reversed order, which read backwards removes the most relevant features first; smaller is better. SRG,
-        the symmetric relevance gain, is their difference. A method is "tied" (by removal: "tied removal") if its
-        mean difference to the best one is within one standard error of this difference over the inputs.
+        Returns
+        -------
+        DataFrame
+            Index: the method. Columns: "AUC", the area if the most relevant features are inserted first; larger is
+            better. "removal", that of the reversed order, which read backwards removes the most relevant features
+            first; smaller is better. "SRG", the symmetric relevance gain, which is their difference. "± AUC",
+            "± removal" and "± SRG", the standard errors. "seconds". "best" and "best removal": whether the method
+            is the best one. "tied" and "tied removal": whether its mean difference to the best one is within one
+            standard error of this difference over the inputs.
         """
+        return pd.DataFrame(self._rows()).set_index("method")
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table as dictionaries."""
         best, behind = _ranked({name: flipping.auc_per_input for name, flipping in self.results.items()})
         removes, more = _ranked({name: -flipping.auc_per_input for name, flipping in self.reversed.items()})
         rows = []
@@ -87,45 +97,83 @@ class Comparison:
             )
         return rows
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The rows as a data frame."""
-        return pd.DataFrame(self.rows).set_index("method")
-
-    def markdown(self) -> str:
-        """The rows as a markdown table: the best AUC and removal in bold, methods tied with them marked by a star.
+    def to_markdown(self, precision: int | None = None) -> str:
+        """Write a markdown table: the best AUC and removal in bold, methods tied with them marked by a star.
 
         Below the table it says which part of the points and steps was compared, and which value the default
         methods used for a missing feature.
+
+        Parameters
+        ----------
+        precision : int, optional
+            Number of significant digits; default: two decimals.
+
+        Returns
+        -------
+        str
         """
-        lines, tied = ["| method | AUC (insertion) ↑ | removal ↓ | SRG ↑ | seconds |", "|---|---|---|---|---|"], 0
-        for row in self.rows:
-            tied += row["tied"] + row["tied removal"]
-            seconds = row["seconds"]
-            time = "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
-            auc = _marked(row["AUC"], row["best"], row["tied"]) + f" ± {row['± AUC']:.2f}"
-            removal = _marked(row["removal"], row["best removal"], row["tied removal"])
-            removal, srg = f"{removal} ± {row['± removal']:.2f}", f"{row['SRG']:.2f} ± {row['± SRG']:.2f}"
-            lines.append(f"| {row['method']} | {auc} | {removal} | {srg} | {time} |")
+        cells = []
+        for row in self._rows():
+            auc = _marked(rounded_text(row["AUC"], 2, precision), row["best"], row["tied"])
+            auc_error = rounded_text(row["± AUC"], 2, precision)
+            removal = rounded_text(row["removal"], 2, precision)
+            removal = _marked(removal, row["best removal"], row["tied removal"])
+            removal_error = rounded_text(row["± removal"], 2, precision)
+            gain = rounded_text(row["SRG"], 2, precision)
+            gain_error = rounded_text(row["± SRG"], 2, precision)
+            cells.append(
+                [
+                    escape_markdown(row["method"]),
+                    f"{auc} ± {auc_error}",
+                    f"{removal} ± {removal_error}",
+                    f"{gain} ± {gain_error}",
+                    _duration(row["seconds"]),
+                ]
+            )
+        table = markdown_table(["method", "AUC (insertion) ↑", "removal ↓", "SRG ↑", "seconds"], cells)
+        return "\n\n".join([table, *self._remarks()])
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def _remarks(self) -> list[str]:
         n, features = self.of
-        points, steps = len(self.rows_), len(next(iter(self.results.values())).curve)
+        points = len(self.rows_)
+        steps = len(next(iter(self.results.values())).curve)
+        # each of the two best methods counts as tied with itself
+        n_tied = sum(row["tied"] + row["tied removal"] for row in self._rows())
         notes = {
-            "*: within one standard error of the best.": tied > 2,
+            "*: within one standard error of the best.": n_tied > 2,
             f"A random sample of {text(points)} of {text(n)} points (points=None: all).": points < n,
             f"{steps} steps of about {features / steps:.1f} features (steps=None: one at a time).": steps
             < features,
             f"Missing features of PDA, IG and Shapley: {self.baseline}.": self.baseline is not None,
         }
         remarks = " ".join(note for note, applies in notes.items() if applies)
-        return "\n".join([*lines, "", remarks] if remarks else lines)
+        return [remarks] if remarks else []
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The table; deprecated since 0.4.0, use :meth:`to_frame`."""
+        deprecated("Comparison.frame", "to_frame()")
+        return self.to_frame()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the table as dictionaries; deprecated since 0.4.0, use :meth:`to_frame`."""
+        deprecated("Comparison.rows", "to_frame()")
+        return self._rows()
+
+    def markdown(self) -> str:
+        """Write the table as markdown; deprecated since 0.4.0, use :meth:`to_markdown`."""
+        deprecated("Comparison.markdown", "to_markdown()")
+        return self.to_markdown()
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
         from neonxc.plot import flipping_curves  # loads matplotlib
 
         return flipping_curves(self.results)
-
-    __str__ = __repr__ = markdown
 
 
 def _ranked(areas: dict[str, np.ndarray]) -> tuple[str, dict[str, bool]]:
@@ -135,8 +183,16 @@ def _ranked(areas: dict[str, np.ndarray]) -> tuple[str, dict[str, bool]]:
     return best, {name: name == best or mean <= error for name, (mean, error) in behind.items()}
 
 
-def _marked(area: float, best: bool, tied: bool) -> str:
-    return f"**{area:.2f}**" if best else f"{area:.2f}{'*' * tied}"
+def _marked(area: str, is_best: bool, is_tied: bool) -> str:
+    if is_best:
+        return f"**{area}**"
+    return f"{area}*" if is_tied else area
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 0.01:
+        return "< 0.01"
+    return f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
 
 
 def compare(
@@ -315,7 +371,7 @@ FACTORS = tuple(2.0**i for i in range(-6, 3))
 
 
 @dataclass(frozen=True, repr=False)
-class Calibration:
+class Calibration(Result):
     """The area under the pixel-flipping curve of NEON, by beta.
 
     Attributes
@@ -333,9 +389,19 @@ class Calibration:
     betas: np.ndarray
     auc_per_input: np.ndarray
 
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row per beta: the AUC and its difference to the best AUC, both with standard errors."""
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per beta: the AUC and its difference to the best AUC, both with standard errors.
+
+        Returns
+        -------
+        DataFrame
+            Index: the factor, in units of the heuristic. Columns: "beta", "AUC", "± AUC", "behind", the mean
+            difference of the best AUC to it, "± behind", and "best", whether it is the best one.
+        """
+        return pd.DataFrame(self._rows()).set_index("factor")
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table as dictionaries."""
         best = self.auc_per_input[self.betas == self.beta][0]
         rows = []
         for factor, beta, area in zip(self.factors.tolist(), self.betas.tolist(), self.auc_per_input, strict=True):
@@ -353,16 +419,37 @@ class Calibration:
             )
         return rows
 
-    def __str__(self) -> str:
-        lines = ["| beta / heuristic | beta | AUC | behind the best |", "|---|---|---|---|"]
-        for row in self.rows:
-            auc = f"{row['AUC']:.2f} ± {row['± AUC']:.2f}"
-            behind = "" if row["best"] else f"{row['behind']:.2f} ± {row['± behind']:.2f}"
-            auc = f"**{auc}**" if row["best"] else auc
-            lines.append(f"| {text(row['factor'])} | {text(row['beta'])} | {auc} | {behind} |")
-        return "\n".join(lines)
+    def to_markdown(self, precision: int | None = None) -> str:
+        """Write a markdown table with one row per beta, the best AUC in bold.
 
-    __repr__ = __str__
+        Parameters
+        ----------
+        precision : int, optional
+            Number of significant digits; default: two decimals of the AUC, and four digits of beta.
+
+        Returns
+        -------
+        str
+        """
+        digits = 4 if precision is None else precision
+        cells = []
+        for row in self._rows():
+            auc = f"{rounded_text(row['AUC'], 2, precision)} ± {rounded_text(row['± AUC'], 2, precision)}"
+            behind = f"{rounded_text(row['behind'], 2, precision)} ± {rounded_text(row['± behind'], 2, precision)}"
+            if row["best"]:
+                auc = f"**{auc}**"
+                behind = ""
+            cells.append([text(row["factor"], digits), text(row["beta"], digits), auc, behind])
+        return markdown_table(["beta / heuristic", "beta", "AUC", "behind the best"], cells)
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the table as dictionaries; deprecated since 0.4.0, use :meth:`to_frame`."""
+        deprecated("Calibration.rows", "to_frame()")
+        return self._rows()
 
 
 def calibrate_by_flipping(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.modules import evaluated
-from neonxc.common.numbers import mean_error
+from neonxc.common.numbers import mean_error, plural
+from neonxc.common.result import Result
 from neonxc.common.targets import as_positions
 from neonxc.data.table import Table
 from neonxc.evaluation.imputers import Imputer, imputer_of
@@ -24,8 +26,8 @@ from neonxc.inputs.groups import groups_of
 from neonxc.network import NeuralizedClustering
 
 
-@dataclass(frozen=True)
-class Flipping:
+@dataclass(frozen=True, repr=False)
+class Flipping(Result):
     """A curve of pixel-flipping, and the area under it.
 
     Attributes
@@ -46,11 +48,25 @@ class Flipping:
 
     auc: float
     auc_stderr: float
-    auc_per_input: np.ndarray = field(repr=False)
-    curve: np.ndarray = field(repr=False)
-    logit_curve: np.ndarray = field(repr=False)
-    logit_per_input: np.ndarray = field(repr=False)
-    known: np.ndarray = field(repr=False)
+    auc_per_input: np.ndarray
+    curve: np.ndarray
+    logit_curve: np.ndarray
+    logit_per_input: np.ndarray
+    known: np.ndarray
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per step.
+
+        Returns
+        -------
+        DataFrame
+            Index: the step, from 1. Columns: "known", "curve" and "logit" (`logit_curve`), as in the attributes.
+        """
+        steps = pd.RangeIndex(1, len(self.curve) + 1, name="step")
+        return pd.DataFrame({"known": self.known, "curve": self.curve, "logit": self.logit_curve}, steps)
+
+    def _remarks(self) -> list[str]:
+        return [f"AUC {self.auc:.2f} ± {self.auc_stderr:.2f} ({plural(len(self.auc_per_input), 'input')})"]
 
 
 @torch.no_grad()

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
+from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
+from neonxc.common.warnings import deprecated
 from neonxc.data.table import Table
 from neonxc.evaluation.comparison import baseline_of, relevance_of, selected_methods
 from neonxc.evaluation.flipping import fixed_seed, group_sums, targets_of
@@ -29,7 +31,7 @@ from neonxc.network import NeuralizedClustering, check_network
 
 
 @dataclass(frozen=True, repr=False)
-class Sanity:
+class Sanity(Result):
     """Sanity checks of several explanation methods.
 
     Attributes
@@ -49,25 +51,59 @@ class Sanity:
     rows_: np.ndarray
     of: tuple[int, int]
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """A row per method with the mean of every check over the inputs."""
-        return pd.DataFrame({name: checks.mean() for name, checks in self.per_input.items()}).T
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per method with the mean of every check over the inputs.
 
-    def markdown(self) -> str:
-        """The means and standard errors as a markdown table; below it, the value of unrelated explanations."""
-        errors = pd.DataFrame({name: checks.sem() for name, checks in self.per_input.items()}).T
-        cells = self.frame.map("{:.2f}".format) + errors.map(" ± {:.2f}".format)
-        head = ["method", *cells]
-        lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells.itertuples())]
+        Returns
+        -------
+        DataFrame
+            Index: the method. Columns: the checks, as in `per_input`.
+        """
+        means = {name: checks.mean() for name, checks in self.per_input.items()}
+        return pd.DataFrame(means).T.rename_axis("method")
+
+    def to_markdown(self, precision: int | None = None) -> str:
+        """Write the means and standard errors as markdown; below them, the value of unrelated explanations.
+
+        Parameters
+        ----------
+        precision : int, optional
+            Number of significant digits; default: two decimals.
+
+        Returns
+        -------
+        str
+        """
+        cells = []
+        for name, checks in self.per_input.items():
+            means = [rounded_text(mean, 2, precision) for mean in checks.mean()]
+            errors = [rounded_text(error, 2, precision) for error in checks.sem()]
+            both = [f"{mean} ± {error}" for mean, error in zip(means, errors, strict=True)]
+            cells.append([escape_markdown(name), *both])
+        header = ["method", *map(escape_markdown, self.to_frame())]
+        return "\n\n".join([markdown_table(header, cells), *self._remarks()])
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def _remarks(self) -> list[str]:
         n, features = self.of
         chance = sqrt(2 / pi / max(features - 1, 1))  # mean size of a normal variable of variance 1 / (G - 1)
         note = (
             f"{text(len(self.rows_))} of {text(n)} points. With random centers or layers, unrelated explanations"
         )
-        return "\n".join([*lines, "", f"{note} of {text(features)} features have about {chance:.2f}."])
+        return [f"{note} of {text(features)} features have about {chance:.2f}."]
 
-    __str__ = __repr__ = markdown
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The table; deprecated since 0.4.0, use :meth:`to_frame`."""
+        deprecated("Sanity.frame", "to_frame()")
+        return self.to_frame()
+
+    def markdown(self) -> str:
+        """Write the table as markdown; deprecated since 0.4.0, use :meth:`to_markdown`."""
+        deprecated("Sanity.markdown", "to_markdown()")
+        return self.to_markdown()
 
 
 def sanity(
@@ -144,7 +180,9 @@ def sanity(
     >>> X = load_wine().data
     >>> net = neonxc.neuralize(KMeans(2, n_init=10, random_state=0).fit(X), X)
     >>> found = sanity(net, X)
-    >>> round(float(found.frame.loc["NEON", "runner-up"]), 2)  # each cluster is explained against the other one
+    >>> round(
+    ...     float(found.to_frame().loc["NEON", "runner-up"]), 2
+    ... )  # each cluster is explained against the other one
     -1.0
     """
     check_network(net, "sanity")

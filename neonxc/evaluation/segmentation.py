@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from neonxc.common.numbers import mean_error
+from neonxc.common.numbers import mean_error, plural, text
+from neonxc.common.result import DIGITS, Result
 from neonxc.data.inputs import check_finite
 
 
-@dataclass(frozen=True)
-class SegmentationMatch:
+@dataclass(frozen=True, repr=False)
+class SegmentationMatch(Result):
     """Result of :func:`segmentation_match`.
 
     Attributes
@@ -39,6 +41,26 @@ class SegmentationMatch:
     score_per_image: np.ndarray
     pairs: list[np.ndarray]
     cosines: list[np.ndarray]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per matched pair.
+
+        Returns
+        -------
+        DataFrame
+            Index levels: the numbers of the "image" and of the "heatmap" in it. Columns: "mask", the number of the
+            mask that the heatmap is matched with, and "cosine".
+        """
+        rows = [
+            (image, heatmap, mask, cosines[heatmap, mask])
+            for image, (pairs, cosines) in enumerate(zip(self.pairs, self.cosines, strict=True))
+            for heatmap, mask in pairs.tolist()
+        ]
+        return pd.DataFrame(rows, columns=["image", "heatmap", "mask", "cosine"]).set_index(["image", "heatmap"])
+
+    def _remarks(self) -> list[str]:
+        error = "" if math.isnan(self.score_stderr) else f" ± {text(self.score_stderr, 2)}"
+        return [f"score {text(self.score, DIGITS)}{error} ({plural(len(self.score_per_image), 'image')})"]
 
 
 def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,9 @@ from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
+from neonxc.common.result import Result, preformatted
 from neonxc.common.searches import unwrapped
+from neonxc.common.warnings import deprecated
 from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
@@ -36,18 +37,13 @@ ADVICE = (
 
 
 @dataclass(frozen=True, repr=False)
-class ClusteringComparison:
+class ClusteringComparison(Result):
     """Result of :func:`compare_clusterings`.
 
     Attributes
     ----------
     table : DataFrame [clusters of a, clusters of b]
         Number of rows in each pair of clusters; -1 is noise.
-    clusters : DataFrame
-        One row per cluster of a, and per cluster of b without a match, with the index levels ``model`` and
-        ``cluster``. Columns: ``rows``; ``kind``, "kept", "split", "merged", "died" or "born"; ``partners``, the
-        clusters of the other model that it goes into or comes from (for died and born ones, that with most rows);
-        ``jaccard`` with the matched cluster, 0 to 1; and ``refits``, the mean of the same over the refits.
     ari, ami : float
         Adjusted Rand index and adjusted mutual information; 1 for equal clusterings, about 0 for independent ones.
     refits : DataFrame [refits, 2] or None
@@ -57,17 +53,35 @@ class ClusteringComparison:
     """
 
     table: pd.DataFrame
-    clusters: pd.DataFrame
+    _clusters: pd.DataFrame
     ari: float
     ami: float
     refits: pd.DataFrame | None
     reason: str = ""
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the table of clusters."""
-        return self.clusters
+        """Return one row per cluster of a, and per cluster of b without a match.
+
+        Returns
+        -------
+        DataFrame
+            Index levels: ``model`` and ``cluster``. Columns: ``rows``; ``kind``, "kept", "split", "merged", "died"
+            or "born"; ``partners``, the clusters of the other model that it goes into or comes from (for died and
+            born ones, that with most rows); ``jaccard`` with the matched cluster, 0 to 1; and ``refits``, the mean
+            of the same over the refits.
+        """
+        return self._clusters.copy()
+
+    @property
+    def clusters(self) -> pd.DataFrame:
+        """The table; deprecated since 0.4.0, use :meth:`to_frame`."""
+        deprecated("ClusteringComparison.clusters", "to_frame()")
+        return self._clusters
 
     def __str__(self) -> str:
+        return "\n".join([*self._remarks(), *self._changes(), ADVICE])
+
+    def _remarks(self) -> list[str]:
         lines = [f"ARI {text(self.ari, 2)}, AMI {text(self.ami, 2)}"]
         if self.refits is None:
             lines[0] += f"; no refits of a for comparison: {self.reason}"
@@ -76,16 +90,21 @@ class ClusteringComparison:
             low, mean, high = (text(value, 2) for value in (ari.min(), ari.mean(), ari.max()))
             lines[0] += f"; {len(ari)} refits of a with other seeds: ARI {mean} ({low} to {high})"
             lines.append(self._relation(ari))
-        counts = self.clusters["kind"].value_counts()
+        counts = self._clusters["kind"].value_counts()
         lines.append(", ".join(f"{number} {kind}" for kind, number in counts.items()))
-        for (model, cluster), row in self.clusters[self.clusters["kind"] != "kept"].iterrows():
+        return lines
+
+    def _changes(self) -> list[str]:
+        """Describe what became of every cluster that was not kept."""
+        lines = []
+        for (model, cluster), row in self._clusters[self._clusters["kind"] != "kept"].iterrows():
             mostly = "mostly " * (row["kind"] in ("born", "died"))
             partners = f"{mostly}{'into' if model == 'a' else 'from'} {', '.join(map(str, row['partners']))}"
             refits = "" if np.isnan(row["refits"]) else f"; in refits Jaccard {text(row['refits'], 2)}"
             lines.append(
                 f"    {cluster} of {model} ({plural(row['rows'], 'row')}): {row['kind']} {partners}{refits}"
             )
-        return "\n".join([*lines, ADVICE])
+        return lines
 
     def _relation(self, ari: pd.Series) -> str:
         """Say in words whether the difference is larger than that between refits."""
@@ -98,10 +117,8 @@ class ClusteringComparison:
             f"in {len(ari) + 1} refits by chance, but it is no outlier."
         )
 
-    __repr__ = __str__
-
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>{self.table.to_html()}"
+        return f"{preformatted(str(self))}{self.table.to_html()}"
 
 
 @reads_tables

@@ -65,8 +65,9 @@ def choice_curves(choice: Any) -> Figure:
     matplotlib.figure.Figure
     """
     figure = Figure(figsize=(9.6, 2.4), layout="constrained")
-    panels = figure.subplots(1, len(choice.frame.columns))
-    for axes, (name, values) in zip(panels, choice.frame.items(), strict=True):
+    measures = choice.to_frame()
+    panels = figure.subplots(1, len(measures.columns))
+    for axes, (name, values) in zip(panels, measures.items(), strict=True):
         axes.plot(values.index, values, marker="o", markersize=3, linewidth=1.2, color="0.35")
         axes.plot(choice.k, values[choice.k], marker="o", markersize=7, color="tab:red")
         axes.set_title(name.replace("_", " "), fontsize=9)

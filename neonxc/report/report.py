@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from neonxc.common.numbers import percent, text
+from neonxc.common.result import Result
 from neonxc.common.storage import staged_file
 from neonxc.report.contents import Contents
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Result):
     """Explanation of a whole clustering, as returned by :func:`neonxc.explain`.
 
     ``print`` gives a summary; a notebook displays the page.
@@ -124,5 +125,3 @@ class Report:
             ]
             lines.append("    " + ", ".join(signed))
         return "\n".join(lines)
-
-    __repr__ = __str__

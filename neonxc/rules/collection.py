@@ -14,6 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.registry import Values, register
+from neonxc.common.result import Result
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import as_array, as_weights
@@ -26,7 +27,7 @@ from neonxc.rules.tabular import fields_of, frame, to_dict
 
 
 @dataclass(frozen=True)
-class Rules(RuleSet, Sequence[Rule]):
+class Rules(RuleSet, Result, Sequence[Rule]):
     """The rules of a clustering: those of a tree, or frequent patterns.
 
     A point gets the label of the first rule that it meets. The rules of a tree partition the points: every point

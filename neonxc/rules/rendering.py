@@ -10,6 +10,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from neonxc.common.numbers import percent, plural, text
+from neonxc.common.result import escape_markdown
 from neonxc.rules.condition import printed_bounds
 from neonxc.rules.rule import Counts, Rule, RuleSet, overall, summed
 from neonxc.rules.wording import counts
@@ -264,8 +265,7 @@ def _append(text: str, lines: list[str], indent: str) -> None:
 
 
 def _escape_markdown(name: str) -> str:
-    name = re.sub(r"([\\`*_\[\]<>|~$&#])", r"\\\1", name)
-    return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would start a list
+    return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", escape_markdown(name))  # "- x" and "1. x" would start a list
 
 
 def _filled(format: str, rules: RuleSet, conditions: Conditions) -> str:

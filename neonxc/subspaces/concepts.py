@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc.common.arguments import check_whole
-from neonxc.common.numbers import percent, shares
+from neonxc.common.numbers import percent, plural, shares
 from neonxc.common.registry import register
+from neonxc.common.result import Result
 from neonxc.data.kinds import plain
 from neonxc.network import NeuralizedClustering, check_network, is_noise
 from neonxc.subspaces.concept_search import ConceptSearch, assigned, question_of, start_of
@@ -24,7 +25,7 @@ from neonxc.subspaces.split_network import Layer
 
 
 @dataclass(frozen=True, repr=False)
-class Concepts:
+class Concepts(Result):
     """Concepts of some clusters: orthonormal directions of a layer, and what they do.
 
     Attributes
@@ -130,10 +131,14 @@ class Concepts:
         return replace(self, names=[*self.names[:c], own, *self.names[c + 1 :]])
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per concept: its name, its relevance and share, and what is left without it.
+        """Return one row per concept.
 
-        The share is that of the relevance of all concepts of the cluster and of the other directions together,
-        whatever their signs.
+        Returns
+        -------
+        DataFrame
+            Index levels: "cluster" and "concept", its number from 1. Columns: "name"; "relevance"; "share", its
+            share of the relevance of all concepts of the cluster and of the other directions together, whatever
+            their signs; and "left", as in the attributes.
         """
         k = self.relevance.shape[1]
         index = pd.MultiIndex.from_tuples(
@@ -156,12 +161,14 @@ class Concepts:
             raise ValueError(f"cluster needs one of {self.classes}, got {cluster!r}")
         return self.classes.index(cluster)
 
-    def __repr__(self) -> str:
-        k = self.relevance.shape[1]
-        left = (
-            "" if np.isnan(self.left).all() else f", {percent(float(np.nanmean(self.left[:, -1])))} left without"
-        )
-        return f"Concepts({len(self.classes)} clusters, {k} each at {self.layer or 'the features'}{left})"
+    def _remarks(self) -> list[str]:
+        clusters = plural(len(self.classes), "cluster")
+        concepts = plural(self.relevance.shape[1], "concept")
+        lines = [f"{clusters}, {concepts} each at {self.layer or 'the features'}"]
+        if not np.isnan(self.left).all():
+            left = float(np.nanmean(self.left[:, -1]))
+            lines.append(f"Without all of its concepts, {percent(left)} of a cluster is left.")
+        return lines
 
 
 def concepts(

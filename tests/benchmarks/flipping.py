@@ -46,9 +46,8 @@ def wine() -> tuple[Table, float]:
     start = time.perf_counter()
     found = compare(net, X, None, KDEImputer(X), repeats=100, points=None, steps=None)
     seconds = time.perf_counter() - start
-    return [
-        {key: value for key, value in row.items() if key not in ("best", "tied")} for row in found.rows
-    ], seconds
+    table = found.to_frame().drop(columns=["best", "tied"]).reset_index()
+    return table.to_dict("records"), seconds
 
 
 def quantus(rounds: int) -> Table:

@@ -162,7 +162,7 @@ def measure(folder: Path) -> None:
     seconds = time.perf_counter() - start
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     kilobytes = int(status["VmHWM"].split()[0])  # ru_maxrss would contain the peak of the parent process
-    print(seconds, kilobytes / 2**20, found.table["f_beta"].mean())
+    print(seconds, kilobytes / 2**20, found.to_frame()["f_beta"].mean())
 
 
 def main() -> None:

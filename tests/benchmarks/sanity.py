@@ -78,7 +78,7 @@ def tasks(fashion: Path, folder: Path, quick: bool) -> Iterator[Task]:
 
 def table(found: Sanity) -> Table:
     """Rows of the means."""
-    return found.frame.rename_axis("method").reset_index().to_dict("records")
+    return found.to_frame().reset_index().to_dict("records")
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def calibration(at):
 @entry("evaluation.choose_k evaluation.Choice")
 def number_of_clusters(at):
     found = ev.choose_k(at(X), (2, 3))
-    return [found.frame, found.k, found.reason]
+    return [found.to_frame(), found.k, found.reason]
 
 
 @entry(
@@ -168,7 +168,7 @@ def sanity_checks(at):
     explained = neonxc.neuralize(pooled(x).detach()[:2], x, pooled)
     chosen = {"NEON": methods.neon, "zero": methods.neon_with(lrp.presets.zero_gamma())}
     found = [ev.sanity(explained, x, chosen), ev.sanity(neonxc.neuralize(at(CENTERS), at(X)), at(X))]
-    return [[one.per_input, one.rows_, one.frame] for one in found]
+    return [[one.per_input, one.rows_, one.to_frame()] for one in found]
 
 
 @entry("evaluation.segmentation_match evaluation.SegmentationMatch")

@@ -31,7 +31,7 @@ def contrast(at):
 def markers(at):
     cells = planted()
     found = neonxc.markers(cells, "type")
-    return [found.table["f_beta"], found.rules.predict(at(torch.tensor(cells.X.toarray())))]
+    return [found.to_frame()["f_beta"], found.rules.predict(at(torch.tensor(cells.X.toarray())))]
 
 
 @entry("moves Moves Move")
@@ -45,7 +45,7 @@ def moves(at):
 def compare_clusterings(at):
     x = at(X)
     found = neonxc.compare_clusterings(neonxc.neuralize(at(CENTERS), x), at(Y), x)
-    return [found.table, found.clusters["jaccard"], str(found)]
+    return [found.table, found.to_frame()["jaccard"], str(found)]
 
 
 def counterfactuals(models, at):

@@ -130,4 +130,4 @@ def network_and_tree(at):
     x = at(X)
     net, tree = neonxc.neuralize(at(CENTERS), x), ExShallow(3, random_state=0).fit(x, labels=at(Y))
     found = agreement(net, tree, x)
-    return [found.network, found.tree, found.correlation, found.same, found.rows, str(found.frame)]
+    return [found.network, found.tree, found.correlation, found.same, found.rows, str(found.to_frame())]
