@@ -1,5 +1,9 @@
 """Sentence encoders and pairs, with random weights: every architecture, tokenizer and entry point."""
 
+import inspect
+import json
+import re
+import sys
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
@@ -20,6 +24,7 @@ from neonxc.data.words import word_spans
 from neonxc.evaluation import MaskImputer, pixel_flipping
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, UnsupportedOperation
 from neonxc.models import SentenceEncoder
+from neonxc.models.words.encoders import ENCODERS, check_encoder
 from neonxc.models.words.sentence_transformer import tokenizer_of as tokenizer_before
 
 transformers = pytest.importorskip("transformers")
@@ -532,10 +537,17 @@ FETCHED = [  # entries of a configuration that lead to other code or other model
     {"task_specific_params": {"name": "hf-hub:owner/name"}},
     {"attn_implementation": "kernels-community/flash-attn"},
     {"_attn_implementation": {"": "owner/name"}},
-    {"num_labels": 10**9},
-    {"num_hidden_layers": 10**9},
-    {"vocab_size": 10**12},
+    {"attn_implementation": "flash_attention_2"},
+    {"experts_implementation": "sonicmoe"},
+    {"kernel_config": {"RMSNorm": "owner/name:RMSNorm"}},
+    {"text_config": {"model_type": "bert"}},
+    {"encoder": {"model_type": "detr"}},
+    {"encoder": {"_name_or_path": "owner/name"}},
+    {"attn_config": {"model_type": "timm_wrapper"}},
+    {"quantization_config": {"quant_method": "awq"}},
+    {"layers": [[{"url": "a"}]]},
 ]
+LARGE = [{"num_labels": 10**9}, {"num_hidden_layers": 10**9}, {"vocab_size": 10**12}]
 
 
 @pytest.mark.parametrize("change", FETCHED, ids=str)
@@ -544,19 +556,76 @@ def test_a_configuration_in_a_file_fetches_nothing(change, encoder, tmp_path):
     path = tmp_path / "encoder"
     neonxc.save(encoder, path)
     rewritten(path, lambda plain: plain["values"]["recipe"]["config"].update(change))
-    with mock.patch("socket.socket.connect", side_effect=AssertionError("the network was used")):
+    with (
+        mock.patch("socket.socket.connect", side_effect=AssertionError("the network was used")),
+        mock.patch.object(transformers.BertConfig, "from_dict", side_effect=AssertionError("it was built")),
+    ):
         refused("can't be loaded: ", neonxc.load, path)
 
 
-@pytest.mark.parametrize(
-    "name", ["DetrModel", "DPTModel", "TimmBackbone", "AutoModel", "PreTrainedModel", "Trainer"]
-)
+@pytest.mark.parametrize("change", LARGE, ids=str)
+def test_a_configuration_in_a_file_is_as_large_as_its_weights(change, encoder, tmp_path):
+    # SECURITY.md: A file takes no more memory than it is worth.
+    path = tmp_path / "encoder"
+    neonxc.save(encoder, path)
+    rewritten(path, lambda plain: plain["values"]["recipe"]["config"].update(change))
+    refused("can't be loaded: ", neonxc.load, path)
+
+
+STRANGE = ["DetrModel", "DPTModel", "TimmBackbone", "TimmWrapperModel", "VisionTextDualEncoderModel", "RagModel"]
+STRANGE += ["MambaModel", "YosoModel", "MraModel", "AutoModel", "PreTrainedModel", "Trainer", "__name__", 3]
+
+
+@pytest.mark.parametrize("name", STRANGE, ids=str)
 def test_a_file_names_a_text_encoder(name, encoder, tmp_path):
     # SECURITY.md: A file fetches and runs nothing.
     path = tmp_path / "encoder"
     neonxc.save(encoder, path)
     rewritten(path, lambda plain: plain["values"]["recipe"].update(model=name))
     refused(f"{name} is not one of the text encoders", neonxc.load, path)
+
+
+def test_an_encoder_that_transformers_lacks_is_named(encoder, tmp_path):
+    path = tmp_path / "encoder"
+    neonxc.save(encoder, path)
+    with mock.patch.object(sys.modules["transformers"], "BertModel", None):
+        refused(f"transformers {transformers.__version__} has no BertModel", neonxc.load, path)
+
+
+SMALL = SIZES | {"vocab_size": 300_000, "pad_token_id": 0, "num_key_value_heads": 2}
+OTHER_SIZES = {  # of encoders whose configurations have other names or rules
+    "FunnelModel": {"block_sizes": [1, 1], "d_model": 32, "n_head": 4},
+    "GPTNeoModel": {"attention_types": [[["global", "local"], 1]], "num_layers": 2},
+    "MinistralModel": SMALL | {"head_dim": 8},
+    "ReformerModel": {"attn_layers": ["local", "lsh"]},
+    "SqueezeBertModel": SMALL | {"embedding_size": 32},
+    "XLNetModel": {"n_layer": 2},
+}
+NEWER = {"EuroBert", "Exaone4", "Gemma3Text", "Glm4", "JinaEmbeddingsV3", "Ministral", "ModernBertDecoder"}
+NEWER |= {"NomicBert", "Olmo3", "Qwen3", "Qwen3Moe", "SmolLM3"}  # than transformers 4.49
+LOADERS = r"\b(Auto\w+\.from|load_backbone|get_kernel|load_\w*kernels?|import_module)\b|trust_remote|torch\.hub"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_encoders_of_files_build_all_of_their_parts_themselves(name):
+    # SECURITY.md: A file fetches and runs nothing.
+    kind = getattr(transformers, name, None)
+    if kind is None:
+        assert name.removesuffix("Model") in NEWER
+        return
+    assert issubclass(kind, transformers.PreTrainedModel)
+    assert kind.__module__.startswith("transformers.models.")
+    config = kind.config_class(**OTHER_SIZES.get(name, SMALL))
+    no_network = mock.patch("socket.socket.connect", side_effect=AssertionError("the network was used"))
+    with no_network, torch.device("meta"):
+        model = kind(config)
+    check_encoder(name, json.loads(config.to_json_string(use_diff=False)), 1000)
+    for layer in {type(module) for module in model.modules()} | {type(config)}:
+        if layer.__module__.startswith("transformers."):
+            code = re.sub(r'"""(.|\n)*?"""', "", inspect.getsource(layer))  # without docstrings
+            assert not re.search(LOADERS, code), layer
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,9 @@ def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ImportError(EXTRA) from error
-    kind: Any = getattr(transformers, recipe["model"])
+    kind: Any = getattr(transformers, recipe["model"], None)
+    if not getattr(kind, "__module__", "").startswith("transformers.models."):
+        raise ValueError(f"transformers {transformers.__version__} has no {recipe['model']}, but other versions")
     mode, *layers = recipe["pooling"]
     if not {name for name, *_ in layers} <= LAYERS.keys():
         raise ValueError(f"one of {layers} is no layer of a sentence encoder")
