@@ -716,7 +716,7 @@ LOADERS = r"\b(Auto\w+\.from|load_backbone|get_kernel|load_\w*kernels?|import_mo
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted(ENCODERS))
 def test_encoders_of_files_build_all_of_their_parts_themselves(name):
-    # SECURITY.md: A file fetches and runs nothing.
+    # SECURITY.md: The networks in it are of lists of names
     kind = getattr(transformers, name, None)
     if kind is None:
         assert name.removesuffix("Model") in NEWER
