@@ -6,7 +6,7 @@ import sys
 def peak_memory():
     """Most bytes that this process has held so far, also outside of Python; 0 on Windows, which has no `resource`.
 
-    tracemalloc would miss what torch and Pillow take. Comparisons of two peaks hold on Windows without being tried.
+    tracemalloc would miss what torch and Pillow take. On Windows, comparisons of two peaks hold untried.
     """
     try:
         import resource
