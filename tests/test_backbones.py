@@ -171,6 +171,7 @@ def test_default_weights_without_network(monkeypatch, tmp_path, error):
 
 
 def test_default_weights_are_those_of_torchvision(monkeypatch):
+    # SECURITY.md: Weights of networks are read with
     extractor, asked = backbone("resnet18", block=1, weights=None), []
 
     def fetch(url, **options):

@@ -256,6 +256,7 @@ LATE = {
 
 @pytest.mark.parametrize(("args", "message"), [*EARLY.items(), *LATE.items()])
 def test_a_mistake_is_one_line(neonxc_command, wine_csv, photos, tmp_path, monkeypatch, args, message):
+    # SECURITY.md: Files are written atomically, and a command refuses to overwrite its inputs.
     monkeypatch.setitem(sys.modules, "skimage", None)
     Path("d.safetensors").mkdir()
     Path("r").mkdir()

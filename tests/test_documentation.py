@@ -8,6 +8,7 @@ from glob import glob
 from importlib import import_module
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -229,6 +230,61 @@ def test_printed_commands_run(page, neonxc_command, monkeypatch):
             monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(Path(piped).read_bytes())))
         code, _, error = neonxc_command(*arguments)
         assert code == 0, f"{' '.join(words)}: {error}"
+
+
+def promises():
+    """Sentences on what is promised in SECURITY.md."""
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    section = page.partition("## What is promised\n")[2].partition("\nThe tests ")[0]
+    points = [" ".join(point.split()).replace("**", "") for point in section.split("\n- ")]
+    return [sentence for point in points for sentence in re.split(r"(?<=\.) (?=[A-Z`])", point) if sentence]
+
+
+def test_every_promise_of_security_has_a_test():
+    """A comment of a test names the sentence that it tries, by its beginning."""
+    files = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    named = {name for file in files for name in re.findall(r"^    # SECURITY.md: (.+)$", file, re.M)}
+    sentences = promises()
+    assert len(sentences) > 20
+    assert [sentence for sentence in sentences if not sentence.startswith((*named,))] == []
+    assert [name for name in named if not any(sentence.startswith(name) for sentence in sentences)] == []
+
+
+FETCHING = r"urlopen|urlretrieve|\brequests\.|load_state_dict_from_url|hf_hub_|cached_file\(|get_session\("
+FETCHING += r"|(?<!Embedding\.)(?<!def )\bfrom_pretrained\(|create_model\(|get_state_dict\("
+DATABASES = r"import (sqlite3|duckdb|sqlalchemy)|read_sql|\.cursor\("
+
+
+def test_what_fetches_says_so():
+    # SECURITY.md: Nothing is downloaded unless you ask for it.
+    # SECURITY.md: Pretrained weights are fetched by torchvision, timm or transformers, and only by functions
+    # SECURITY.md: The commands run no SQL.
+    code = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for folder in ("neonxc", "models", "trees")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert {name for name, text in code.items() if re.search(FETCHING, text)} == {
+        "models/backbones/timm_networks.py",  # behind neonxc.models.backbone
+        "models/backbones/torchvision_networks.py",
+        "models/words/transformer.py",  # behind SentenceEncoder.from_pretrained
+        "neonxc/cli/tables.py",  # --encoder, by the same function
+    }
+    assert "downloaded once" in neonxc.models.backbone.__doc__
+    assert "a model hub" in neonxc.models.SentenceEncoder.from_pretrained.__doc__
+    databases = {name for name, text in code.items() if re.search(DATABASES, text)}
+    assert databases == {"neonxc/rules/collection.py"}  # a connection that is passed to Rules.check
+
+
+def test_nothing_is_fetched_without_being_asked_for(tmp_path, monkeypatch):
+    # SECURITY.md: Nothing is downloaded unless you ask for it.
+    monkeypatch.setattr("socket.socket.connect", mock.Mock(side_effect=AssertionError("the network was used")))
+    X = np.repeat([[0.0, 0.0], [4.0, 4.0]], 10, axis=0) + np.arange(40).reshape(20, 2) / 40
+    neonxc.explain(X, clusters=2, fast=True).save(tmp_path / "report.html")
+    neonxc.save(neonxc.neuralize(X[[0, 10]], X), tmp_path / "net")
+    neonxc.NEON(neonxc.load(tmp_path / "net")).attribute(X)
+    neonxc.save(neonxc.models.backbone("resnet18", block=1, weights=None), tmp_path / "network")
+    neonxc.load(tmp_path / "network")
 
 
 @pytest.mark.parametrize("name", ["architecture", "supported"])

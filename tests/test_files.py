@@ -7,7 +7,7 @@ import math
 import multiprocessing
 import os
 import pickle
-import resource
+import threading
 from functools import reduce
 from importlib import metadata
 from operator import getitem
@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from memory import peak_memory
 from numpy.testing import assert_array_equal
 from refusals import refusals, refused, rewritten
 from safetensors import safe_open
@@ -208,6 +209,7 @@ def path(tmp_path):
 
 
 def test_a_failure_midway_leaves_the_old_file(path, monkeypatch):
+    # SECURITY.md: Files are written atomically
     before = path.read_bytes()
 
     def broken(tensors, file, metadata=None):
@@ -230,6 +232,18 @@ def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path):
         assert (tmp_path / name).is_symlink()
         assert len(load(tmp_path / "shelf" / name).classes_) == 3
     assert (tmp_path / "shelf" / "net").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pipes with names")
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    neonxc.plot.text([["a"]], [[1.0]]).save(pipe)
+    reader.join()
+    assert pipe.is_fifo()
+    assert read[0].startswith("<!")
 
 
 def killed_while_saving(path):
@@ -275,6 +289,7 @@ test_other_objects = refusals(
 
 def test_files_of_another_format(path, tmp_path):
     # SECURITY.md: Files are never unpickled.
+    # SECURITY.md: `neonxc.save` writes safetensors files
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
@@ -438,6 +453,7 @@ def test_a_file_sets_no_other_attributes(make, tmp_path):
 
 @pytest.mark.parametrize("place", [0.05, 0.3, 0.6, 0.999])
 def test_damaged_bytes(path, place):
+    # SECURITY.md: `neonxc.load` makes objects of registered classes alone, and checks sums
     whole = path.read_bytes()
     at, other = int(place * len(whole)), int(0.45 * len(whole))
     exchanged = bytearray(whole)
@@ -524,14 +540,15 @@ DECLARED = {  # what is saved, and a change of its header by which a small file 
 @pytest.mark.parametrize("case", DECLARED)
 def test_sizes_are_compared_with_the_file(case, tmp_path):
     # SECURITY.md: A file takes no more memory than it is worth.
+    # SECURITY.md: Sizes that it declares are compared with its own
     make, change = DECLARED[case]
     path = tmp_path / "kept"
     neonxc.save(make(), path)
     load(path)
     rewritten(path, whole=change)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory()
     refused(UNUSABLE, load, path)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
+    assert peak_memory() - before < 200e6
 
 
 def test_names_in_long_arrays(tmp_path):

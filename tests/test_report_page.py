@@ -97,6 +97,9 @@ def test_a_page_is_well_formed_and_the_same_each_time(report):
 
 
 def test_nothing_is_obeyed_and_nothing_is_loaded(report):
+    # SECURITY.md: HTML is escaped.
+    # SECURITY.md: Names of columns, values of cells, texts and labels are escaped
+    # SECURITY.md: A report is one file
     contents, source, page = report
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "data"}, {}]

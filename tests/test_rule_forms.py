@@ -181,6 +181,8 @@ DIALECTS = {  # the source, a name, truth, and strings
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_dialects(dialect):
+    # SECURITY.md: SQL is quoted.
+    # SECURITY.md: Names and strings in rules are quoted
     source, x, w, values, label = DIALECTS[dialect]
     between = Condition(Column(0, 'a"b`c]d\\e'), ((0.5, 3.0),))
     listed = Condition(Column(1, "w"), values=("it's\n", True))

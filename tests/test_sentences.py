@@ -1,5 +1,9 @@
 """Sentence encoders and pairs, with random weights: every architecture, tokenizer and entry point."""
 
+import inspect
+import json
+import re
+import sys
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
@@ -20,6 +24,7 @@ from neonxc.data.words import word_spans
 from neonxc.evaluation import MaskImputer, pixel_flipping
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, UnsupportedOperation
 from neonxc.models import SentenceEncoder
+from neonxc.models.words.encoders import ENCODERS, check_encoder
 from neonxc.models.words.sentence_transformer import tokenizer_of as tokenizer_before
 
 transformers = pytest.importorskip("transformers")
@@ -292,6 +297,112 @@ def test_settings_that_are_refused(whole_of):
     assert SentenceEncoder(whole, pooling="mean", normalize=True).normalize
 
 
+# --- static embeddings --------------------------------------------------------------------------------------
+
+
+class StaticEmbedding(torch.nn.Module):
+    """The module of sentence-transformers, whose package need not be installed."""
+
+    def __init__(self, tokenizer, weights):
+        super().__init__()
+        self.tokenizer, self.embedding = tokenizer, torch.nn.EmbeddingBag.from_pretrained(weights)
+
+
+class Normalize(torch.nn.Module):
+    pass
+
+
+class SentenceTransformer(torch.nn.Sequential):
+    """A copy of what is used of the class of sentence-transformers, by its definition: a mean of vectors."""
+
+    truncate_dim, prompts, default_prompt_name = None, {}, None
+    tokenizer = property(lambda self: self[0].tokenizer)
+
+    def encode(self, texts, prompt="", normalize_embeddings=False, **_):
+        read = self.tokenizer.encode_batch([prompt + text for text in texts], add_special_tokens=False)
+        vectors = self[0].embedding.weight
+        found = torch.stack([vectors[one.ids].sum(0) / max(1, len(one.ids)) for one in read])
+        if len(self) > 1 or normalize_embeddings:
+            found = torch.nn.functional.normalize(found, dim=1)
+        return found[:, : self.truncate_dim]
+
+
+SentenceTransformer.__module__ = "sentence_transformers"
+
+
+def static(kind, *after, is_real=False, max_length=None):
+    """A SentenceTransformer of vectors of tokens, and the vectors; the package's own, if it is installed."""
+    tokenizer = tokenizer_of(kind).backend_tokenizer
+    if max_length is not None:
+        tokenizer.enable_truncation(max_length)
+    weights = torch.randn(tokenizer.get_vocab_size(), 8, generator=torch.Generator().manual_seed(0))
+    if not is_real:
+        return SentenceTransformer(StaticEmbedding(tokenizer, weights), *(Normalize() for _ in after)), weights
+    package = pytest.importorskip("sentence_transformers")
+    from sentence_transformers import models
+
+    modules = [models.StaticEmbedding(tokenizer, weights), *(getattr(models, name)() for name in after)]
+    return package.SentenceTransformer(modules=modules, device="cpu"), weights
+
+
+@pytest.mark.filterwarnings("ignore:.*cut off:UserWarning")
+@pytest.mark.parametrize("is_real", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "after", "options"),
+    [
+        ("pieces", [], {}),
+        ("bytes", [], {"max_length": 12}),
+        ("unigram", ["Normalize"], {}),
+        ("blanks", [], {}),
+    ],
+)
+def test_static_embeddings_are_those_of_encode(kind, after, options, is_real):
+    whole, _ = static(kind, *after, is_real=is_real, **options)
+    before = whole[0].tokenizer.to_str()
+    encoder, texts = SentenceEncoder(whole), [*READ, *WORLD]
+    assert_close(encoder.points(texts), torch.as_tensor(whole.encode(texts)), rtol=0, atol=1e-6)
+    assert whole[0].tokenizer.to_str() == before  # it stays as it is
+    for text, words, spans in zip(texts, encoder.tokenize(texts), encoder.spans(texts), strict=True):
+        assert [text[start:stop] for start, stop in spans] == words
+    whole.prompts = {"query": "query: "}
+    asked = SentenceEncoder(whole, prompt_name="query", normalize=True)
+    wanted = torch.as_tensor(whole.encode(texts, prompt="query: ", normalize_embeddings=True))
+    assert_close(asked.points(texts), wanted, rtol=0, atol=1e-6)
+
+
+def test_words_of_static_embeddings_have_their_part_of_the_mean(tmp_path):
+    whole, vectors = static("pieces")
+    encoder = SentenceEncoder(whole)
+    centers = encoder.points(TEXTS)[[0, 4]]
+    net = neonxc.neuralize(centers.numpy(), TEXTS, features=encoder)
+    neonxc.save(net, tmp_path / "net")
+    loaded = neonxc.load(tmp_path / "net")
+    relevance = NEON(net).attribute(TEXTS, target=0)
+    np.testing.assert_array_equal(NEON(loaded).attribute(TEXTS, target=0), relevance)
+    slope = 2 * (centers[0] - centers[1])  # of |x - c_1|^2 - |x - c_0|^2
+    for text, spans, row in zip(TEXTS, encoder.spans(TEXTS), relevance, strict=True):
+        read = whole.tokenizer.encode(text, add_special_tokens=False)
+        of_token = (vectors[read.ids] @ slope / len(read.ids)).tolist()
+        pairs = [*zip(read.offsets, of_token, strict=True)]
+        wanted = [sum(value for (at, _), value in pairs if start <= at < stop) for start, stop in spans]
+        np.testing.assert_allclose(row[: len(spans)], wanted, rtol=1e-4, atol=1e-6)
+        assert (row[len(spans) :] == 0).all()
+
+
+def test_static_embeddings_that_are_refused(tmp_path):
+    for name, value in {"mode": "sum", "padding_idx": 3, "max_norm": 1.0}.items():
+        whole, _ = static("pieces")
+        setattr(whole[0].embedding, name, value)
+        refused(rf"model\[0\].embedding.{name} needs to be", SentenceEncoder, whole)
+    whole, _ = static("pieces")
+    refused("or a StaticEmbedding.* has StaticEmbedding, Tanh", SentenceEncoder, whole.append(torch.nn.Tanh()))
+    path = tmp_path / "encoder"
+    for change in ({"n_tokens": 10**12}, {"n_tokens": "a"}, {"n_tokens": -1}, {"trust_remote_code": True}):
+        neonxc.save(SentenceEncoder(static("pieces")[0]), path)
+        rewritten(path, lambda plain, change=change: plain["values"]["recipe"]["config"].update(change))
+        refused("can't be loaded: |is damaged: ", neonxc.load, path)
+
+
 @pytest.mark.parametrize("lower", [False, True])
 def test_earlier_versions_of_sentence_transformers_change_texts_before_they_read_them(lower):
     tokenizer, text = tokenizer_of("bytes"), " \tThe CAT sat\n"
@@ -532,10 +643,17 @@ FETCHED = [  # entries of a configuration that lead to other code or other model
     {"task_specific_params": {"name": "hf-hub:owner/name"}},
     {"attn_implementation": "kernels-community/flash-attn"},
     {"_attn_implementation": {"": "owner/name"}},
-    {"num_labels": 10**9},
-    {"num_hidden_layers": 10**9},
-    {"vocab_size": 10**12},
+    {"attn_implementation": "flash_attention_2"},
+    {"experts_implementation": "sonicmoe"},
+    {"kernel_config": {"RMSNorm": "owner/name:RMSNorm"}},
+    {"text_config": {"model_type": "bert"}},
+    {"encoder": {"model_type": "detr"}},
+    {"encoder": {"_name_or_path": "owner/name"}},
+    {"attn_config": {"model_type": "timm_wrapper"}},
+    {"quantization_config": {"quant_method": "awq"}},
+    {"layers": [[{"url": "a"}]]},
 ]
+LARGE = [{"num_labels": 10**9}, {"num_hidden_layers": 10**9}, {"vocab_size": 10**12}]
 
 
 @pytest.mark.parametrize("change", FETCHED, ids=str)
@@ -544,19 +662,76 @@ def test_a_configuration_in_a_file_fetches_nothing(change, encoder, tmp_path):
     path = tmp_path / "encoder"
     neonxc.save(encoder, path)
     rewritten(path, lambda plain: plain["values"]["recipe"]["config"].update(change))
-    with mock.patch("socket.socket.connect", side_effect=AssertionError("the network was used")):
+    with (
+        mock.patch("socket.socket.connect", side_effect=AssertionError("the network was used")),
+        mock.patch.object(transformers.BertConfig, "from_dict", side_effect=AssertionError("it was built")),
+    ):
         refused("can't be loaded: ", neonxc.load, path)
 
 
-@pytest.mark.parametrize(
-    "name", ["DetrModel", "DPTModel", "TimmBackbone", "AutoModel", "PreTrainedModel", "Trainer"]
-)
+@pytest.mark.parametrize("change", LARGE, ids=str)
+def test_a_configuration_in_a_file_is_as_large_as_its_weights(change, encoder, tmp_path):
+    # SECURITY.md: A file takes no more memory than it is worth.
+    path = tmp_path / "encoder"
+    neonxc.save(encoder, path)
+    rewritten(path, lambda plain: plain["values"]["recipe"]["config"].update(change))
+    refused("can't be loaded: ", neonxc.load, path)
+
+
+STRANGE = ["DetrModel", "DPTModel", "TimmBackbone", "TimmWrapperModel", "VisionTextDualEncoderModel", "RagModel"]
+STRANGE += ["MambaModel", "YosoModel", "MraModel", "AutoModel", "PreTrainedModel", "Trainer", "__name__", 3]
+
+
+@pytest.mark.parametrize("name", STRANGE, ids=str)
 def test_a_file_names_a_text_encoder(name, encoder, tmp_path):
     # SECURITY.md: A file fetches and runs nothing.
     path = tmp_path / "encoder"
     neonxc.save(encoder, path)
     rewritten(path, lambda plain: plain["values"]["recipe"].update(model=name))
     refused(f"{name} is not one of the text encoders", neonxc.load, path)
+
+
+def test_an_encoder_that_transformers_lacks_is_named(encoder, tmp_path):
+    path = tmp_path / "encoder"
+    neonxc.save(encoder, path)
+    with mock.patch.object(sys.modules["transformers"], "BertModel", None):
+        refused(f"transformers {transformers.__version__} has no BertModel", neonxc.load, path)
+
+
+SMALL = SIZES | {"vocab_size": 300_000, "pad_token_id": 0, "num_key_value_heads": 2}
+OTHER_SIZES = {  # of encoders whose configurations have other names or rules
+    "FunnelModel": {"block_sizes": [1, 1], "d_model": 32, "n_head": 4},
+    "GPTNeoModel": {"attention_types": [[["global", "local"], 1]], "num_layers": 2},
+    "MinistralModel": SMALL | {"head_dim": 8},
+    "ReformerModel": {"attn_layers": ["local", "lsh"]},
+    "SqueezeBertModel": SMALL | {"embedding_size": 32},
+    "XLNetModel": {"n_layer": 2},
+}
+NEWER = {"EuroBert", "Exaone4", "Gemma3Text", "Glm4", "JinaEmbeddingsV3", "Ministral", "ModernBertDecoder"}
+NEWER |= {"NomicBert", "Olmo3", "Qwen3", "Qwen3Moe", "SmolLM3"}  # than transformers 4.49
+LOADERS = r"\b(Auto\w+\.from|load_backbone|get_kernel|load_\w*kernels?|import_module)\b|trust_remote|torch\.hub"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_encoders_of_files_build_all_of_their_parts_themselves(name):
+    # SECURITY.md: The networks in it are of lists of names
+    kind = getattr(transformers, name, None)
+    if kind is None:
+        assert name.removesuffix("Model") in NEWER
+        return
+    assert issubclass(kind, transformers.PreTrainedModel)
+    assert kind.__module__.startswith("transformers.models.")
+    config = kind.config_class(**OTHER_SIZES.get(name, SMALL))
+    no_network = mock.patch("socket.socket.connect", side_effect=AssertionError("the network was used"))
+    with no_network, torch.device("meta"):
+        model = kind(config)
+    check_encoder(name, json.loads(config.to_json_string(use_diff=False)), 1000)
+    for layer in {type(module) for module in model.modules()} | {type(config)}:
+        if layer.__module__.startswith("transformers."):
+            code = re.sub(r'"""(.|\n)*?"""', "", inspect.getsource(layer))  # without docstrings
+            assert not re.search(LOADERS, code), layer
 
 
 @pytest.mark.parametrize(

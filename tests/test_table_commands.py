@@ -7,6 +7,7 @@ import json
 import re
 import warnings
 from pathlib import Path
+from unittest import mock
 from unittest.mock import Mock
 
 import numpy as np
@@ -490,8 +491,34 @@ def test_names_do_not_reach_the_terminal_as_they_are(command, row, neonxc_comman
     assert not {*ESCAPE} & {"\x1b", "\x07", "\u202e"} & {*out, *err}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rules t.csv --labels label --out new.txt",
+        "apply net.safetensors t.csv --out new.csv",
+        "explain t.csv --out new.html",
+    ],
+)
+def test_a_failure_midway_leaves_the_old_output(command, neonxc_command, monkeypatch):
+    # SECURITY.md: Files are written atomically
+    frame = pd.DataFrame({"a": np.repeat([0.0, 9.0], 20) + np.arange(40) / 40, "b": np.arange(40) % 7})
+    frame.assign(label=frame["a"] > 5).to_csv("t.csv", index=False)
+    neonxc.save(neonxc.neuralize(frame.iloc[[0, 20]].to_numpy(), frame), "net.safetensors")
+    out = Path(command.split()[-1])
+    out.write_text("old")
+    with monkeypatch.context() as broken:
+        broken.setattr("neonxc.common.storage.os.replace", mock.Mock(side_effect=OSError("no space left")))
+        code, _, err = neonxc_command(*command.split())
+    assert code != 0
+    assert "no space left" in err
+    assert out.read_text() == "old"
+    assert not [*Path().glob("*.part")]
+    assert neonxc_command(*command.split())[0] == 0
+    assert out.read_text() != "old"
+
+
 def test_rules_are_no_formulas_of_a_spreadsheet(neonxc_command):
-    # SECURITY.md: A name does nothing to a terminal or a spreadsheet.
+    # SECURITY.md: Control characters in what the commands print are replaced, and texts in
     values = np.repeat([0.0, 1.0], 10)
     names = {'=HYPERLINK("http://a")': values, "+a": values, "@b": values}
     pd.DataFrame(names).assign(label=np.where(values > 0, "=1+1", "-x")).to_csv("t.csv", index=False)

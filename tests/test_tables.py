@@ -483,7 +483,7 @@ def test_units_with_digits(cells, unit, tmp_path):
 
 
 def test_files_that_unpack_to_more_than_a_limit(tmp_path, monkeypatch):
-    # SECURITY.md: A table is read in linear time.
+    # SECURITY.md: Every cell is; files of gzip and Parquet
     zipped, columns = tmp_path / "table.csv.gz", tmp_path / "table.parquet"
     zipped.write_bytes(gzip.compress(b"a;b\n" + b"1;2\n" * 100_000))
     pd.DataFrame({"a": np.zeros(100_000), "b": 1.0}).to_parquet(columns)

@@ -3,6 +3,7 @@
 import copy
 import functools
 import re
+import time
 from collections import Counter
 from unicodedata import category, normalize
 
@@ -297,3 +298,13 @@ def test_what_a_file_holds(tmp_path):
     content = (tmp_path / "net").read_bytes().replace(b"chord", b"salt ")
     (tmp_path / "net").write_bytes(content)
     refused(re.escape(str(tmp_path / "net")), neonxc.load, tmp_path / "net")
+
+
+def test_loading_a_file_does_not_run_its_pattern(tmp_path):
+    """A pattern that takes exponential time to find no word; reading texts with it is the user's choice."""
+    vectorizer = CountVectorizer(vocabulary=["sun", "a" * 40], token_pattern=r"(?u)((?:\w+)+)!")
+    kmeans = KMeans(2, n_init=1, random_state=0).fit([[0.0, 1.0], [1.0, 0.0]])
+    neonxc.save(neonxc.neuralize(make_pipeline(vectorizer, kmeans)), tmp_path / "net")
+    before = time.process_time()
+    assert neonxc.load(tmp_path / "net").predict(["sun!"]).shape == (1,)
+    assert time.process_time() - before < 2

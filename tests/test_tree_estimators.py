@@ -1,6 +1,7 @@
 """Tree explainers as estimators: references, what fitting leaves behind, thresholds in the type of the data."""
 
 from inspect import signature
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ from refusals import refused
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tree_witnesses import (
@@ -28,7 +32,7 @@ from tree_witnesses import (
 )
 
 from neonxc.models import KernelKMeans
-from neonxc.trees import CART, IMM, ExKMC, ExShallow, KDTree
+from neonxc.trees import CART, IMM, ExKMC, ExShallow, KDTree, trade_off
 
 KMEANS = KMeans(4, n_init=2, random_state=0)
 ALL = [*GUIDED, *KERNEL_TREES, *WEIGHTLESS]
@@ -211,3 +215,65 @@ def test_clusters_without_points():
         with pytest.warns(UserWarning, match=r"no points in clusters \[2\]"):
             fitted = IMM(3, **extra).fit([[0.0], [1], [10], [11]], centers=[[0.5], [10.5], [100]])
         assert fitted.labels_.tolist() == [0, 0, 1, 1]
+
+
+# --- searches that are not fitted ---------------------------------------------------------------------------
+
+
+class Weighed(KMeans):
+    """k-means that keeps the weights of all of its fits."""
+
+    seen: ClassVar = []
+
+    def fit(self, X, y=None, sample_weight=None):
+        self.seen.append(sample_weight)
+        return super().fit(X, y, sample_weight)
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        return self.fit(X, y, sample_weight).labels_
+
+
+FEW = {"n_init": 1, "random_state": 0}
+SCALED = make_pipeline(StandardScaler(), Weighed(**FEW))
+NUMBERS = {"weighed__n_clusters": [2, 3]}
+SEARCHES = {
+    "grid": GridSearchCV(SCALED, NUMBERS, cv=3),
+    "random": RandomizedSearchCV(SCALED, NUMBERS, n_iter=2, cv=3, random_state=0),
+    "halving": HalvingGridSearchCV(SCALED, NUMBERS, cv=3, min_resources=30, random_state=0),
+    "last step": make_pipeline(StandardScaler(), GridSearchCV(Weighed(**FEW), {"n_clusters": [2, 3]}, cv=3)),
+    "nested": GridSearchCV(make_pipeline(SCALED), {"pipeline__weighed__n_clusters": [2, 3]}, cv=3),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_searches_are_fitted_as_clusterers_are(name, with_weights, monkeypatch):
+    X, search = blobs(60, 2, 3, seed=1) * [1, 100], SEARCHES[name]
+    weight = 1.0 + np.arange(60) % 3 if with_weights else None
+    best = make_pipeline(StandardScaler(), KMeans(3, **FEW))  # of [2, 3]: inertia is the score
+    monkeypatch.setattr(Weighed, "seen", [])
+    fitted = CART(reference=search).fit(X, sample_weight=weight)
+    assert all((seen is not None) == with_weights for seen in Weighed.seen)
+    assert len(Weighed.seen) > 4
+    wanted = CART(reference=best).fit(X, sample_weight=weight)
+    np.testing.assert_array_equal(fitted.tree_.threshold, wanted.tree_.threshold)
+    assert fitted.inertia_ == wanted.inertia_
+    inner = search[-1] if name == "last step" else search
+    assert not hasattr(inner, "best_estimator_")  # it was a copy
+    compared = [trade_off(X, reference=one, sample_weight=weight).to_markdown() for one in (search, best)]
+    assert compared[0] == compared[1]
+
+
+def test_searches_of_clusterers_without_labels_weights_or_a_refit():
+    X = blobs(60, 2, 3, seed=1)
+    mixture = GridSearchCV(GaussianMixture(random_state=0), {"n_components": [3]})
+    wanted = GaussianMixture(3, random_state=0).fit_predict(X)
+    fitted = CART(reference=mixture).fit(X)
+    np.testing.assert_array_equal(fitted.tree_.threshold, CART().fit(X, labels=wanted).tree_.threshold)
+    with pytest.warns(UserWarning, match="GaussianMixture takes no sample_weight"):
+        CART(reference=mixture).fit(X, sample_weight=np.ones(60))
+    without = GridSearchCV(KMEANS, {"n_clusters": [3]}, refit=False)
+    for weight in (None, np.ones(60)):
+        refused("no best_estimator_, as its refit is False", CART(reference=without).fit, X, sample_weight=weight)
+    scaler = GridSearchCV(StandardScaler(), {"with_mean": [True]})
+    refused("or a clusterer, got GridSearchCV", CART(reference=scaler).fit, X)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
-from neonxc.common.searches import unwrapped
+from neonxc.common.searches import awaits_search, unwrapped
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of, is_path, reads_tables
 from neonxc.data.labels import are_labels, label_array
@@ -21,7 +21,7 @@ from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.fit.given import check_sample_weight
-from neonxc.trees.fit.reference import fitted_labels
+from neonxc.trees.fit.reference import fitted_labels, is_clusterer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -223,8 +223,8 @@ def trade_off(
     labels, weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
     own = label_array(labels) if labels is not None else centers
     if reference is not None:
-        reference = unwrapped(reference)
-        if not hasattr(reference, "fit_predict"):
+        reference = reference if awaits_search(reference) else unwrapped(reference)
+        if not is_clusterer(reference):
             raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
         checked = check_sample_weight(weight, np.empty(np.shape(X)[0]))
         reference, own = fitted_labels(reference, Table.read(X).for_sklearn, checked)

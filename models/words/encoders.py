@@ -11,38 +11,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-ENCODERS = frozenset(
-    f"{name}Model"
-    for name in (
-        *("Albert", "Bert", "BertGeneration", "BigBird", "Bloom", "Camembert", "CodeGen", "ConvBert", "Cohere"),
-        *("CTRL", "Data2VecText", "Deberta", "DebertaV2", "DistilBert", "Electra", "Ernie", "Esm", "EuroBert"),
-        *(
-            "Exaone4",
-            "Falcon",
-            "Flaubert",
-            "FNet",
-            "Funnel",
-            "Gemma",
-            "Gemma2",
-            "Gemma3Text",
-            "Glm",
-            "Glm4",
-            "GPT2",
-        ),
-        *("GPTBigCode", "GPTJ", "GPTNeo", "GPTNeoX", "Granite", "Helium", "IBert", "JinaEmbeddingsV3", "Llama"),
-        *("Longformer", "Luke", "Mamba", "MegatronBert", "Ministral", "Mistral", "Mixtral", "MobileBert"),
-        *("ModernBert", "ModernBertDecoder", "MPNet", "Mpt", "Mra", "MT5Encoder", "Nemotron", "NomicBert"),
-        *("Nystromformer", "Olmo", "Olmo2", "Olmo3", "OpenAIGPT", "OPT", "Persimmon", "Phi", "Phi3", "Qwen2"),
-        *("Qwen2Moe", "Qwen3", "Qwen3Moe", "Reformer", "RemBert", "RoCBert", "RoFormer", "Roberta"),
-        *("RobertaPreLayerNorm", "SmolLM3", "SqueezeBert", "StableLm", "Starcoder2", "T5Encoder", "UMT5Encoder"),
-        *("XGLM", "XLM", "XLMRoberta", "XLMRobertaXL", "XLNet", "Xmod", "Yoso"),
-    )
-)
-"""Classes of transformers that read texts alone, build all of their parts themselves, and fetch nothing."""
-FOREIGN = frozenset({"backbone", "pretrained", "remote", "hub", "timm", "url", "urls"})
+_NAMES = """
+    Albert Bert BigBird Bloom Camembert CodeGen Cohere ConvBert CTRL Data2VecText Deberta DebertaV2 DistilBert
+    Electra Ernie Esm EuroBert Exaone4 Falcon Flaubert FNet Funnel Gemma Gemma2 Gemma3Text Glm Glm4 GPT2
+    GPTBigCode GPTJ GPTNeo GPTNeoX Granite Helium IBert JinaEmbeddingsV3 Llama Longformer Luke MegatronBert
+    Ministral Mistral Mixtral MobileBert ModernBert ModernBertDecoder MPNet Mpt MT5Encoder Nemotron NomicBert
+    Nystromformer Olmo Olmo2 Olmo3 OpenAIGPT OPT Persimmon Phi Phi3 Qwen2 Qwen2Moe Qwen3 Qwen3Moe Reformer
+    RemBert RoCBert RoFormer Roberta RobertaPreLayerNorm SmolLM3 SqueezeBert StableLm Starcoder2 T5Encoder
+    UMT5Encoder XGLM XLM XLMRoberta XLMRobertaXL XLNet Xmod
+"""
+ENCODERS = frozenset({"BertGenerationEncoder", *(f"{name}Model" for name in _NAMES.split())})
+"""Classes of transformers that read texts alone, build all of their parts themselves, and fetch nothing.
+
+Mamba, Mra and Yoso are left out: they compile kernels, or fetch them from the model hub, when they are built.
+"""
+FOREIGN = frozenset({"backbone", "pretrained", "remote", "hub", "timm", "url", "urls", "kernels"})
 """Words in names of entries that lead to other models or places."""
 PLACES = ("hf-hub:", "hf_hub:", "local-dir:", "://", "trust_remote_code")
 """What is in values that name other places."""
+INNER = frozenset({"attn_config"})
+"""Configurations inside another one that describe no model, as that of the attention of MPT."""
+IMPLEMENTATIONS = frozenset({"eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm"})
+"""Implementations of attention and experts that are part of torch and transformers.
+
+For others, such as "flash_attention_2" or "owner/name", transformers fetches kernels from the model hub and runs
+them.
+"""
 LAYERS = 256
 """Layers at most, unless the file has more tensors: every layer takes memory before it has weights."""
 LABELS = 100_000
@@ -63,7 +57,7 @@ def check_encoder(name: object, config: Any, n_tensors: int) -> None:
     n_tensors : int
         Number of tensors in the file.
     """
-    if name not in ENCODERS:
+    if not isinstance(name, str) or name not in ENCODERS:
         raise ValueError(f"{name} is not one of the text encoders that a file may name")
     if not isinstance(config, dict):
         raise ValueError(f"the configuration of {name} is no dictionary")
@@ -91,15 +85,18 @@ def check_special(special: Any) -> None:
 
 
 def entries(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names, with those above them, and the values of a configuration, at any depth."""
+    """Yield the names, with those above them, and the values of a configuration, at any depth.
+
+    Dictionaries and lists come as empty ones, before what they hold.
+    """
     waiting = [("", config)]
     while waiting:
         key, value = waiting.pop()
         if isinstance(value, dict):
-            yield key, None
+            yield key, {}
             waiting += [(f"{key}.{name}", inner) for name, inner in value.items()]
         elif isinstance(value, list | tuple):
-            yield key, None
+            yield key, []
             waiting += [(key, inner) for inner in value]
         else:
             yield key, value
@@ -108,16 +105,21 @@ def entries(config: Any) -> Iterator[tuple[str, Any]]:
 def _is_foreign(key: str, value: Any) -> bool:
     """Whether an entry may make transformers fetch something, or run what it has fetched."""
     lower = key.lower()
+    name = lower.rpartition(".")[2]
     words = {*lower.replace("-", "_").replace(".", "_").split("_")}
     if words & FOREIGN or "backbone" in lower or "auto_map" in lower or "pretrained" in lower:
         return True
+    is_inside = lower.count(".") > 1
+    if is_inside and value and name in ("model_type", "_name_or_path", "name_or_path"):  # another model
+        return True
+    if name.endswith("_config") and name not in INNER and value is not None:
+        return True
     if not isinstance(value, str):
         return False
-    if lower.endswith(".model_type") and "timm" in value:
+    if name == "model_type" and "timm" in value:
         return True
-    # "owner/name" is an implementation that transformers fetches from the hub and runs
-    fetched = "implementation" in lower and not value.replace("_", "").isalnum()
-    return fetched or any(place in value for place in PLACES)
+    is_fetched = "implementation" in lower and name != "cache_implementation" and value not in IMPLEMENTATIONS
+    return is_fetched or any(place in value for place in PLACES)
 
 
 def _counts_layers(key: str) -> bool:

@@ -10,6 +10,7 @@ from warnings import catch_warnings
 import torch
 from torch import nn
 
+from .static import TokenVectors, plain_tokenizer
 from .transformer import MOST, First, Pooling, Unit, longest_text
 
 POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}  # names of pooling modes there and here
@@ -47,15 +48,23 @@ def taken_apart(
         A module or a setting with which ``model.encode`` computes something else than these parts do, or a
         tokenizer, pooling or normalization that is not the model's.
     """
-    first, own, *rest = _modules(model)
-    reads = tokenizer_of(first)
+    first, *rest = _modules(model)
+    is_static = type(first).__name__ == "StaticEmbedding"
+    own = None if is_static else rest.pop(0)
+    if is_static:
+        network, mode = TokenVectors.of(first.embedding.weight), "mean"
+        reads, longest = plain_tokenizer(first.tokenizer)
+    else:
+        network, mode = first.auto_model, POOLINGS[_mode(own)]
+        reads = tokenizer_of(first)
+        longest = first.max_seq_length or longest_text(network, reads)
     after: list[nn.Module] = []
     for module in rest:
         dense = type(module).__name__ == "Dense"
         after += [module.linear, module.activation_function] if dense else [Unit()]
     if model.truncate_dim is not None:
         after.append(First(model.truncate_dim))
-    unit, mode = bool(after) and type(after[-1]) is Unit, POOLINGS[_mode(own)]
+    unit = bool(after) and type(after[-1]) is Unit
     if tokenizer not in (None, model.tokenizer) or pooling not in (None, mode):
         raise ValueError(
             f"tokenizer and pooling are those of the SentenceTransformer, {mode!r}; to use others, pass {PARTS}"
@@ -63,12 +72,11 @@ def taken_apart(
     if unit and normalize not in (None, True):
         raise ValueError(f"normalize needs True or None, as the model has a module Normalize, got {normalize!r}")
     skip = 0
-    if prompt and not own.include_prompt:  # counted as sentence-transformers does
+    if prompt and own is not None and not own.include_prompt:  # counted as sentence-transformers does
         ids = reads(prompt)["input_ids"]
         skip = len(ids) - (ids[-1] in reads.all_special_ids)
     pool = Pooling(mode, *after[: len(after) - unit], skip=skip)
-    length = min(first.max_seq_length or longest_text(first.auto_model, reads), MOST)
-    return first.auto_model, reads, pool, unit or bool(normalize), length
+    return network, reads, pool, unit or bool(normalize), min(longest or MOST, MOST)
 
 
 @torch.no_grad()
@@ -80,7 +88,8 @@ def check_embeddings(model: Any, encoder: Any) -> None:
         found = encoder(encoder.encode(PROBES))
     far = float(((found - wanted).norm(dim=1) / wanted.norm(dim=1).clamp(min=1e-6)).max())
     if not far < max(0.01, torch.finfo(wanted.dtype).eps ** 0.5):
-        side, cause = model.tokenizer.padding_side, "a setting of the model or its tokenizer is not supported"
+        side = getattr(model.tokenizer, "padding_side", "right")
+        cause = "a setting of the model or its tokenizer is not supported"
         if side != "right":
             cause = f"it gives tokens other positions; model.tokenizer.padding_side needs 'right', got {side!r}"
         raise ValueError(
@@ -92,14 +101,22 @@ def _modules(model: Any) -> list[Any]:
     """Modules of a SentenceTransformer; a ValueError for those that can't be taken apart."""
     first, *rest = model.children()
     names = [type(module).__name__ for module in (first, *rest)]
+    is_static = names[0] == "StaticEmbedding"
+    n_embedding = 1 if is_static else 2  # modules that embed a text; the others change its embedding
     mode = _mode(rest[0]) if names[:2] == ["Transformer", "Pooling"] else None
-    if mode not in POOLINGS or not {*names[2:]} <= {"Dense", "Normalize"}:
+    is_known = is_static or mode in POOLINGS
+    if not is_known or not {*names[n_embedding:]} <= {"Dense", "Normalize"}:
         raise ValueError(
-            "model needs a Transformer, a Pooling of mean, cls or last token, Dense layers and Normalize, and has "
-            f"{', '.join(names)}" + (f" with pooling {mode!r}" if mode else "") + "; pass "
-            f"SentenceTransformer(modules=[...]) with such modules, as those of one route of a Router, or {PARTS}"
+            "model needs a Transformer and a Pooling of mean, cls or last token, or a StaticEmbedding, then Dense "
+            f"layers and Normalize, and has {', '.join(names)}"
+            + (f" with pooling {mode!r}" if mode else "")
+            + "; "
+            "pass SentenceTransformer(modules=[...]) with such modules, as those of one route of a Router, or "
+            f"{PARTS}"
         )
-    for name, got, needed in _settings(first, rest[1:]):
+    settings = _static_settings(first) if is_static else _settings(first)
+    after = rest[n_embedding - 1 :]
+    for name, got, needed in (*settings, *_settings_after(after, n_embedding)):
         if got != needed:
             raise ValueError(f"model{name} needs to be {needed!r}, got {got!r}; or pass {PARTS}")
     return [first, *rest]
@@ -125,8 +142,14 @@ def _mode(pooling: Any) -> Any:
     return mode[0] if isinstance(mode, tuple | list) and len(mode) == 1 else mode
 
 
-def _settings(first: Any, rest: list[Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, value and supported value of the settings of modules that change what ``encode`` returns."""
+def _static_settings(first: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, value and supported value of the settings of a StaticEmbedding."""
+    for name, plain in {"mode": "mean", "padding_idx": None, "max_norm": None}.items():
+        yield f"[0].embedding.{name}", getattr(first.embedding, name), plain
+
+
+def _settings(first: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, value and supported value of the settings of a Transformer that change its embeddings."""
     for name, plain in {
         "backend": "torch",
         "transformer_task": "feature-extraction",
@@ -135,7 +158,11 @@ def _settings(first: Any, rest: list[Any]) -> Iterator[tuple[str, Any, Any]]:
         "processing_kwargs": {},
     }.items():
         yield f"[0].{name}", getattr(first, name, plain), plain
-    for number, module in enumerate(rest, 2):
+
+
+def _settings_after(modules: list[Any], start: int) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, value and supported value of the settings of the modules of numbers `start` and later."""
+    for number, module in enumerate(modules, start):
         yield f"[{number}].use_residual", getattr(module, "use_residual", False), False
         activation = getattr(module, "activation_function", None)
         if activation is not None and not isinstance(activation, nn.Module):

@@ -56,7 +56,7 @@ class SentenceEncoder(nn.Module):
         A transformer of the library transformers that takes ``inputs_embeds`` and ``attention_mask`` and returns a
         ``last_hidden_state``, in evaluation mode; or a ``SentenceTransformer``, whose tokenizer, pooling, dense
         layers, normalization, maximum length, default prompt and ``truncate_dim`` are used, so that embeddings are
-        those of ``model.encode(texts)``.
+        those of ``model.encode(texts)``. It may begin with a ``StaticEmbedding``, the mean of vectors of tokens.
     tokenizer : PreTrainedTokenizerFast
         Its tokenizer; leave it out for a ``SentenceTransformer``.
     pooling : {"mean", "cls", "last"} or nn.Module, optional

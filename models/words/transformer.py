@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from neonxc.common.declared import check_weights
 
 from .encoders import READING, check_encoder, check_special
+from .static import TokenVectors
 
 EXTRA = 'sentence encoders need the extra "text": in a checkout, pip install -e ".[text]"'
+OWN = "can't save a SentenceEncoder with a model or a pooling of one's own"
 
 
 class Unit(nn.Module):
@@ -135,7 +137,7 @@ def around(model: Any, tokenizer: Any, prompt: str) -> tuple[tuple[int, ...], tu
     """
     letter = tokenizer("a", return_special_tokens_mask=True)
     ids, special = letter["input_ids"], letter["special_tokens_mask"]
-    first, types = special.index(0), {*letter.get("token_type_ids", ())}
+    first, types = (*special, 0).index(0), {*letter.get("token_type_ids", ())}
     if not takes(model, "token_type_ids"):
         types = set()
     if len(types) > 1:
@@ -155,13 +157,32 @@ def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[s
         A model that is none of transformers or has other weights than its configuration tells, or a pooling of
         one's own.
     """
+    layers = [_described(layer) for layer in pooling.after] if type(pooling) is Pooling else [None]
+    if None in layers:
+        raise TypeError(OWN)
+    special = {name: token for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+    return {
+        "model": type(model).__name__,
+        "config": _configuration(model),
+        "tokenizer": tokenizer.backend_tokenizer.to_str(),
+        "special": special | {name: getattr(tokenizer, name) for name in READING},
+        "pooling": [pooling.mode, *layers],
+        "skip": pooling.skip,
+        "options": options,
+    }
+
+
+def _configuration(model: Any) -> dict[str, Any]:
+    """JSON values from which a model is built, apart from its weights; a TypeError where it can't be."""
     import transformers  # optional, and takes seconds
 
+    if type(model) is TokenVectors:
+        n_tokens, n_dimensions = model.embedding.weight.shape
+        return {"n_tokens": n_tokens, "n_dimensions": n_dimensions}
     kind = type(model)
-    layers = [_described(layer) for layer in pooling.after] if type(pooling) is Pooling else [None]
-    if getattr(transformers, kind.__name__, None) is not kind or None in layers:
-        raise TypeError("can't save a SentenceEncoder with a model or a pooling of one's own")
-    config = json.loads(model.config.to_json_string(use_diff=False))
+    if getattr(transformers, kind.__name__, None) is not kind:
+        raise TypeError(OWN)
+    config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=False))
     own = model.state_dict()
     try:  # what can't be loaded is not saved
         check_encoder(kind.__name__, config, len(own))
@@ -174,16 +195,7 @@ def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[s
             f"can't save a SentenceEncoder whose {kind.__name__} has other weights than its configuration tells; "
             "merge adapters into the model"
         )
-    special = {name: token for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
-    return {
-        "model": kind.__name__,
-        "config": config,
-        "tokenizer": tokenizer.backend_tokenizer.to_str(),
-        "special": special | {name: getattr(tokenizer, name) for name in READING},
-        "pooling": [pooling.mode, *layers],
-        "skip": pooling.skip,
-        "options": options,
-    }
+    return config
 
 
 def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]:
@@ -195,14 +207,14 @@ def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]
         The recipe names another class than a text encoder, something that would be fetched, or other weights than
         the `saved` ones.
     """
-    check_encoder(recipe["model"], recipe["config"], len(saved))
+    if recipe["model"] != TokenVectors.__name__:
+        check_encoder(recipe["model"], recipe["config"], len(saved))
     check_special(recipe["special"])
     try:
         import transformers  # optional, and takes seconds
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ImportError(EXTRA) from error
-    kind: Any = getattr(transformers, recipe["model"])
     mode, *layers = recipe["pooling"]
     if not {name for name, *_ in layers} <= LAYERS.keys():
         raise ValueError(f"one of {layers} is no layer of a sentence encoder")
@@ -210,7 +222,7 @@ def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]
     def made() -> nn.ModuleDict:
         after = [LAYERS[name](*sizes) for name, *sizes in layers]
         pooling = Pooling(mode, *after, skip=recipe.get("skip", 0))
-        return nn.ModuleDict({"model": kind(kind.config_class.from_dict(recipe["config"])), "pooling": pooling})
+        return nn.ModuleDict({"model": _built(recipe["model"], recipe["config"]), "pooling": pooling})
 
     with torch.device("meta"):  # without memory, which a configuration of a few bytes may ask for
         check_weights(made(), saved)
@@ -218,6 +230,19 @@ def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokens, **recipe["special"])
     parts = made()
     return parts["model"], tokenizer, parts["pooling"], *recipe["options"]
+
+
+def _built(name: str, config: dict[str, Any]) -> nn.Module:
+    """Build a model from the name of its class and a configuration, which are checked before."""
+    import transformers  # optional, and takes seconds
+
+    if name == TokenVectors.__name__:
+        return TokenVectors(**config)
+    kind: Any = getattr(transformers, name, None)
+    if not getattr(kind, "__module__", "").startswith("transformers.models."):
+        raise ValueError(f"transformers {transformers.__version__} has no {name}, but other versions have")
+    model: nn.Module = kind(kind.config_class.from_dict(config))
+    return model
 
 
 def _described(layer: nn.Module) -> list[Any] | None:

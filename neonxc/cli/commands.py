@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 MOST = 20
 """Lines at most on files in the terminal."""
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zip": "zip", ".zst": "zstd"}
+"""How files of these suffixes are compressed, as pandas does."""
 _NOTES: ContextVar[bool] = ContextVar("notes", default=True)
 app = typer.Typer(
     help="Explain clusterings of tables, photos and texts.",
@@ -280,11 +282,13 @@ def apply(
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
     from neonxc.cli import tables  # loads PyTorch
+    from neonxc.common.storage import staged_file
 
     rows, form = tables.applied(model, file, na or [])
     _note(*rows.attrs["notes"])
     if out is not None:
-        rows.to_csv(with_folder(out), index=False, **form)
+        with staged_file(with_folder(out)) as partial:
+            rows.to_csv(partial, index=False, compression=COMPRESSIONS.get(out.suffix.lower()), **form)
         typer.echo(str(out))
     elif sys.stdout.isatty():
         typer.echo(visible(rows.to_csv(index=False, **form)), nl=False)

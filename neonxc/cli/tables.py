@@ -26,7 +26,7 @@ from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import result_names
 from neonxc.common.numbers import plural
 from neonxc.common.progress import are_shown
-from neonxc.common.storage import load, save, staged_folder
+from neonxc.common.storage import load, save, staged_file, staged_folder
 from neonxc.convert import neuralize
 from neonxc.data.files.cells import read_cells
 from neonxc.data.files.frame import as_table, read_table, read_with_ids
@@ -303,5 +303,6 @@ def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str
             text = getattr(rules, f"to_{format}")()
     if out is None:
         return text
-    with_folder(out).write_text(text + "\n", encoding="utf-8")
+    with staged_file(with_folder(out)) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
     return str(out)

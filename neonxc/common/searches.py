@@ -11,7 +11,6 @@ from typing import Any
 
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
 
 
@@ -19,7 +18,15 @@ def is_search(model: Any) -> bool:
     """Whether a model searches for the best parameters of an estimator, or has done so."""
     if isinstance(model, type):
         return False
-    return isinstance(model, GridSearchCV | RandomizedSearchCV) or hasattr(model, "best_estimator_")
+    has_base = any(base.__name__.endswith("BaseSearchCV") for base in type(model).__mro__)  # of any library
+    return has_base or hasattr(model, "best_estimator_")
+
+
+def awaits_search(model: Any) -> bool:
+    """Whether a model is a search that is not fitted, or a pipeline that has one."""
+    if isinstance(model, Pipeline):
+        return any(awaits_search(step) for _, step in model.steps)
+    return is_search(model) and not hasattr(model, "best_estimator_") and not hasattr(model, "cv_results_")
 
 
 def unwrapped(model: Any) -> Any:
@@ -33,7 +40,7 @@ def unwrapped(model: Any) -> Any:
         A search that has fitted no best estimator (``refit=False``).
     """
     while is_search(model) or isinstance(model, FrozenEstimator):
-        model = model.estimator if isinstance(model, FrozenEstimator) else _best(model)
+        model = model.estimator if isinstance(model, FrozenEstimator) else best_estimator(model)
     if not isinstance(model, Pipeline):
         return model
     steps = [(name, unwrapped(step)) for name, step in model.steps]
@@ -44,8 +51,8 @@ def unwrapped(model: Any) -> Any:
     return model
 
 
-def _best(search: Any) -> Any:
-    """Return the best estimator of a search."""
+def best_estimator(search: Any) -> Any:
+    """Return the best estimator of a search, or raise one of the errors of :func:`unwrapped`."""
     best = getattr(search, "best_estimator_", None)
     if best is not None:
         return best

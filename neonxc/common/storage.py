@@ -232,9 +232,12 @@ def staged_file(path: Path) -> Iterator[Path]:
     """Write a file atomically: yield a temporary path, which replaces `path` if the block succeeds.
 
     The permissions of a file that exists are kept, and a link leads to the new file. What killed processes of this
-    computer left of the same file is removed.
+    computer left of the same file is removed. A pipe or a terminal, such as ``/dev/stdout``, is written to itself.
     """
     path = path.resolve()
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        yield path
+        return
     host = _checksum(platform.node())
     leftovers = path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part")
     for left in leftovers if os.name == "posix" else ():  # on Windows, asking for a process may end it

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neonxc.common.storage import staged_file
 from neonxc.plot.documents import Document, Piece, as_html, as_text
 from neonxc.plot.shared import as_array, check_finite
 
@@ -52,7 +53,8 @@ class HighlightedText:
         path : str or Path
             The file; it is replaced if it exists.
         """
-        Path(path).write_text(self.html(page=True), encoding="utf-8")
+        with staged_file(Path(path)) as partial:
+            partial.write_text(self.html(page=True), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         return self.html()

@@ -18,7 +18,7 @@ from torch import Tensor
 from neonxc.clusterings.agreement import predicts_otherwise
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.common.searches import unwrapped
+from neonxc.common.searches import awaits_search, unwrapped
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
 from neonxc.data.labels import label_array
@@ -150,8 +150,8 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
 
             reference = KernelKMeans(k, objective="feature", **seed)
     with ranks.agreed():
-        reference = unwrapped(reference)
-        if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
+        reference = reference if awaits_search(reference) else unwrapped(reference)
+        if not is_clusterer(reference):
             raise ValueError(
                 f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
             )
@@ -277,6 +277,23 @@ def _labels_of_stream(reference: Any, table: Batches) -> tuple[Any, Any]:
     return clusterer, table.predict(clusterer)
 
 
+def is_clusterer(model: Any) -> bool:
+    """Whether a model is a clusterer, a pipeline that ends in one, or a search for one of them."""
+    while awaits_search(model):
+        model = model[-1] if isinstance(model, Pipeline) else model.estimator
+    return not isinstance(model, type) and hasattr(model, "fit_predict")
+
+
+def _fit_predict(model: Any, X: Any) -> Any:
+    """Fit a clusterer or a search for one, in place, and return its labels of X."""
+    if not awaits_search(model):
+        return model.fit_predict(X)
+    best = _flat(unwrapped(model.fit(X)))
+    final = best[-1] if isinstance(best, Pipeline) else best
+    labels = getattr(final, "labels_", None)
+    return best.predict(X) if labels is None else labels
+
+
 def _flat(model: Any) -> Any:
     """Flatten nested pipelines, so that the last step is the clusterer."""
     if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):
@@ -286,7 +303,7 @@ def _flat(model: Any) -> Any:
 
 
 def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = ALONE) -> tuple[Any, Any]:
-    """Fit a clusterer unless it is fitted; return it and its labels of X."""
+    """Fit a clusterer, or a search for one, unless it is fitted; return it, or the best one, and its labels."""
     reference = _flat(reference)
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
@@ -296,13 +313,14 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = 
             raise ValueError("reference in a group needs to be fitted; otherwise pass centers or labels") from None
         model = clone(reference)
         if weight is None:
-            return model, model.fit_predict(X)
+            labels = _fit_predict(model, X)
+            return _flat(unwrapped(model)), labels
         labels, unweighted = fit_predict(model, X, weight.cpu().numpy())
         if unweighted:
             takes = "take" if len(unweighted) > 1 else "takes"
             names = " and ".join(unweighted)
             warn(f"{names} {takes} no sample_weight: this part of the reference is fitted without weights")
-        return model, labels
+        return _flat(unwrapped(model)), labels
     if hasattr(final, "predict") and not is_precomputed(final):
         labels = reference.predict(X)
         if ranks.alone and (difference := predicts_otherwise(reference, final, X, labels)):

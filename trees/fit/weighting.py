@@ -4,6 +4,7 @@ takes sample_weight     fit(X, sample_weight=weight)
 Pipeline                step by step; each gets what the one before it makes of X
 ColumnTransformer       every transformer is fitted again with weights, to its own columns
 FeatureUnion            every transformer is fitted again with weights
+GridSearchCV, ...       the search passes the weights on to its fits, and its best estimator is fitted again
 others                  fit(X), with a warning if their answer depends on how often a row occurs
 """
 
@@ -28,6 +29,7 @@ from sklearn.preprocessing import (
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
+from neonxc.common.searches import awaits_search, best_estimator
 from neonxc.data.table import Table
 
 WITHOUT_COUNTS = (
@@ -57,6 +59,9 @@ def fit_predict(model: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]
         for _, step in model.steps[:-1]:
             X = _fit_transform(step, X, weight, unweighted)
         model = model.steps[-1][1]
+    if awaits_search(model):
+        labels, others = fit_predict(_best_of_search(model, X, weight), X, weight)
+        return labels, unweighted + others
     return model.fit_predict(X, **_named(model, weight, unweighted)), unweighted
 
 
@@ -74,6 +79,8 @@ def _fit_transform(step: Any, X: Any, weight: np.ndarray, unweighted: list[str])
         for _, inner in step.steps:
             X = _fit_transform(inner, X, weight, unweighted)
         return X
+    if awaits_search(step):
+        return _fit_transform(_best_of_search(step, X, weight), X, weight, unweighted)
     if isinstance(step, ColumnTransformer | FeatureUnion):
         step.fit(X)
         for inner, columns in _transformers(step, X):
@@ -81,6 +88,24 @@ def _fit_transform(step: Any, X: Any, weight: np.ndarray, unweighted: list[str])
         return step.transform(X)
     named = _named(step, weight, unweighted if _counts_rows(step, X) else [])
     return step.fit_transform(X, **named)
+
+
+def _best_of_search(search: Any, X: Any, weight: np.ndarray) -> Any:
+    """Fit a search, in place, to rows with weights, and return its best estimator."""
+    search.fit(X, **_weights_of(search.estimator, weight))
+    return best_estimator(search)
+
+
+def _weights_of(model: Any, weight: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the weights as arguments of `fit`, one for each step of a pipeline that takes them."""
+    if not isinstance(model, Pipeline):
+        return {"sample_weight": weight} if has_fit_parameter(model, "sample_weight") else {}
+    steps = [(name, step) for name, step in model.steps if not (step is None or isinstance(step, str))]
+    return {
+        f"{name}__{argument}": value
+        for name, step in steps
+        for argument, value in _weights_of(step, weight).items()
+    }
 
 
 def _transformers(step: ColumnTransformer | FeatureUnion, X: Any) -> list[tuple[Any, Any]]:
