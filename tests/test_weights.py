@@ -177,15 +177,34 @@ def test_refused(weight, message):
     refused(message, neonxc.moves, net, X, X, sample_weight=weight)
 
 
-def test_locations_of_maps_have_no_weights():
-    images = torch.randn(3, 2, 5, 5)
-    net = neuralize(torch.eye(2), images, nn.Conv2d(2, 2, 1))
-    refused(
-        "one point per input; this network clusters the locations",
-        NEON(net).summary,
-        images,
-        sample_weight=[1, 2, 1],
-    )
+def of_locations():
+    torch.manual_seed(0)
+    images = torch.rand(12, 3, 10, 10) + 0.5 * (torch.arange(12) % 2)[:, None, None, None]
+    features = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU()).eval()
+    points = features(images).detach().permute(0, 2, 3, 1).reshape(-1, 4).numpy()
+    return neuralize(kmeans().fit(points), images, features), images
+
+
+def test_the_weight_of_an_image_is_that_of_its_locations():
+    net, images = of_locations()
+    weight = np.arange(12) % 4
+    every = images[np.repeat(np.arange(12), weight)]
+    summary, expected = NEON(net).summary(images, sample_weight=weight), NEON(net).summary(every)
+    assert_array_equal(summary.sizes, expected.sizes)
+    assert_allclose(summary.relevance, expected.relevance, rtol=1e-4, atol=1e-6)
+    same_values(summary.values, expected.values)
+    assert weight[np.concatenate(summary.prototypes) // 16].all()
+
+    report = neonxc.explain(net, images, fast=True, sample_weight=weight)
+    found, expected = report.contents, neonxc.explain(net, every, fast=True).contents
+    assert (found.n, found.rows) == (expected.n, 16 * (weight > 0).sum())
+    for card, other in zip(found.cards, expected.cards, strict=True):
+        assert card.size == other.size
+        assert [each.effect for each in card.statements] == [each.effect for each in other.statements]
+        for item in card.prototypes:
+            assert weight[item.row // 16]
+            assert item.name.startswith(f"{item.row // 16}: ")
+    assert weight[np.array(found.points.rows) // 16].all()
 
 
 @pytest.mark.parametrize("name", ["pipeline", "mixed", "noise", "sparse", "texts", "features"])

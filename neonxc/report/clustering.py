@@ -93,10 +93,19 @@ class Clustering:
     is_scaled_here: bool = False
 
     def of_rows(self, weight: np.ndarray) -> Clustering:
-        """Return the clustering of the rows with a weight > 0, with weights [n] of all rows."""
-        rows = np.flatnonzero(weight)
-        names = None if self.row_names is None else [self.row_names[row] for row in rows]
-        X, points = (Table.read(given).take(rows).data for given in (self.X, self.points))
+        """Return the clustering of the inputs with a weight > 0, with weights of all inputs.
+
+        The weight of a photo is that of each of its locations.
+        """
+        inputs = np.flatnonzero(weight)
+        names = None if self.row_names is None else [self.row_names[row] for row in inputs]
+        if names is None and self.kind == "locations":
+            names = [*map(str, inputs)]  # photos have the numbers that they have in X
+        n_locations = self.n // len(weight)
+        rows = (inputs[:, None] * n_locations + np.arange(n_locations)).ravel()
+        weight = np.repeat(weight, n_locations)
+        X = Table.read(self.X).take(inputs).data
+        points = Table.read(self.points).take(rows).data
         preparation = _scaler(X, weight[rows]) if self.is_scaled_here else self.preparation
         positions, weight = self.positions[rows], weight[rows]
         return replace(
@@ -351,12 +360,10 @@ def read(
 
 
 def row_weights(clustering: Clustering, sample_weight: Any) -> np.ndarray:
-    """Return the weights [n] of the rows of a clustering."""
-    if clustering.kind == "locations":
-        raise ValueError("sample_weight needs one point per input, this clustering is one of their locations")
+    """Return the weights of the inputs of a clustering."""
     weight = weights_of(sample_weight, Table.read(clustering.X))
     assert weight is not None
-    positions = clustering.positions[weight > 0]
+    positions = clustering.positions[np.repeat(weight, clustering.n // len(weight)) > 0]
     if len(np.unique(positions[positions >= 0])) < 2:
         raise ValueError("sample_weight needs rows of at least two clusters with a weight > 0")
     return weight
