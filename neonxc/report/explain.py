@@ -118,8 +118,9 @@ def explain(
         With `before`, a tuple has the weights of both versions, as for :func:`neonxc.moves`. The map and the
         examples show rows, and random samples, held-out parts and the halves of refits are drawn from the rows,
         which then have their weights. Standard errors, and the warning of small clusters, go by the number of
-        rows, as weights are no evidence. The weight of an image is that of its locations. Refits of clusterers and steps that take no weights are without them,
-        as a t-SNE or UMAP map is. A fitted clustering stays as it is.
+        rows, as weights are no evidence. The weight of an image is that of each of its locations. Refits of
+        clusterers and steps that take no weights are without them, as a t-SNE or UMAP map is. A fitted clustering
+        stays as it is; a surrogate, and a table that is clustered here, are fitted with the weights.
 
     Returns
     -------
