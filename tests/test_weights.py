@@ -480,3 +480,20 @@ def test_a_whole_report_weighs_flipping_refits_and_moves():
     for pair, other in zip(contents.pairs, expected.pairs, strict=True):
         assert pair.accuracy == pytest.approx(other.accuracy, abs=1e-3)
         assert pair.rules == other.rules
+
+
+def test_commands_choose_and_fit_surrogates_with_weights(files, monkeypatch, capsys, tmp_path):
+    choices, sizes = [], []
+    for name, file, more in (("w", files[0], ["--weights", "w"]), ("r", files[1], [])):
+        for out, options in (
+            ("k", ["--clusters", "2-4", "--ignore", "label"]),
+            ("l", ["--labels", "place", "--ignore", "label"]),
+        ):
+            code, _, _ = ran(monkeypatch, capsys, "table", file, *options, *more, "--out", tmp_path / name / out)
+            assert code == 0
+        choices.append(pd.read_csv(tmp_path / name / "k" / "choose-k.csv"))
+        sizes.append(pd.read_csv(tmp_path / name / "l" / "clusters.csv")["rows"])
+    assert_allclose(choices[0]["inertia"], choices[1]["inertia"], rtol=1e-6)
+    assert_allclose(choices[0]["silhouette"], choices[1]["silhouette"], rtol=1e-6)
+    assert sizes[0].sum() == sizes[1].sum() == WEIGHT.sum()
+    assert_allclose(sizes[0], sizes[1], atol=0.05 * WEIGHT.sum())
