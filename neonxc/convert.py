@@ -26,6 +26,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.files.format import table_format
 from neonxc.data.inputs import as_array, check_width, moments
 from neonxc.data.table import Table
+from neonxc.data.weights import repeated_rows
 from neonxc.head.detection import Preprocessing
 from neonxc.head.members import MemberDetection
 from neonxc.head.noise import with_noise
@@ -33,6 +34,8 @@ from neonxc.inputs import make_inputs
 from neonxc.inputs.space import ranges
 from neonxc.network import FIDELITY, NeuralizedClustering, with_noise_label
 
+REPEATED = 100_000
+"""Rows at most, each as often as its weight, from which deviations of columns are computed."""
 SEARCHED = 4000
 """At least this number of rows, and less than twice it, calibrate a network that searches the nearest rows."""
 
@@ -45,6 +48,7 @@ def neuralize(
     labels: Any = None,
     threshold: float | None = None,
     stiffness: float | None = None,
+    sample_weight: Any = None,
 ) -> NeuralizedClustering:
     """Rewrite a fitted clustering as a network with the same decisions.
 
@@ -93,6 +97,12 @@ def neuralize(
         softmax: linear heads, mixtures, kernel k-means, and k-means with a stiffness.
     stiffness : float, optional
         Soft k-means: ``p = softmax(-stiffness * squared distances)``.
+    sample_weight : array-like [N], optional
+        Weights >= 0 of the rows of X, such as those of a survey; a series goes by its index. A weight of 2 is a
+        row twice, and rows of weight 0 are left out, in a surrogate, its scaling and its measures, in the
+        agreement with the clusterer, and in the calibration of beta. The surrogate's measures leave a row out, or
+        hold it out, with all of its weight. The vote that stands for a clustering behind a map takes no weights.
+        A fitted clusterer stays as it is.
 
     Returns
     -------
@@ -144,7 +154,7 @@ def neuralize(
     >>> net.fidelity_
     1.0
     """
-    given = read_arguments(model, X, features, labels)
+    given = read_arguments(model, X, features, labels, sample_weight)
     found = _from_labels(given) if given.by_labels else _read(given.final, given.X)
     net, difference = _assembled(given, found, threshold, stiffness)
     if difference is None:
@@ -209,7 +219,12 @@ def _assembled(
         net.inputs.table_format = table_format(X.data) or net.inputs.table_format
         X = net.inputs.read(X)
         if not isinstance(features, nn.Module):
-            net.spread_, net.ranges_ = moments(X.tensor)[1].cpu().numpy(), ranges(X)
+            rows = X
+            if given.weight is not None:
+                assert given.X is not None
+                repeated = repeated_rows(np.arange(len(X)), REPEATED, given.weight)
+                rows = net.inputs.read(given.X.take(repeated))
+            net.spread_, net.ranges_ = moments(rows.tensor)[1].cpu().numpy(), ranges(rows)
         searches = isinstance(head.detection, MemberDetection)  # for every row, so that some rows have to do
         stride = max(1, len(X) // SEARCHED) if searches else 1
         return net, _calibrated(net, given, found, X, stride)
@@ -223,11 +238,12 @@ def _calibrated(
 ) -> Difference | None:
     """Calibrate a network on every `stride`-th input, and compare its decisions there with the clusterer's."""
     inputs = X.take(slice(None, None, stride)) if stride > 1 else X
+    weight = None if given.weight is None else given.weight[::stride]
     if found.fidelity is not None:  # a surrogate, which has its own measures
-        net.calibrate(inputs)
+        net._calibrate(inputs, weight=weight)
         return None
     decisions = Decisions(len(inputs), given.preprocessing, given.features is not None)
-    net._calibrate(inputs, decisions.add)
+    net._calibrate(inputs, decisions.add, weight)
     net.agreement_, difference = agreement(net, given, X, decisions, stride)
     return difference
 
@@ -303,7 +319,7 @@ def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -
         return found
     from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
 
-    return fit_surrogate(points, labels)
+    return fit_surrogate(points, labels, given.weight)
 
 
 def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:

@@ -325,20 +325,34 @@ class NeuralizedClustering(nn.Module):
         return _beta_of(of_all_ranks(self._mean_contrasts, X, contrast, group))
 
     @torch.no_grad()
-    def _calibrate(self, X: Any, observe: Callable[[Answer, int], None]) -> None:
-        """Calibrate as :meth:`calibrate` does, and pass every answer on to `observe`, so that X is run once."""
-        self.beta = _beta_of(self._mean_contrasts(X, "harmonic", observe)[0])
+    def _calibrate(
+        self,
+        X: Any,
+        observe: Callable[[Answer, int], None] | None = None,
+        weight: np.ndarray | None = None,
+    ) -> None:
+        """Calibrate as :meth:`calibrate` does, and pass every answer on to `observe`, so that X is run once.
+
+        The inputs may have weights [N].
+        """
+        self.beta = _beta_of(self._mean_contrasts(X, "harmonic", observe, weight)[0])
 
     def _mean_contrasts(
-        self, X: Any, contrast: str, observe: Callable[[Answer, int], None] | None = None
+        self,
+        X: Any,
+        contrast: str,
+        observe: Callable[[Answer, int], None] | None = None,
+        weight: np.ndarray | None = None,
     ) -> tuple[Tensor, torch.dtype]:
         """Sums [2, 2] of the points' mean contrasts and their number, in clusters and of noise; the dtype.
 
-        `observe` is called with every answer, in the order of the points, and the number of points per input.
+        `observe` is called with every answer, in the order of the points, and the number of points per input. With
+        weights [N] of the inputs, the contrasts and numbers are those of repeated inputs.
         """
         if not isinstance(contrast, str) or contrast not in _MEANS:
             raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
         sums, dtype, noise = torch.zeros(2, 2, dtype=torch.float64), torch.float32, self.noise_position
+        first = 0  # of the points of a block
         for x in self.inputs.parts(X):
             a = self.inputs.features(x)
             points_per_input = a.shape[2:].numel() if a.ndim > 2 else 1
@@ -348,7 +362,13 @@ class NeuralizedClustering(nn.Module):
                 contrasts, dtype = answer.contrasts.double().clamp(min=0), answer.x.dtype
                 mean = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
                 of_noise = (answer.assigned == noise).long()
-                sums.index_add_(0, of_noise.cpu(), torch.stack([mean, torch.ones_like(mean)], 1).cpu())
+                numbers = torch.ones_like(mean)
+                if weight is not None:
+                    inputs = np.arange(first, first + len(mean)) // points_per_input
+                    numbers = torch.from_numpy(weight[inputs]).to(mean)
+                    mean = torch.where(numbers > 0, numbers * mean, 0.0)
+                first += len(mean)
+                sums.index_add_(0, of_noise.cpu(), torch.stack([mean, numbers], 1).cpu())
         return sums, dtype
 
     def batch(self, X: Any) -> Table:

@@ -24,7 +24,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 from neonxc.data.labels import name_of_noise
 from neonxc.data.table import Table
-from neonxc.data.weights import point_weights, weights_of
+from neonxc.data.weights import drawn, point_weights, weights_of
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network, is_noise
 from neonxc.pipelines.encoding import Encoding
@@ -180,8 +180,9 @@ def contrast(
     table = net.inputs.given(X)
     weight, X = weights_of(sample_weight, table), table.data
     labels = as_array(net.predict(X))
-    members = [_members(labels, net.classes_[position], weight) for position in pair]
-    weights = None if weight is None else [weight[rows] for rows in members]
+    samples = [_members(labels, net.classes_[position], weight) for position in pair]
+    members, masses = [rows for rows, _ in samples], [mass for _, mass in samples if mass is not None]
+    weights = None if weight is None else masses
     between = contrasted(
         net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair, weights), weights
     )
@@ -299,8 +300,9 @@ def some_of(index: np.ndarray, most: int) -> np.ndarray:
     return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
 
 
-def _members(labels: np.ndarray, label: Any, weight: np.ndarray | None) -> np.ndarray:
+def _members(labels: np.ndarray, label: Any, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the points of a cluster, or a sample of them, with the weights with which they stand for all."""
     found = np.flatnonzero((labels == label) & (True if weight is None else weight > 0))
     if not len(found):
         raise ValueError(f"X has no points of cluster {plain(label)!r}")
-    return some_of(found, MOST)
+    return drawn(found, MOST, None if weight is None else weight[found])

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import median_abs_deviation
+from scipy.stats import median_abs_deviation, norm
 from sklearn.model_selection import train_test_split
 
-from neonxc.attribution.contrasts import mean_relevance, some_of
+from neonxc.attribution.contrasts import mean_relevance
 from neonxc.attribution.ranges import count_outside
 from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, plural, shares, text
@@ -22,7 +22,7 @@ from neonxc.data.frames import as_pandas, is_path
 from neonxc.data.identifiers import Match, as_index, match_rows
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table, is_texts
-from neonxc.data.weights import weights_of
+from neonxc.data.weights import as_count, drawn, weighted_median, weights_of
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network
 from neonxc.rules.collection import counted
@@ -70,6 +70,8 @@ class Move:
     typical : DataFrame
         The rows that moved farthest: their most relevant columns before and after the move, their texts, or, for
         images, no columns.
+    weight : ndarray [m] or None
+        Weights of the rows.
     """
 
     old: Any
@@ -82,6 +84,17 @@ class Move:
     values: ClusterValues
     rule: Rule | None
     typical: pd.DataFrame
+    weight: np.ndarray | None = None
+
+    @property
+    def size(self) -> int | float:
+        """Number of rows, or the sum of their weights."""
+        return len(self.ids) if self.weight is None else as_count(self.weight.sum())
+
+    @property
+    def usual_size(self) -> int | float:
+        """Number of the usual rows, or the sum of their weights."""
+        return as_count(self.usual.sum() if self.weight is None else self.weight[self.usual].sum())
 
     def top(self, n: int = SHOWN) -> pd.Series:
         """Return the `n` columns that contributed most to the move, as shares of the changes of all columns."""
@@ -103,8 +116,8 @@ class Move:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines that describe the move."""
-        number = plural(len(self.ids), "row")
-        usual = f"; {text(int(self.usual.sum()))} changed no more than rows that stayed" * bool(self.usual.any())
+        number = plural(self.size, "row")
+        usual = f"; {text(self.usual_size)} changed no more than rows that stayed" * bool(self.usual.any())
         yield f"{self.old} → {self.new}: {number}, {percent(self.share)} of cluster {self.old}{usual}"
         columns = (f"{name} {percent(share)} ({self.step(name)})" for name, share in self.named.items())
         yield f"    why: the contrast rises by {text(self.change, 3)}, {', '.join(columns)}"
@@ -387,10 +400,11 @@ def _move(
     far = np.argsort(-np.minimum(end, -start), kind="stable")
     weight = None if mass is None else mass[some]
     change, some = float(np.average(end - start, weights=weight)), some[far]
-    stayed = some_of(inside[new[inside] == pair[0]], STAYED)
+    stayed = inside[new[inside] == pair[0]]
+    stayed, of_stayed = drawn(stayed, STAYED, None if mass is None else mass[stayed])
     if len(stayed):
         first, second = (_contrasts(net, table.take(stayed), *pair[::-1]) for table in versions)
-        usual = (end - start)[far] <= 3 * median_abs_deviation(second - first, scale="normal")
+        usual = (end - start)[far] <= 3 * _deviation(second - first, of_stayed)
     weight = None if mass is None else mass[some]
     before, after = (mean_relevance(net, table.take(some), *pair[::-1], weight).numpy() for table in versions)
     found = pd.Series(after - before, net.inputs.units, name="relevance")
@@ -402,7 +416,15 @@ def _move(
     share = len(some) / len(inside)
     if mass is not None:
         share = float(mass[some].sum() / mass[inside].sum())
-    return Move(start_label, end_label, ids[some], share, change, usual, found, values, rule, typical)
+    return Move(start_label, end_label, ids[some], share, change, usual, found, values, rule, typical, weight)
+
+
+def _deviation(values: np.ndarray, weight: np.ndarray | None) -> float:
+    """Standard deviation of values, which may have weights, estimated from their median absolute deviation."""
+    if weight is None:
+        return float(median_abs_deviation(values, scale="normal"))
+    distances = np.abs(values - weighted_median(values, weight))
+    return weighted_median(distances, weight) / float(norm.ppf(0.75))
 
 
 def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:

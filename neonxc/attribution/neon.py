@@ -381,8 +381,8 @@ class NEON(Attribution):
         sample_weight : array-like [N], optional
             Weights >= 0 of the points, such as those of a survey; a series goes by its index. A weight of 2 is a
             point twice, and a point of weight 0 is left out: so do sizes, mean relevance, means, shares and effect
-            sizes count. Prototypes are points with a weight > 0. With ``method="permute"``, values are drawn by
-            the weights.
+            sizes count. The weight of an image is that of each of its locations. Prototypes are points with a
+            weight > 0. With ``method="permute"``, values are drawn by the weights.
 
         Returns
         -------
@@ -391,8 +391,7 @@ class NEON(Attribution):
         Raises
         ------
         ValueError
-            Invalid X, `n_prototypes` or weights, weights of a network that clusters locations, or an explainer
-            with a baseline.
+            Invalid X, `n_prototypes` or weights, or an explainer with a baseline.
         """
         self._check_alone()
         X = self.net.inputs.given(X)

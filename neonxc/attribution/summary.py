@@ -362,7 +362,9 @@ def summarized(
     kept = np.arange(len(X))
     if weight is not None:
         kept = np.flatnonzero(weight)
-        X, weight = X.take(kept), weight[kept]
+        X, n_locations = X.take(kept), _points_per_input(inputs, X)
+        weight = np.repeat(weight[kept], n_locations)  # those of an input are those of its locations
+        kept = (kept[:, None] * n_locations + np.arange(n_locations)).ravel()
     counted = None if weight is None else counted_weights(weight)
     answered, table = inputs.answered(X, beta=beta), inputs.table(X)
     units = inputs.units  # which may become known with the inputs
@@ -371,10 +373,6 @@ def summarized(
     logits, clusters, first = [], [], 0
     for x, answer in answered:
         cluster = answer.assigned
-        if weight is not None and len(cluster) != len(x):
-            raise ValueError(
-                "sample_weight needs one point per input; this network clusters the locations of inputs"
-            )
         mass, number = (point_weights(each, first, len(cluster), cluster.device) for each in (weight, counted))
         first += len(cluster)
         inputs.add(x, answer, cluster, total, mass)
@@ -396,6 +394,14 @@ def summarized(
     noise = sizes[net.noise_position].item() if net.noise_position >= 0 else 0
     typical = values.result(inputs.in_texts)
     return ClusterSummary(net.classes_, sizes.numpy(), mean.numpy(), prototypes, units, typical, noise)
+
+
+def _points_per_input(inputs: Inputs, X: Table) -> int:
+    """Number of points of each input: 1, or the number of locations of a map of features."""
+    if inputs.module is None:
+        return 1
+    features = inputs.features(next(iter(inputs.parts(X.take([0]).data))))
+    return int(features.shape[2:].numel()) if features.ndim > 2 else 1
 
 
 def values_of(

@@ -355,7 +355,9 @@ def _clustered(
         frame, weight, notes = split_weights(frame, weights, name)
         _note(*notes)
     given = None if labels is None else frame[labels]
-    prepared = prepare(frame.drop(columns=labels or []), scale=scale, keep=keep or [], labels=given)
+    prepared = prepare(
+        frame.drop(columns=labels or []), scale=scale, keep=keep or [], labels=given, sample_weight=weight
+    )
     _note(*prepared.notes)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")

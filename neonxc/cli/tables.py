@@ -58,7 +58,7 @@ def table_attributions(
 ) -> Result:
     """Explain the clusters of a table by its raw columns, and write the results to the folder `out`."""
     table = prepared.frame
-    net = neuralize(clusters.model, table)
+    net = neuralize(clusters.model, table, sample_weight=clusters.weight)
     neon = NEON(net)
     relevance, summary = neon.attribute(table), neon.summary(table, sample_weight=clusters.weight)
     # Conservation: the relevance of a row sums to its logit.

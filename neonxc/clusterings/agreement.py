@@ -139,7 +139,7 @@ def agreement(
     Parameters
     ----------
     net : NeuralizedClustering
-    given : Given
+    given : ClusteringArguments
         What the network was made from.
     X : Table
         The inputs, as the network has read them.
@@ -155,15 +155,17 @@ def agreement(
     checked = np.arange(0, decisions.n_points, step)
     checked = checked // points_per_input * stride * points_per_input + checked % points_per_input
     assigned = net.classes_[torch.cat(decisions.assigned).numpy()]
+    weight = np.ones(len(assigned)) if given.weight is None else given.weight[checked // points_per_input]
 
     lowest = None
     difference = None
     for source, labels in _labels(given, decisions, checked, len(X) * points_per_input):
         compared = decisions.clear() & _is_decided(given.final, source, assigned, labels, checked)
+        compared &= weight > 0
         if not compared.any():
             continue
         differs = compared & (assigned != labels)
-        fraction = float(1 - differs.sum() / compared.sum())
+        fraction = float(1 - weight[differs].sum() / weight[compared].sum())
         is_low = fraction < LOWEST[source]
         if is_low and source == "labels_" and _of_other_rows(assigned[compared], labels[compared], fraction):
             continue

@@ -28,25 +28,36 @@ def held_out_rows(x: Tensor) -> slice:
     return slice(int(HELD_OUT * len(x)))
 
 
-def share(true: Tensor) -> float:
-    """Return the share of a tensor of bool that is true."""
-    return float(true.double().mean())
+def share(true: Tensor, weight: Tensor | None = None) -> float:
+    """Return the share of a tensor of bool that is true, of points that may have weights."""
+    if weight is None:
+        return float(true.double().mean())
+    return float((true * weight).sum() / weight.sum())
 
 
 def warn_of_labels(
-    right: Tensor, labels: Tensor, classes: np.ndarray, which: str, who: str = "the surrogate"
+    right: Tensor,
+    labels: Tensor,
+    classes: np.ndarray,
+    which: str,
+    who: str = "the surrogate",
+    weight: Tensor | None = None,
 ) -> bool:
-    """Warn if a surrogate differs from the labels, overall or in a cluster; return whether it does."""
-    own = [right[labels == k] for k in range(len(classes))]
-    lost = [
-        f", {percent(share(part))} in cluster {name}"
-        for name, part in zip(classes, own, strict=True)
-        if len(part) >= COUNT and share(part) < RECALL
-    ]
-    if share(right) >= WARNING and not lost:
+    """Warn if a surrogate differs from the labels, overall or in a cluster; return whether it does.
+
+    The points may have weights.
+    """
+    lost = []
+    for k, name in enumerate(classes):
+        members = labels == k
+        fraction = share(right[members], None if weight is None else weight[members])
+        if int(members.sum()) >= COUNT and fraction < RECALL:
+            lost.append(f", {percent(fraction)} in cluster {name}")
+    fraction = share(right, weight)
+    if fraction >= WARNING and not lost:
         return False
     warn(
-        f"{who} gives {percent(share(right))} of {which} their label{''.join(lost[:5])}: it explains a "
+        f"{who} gives {percent(fraction)} of {which} their label{''.join(lost[:5])}: it explains a "
         "clustering that differs from the one given",
     )
     return True

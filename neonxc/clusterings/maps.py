@@ -26,7 +26,7 @@ def behind_map(given: ClusteringArguments, points: Tensor) -> ClusterModel:
 
     Parameters
     ----------
-    given : Given
+    given : ClusteringArguments
         With the steps from the map on in `behind`.
     points : Tensor [n, p]
         The rows that were mapped, in the columns before the map.

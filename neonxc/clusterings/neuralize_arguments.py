@@ -29,6 +29,7 @@ from neonxc.data.frames import as_pandas, from_named, is_texts_file, read_texts
 from neonxc.data.labels import label_array, warn_of_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
+from neonxc.data.weights import weights_of
 from neonxc.head.detection import Preprocessing
 from neonxc.inputs import Inputs, make_inputs
 from neonxc.inputs.terms import Terms, behind_terms
@@ -71,6 +72,8 @@ class ClusteringArguments:
         The inputs as `model` takes them.
     expression : str
         What `model` is in terms of the user's argument: the best estimator of a search, or the argument.
+    weight : ndarray [N] or None
+        Weights of the rows of X.
     """
 
     model: Any
@@ -84,6 +87,7 @@ class ClusteringArguments:
     names: list[str] | None = None
     raw: Table | None = None
     expression: str = "model"
+    weight: np.ndarray | None = None
 
     @property
     def by_labels(self) -> bool:
@@ -113,7 +117,9 @@ class ClusteringArguments:
         return table.tensor.double()
 
 
-def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) -> ClusteringArguments:
+def read_arguments(
+    model: Any, X: Any, features: nn.Module | None, labels: Any, sample_weight: Any = None
+) -> ClusteringArguments:
     """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
     _check_arguments(model, X, features, labels)
     name = "model.best_estimator_" if is_search(model) else "model"
@@ -122,13 +128,18 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
         model = as_pandas(from_named(model), "model")  # centers with names of columns
     X = None if X is None else points_of(model, X, features)
     check_is_model(model, X)
+    if sample_weight is not None and X is None:
+        raise TypeError("sample_weight needs the rows that it weights: neonxc.neuralize(..., X=X)")
+    weight = None if X is None else weights_of(sample_weight, X)
     if labels is not None:
         model = GivenLabels(labels).fit(X)
         if features is None and X is not None:
-            X, model = _on_one_scale(X, model)
+            X, model = _on_one_scale(X, model, weight)
     steps, final = steps_of(model)
     at = first_map(steps)
-    given = ClusteringArguments(model, final, X, features, steps[:at], steps[at:], raw=X, expression=name)
+    given = ClusteringArguments(
+        model, final, X, features, steps[:at], steps[at:], raw=X, expression=name, weight=weight
+    )
     if steps := given.steps:
         after = given.behind[0] if given.behind else ("", final)
         sized = (step for _, step in [*steps, after] if hasattr(step, "n_features_in_"))
@@ -156,7 +167,7 @@ def read_arguments(model: Any, X: Any, features: nn.Module | None, labels: Any) 
     return given
 
 
-def _on_one_scale(X: Table, model: GivenLabels) -> tuple[Table, Any]:
+def _on_one_scale(X: Table, model: GivenLabels, weight: np.ndarray | None) -> tuple[Table, Any]:
     """Return X and a model of its labels that standardizes the columns of a data frame, whose units differ."""
     if X.names is None:
         if not X.is_sparse and len(X.shape) == 2:
@@ -170,10 +181,20 @@ def _on_one_scale(X: Table, model: GivenLabels) -> tuple[Table, Any]:
     if left_out := [note for note in prepared.notes if "left out" in note]:
         warn(f"columns of X without relevance: {'; '.join(left_out)}")
     if table.is_mixed:
-        return table, make_pipeline(prepared.pipeline.fit(table.data), model)
+        return table, make_pipeline(fitted(prepared.pipeline, table.data, weight), model)
     # without categories and gaps the columns are what the network computes on
     scaler = ColumnTransformer([("numbers", StandardScaler(), [*prepared.frame.columns])])
-    return table, make_pipeline(scaler.fit(table.data), model)
+    return table, make_pipeline(fitted(scaler, table.data, weight), model)
+
+
+def fitted(steps: Any, X: Any, weight: np.ndarray | None) -> Any:
+    """Fit preprocessing steps in place to rows, which may have weights, and return them."""
+    if weight is None:
+        return steps.fit(X)
+    from neonxc.trees.fit.weighting import fit_transform  # depends on this package
+
+    fit_transform(steps, X, weight)
+    return steps
 
 
 def _warn_of_units(X: Table) -> None:

@@ -17,6 +17,7 @@ MOST = 3000  # maximum number of supports in total, to which the cost of an expl
 LEAST = 10  # minimum number of supports of a cluster with more points, for any number of clusters
 ROUNDS = 10  # iterations of k-means within clusters with more points than supports
 SAMPLE = 1000  # number of points on which gamma is chosen
+ROUNDING = 1e-9  # fraction of the weight of a support that is left by rounding
 GAMMAS = range(-2, 20)  # exponents of two of gamma, in units of 1 / mean squared distance
 
 
@@ -63,22 +64,25 @@ class Supports:
             far[rows] = self.pooled(self.logits(x[rows])).to(x)
         return far
 
-    def left_out(self, x: Tensor, labels: Tensor) -> Tensor:
+    def left_out(self, x: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Distances D [n, K] of points of clusters as if they were new: each is removed from its nearest support.
 
-        The distance from a cluster that has no other points is infinite.
+        The distance from a cluster that has no other points is infinite. Points may have weights [n], which are
+        removed with them.
         """
+        weight = x.new_ones(len(x), dtype=torch.float64) if weight is None else weight
         far = self.distances(x)
         for cluster, rows in enumerate(by_cluster(labels, len(self.points))):
             one = Supports(self.points[cluster, None], self.log_weights[cluster, None], self.gamma)
             for part in one.parts(rows):
                 some = rows[part]
                 logits = one.logits(x[some])[:, 0]
-                mass = one.log_weights[0].exp() * len(rows)
+                mass = one.log_weights[0].exp() * weight[rows].sum()
                 near = squared_distances(x[some], one.points[0]).masked_fill(mass == 0, math.inf)
                 own = near.argmin(1, keepdim=True)
-                left = (1 - 1 / mass[own]).clamp(min=0)  # of one point, rounding leaves some
-                logits.scatter_add_(1, own, left.where(mass[own] > 1.5, 0.0).log().to(logits))
+                left = 1 - weight[some, None] / mass[own]
+                left = left.where(left > ROUNDING, 0.0)  # of one point, rounding leaves some
+                logits.scatter_add_(1, own, left.log().to(logits))
                 far[some, cluster] = one.pooled(logits).to(far)
         return far
 
@@ -134,7 +138,7 @@ def check_spread(
         )
 
 
-def labelled(x: Tensor, labels: Tensor, k: int) -> Supports:
+def labelled(x: Tensor, labels: Tensor, k: int, weight: Tensor | None = None) -> Supports:
     """Return the supports of clusters 0 ... k-1, with weights and gamma; nothing is drawn at random.
 
     The points of a cluster are its supports. If there are too many, the supports are the means of a k-means within
@@ -144,47 +148,65 @@ def labelled(x: Tensor, labels: Tensor, k: int) -> Supports:
 
     The k-means starts from the first points, and gamma is chosen on the first points; the points should therefore
     be in an arbitrary order.
+
+    Points may have weights [n] > 0. Those of the supports are then the sums of the weights of their points, and a
+    point is left out with all of its weight: leaving out one of its repetitions would leave it its own support.
     """
     most = max(LEAST, MOST // k)
+    weights = torch.ones(len(x), dtype=torch.float64, device=x.device) if weight is None else weight
     width = min(most, int(torch.bincount(labels, minlength=k).amax()))
     points = x.new_zeros(k, width, x.shape[1])
     mass = torch.zeros(k, width, dtype=torch.float64, device=x.device)
+    n_points = torch.zeros_like(mass)
     own = torch.empty_like(labels)
     for cluster, rows in enumerate(by_cluster(labels, k)):
-        means, nearest = _condensed(x[rows], width)
+        means, nearest = _condensed(x[rows], width, weights[rows])
         points[cluster, : len(means)] = means
-        mass[cluster] = torch.bincount(nearest, minlength=width)
+        mass[cluster] = torch.bincount(nearest, weights[rows], minlength=width)
+        n_points[cluster] = torch.bincount(nearest, minlength=width)
         own[rows] = nearest
     some = slice(SAMPLE)
-    gamma = _gamma(x[some], labels[some], own[some], points, mass)
+    gamma = _gamma(
+        x[some], labels[some], own[some], points, mass, n_points, None if weight is None else weight[some]
+    )
     return Supports(points, (mass / mass.sum(1, keepdim=True)).log(), gamma)
 
 
-def _condensed(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Return at most `most` means [p, d] of points, and the index of each point's mean; few points are kept."""
+def _condensed(x: Tensor, most: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return at most `most` means [p, d] of points, and the index of each point's mean; few points are kept.
+
+    The points have weights [n].
+    """
     means = x[:most]
     nearest = torch.arange(len(x), device=x.device)
     if len(x) <= most:
         return means, nearest
     for _ in range(ROUNDS):
         nearest = squared_distances(x, means).argmin(1)
-        mass = torch.bincount(nearest, minlength=most)[:, None]
-        total = torch.zeros_like(means).index_add_(0, nearest, x)
-        means = torch.where(mass > 0, total / mass.clamp(min=1), means)
+        mass = torch.bincount(nearest, weight, minlength=most)[:, None]
+        total = torch.zeros_like(means).index_add_(0, nearest, x * weight[:, None].to(x))
+        means = torch.where(mass > 0, total / mass.where(mass > 0, 1.0).to(x), means)
     return means, nearest
 
 
-def _gamma(x: Tensor, labels: Tensor, own: Tensor, points: Tensor, mass: Tensor) -> float:
+def _gamma(
+    x: Tensor, labels: Tensor, own: Tensor, points: Tensor, mass: Tensor, n_points: Tensor, weight: Tensor | None
+) -> float:
     """Return the smallest gamma whose leave-one-out loss is within one standard error of the lowest.
 
     The loss of a point is the cross entropy of ``softmax(-gamma D)`` after the point has been removed from its
-    support `own` [n]. Between two values of gamma, the loss is interpolated.
+    support `own` [n]. Between two values of gamma, the loss is interpolated. Supports have the sum of the weights
+    `mass` [K, p] and the number `n_points` [K, p] of their points; the points here may have weights [n].
     """
     far = -Supports(points, mass.log(), math.inf).logits(x)
-    unit = 1 / (float(far[far.isfinite()].mean()) or 1.0)
+    removed = torch.ones_like(mass[:1, 0]) if weight is None else weight
+    if weight is None:
+        unit = 1 / (float(far[far.isfinite()].mean()) or 1.0)
+    else:
+        unit = 1 / (_mean_distance(far, mass / n_points.clamp(min=1), weight) or 1.0)
     every = torch.arange(len(x), device=x.device)
     size = mass.sum(1)
-    single = mass[labels, own] == 1
+    single = n_points[labels, own] == 1
     far[every[single], labels[single], own[single]] = math.inf
     near = far.amin(2)
     told = near[every, labels].isfinite()  # the other points are alone in their cluster
@@ -197,17 +219,29 @@ def _gamma(x: Tensor, labels: Tensor, own: Tensor, points: Tensor, mass: Tensor)
     def losses(gamma: float) -> Tensor:
         kernel = (beyond * -gamma).exp_()
         sums = torch.einsum("nkp,kp->nk", kernel, shares).double()
-        left = sums[every, labels] - (-gamma * itself).exp() / size[labels] * ~single
-        sums[every, labels] = left.clamp(min=1e-30) * size[labels] / (size[labels] - 1)
+        left = sums[every, labels] - (-gamma * itself).exp() * removed / size[labels] * ~single
+        sums[every, labels] = left.clamp(min=1e-30) * size[labels] / (size[labels] - removed)
         logits = (sums.log() - gamma * near)[told]
         return cross_entropy(logits, labels[told], reduction="none")
 
     gammas = [unit * 2.0**power for power in GAMMAS]
     tried = torch.stack([losses(gamma) for gamma in gammas])
     means = tried.mean(1)
+    deviations = tried.std(1, correction=0)
+    if weight is not None:
+        fraction = weight[told] / weight[told].sum()
+        means = tried @ fraction
+        deviations = ((tried - means[:, None]).square() @ fraction).sqrt()
     best = int(means.argmin())
-    bound = means[best] + tried[best].std(correction=0) / math.sqrt(tried.shape[1])
+    bound = means[best] + deviations[best] / math.sqrt(tried.shape[1])
     at = int((means <= bound).nonzero()[0])
     if at == 0:
         return gammas[0]
     return gammas[at] * 2.0 ** -float((bound - means[at]) / (means[at - 1] - means[at]))
+
+
+def _mean_distance(far: Tensor, of_supports: Tensor, weight: Tensor) -> float:
+    """Mean of squared distances [n, K, p] of points with weights [n] from supports with weights [K, p]."""
+    weights = weight[:, None, None] * of_supports
+    there = far.isfinite()
+    return float((far[there] * weights[there]).sum() / weights[there].sum())

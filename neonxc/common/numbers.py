@@ -15,8 +15,17 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
-def mean_error(values: np.ndarray) -> tuple[float, float]:
-    """Return the mean and its standard error, NaN for a single value."""
+def mean_error(values: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, float]:
+    """Return the mean and its standard error, NaN for a single value.
+
+    With weights, the mean is that of repeated values, and the error that of a weighted mean of so many independent
+    values: repeating a value gives no evidence.
+    """
+    if weight is not None:
+        mean = float(np.average(values, weights=weight))
+        squares = (weight**2 * (values - mean) ** 2).sum() / weight.sum() ** 2
+        n = len(values)
+        return mean, sqrt(squares * n / (n - 1)) if n > 1 else nan
     error = float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else nan
     return float(values.mean()), error
 
@@ -77,7 +86,7 @@ def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False
     return grouped(found) if separators else found
 
 
-def plural(number: int, thing: str) -> str:
+def plural(number: float, thing: str) -> str:
     """Write a number of things: ``1 row``, ``2 rows``."""
     return f"{text(number)} {thing}{'s' * (number != 1)}"
 

@@ -87,6 +87,7 @@ def prepare(
     scale: str = "standard",
     keep: Sequence[str] = (),
     labels: Any = None,
+    sample_weight: Any = None,
 ) -> Preparation:
     r"""Select the columns of a table that are used for clustering, and define how they are encoded.
 
@@ -110,6 +111,9 @@ def prepare(
         Columns to use although they look like identifiers, or repeat the labels.
     labels : array-like [n], optional
         The clusters of the rows, if they are known.
+    sample_weight : array-like [n], optional
+        Weights >= 0 of the rows; a series goes by its index. The notes count missing values and rare categories
+        by them; the pipeline, which is not fitted yet, does not have them.
 
     Returns
     -------
@@ -119,7 +123,7 @@ def prepare(
     ------
     ValueError
         If a column or the scale is unknown, if there is not one label per row, if numbers are too large to be
-        squared, or if no column is left.
+        squared, or if no column is left; or for invalid weights.
 
     Examples
     --------
@@ -142,6 +146,7 @@ def prepare(
         frame = read_table(frame)
     frame = from_named(frame)
     frame = frame.rename(columns=str)
+    weight = _weights_of(sample_weight, frame)
     for what, given in (("ignore", ignore), ("keep", keep)):
         check_columns(f"{what}: the table", given, frame.columns)
     read, frame = frame.attrs.get("notes", []), frame.drop(columns=[*ignore])
@@ -164,11 +169,11 @@ def prepare(
         raise ValueError(
             f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
-    if gaps := [f"{name} ({percent(share)})" for name in numbers if (share := frame[name].isna().mean())]:
+    if gaps := [f"{name} ({percent(share)})" for name in numbers if (share := _share(frame[name].isna(), weight))]:
         have = "s of numbers have" if len(gaps) > 1 else " of numbers has"
         notes.append(f"{len(gaps)} column{have} missing values: {listed(gaps)}; filled in with the median")
     categories = [name for name in frame.columns if name not in numbers]
-    if values := [f"{name} ({_values(frame[name])})" for name in categories]:
+    if values := [f"{name} ({_values(frame[name], weight)})" for name in categories]:
         are = "s of categories are" if len(values) > 1 else " of categories is"
         notes.append(f"{len(values)} column{are} one-hot encoded: {listed(values)}")
     notes += _on_labels(frame) + on_suspects(frame.drop(columns=[*keep], errors="ignore"))
@@ -242,9 +247,27 @@ def _counts(column: pd.Series) -> np.ndarray:
     return np.bincount(pd.factorize(column.dropna())[0])
 
 
-def _values(column: pd.Series) -> str:
+def _weights_of(sample_weight: Any, frame: pd.DataFrame) -> np.ndarray | None:
+    if sample_weight is None:
+        return None
+    from neonxc.data.table import Table  # these load PyTorch
+    from neonxc.data.weights import weights_of
+
+    return weights_of(sample_weight, Table.read(frame))
+
+
+def _share(is_missing: pd.Series, weight: np.ndarray | None) -> float:
+    """Share of the rows, by number or by weight, with a missing value."""
+    return float(is_missing.mean() if weight is None else np.average(is_missing, weights=weight))
+
+
+def _values(column: pd.Series, weight: np.ndarray | None) -> str:
     counts = _counts(column)
     rare = int((counts < RARE * len(column)).sum())
+    if weight is not None:
+        codes = pd.factorize(column)[0]
+        sums = np.bincount(codes[codes >= 0], weight[codes >= 0])
+        rare = int((sums < RARE * weight.sum()).sum())
     combined = f", {rare} rare ones combined" if rare > 1 else ""
     return f"{len(counts)} values{combined}{', and missing values' if column.isna().any() else ''}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,64 @@ def weighted_median(values: NDArray[np.float64], weight: NDArray[np.float64]) ->
     half = up_to[-1] / 2
     low, high = np.searchsorted(up_to, half, "left"), np.searchsorted(up_to, half, "right")
     return float(values[order[low]] + values[order[min(high, len(values) - 1)]]) / 2
+
+
+def weighted_quantile(
+    values: NDArray[np.float64], q: Sequence[float], weight: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Return quantiles of values, each as often as its weight, as :func:`numpy.quantile` interpolates them."""
+    if weight is None or (weight == 1).all():
+        return np.quantile(values, q)
+    order = np.argsort(values, kind="stable")
+    up_to = counted_weights(weight)[order].cumsum()
+    position = np.asarray(q) * (up_to[-1] - 1)  # from 0, in the sorted values with their repetitions
+    low, high = (
+        values[order[np.searchsorted(up_to[:-1], rank, "right")]]
+        for rank in (np.floor(position), np.floor(position) + 1)
+    )
+    return low + (position % 1) * (high - low)
+
+
+def as_count(sum_of_weights: float) -> int | float:
+    """Return a sum of weights as a number of rows if it is whole."""
+    return int(sum_of_weights) if float(sum_of_weights).is_integer() else float(sum_of_weights)
+
+
+def drawn(
+    rows: NDArray[np.int64], most: int, weight: NDArray[np.float64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+    """Return rows [m] with their weights [m], or a sorted random sample of them that stands for `most` rows.
+
+    With weights [m] of the rows, a row is drawn about as often as it would be among the repeated rows: the
+    expected number is ``most * weight / sum(weight)``, and the weight in the sample is the number times
+    ``sum(weight) / most``. So the sample has the sum of the weights of all rows, and heavy rows are always in it.
+    """
+    if len(rows) <= most:
+        return rows, weight
+    generator = np.random.default_rng(0)
+    if weight is None or np.ptp(weight) == 0:
+        places = np.sort(generator.permutation(len(rows))[:most])
+        if weight is None:
+            return rows[places], None
+        return rows[places], weight[places] * (len(rows) / most)
+    order = generator.permutation(len(rows))
+    total = weight.sum()
+    up_to = most * weight[order].cumsum() / total
+    up_to[-1] = most
+    times = np.empty(len(rows))
+    times[order] = np.diff(np.floor(up_to + generator.random()), prepend=0.0)  # systematic sampling
+    chosen = np.flatnonzero(times)
+    return rows[chosen], times[chosen] * (total / most)
+
+
+def repeated_rows(rows: NDArray[np.int64], most: int, weight: NDArray[np.float64] | None) -> NDArray[np.int64]:
+    """Return rows [m], each as often as its weight [m], if these are whole; at most `most`, drawn by weight."""
+    if weight is None:
+        return rows
+    if weight.sum() <= most and not (weight % 1).any():
+        return np.repeat(rows, weight.astype(np.int64))
+    up_to = np.floor(most * weight.cumsum() / weight.sum() + 0.5)
+    return np.repeat(rows, np.diff(up_to, prepend=0).astype(np.int64))
 
 
 def weight_column(frame: pd.DataFrame, name: str, table: str) -> NDArray[np.float64]:

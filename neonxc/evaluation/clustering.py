@@ -19,6 +19,7 @@ from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.inputs import as_array, as_weights
 from neonxc.data.labels import as_labels, label_array
 from neonxc.data.table import Table
+from neonxc.data.weights import weights_of
 from neonxc.network import NeuralizedClustering, check_network
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class Agreement(Result):
 
 
 @reads_tables
-def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
+def agreement(net: NeuralizedClustering, tree: Any, X: Any, *, sample_weight: Any = None) -> Agreement:
     """Compare the attribution of a clustering with a tree that explains it, cluster by cluster.
 
     The tree is converted to a network (:func:`neonxc.neuralize`), so that both compute relevance of the columns.
@@ -219,6 +220,9 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
         network.
     X : array, frame or tensor [N, ...], or path
         Inputs of `net`.
+    sample_weight : array-like [N], optional
+        Weights >= 0 of the inputs; a series goes by its index. A weight of 2 is an input twice, in the mean
+        relevance and in the shares of points; inputs of weight 0 are left out.
 
     Returns
     -------
@@ -229,6 +233,7 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     TypeError
         If `net` is not a network.
     ValueError
+        For invalid weights.
         If the tree has a single cluster, or its columns are not those of the network.
 
     Examples
@@ -248,21 +253,38 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     from neonxc.convert import neuralize
 
     check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")
-    X = net.inputs.given(X).data
+    table = net.inputs.given(X)
+    weight, X = weights_of(sample_weight, table), table.data
     columns, units = net.inputs.columns(X), net.inputs.units
     tree_net = neuralize(tree, columns)
     if len(tree_net.inputs.units) != len(units):
         raise ValueError(f"the tree has {len(tree_net.inputs.units)} columns, the network {len(units)}")
-    summaries = NEON(net).summary(X, 0), NEON(tree_net).summary(columns, 0)
+    summaries = (
+        NEON(net).summary(X, 0, sample_weight=weight),
+        NEON(tree_net).summary(columns, 0, sample_weight=weight),
+    )
     classes = summaries[0].classes
     of_network, of_tree = (
         _shares(pd.DataFrame(summary.relevance, summary.classes, units).reindex(classes, fill_value=0.0))
         for summary in summaries
     )
     labels, tree_labels = as_array(net.predict(X)).ravel(), as_array(tree_net.predict(columns)).ravel()
-    same = pd.Series(labels == tree_labels).groupby(labels).mean().reindex(classes).to_numpy()
+    same = _means(labels == tree_labels, labels, weight).reindex(classes).to_numpy()
     correlation = of_network.rank(axis=1).corrwith(of_tree.rank(axis=1), axis=1).to_numpy()  # Spearman's
-    return Agreement(classes, of_network, of_tree, correlation, same, np.flatnonzero(labels != tree_labels))
+    differs = labels != tree_labels
+    if weight is not None:
+        differs &= np.repeat(weight > 0, len(labels) // len(weight))
+    return Agreement(classes, of_network, of_tree, correlation, same, np.flatnonzero(differs))
+
+
+def _means(values: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> pd.Series:
+    """Mean of values [N] by label, of points that may have weights; without clusters whose weight is 0."""
+    if weight is None:
+        return pd.Series(values).groupby(labels).mean()
+    weight = np.repeat(weight, len(labels) // len(weight))
+    sums = pd.DataFrame({"values": values * weight, "weight": weight}).groupby(labels).sum()
+    sums = sums[sums["weight"] > 0]
+    return sums["values"] / sums["weight"]
 
 
 def _shares(relevance: pd.DataFrame) -> pd.DataFrame:

@@ -150,8 +150,12 @@ def flipped(
     order: str,
     steps: int | None,
     seed: int,
+    weight: np.ndarray | None = None,
 ) -> Flipping:
-    """:func:`pixel_flipping` of what a network computes on; targets are positions, groups as of `groups_of`."""
+    """:func:`pixel_flipping` of what a network computes on; targets are positions, groups as of `groups_of`.
+
+    Means over the inputs may have weights [N].
+    """
     groups = groups.expand(len(x), -1)
     number = int(groups.max()) + 1
     ends = np.unique(np.round(np.linspace(0, number, (steps or number) + 1)).astype(int))
@@ -165,13 +169,20 @@ def flipped(
     hits, logits = asked_again(net, x, target, known, len(ends) - 1, imputer, repeats, draw)
     per_input, share = 100 * hits.mean(1).numpy(), ends[1:] / number
     return Flipping(
-        *mean_error(per_input),
+        *mean_error(per_input, weight),
         per_input,
-        hits.mean(0).numpy(),
-        logits.mean(0).numpy(),
+        _mean(hits, weight),
+        _mean(logits, weight),
         logits.numpy(),
         share if mode == "insert" else 1 - share,
     )
+
+
+def _mean(values: Tensor, weight: np.ndarray | None) -> np.ndarray:
+    """Mean [steps] of values [N, steps] over the inputs, which may have weights [N]."""
+    if weight is None:
+        return values.mean(0).numpy()
+    return np.average(values.numpy(), axis=0, weights=weight)
 
 
 @torch.no_grad()

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from neonxc.attribution.contrasts import COLUMNS as SEARCHED
-from neonxc.attribution.contrasts import contrasted, relevance_of_pair, some_of
+from neonxc.attribution.contrasts import contrasted, relevance_of_pair
 from neonxc.common import colours
 from neonxc.common.numbers import rounded, shares
 from neonxc.common.progress import progress_bar
 from neonxc.data.labels import NOISE
+from neonxc.data.weights import as_count, drawn
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Card, Item, Pair, RuleText, Statement
 from neonxc.report.items import items, whole_photos
@@ -43,7 +44,7 @@ def cards(
         card = Card(
             label,
             names[cluster],
-            int(clustering.sizes[cluster]),
+            as_count(clustering.sizes[cluster]),
             clustering.share(clustering.positions == cluster),
             colors[cluster],
             rules.get(clustering.net.classes_.tolist()[cluster], []),
@@ -52,8 +53,10 @@ def cards(
         )
         if len(inside):
             members = np.flatnonzero(clustering.positions == cluster)
-            card.nearest = int(np.bincount(relevance.rival[inside]).argmax())
-            card.fidelity = float(1 - np.isin(members, tree.mistaken).mean())
+            of_rivals = clustering.weights_at(relevance.index[inside])
+            card.nearest = int(np.bincount(relevance.rival[inside], of_rivals).argmax())
+            is_mistaken = np.isin(members, tree.mistaken)
+            card.fidelity = float(1 - np.average(is_mistaken, weights=clustering.weights_at(members)))
         card.agreement = None if np.isnan(agreements[cluster]) else float(agreements[cluster])
         described.append(card)
     return described
@@ -64,13 +67,17 @@ def noise_card(clustering: Clustering, relevance: Relevance) -> Card | None:
 
     None if no point is noise, or if noise is explained like a cluster.
     """
-    rivals = relevance.rival[relevance.positions < 0]
+    inside = relevance.positions < 0
+    rivals, weight = relevance.rival[inside], clustering.weights_at(relevance.index[inside])
     if not len(rivals) or clustering.net.noise_position < 0:
         return None
-    n = clustering.n - len(clustering.clustered)
-    clusters, times = np.unique(rivals, return_counts=True)
+    n = clustering.noise_total
+    clusters, of_cluster = np.unique(rivals, return_inverse=True)
+    times = np.bincount(of_cluster, weight)
     order = np.argsort(-times, kind="stable")
-    numbers = np.round(times[order] * n / len(rivals)).astype(int)  # relevance is that of a sample
+    numbers = times[order] * n / times.sum()  # relevance is that of a sample
+    if isinstance(n, int):
+        numbers = np.round(numbers).astype(int)
     clear, near = _examples(clustering, relevance, NOISE)
     return Card(
         str(NOISE),
@@ -104,7 +111,7 @@ def _rules(clustering: Clustering, tree: TreePart) -> dict[Any, list[RuleText]]:
         coverage, precision = np.nan_to_num([rule.coverage, rule.precision]).tolist()
         noisy = rule.counts.precision_with_noise if rule.counts.noise else None
         rules[rule.label].append(
-            RuleText(rule.text(), int(rule.samples), coverage, precision, rule.leaves[0], noisy)
+            RuleText(rule.text(), as_count(rule.samples), coverage, precision, rule.leaves[0], noisy)
         )
     return {label: sorted(texts, key=lambda rule: -rule.coverage) for label, texts in rules.items()}
 
@@ -147,26 +154,37 @@ def pairs(clustering: Clustering, relevance: Relevance, trees: bool = True) -> t
 def _rivals(clustering: Clustering, relevance: Relevance) -> list[tuple[int, int]]:
     """Pairs of every cluster and its nearest rivals."""
     ends = pd.DataFrame({"cluster": relevance.positions, "rival": relevance.rival})
-    times = ends[(ends["cluster"] >= 0) & (clustering.sizes[ends["rival"]] > 0)].value_counts()
+    weight = clustering.weights_at(relevance.index)
+    there = ends[(ends["cluster"] >= 0) & (clustering.sizes[ends["rival"]] > 0)]
+    if weight is None:
+        times = there.value_counts()
+    else:
+        sums = pd.Series(weight).groupby([there["cluster"], there["rival"]]).sum()
+        times = sums.sort_values(ascending=False, kind="stable")
     return sorted({(min(pair), max(pair)) for pair in times.groupby("cluster").head(RIVALS).index})
 
 
 def _pair(clustering: Clustering, pair: tuple[int, int], most: int, shown: dict[int, int], trees: bool) -> Pair:
     """Compare two clusters by at most `most` points of each, and by the columns that the report shows."""
-    members = [some_of(np.flatnonzero(clustering.positions == cluster), most) for cluster in pair]
+    of_clusters = [np.flatnonzero(clustering.positions == cluster) for cluster in pair]
+    samples = [drawn(rows, most, clustering.weights_at(rows)) for rows in of_clusters]
+    members, masses = [rows for rows, _ in samples], [mass for _, mass in samples]
+    weights = None if clustering.weight is None else [mass for mass in masses if mass is not None]
     inputs = clustering.inputs(np.concatenate(members))
     places = np.split(np.arange(len(members[0]) + len(members[1])), [len(members[0])])
-    relevance = relevance_of_pair(clustering.net, inputs, places, pair)
+    relevance = relevance_of_pair(clustering.net, inputs, places, pair, weights)
     share = shares(relevance.sum(axis=1).to_numpy())
     order = [column for column in np.argsort(-np.abs(share), kind="stable").tolist() if column in shown]
     order = order[: clustering.shortened(COLUMNS)]
     tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
     columns = []
     for i, column in enumerate(order):
-        of_a, of_b = (typical(table.iloc[:, i], clustering.kind) for table in tables)
+        of_a, of_b = (
+            typical(table.iloc[:, i], clustering.kind, mass) for table, mass in zip(tables, masses, strict=True)
+        )
         columns.append((shown[column], rounded([share[column]])[0], of_a, of_b))
     if not trees:
         return Pair(*pair, columns)
-    contrast = contrasted(clustering.net, inputs, places, pair, ENOUGH, relevance)
+    contrast = contrasted(clustering.net, inputs, places, pair, ENOUGH, relevance, weights)
     rules = [(pair[0] if rule.label == contrast.a else pair[1], rule.text()) for rule in contrast.rules]
     return Pair(*pair, columns, rules, rounded([contrast.accuracy])[0])

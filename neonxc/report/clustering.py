@@ -16,17 +16,17 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from neonxc.clusterings.mistaken import check_is_model
-from neonxc.clusterings.neuralize_arguments import first_map, points_of, steps_of
+from neonxc.clusterings.neuralize_arguments import first_map, fitted, points_of, steps_of
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import plural
 from neonxc.common.searches import unwrapped
 from neonxc.convert import neuralize
 from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import as_array
-from neonxc.data.labels import NOISE, as_labels, name_of_noise
+from neonxc.data.labels import NOISE, as_labels, label_array, name_of_noise
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
-from neonxc.data.weights import weights_of
+from neonxc.data.weights import as_count, weights_of
 from neonxc.network import NeuralizedClustering
 from neonxc.report.clusters import noise_as_cluster
 from neonxc.report.contents import Kind
@@ -69,6 +69,10 @@ class Clustering:
         The label of noise that is explained like a cluster, beside a single other one.
     weight : ndarray [n] or None
         Weights > 0 of the points.
+    rows : ndarray [n] or None
+        Numbers of the points in the inputs as given, if some had a weight of 0 and are left out.
+    is_scaled_here : bool
+        Whether `preparation` was fitted for the report, as the clustering tells none.
     """
 
     kind: Kind
@@ -85,14 +89,43 @@ class Clustering:
     notes: list[str]
     noise: str | None = None
     weight: np.ndarray | None = None
+    rows: np.ndarray | None = None
+    is_scaled_here: bool = False
 
     def of_rows(self, weight: np.ndarray) -> Clustering:
-        """Return the clustering of the rows with a weight > 0, with weights [n] of all rows."""
-        rows = np.flatnonzero(weight)
-        names = None if self.row_names is None else [self.row_names[row] for row in rows]
-        X, points = (Table.read(given).take(rows).data for given in (self.X, self.points))
+        """Return the clustering of the inputs with a weight > 0, with weights of all inputs.
+
+        The weight of a photo is that of each of its locations.
+        """
+        inputs = np.flatnonzero(weight)
+        names = None if self.row_names is None else [self.row_names[row] for row in inputs]
+        if names is None and self.kind == "locations":
+            names = [*map(str, inputs)]  # photos have the numbers that they have in X
+        n_locations = self.n // len(weight)
+        rows = (inputs[:, None] * n_locations + np.arange(n_locations)).ravel()
+        weight = np.repeat(weight, n_locations)
+        X = Table.read(self.X).take(inputs).data
+        points = Table.read(self.points).take(rows).data
+        preparation = _scaler(X, weight[rows]) if self.is_scaled_here else self.preparation
         positions, weight = self.positions[rows], weight[rows]
-        return replace(self, X=X, points=points, positions=positions, row_names=names, weight=weight)
+        return replace(
+            self,
+            X=X,
+            points=points,
+            positions=positions,
+            row_names=names,
+            weight=weight,
+            rows=rows,
+            preparation=preparation,
+        )
+
+    def counted_rows(self, members: np.ndarray) -> int | float:
+        """Return the number of points, or the sum of their weights, that are `members`, a mask [n]."""
+        return as_count(members.sum() if self.weight is None else self.weight[members].sum())
+
+    def weights_at(self, index: np.ndarray) -> np.ndarray | None:
+        """Return the weights of some points; None without weights."""
+        return None if self.weight is None else self.weight[index]
 
     def share(self, members: np.ndarray) -> float:
         """Return the share of the points, by number or by weight, that are `members`, a mask [n]."""
@@ -100,8 +133,18 @@ class Clustering:
 
     @property
     def n(self) -> int:
-        """Number of points."""
+        """Number of points, without regard to their weights."""
         return len(self.positions)
+
+    @property
+    def total(self) -> int | float:
+        """Number of points, or the sum of their weights."""
+        return self.counted_rows(np.ones(self.n, bool))
+
+    @property
+    def noise_total(self) -> int | float:
+        """Number of points of noise, or the sum of their weights."""
+        return self.counted_rows(self.positions < 0)
 
     @property
     def k(self) -> int:
@@ -149,8 +192,9 @@ class Clustering:
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """Number of points of each cluster, [k]."""
-        return np.bincount(self.positions[self.clustered], minlength=self.k)
+        """Number of points of each cluster, or the sum of their weights, [k]."""
+        weight = self.weights_at(self.clustered)
+        return np.bincount(self.positions[self.clustered], weight, minlength=self.k)
 
     @cached_property
     def sample(self) -> np.ndarray:
@@ -224,8 +268,12 @@ def read(
     names: Sequence[str] | None,
     cluster_names: Mapping[Any, str] | None,
     row_names: Sequence[str] | None = None,
+    sample_weight: Any = None,
 ) -> Clustering:
-    """Convert the arguments of :func:`neonxc.explain` to a clustering."""
+    """Convert the arguments of :func:`neonxc.explain` to a clustering.
+
+    Weights are those with which a surrogate is fitted, and measured.
+    """
     if labels is not None and X is None:
         model, X = None, model
     model = unwrapped(model)
@@ -244,6 +292,7 @@ def read(
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     labels, names = in_order_of(labels, X), getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
+    weight = weights_of(sample_weight, Table.read(X))
     preparation, notes, final = None, list[str](), _final(model)
     noise = final.noise if isinstance(final, GivenLabels) else None
     if labels is None and features is None and hasattr(final, "labels_") and not reads_exactly(final):
@@ -255,11 +304,12 @@ def read(
     if labels is not None and features is None and is_table(X):
         prepared = prepare(Table.read(X).frame(), labels=labels)
         X, notes = prepared.frame, prepared.notes
-        model, labels = make_pipeline(prepared.pipeline.fit(X), GivenLabels(labels, noise).fit(X)), None
+        model = make_pipeline(fitted(prepared.pipeline, X, weight), GivenLabels(labels, noise).fit(X))
+        labels = None
     if isinstance(model, NeuralizedClustering):
         net = model
     else:
-        net = neuralize(model, X, features, labels=labels)
+        net = neuralize(model, X, features, labels=labels, sample_weight=weight)
         steps, _ = steps_of(model)
         steps = steps[: first_map(steps)]  # what a map leads to has no columns
         preparation = Pipeline(steps) if steps else None
@@ -273,15 +323,18 @@ def read(
     if names is not None and table.is_sparse:
         net.feature_names_ = names
     kind = _kind(net, X)
-    if kind == "table" and _is_known_alone(model):
+    is_scaled_here = kind == "table" and _is_known_alone(model)
+    if is_scaled_here:
         X = X.rename(columns=str) if isinstance(X, pd.DataFrame) else X  # as `prepare` calls them
         preparation = _scaler(X)
     points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
     named = {str(label): name for label, name in (cluster_names or {}).items()}
     if unknown := named.keys() - {*map(str, net.classes_.tolist())}:
         raise ValueError(f"cluster_names has {sorted(unknown)}, but the labels are {net.classes_.tolist()}")
-    positions = _positions(net, X, model, labels)
+    positions = _positions(net, X, model, labels, weight)
     if len(np.unique(positions[positions >= 0])) < 2:
+        if weight is not None and not weight.all():
+            raise ValueError("sample_weight needs rows of at least two clusters with a weight > 0")
         raise ValueError(
             "X has points of a single cluster; explain needs at least two clusters, or one and noise (label -1)"
         )
@@ -302,16 +355,15 @@ def read(
         None if index is None or isinstance(index, pd.RangeIndex) else [*map(str, index)],
         notes,
         noise,
+        is_scaled_here=is_scaled_here,
     )
 
 
 def row_weights(clustering: Clustering, sample_weight: Any) -> np.ndarray:
-    """Return the weights [n] of the rows of a clustering."""
-    if clustering.kind == "locations":
-        raise ValueError("sample_weight needs one point per input, this clustering is one of their locations")
+    """Return the weights of the inputs of a clustering."""
     weight = weights_of(sample_weight, Table.read(clustering.X))
     assert weight is not None
-    positions = clustering.positions[weight > 0]
+    positions = clustering.positions[np.repeat(weight, clustering.n // len(weight)) > 0]
     if len(np.unique(positions[positions >= 0])) < 2:
         raise ValueError("sample_weight needs rows of at least two clusters with a weight > 0")
     return weight
@@ -331,13 +383,15 @@ def _is_known_alone(model: Any) -> bool:
     return isinstance(model, NeuralizedClustering | ThresholdTree) or hasattr(model, "tree_")
 
 
-def _scaler(X: Any) -> Any:
-    """Fit preprocessing steps that bring the columns to a common scale."""
+def _scaler(X: Any, weight: np.ndarray | None = None) -> Any:
+    """Fit preprocessing steps that bring the columns to a common scale, to rows that may have weights."""
     table = Table.read(X)
     if table.names is not None:
         prepared = prepare(X)
-        return prepared.pipeline.fit(prepared.frame)
-    return StandardScaler(with_mean=not table.is_sparse).fit(table.for_sklearn)
+        steps, rows = prepared.pipeline, prepared.frame
+    else:
+        steps, rows = StandardScaler(with_mean=not table.is_sparse), table.for_sklearn
+    return fitted(steps, rows, weight)
 
 
 def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, NeuralizedClustering]:
@@ -393,11 +447,19 @@ def _kind(net: NeuralizedClustering, X: Any) -> Kind:
     return "images" if net.inputs.features(first).ndim == 2 else "locations"
 
 
-def _positions(net: NeuralizedClustering, X: Any, model: Any, labels: Any) -> np.ndarray:
-    """Position of the cluster of every point, [n]; -1 for noise."""
+def _positions(
+    net: NeuralizedClustering, X: Any, model: Any, labels: Any, weight: np.ndarray | None
+) -> np.ndarray:
+    """Position of the cluster of every point, [n]; -1 for noise, and for labels of points of weight 0 alone."""
     if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
         labels = getattr(_final(model), "labels_", None)
     if labels is None:
         labels = as_array(net.predict(X)).reshape(-1)
-    columns, classes, clustered = as_labels(labels, len(labels), torch.device("cpu"))
-    return torch.where(clustered, net.positions(classes)[columns], -1).numpy()
+    labels = label_array(labels)
+    rows = np.arange(len(labels))
+    if weight is not None:
+        rows = np.flatnonzero(np.repeat(weight, len(labels) // len(weight)))
+    columns, classes, clustered = as_labels(labels[rows], len(rows), torch.device("cpu"))
+    positions = np.full(len(labels), -1)
+    positions[rows] = torch.where(clustered, net.positions(classes)[columns], -1).numpy()
+    return positions

@@ -18,6 +18,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.data.labels import are_labels, label_array, name_of_noise, written_labels
 from neonxc.data.preparation import Preparation, prepare
 from neonxc.data.table import Table
+from neonxc.data.weights import weights_of
 from neonxc.evaluation.choice import Choice, choose_k
 
 USUAL = 8
@@ -185,17 +186,17 @@ def by_choice(
     if len(clusters) == 1:
         return by_kmeans(prepared, clusters[0], name, weight), None
     try:
-        choice = choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline)
+        choice = choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline, sample_weight=weight)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     notes = [f"The number of clusters was chosen by a comparison: {choice.reason}"]
-    if weight is not None:
-        notes.append("The comparison of numbers of clusters counts rows without their weights")
     found = by_kmeans(prepared, choice.k, name, weight)
     return replace(found, notes=[*notes, *found.notes]), choice
 
 
-def of_data(data: Any, clusters: Any, name: str) -> tuple[Preparation, Clusters]:
-    """Prepare and cluster a table, which messages call `name`; `clusters` is as for :func:`neonxc.explain`."""
-    prepared = prepare(Table.read(data).frame())
-    return prepared, by_choice(prepared, None if clusters is None else as_range(clusters), name)[0]
+def of_data(data: Any, clusters: Any, name: str, sample_weight: Any = None) -> tuple[Preparation, Clusters]:
+    """Prepare and cluster a table, which messages call `name`; the others are as for :func:`neonxc.explain`."""
+    table = Table.read(data)
+    weight = weights_of(sample_weight, table)
+    prepared = prepare(table.frame(), sample_weight=weight)
+    return prepared, by_choice(prepared, None if clusters is None else as_range(clusters), name, weight)[0]

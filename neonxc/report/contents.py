@@ -107,7 +107,7 @@ class RuleText:
     """
 
     text: str
-    samples: int
+    samples: int | float
     coverage: float
     precision: float
     node: int
@@ -159,8 +159,8 @@ class Card:
     label, name : str
         Label of the cluster (-1: noise), and its name: as given by the user, or made from the two strongest
         statements.
-    size : int
-        Number of points.
+    size : int or float
+        Number of points, or the sum of their weights.
     share : float
         Share of all points, 0 to 1.
     color : str
@@ -186,7 +186,7 @@ class Card:
 
     label: str
     name: str
-    size: int
+    size: int | float
     share: float
     color: str
     rules: list[RuleText] = field(default_factory=list)
@@ -197,7 +197,7 @@ class Card:
     agreement: float | None = None
     nearest: int | None = None
     heatmap: str | None = None
-    rivals: list[tuple[int, int]] = field(default_factory=list)
+    rivals: list[tuple[int, int | float]] = field(default_factory=list)
 
 
 @dataclass
@@ -249,8 +249,8 @@ class Moved:
 
     old: int
     new: int
-    rows: int
-    usual: int
+    rows: int | float
+    usual: int | float
     share: float
     columns: list[tuple[str, float, str]]
     rule: str | None = None
@@ -280,8 +280,8 @@ class TreeNode:
     right: int
     text: str
     cluster: int
-    samples: int
-    mistakes: int
+    samples: int | float
+    mistakes: int | float
 
 
 @dataclass
@@ -411,7 +411,7 @@ class Contents:
     what : str
         Description of the data and of the clusterer.
     n, k, noise : int
-        Number of points, of clusters, and of points that are noise.
+        Number of points, of clusters, and of points that are noise; with weights, the sums of the weights.
     verdict : str
         The result in one or two sentences.
     figures : list of Figure
@@ -448,14 +448,16 @@ class Contents:
         Names of clusters, and pictures of their concepts as WebP data URIs.
     created : str
         Date and time, ISO 8601.
+    rows : int or None
+        Number of rows whose weights the numbers of points are sums of; None without weights.
     """
 
     title: str
     kind: Kind
     what: str
-    n: int
+    n: int | float
     k: int
-    noise: int
+    noise: int | float
     verdict: str
     figures: list[Figure]
     warnings: list[Caution]
@@ -474,7 +476,11 @@ class Contents:
     moves: list[Moved] = field(default_factory=list)
     moved: str = ""
     concepts: list[tuple[str, str]] = field(default_factory=list)
+    rows: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as plain values for JSON, with the version of the format."""
-        return {"format": "neonxc.report", "version": 1, **asdict(self)}
+        values = asdict(self)
+        if self.rows is None:
+            del values["rows"]
+        return {"format": "neonxc.report", "version": 1, **values}

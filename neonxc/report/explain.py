@@ -35,7 +35,10 @@ from neonxc.report.trust import FAST, REFITTED, flip, refit, second_opinion
 from neonxc.report.verdict import cautions, description, figures, verdict
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
-WEIGHTED = "Shares, mean relevance, statements and rules count rows by their weights; numbers of points do not."
+WEIGHTED = (
+    "Rows count by their weights: a weight of 2 is a row twice in all numbers, shares, means, medians and "
+    "measures. Points of the map, examples, random samples and held-out parts are rows."
+)
 LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping."
 
 
@@ -109,12 +112,15 @@ def explain(
         Whether to draw the concepts of each cluster of a feature network; see :func:`neonxc.concepts`.
     progress : bool
         Whether to show progress bars.
-    sample_weight : array-like [n], optional
+    sample_weight : array-like [n], or pair of array-like, optional
         Weights >= 0 of the rows of X, such as those of a survey; a series goes by its index. Rows of weight 0 are
-        left out, and a weight of 2 is a row twice in the shares of clusters and of noise, the mean relevance, the
-        statements with their distributions, medians and effect sizes, and the tree with its rules and counts.
-        Numbers of points, fidelity, pixel-flipping, refits, pairs and the map take the other rows without weights,
-        moves since `before` take all rows, and the clustering itself stays as it is.
+        left out, and a weight of 2 is a row twice, in all numbers, shares, means, medians, measures and rules.
+        With `before`, a tuple has the weights of both versions, as for :func:`neonxc.moves`. The map and the
+        examples show rows, and random samples, held-out parts and the halves of refits are drawn from the rows,
+        which then have their weights. Standard errors, and the warning of small clusters, go by the number of
+        rows, as weights are no evidence. The weight of an image is that of each of its locations. Refits of
+        clusterers and steps that take no weights are without them, as a t-SNE or UMAP map is. A fitted clustering
+        stays as it is; a surrogate, and a table that is clustered here, are fitted with the weights.
 
     Returns
     -------
@@ -172,21 +178,24 @@ def explain(
         elif layer is not None or use_raw is not None:
             raise TypeError("layer= and use_raw= are for an AnnData as first argument")
         model_or_labels = as_pandas(model_or_labels)
+        are_pair = before is not None and isinstance(sample_weight, tuple)
+        of_rows = sample_weight[1] if are_pair else sample_weight
         if _is_data(model_or_labels, X, labels, features):
             check_is_model(model_or_labels, None)
             name = Path(model_or_labels).name if isinstance(model_or_labels, str | PathLike) else "the table"
-            prepared, clusters_of_table = of_data(with_names(model_or_labels, names), clusters, name)
+            table = with_names(model_or_labels, names)
+            prepared, clusters_of_table = of_data(table, clusters, name, of_rows)
             model_or_labels, X, names = clusters_of_table.model, prepared.frame, None
             title, notes = title or clusters_of_table.what, [*prepared.notes, *clusters_of_table.notes, *notes]
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
-        clustering = read(model_or_labels, X, labels, features, names, cluster_names, row_names)
+        clustering = read(model_or_labels, X, labels, features, names, cluster_names, row_names, of_rows)
         moved: tuple[str, list[Moved]] = "", []
         if before is not None:
             step("moves")
-            moved = since(clustering, before, given, names)
+            moved = since(clustering, before, given, names, sample_weight)
         if sample_weight is not None:
-            clustering = clustering.of_rows(row_weights(clustering, sample_weight))
+            clustering = clustering.of_rows(row_weights(clustering, of_rows))
             notes = [*notes, WEIGHTED]
         step("relevance")
         relevance = measure(clustering)
@@ -227,14 +236,14 @@ def explain(
         title=title or clustering.counted,
         kind=clustering.kind,
         what=description(clustering),
-        n=clustering.n,
+        n=clustering.total,
         k=clustering.k,
-        noise=clustering.n - len(clustering.clustered),
+        noise=clustering.noise_total,
         verdict=verdict(clustering, tree, flipping),
         figures=list(figures(clustering, tree, flipping, refits)),
         warnings=warnings,
         notes=[note for note in remarks if note not in warned] + [LEFT_OUT] * fast,
-        columns=columns_of(relevance.table),
+        columns=columns_of(relevance.table, relevance.weight),
         cards=described,
         pairs=compared,
         tree=nodes(tree, clustering),
@@ -246,10 +255,23 @@ def explain(
         moves=moved[1],
         concepts=seen,
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
+        rows=None if clustering.weight is None else clustering.n,
     )
+    if clustering.rows is not None:
+        _number(contents, clustering.rows.tolist())
     if clustering.kind == "locations":
         contents.photo, contents.regions = regions(clustering, palette)
     return Report(contents, clustering.whole, tree.explainer)
+
+
+def _number(contents: Contents, rows: list[int]) -> None:
+    """Give the points the numbers of their rows in the inputs, of which some are left out."""
+    groups = [contents.trust.disagreements, *(card.prototypes + card.borderline for card in contents.cards)]
+    for item in (item for group in groups for item in group):
+        if item.name == str(item.row):
+            item.name = str(rows[item.row])
+        item.row = rows[item.row]
+    contents.points.rows = [rows[row] for row in contents.points.rows]
 
 
 def _is_data(given: Any, X: Any, labels: Any, features: Any) -> bool:

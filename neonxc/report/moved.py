@@ -12,17 +12,19 @@ from neonxc.report.clustering import Clustering, with_names
 from neonxc.report.contents import Moved
 
 
-def since(clustering: Clustering, before: Any, given: Any, names: Sequence[str] | None) -> tuple[str, list[Moved]]:
+def since(
+    clustering: Clustering, before: Any, given: Any, names: Sequence[str] | None, sample_weight: Any = None
+) -> tuple[str, list[Moved]]:
     """Describe the moves since an earlier version of the inputs: their number, unlike rows, and each move.
 
     Unlike rows are far outside of the range that their cluster had. `before` and `given` are the two versions as
-    the user passed them, and `names` those of their columns.
+    the user passed them, and `names` those of their columns. `sample_weight` is as for :func:`neonxc.moves`.
     """
     earlier = before if is_path(before) else with_names(as_pandas(before), names)
     tables = [clustering.whole.inputs.given(earlier, "before"), Table.read(clustering.X)]
     for table, version in zip(tables, (before, given), strict=True):
         table.index = index_of(version, table.data)
-    result = moves(clustering.whole, *tables)
+    result = moves(clustering.whole, *tables, sample_weight=sample_weight)
     clusters = clustering.net.classes_[: clustering.k].tolist()  # without noise
     positions = {label: position for position, label in enumerate(clusters)}
     return "; ".join(filter(None, [result.headline, result.unlike])), [
@@ -33,7 +35,7 @@ def since(clustering: Clustering, before: Any, given: Any, names: Sequence[str] 
 def _moved(move: Move, positions: dict[Any, int]) -> Moved:
     old, new = (positions.get(label, -1) for label in (move.old, move.new))
     columns = [(name, share, move.step(name)) for name, share in move.named.items()]
-    rows = len(move.ids), int(move.usual.sum()), move.share
+    rows = move.size, move.usual_size, move.share
     moved = Moved(old, new, *rows, columns, typical=[*map(str, move.typical.index)])
     if move.rule is not None and (held_out := move.rule.held_out) is not None:
         moved.rule, moved.precision, moved.coverage = move.rule.text(), held_out.precision, held_out.coverage

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.utils.extmath import randomized_svd
 
 from neonxc.attribution.contrasts import some_of
 from neonxc.common.colours import NOISE
@@ -45,7 +46,7 @@ def points(
     spread = stratified(relevance.positions, most - min(most // 2, len(needed)), LEAST)
     sample = np.union1d(spread, needed)
     index, positions, names = relevance.index[sample], relevance.positions[sample], clustering.point_names
-    plane, axes = projected(clustering.space(index), projection)
+    plane, axes = projected(clustering.space(index), projection, clustering.weights_at(index))
     low, extent = plane.min(0), np.ptp(plane, 0)
     x, up = np.round(1000 * (plane - low) / np.where(extent > 0, extent, 1)).astype(int).T
     y = 1000 - up
@@ -67,8 +68,11 @@ def points(
     )
 
 
-def projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
-    """Project points into the plane; return them with the name of the projection."""
+def projected(space: Any, projection: Projection, weight: np.ndarray | None = None) -> tuple[np.ndarray, str]:
+    """Project points into the plane; return them with the name of the projection.
+
+    The components of PCA and TruncatedSVD are those of repeated points, if the points have weights.
+    """
     table = Table.read(space)
     if projection == "tsne":
         from sklearn.manifold import TSNE  # takes long
@@ -85,10 +89,34 @@ def projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
         return UMAP(random_state=0).fit_transform(space), "UMAP"
     if table.width < 2:
         return np.pad(table.dense(), ((0, 0), (0, 1))), "the values of the only column"
+    if weight is not None:
+        return _weighted_components(space, table.is_sparse, weight)
     model = TruncatedSVD(2, random_state=0) if table.is_sparse else PCA(2, random_state=0)
     plane = model.fit_transform(space) * _signs(model.components_)
     first, second = np.nan_to_num(model.explained_variance_ratio_)
     return plane, f"{type(model).__name__}: {percent(first)} and {percent(second)} of the variance"
+
+
+def _weighted_components(space: Any, is_sparse: bool, weight: np.ndarray) -> tuple[np.ndarray, str]:
+    """Project points with weights to the first two singular vectors of ``sqrt(w) (x - mean)``.
+
+    Sparse points are not centered, as `TruncatedSVD` does not center them.
+    """
+    fraction = weight / weight.sum()
+    centered = space if is_sparse else space - fraction @ space
+    root = np.sqrt(fraction)
+    scaled = centered.multiply(root[:, None]).tocsr() if is_sparse else centered * root[:, None]
+    _, _, components = randomized_svd(scaled, 2, n_iter=10, random_state=0)
+    plane = np.asarray(centered @ components.T) * _signs(components)
+    squares = centered.power(2) if is_sparse else centered**2
+    variances = fraction @ squares
+    if is_sparse:
+        variances = variances - (fraction @ centered) ** 2
+    of_axes = fraction @ plane**2 - (fraction @ plane) ** 2
+    total = float(np.sum(variances))
+    first, second = of_axes / total if total > 0 else (0.0, 0.0)
+    name = "TruncatedSVD" if is_sparse else "PCA"
+    return plane, f"{name}: {percent(float(first))} and {percent(float(second))} of the variance"
 
 
 def _signs(components: np.ndarray) -> np.ndarray:

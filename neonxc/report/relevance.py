@@ -41,6 +41,8 @@ class Relevance:
         Positions of the shown columns among all columns.
     table : DataFrame [m, shown]
         The shown columns themselves.
+    weight : ndarray [m] or None
+        Weights of the points.
     """
 
     index: np.ndarray
@@ -52,6 +54,11 @@ class Relevance:
     rival: np.ndarray
     shown: np.ndarray
     table: pd.DataFrame
+    weight: np.ndarray | None = None
+
+    def mean(self, members: np.ndarray) -> np.ndarray:
+        """Mean relevance [shown] of the points that are `members`, a mask [m]."""
+        return _mean(self.values[members], None if self.weight is None else self.weight[members])
 
     @cached_property
     def shares(self) -> np.ndarray:
@@ -81,10 +88,7 @@ def measure(clustering: Clustering) -> Relevance:
     means = np.zeros((len(net.classes_), values.shape[1]))
     for cluster in np.unique(positions):
         members = positions == cluster
-        if clustering.weight is None:
-            means[cluster] = values[members].mean(0)
-        else:
-            means[cluster] = np.average(values[members], axis=0, weights=clustering.weight[index][members])
+        means[cluster] = _mean(values[members], clustering.weights_at(index[members]))
     shown = _shown(means)
     return Relevance(
         index,
@@ -96,7 +100,15 @@ def measure(clustering: Clustering) -> Relevance:
         rival,
         shown,
         clustering.values(index, shown),
+        clustering.weights_at(index),
     )
+
+
+def _mean(values: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Mean [d] of rows [m, d], which may have weights [m]."""
+    if weight is None:
+        return values.mean(0)
+    return np.average(values, axis=0, weights=weight)
 
 
 def _shown(means: np.ndarray) -> np.ndarray:

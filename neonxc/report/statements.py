@@ -11,7 +11,7 @@ import pandas as pd
 
 from neonxc.attribution.effects import cohens_d, cramers_v
 from neonxc.common.numbers import as_printed, is_missing, percent, rounded, text
-from neonxc.data.weights import counted_weights, weighted_median
+from neonxc.data.weights import counted_weights, weighted_median, weighted_quantile
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import ColumnEntry, Statement
 from neonxc.report.relevance import Relevance
@@ -29,16 +29,21 @@ Distribution = tuple[str, list[Any], list[float], list[float], str, str, str]
 """What a :class:`Statement` says about the values of its column, in the order of its attributes."""
 
 
-def columns_of(table: pd.DataFrame) -> list[ColumnEntry]:
-    """Describe the columns of `table`."""
-    return [_column(values) for _, values in table.items()]
+def columns_of(table: pd.DataFrame, weight: np.ndarray | None = None) -> list[ColumnEntry]:
+    """Describe the columns of `table`, whose rows may have weights."""
+    return [_column(values, weight) for _, values in table.items()]
 
 
-def _column(values: pd.Series) -> ColumnEntry:
+def _column(values: pd.Series, weight: np.ndarray | None) -> ColumnEntry:
     if is_category(values):
         return ColumnEntry(values.name, "category")
     numbers = _known(values)
-    mean, spread = rounded([numbers.mean(), numbers.std() or 1.0], 6)
+    center, deviation = numbers.mean(), numbers.std()
+    if weight is not None:
+        known = weight[values.notna().to_numpy()]
+        center = np.average(numbers, weights=known)
+        deviation = np.average((numbers - center) ** 2, weights=known) ** 0.5
+    mean, spread = rounded([center, deviation or 1.0], 6)
     return ColumnEntry(values.name, "number", mean, spread)
 
 
@@ -76,14 +81,14 @@ def _of_term(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> tuple[s
     return name, _v(np.array([within, 1 - within]), np.array([overall, 1 - overall]), inside, mass)
 
 
-def typical(values: pd.Series, kind: str) -> str:
+def typical(values: pd.Series, kind: str, weight: np.ndarray | None = None) -> str:
     """The median of numbers, the most frequent category, or the share of texts that have a term."""
     if kind == "texts":
-        return f"in {percent(float((values.to_numpy() > 0).mean()))}"
+        return f"in {percent(float(np.average(values.to_numpy() > 0, weights=weight)))}"
     if not is_category(values):
-        return _median(values)
+        return _median(values, weight)
     codes, categories = pd.factorize(values, use_na_sentinel=False)  # not `mode`, which sorts values of any types
-    return text(categories[np.bincount(codes).argmax()], separators=False)
+    return text(categories[np.bincount(codes, weight).argmax()], separators=False)
 
 
 def is_category(values: pd.Series) -> bool:
@@ -96,16 +101,20 @@ def _known(values: pd.Series) -> np.ndarray:
     return values.dropna().to_numpy(dtype=np.float64)
 
 
-def _median(values: pd.Series) -> str:
+def _median(values: pd.Series, weight: np.ndarray | None) -> str:
     numbers = _known(values)
-    return text(float(np.median(numbers)) if len(numbers) else None)
+    if not len(numbers):
+        return text(None)
+    if weight is None:
+        return text(float(np.median(numbers)))
+    return text(weighted_median(numbers, weight[values.notna().to_numpy()]))
 
 
 def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
     known = values.notna().to_numpy()
     members, others = _known(values[inside]), _known(values[~inside])
     weights = mass[inside & known], mass[~inside & known]
-    low, high = np.percentile(_known(values), [0.5, 99.5])
+    low, high = weighted_quantile(_known(values), [0.005, 0.995], mass[known])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     within, without = (
         rounded(np.histogram(side.clip(low, edges[-1]), edges, weights=weight)[0] / (weight.sum() or 1))
@@ -152,7 +161,7 @@ def _level(members: np.ndarray, others: np.ndarray, of_members: np.ndarray, of_o
         return "high"
     if above > CLEAR * below:
         return "low"
-    least, most = np.quantile(ordered, [OUTSIDE, 1 - OUTSIDE])
+    least, most = weighted_quantile(others, [OUTSIDE, 1 - OUTSIDE], of_others)
     outside = np.average((members < least) | (members > most), weights=of_members)
     return "extreme" if outside > 0.5 else MEDIUM
 

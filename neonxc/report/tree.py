@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from neonxc.common.progress import progress_bar
+from neonxc.data.weights import as_count
 from neonxc.evaluation import cost_ratio
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Curve, TreeNode
@@ -33,7 +34,7 @@ class TreePart:
     mistaken : ndarray of int
         Row numbers of the points that the tree assigns to another cluster than their own.
     held_out : float
-        Share of the held-out points that get their own cluster, 0 to 1.
+        Share of the held-out points that get their own cluster, by number or by weight, 0 to 1.
     unseen : bool
         Whether points were held out; if there are few points, none are.
     price : float
@@ -94,7 +95,7 @@ def grow(clustering: Clustering) -> TreePart:
     predicted, labels = np.asarray(fitted.labels_)[clustered], clustering.labels[clustered]
     leaf = np.full(clustering.n, -1)
     leaf[clustered] = fitted.tree_.apply(clustering.columns(clustered))
-    price = cost_ratio(clustering.space(clustered), predicted, labels)
+    price = cost_ratio(clustering.space(clustered), predicted, labels, clustering.weights_at(clustered))
     mistaken = clustered[predicted != labels]
     return TreePart(fitted, mistaken, chosen.held_out, unseen, price, _curves(candidates), leaf)
 
@@ -105,12 +106,13 @@ def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> 
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
     columns, labels, space = clustering.columns(test), clustering.labels[test], clustering.space(train)
     every, candidates = np.union1d(train, test), list[GrownTree]()
+    of_train, of_test = clustering.weights_at(train), clustering.weights_at(test)
     for kind in ["CART"] if clustering.kind == "texts" else ["ExShallow", "CART"]:
         grown = zip(sizes, _fitted(clustering, kind, sizes, train, every), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
-            fidelity = float((np.asarray(fitted.predict(columns)) == labels).mean())
+            fidelity = float(np.average(np.asarray(fitted.predict(columns)) == labels, weights=of_test))
             predicted = np.asarray(fitted.labels_)[np.searchsorted(every, train)]
-            price = cost_ratio(space, predicted, clustering.labels[train])
+            price = cost_ratio(space, predicted, clustering.labels[train], of_train)
             tree = fitted.tree_
             complete = len(tree.label[tree.leaves].unique()) == k
             candidates.append(GrownTree(kind, size, tree.n_leaves, fidelity, price, complete))
@@ -154,8 +156,9 @@ def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
     from neonxc.trees.rules import node_words  # depends on this package
 
     tree, clustered = part.tree, clustering.clustered
-    counts = np.zeros((tree.n_nodes, clustering.k), dtype=int)
-    np.add.at(counts, (part.leaf[clustered], clustering.positions[clustered]), 1)
+    weight = clustering.weights_at(clustered)
+    counts = np.zeros((tree.n_nodes, clustering.k))
+    np.add.at(counts, (part.leaf[clustered], clustering.positions[clustered]), 1 if weight is None else weight)
     for node in range(tree.n_nodes - 1, 0, -1):  # children come after their parents
         counts[tree.parents[node]] += counts[node]
     of_leaf = clustering.net.positions(tree.classes)[tree.label].numpy()
@@ -167,7 +170,8 @@ def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
         order = -1 if text.sides and text.sides[0].negated else 1
         left, right = text.children[::order] or (-1, -1)
         question = text.branches[::order][0] if text.branches else ""
-        tree_nodes.append(TreeNode(parent, left, right, question, cluster, int(text.samples), int(text.mistakes)))
+        numbers = as_count(text.samples), as_count(text.mistakes)
+        tree_nodes.append(TreeNode(parent, left, right, question, cluster, *numbers))
     return tree_nodes
 
 

@@ -18,8 +18,9 @@ from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
+from neonxc.data.weights import repeated_rows
 from neonxc.evaluation import Imputer, KDEImputer, agreement, methods
-from neonxc.evaluation.choice import SAMPLE, rand_indices, refits
+from neonxc.evaluation.choice import SAMPLE, rand_indices, refits, weighted_crosstab, weighted_silhouette
 from neonxc.evaluation.flipping import Flipping, flipped
 from neonxc.evaluation.imputers import default_imputer
 from neonxc.inputs.groups import groups_of
@@ -79,9 +80,11 @@ class FlippingPart:
 def flip(clustering: Clustering) -> FlippingPart:
     """Compare NEON with other fast methods by pixel-flipping on a sample."""
     net, sample = clustering.net, clustering.clustered_sample(FLIPPED, 1)
+    weight, others = clustering.weights_at(sample), clustering.clustered_sample(BACKGROUND, 5)
+    others = repeated_rows(others, BACKGROUND, clustering.weights_at(others))
     x, background = (
         net.batch(Table.read(clustering.inputs(rows)).dense()).tensor  # imputed columns are not sparse
-        for rows in (sample, clustering.clustered_sample(BACKGROUND, 5))
+        for rows in (sample, others)
     )
     compared: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if net.inputs.absent == "word":
@@ -95,7 +98,7 @@ def flip(clustering: Clustering) -> FlippingPart:
     for name, method in progress_bar(compared.items(), desc="methods"):
         relevance = method(net, x, target)
         inserted[name], removed[name] = (
-            flipped(net, x, relevance, imputer, 3, groups, target, "insert", order, steps, 0)
+            flipped(net, x, relevance, imputer, 3, groups, target, "insert", order, steps, 0, weight)
             for order in ("most", "least")  # the least relevant columns first, read backwards, is removal
         )
     curves = [
@@ -107,14 +110,15 @@ def flip(clustering: Clustering) -> FlippingPart:
         )
         for name, result in inserted.items()
     ]
-    return FlippingPart(_rivalry(inserted, 1), _rivalry(removed, -1), curves)
+    return FlippingPart(_rivalry(inserted, 1, weight), _rivalry(removed, -1, weight), curves)
 
 
-def _rivalry(results: dict[str, Flipping], sign: int) -> Rivalry:
+def _rivalry(results: dict[str, Flipping], sign: int, weight: np.ndarray | None) -> Rivalry:
     """NEON against the other method of largest (sign 1) or smallest (-1) area."""
     rival = max(results.keys() - {"NEON"}, key=lambda name: (sign * results[name].auc, name))
     neon, best = results["NEON"], results[rival]
-    return Rivalry(neon.auc, best.auc, rival, *mean_error(sign * (best.auc_per_input - neon.auc_per_input)))
+    lead = sign * (best.auc_per_input - neon.auc_per_input)
+    return Rivalry(neon.auc, best.auc, rival, *mean_error(lead, weight))
 
 
 @dataclass
@@ -151,15 +155,17 @@ def refit(clustering: Clustering, most: int = REFITTED) -> RefitPart | None:
     sample = stratified(positions, most)
     if len(sample) < len(positions) and NOISE in np.asarray(getattr(clustering.final, "labels_", ())):
         return None  # clusters by their density differ in a sample, which is less dense
-    halves = refits(model, clustering.clusterer_inputs, sample, clustering.k)
+    weight = clustering.weight
+    halves = refits(model, clustering.clusterer_inputs, sample, clustering.k, weight)
     refitted = list(progress_bar(halves, desc="refits"))
-    overlaps = pd.concat([_overlaps(positions[rows], labels) for rows, labels in refitted], axis=1).mean(axis=1)
-    return RefitPart(rand_indices(positions, refitted), overlaps.reindex(range(clustering.k)).to_numpy())
+    each = [_overlaps(positions[rows], labels, clustering.weights_at(rows)) for rows, labels in refitted]
+    overlaps = pd.concat(each, axis=1).mean(axis=1)
+    return RefitPart(rand_indices(positions, refitted, weight), overlaps.reindex(range(clustering.k)).to_numpy())
 
 
-def _overlaps(positions: np.ndarray, labels: np.ndarray) -> pd.Series:
-    """Largest Jaccard index of each cluster with a cluster of other labels."""
-    both = pd.crosstab(positions, labels)
+def _overlaps(positions: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> pd.Series:
+    """Largest Jaccard index of each cluster with a cluster of other labels, of points that may have weights."""
+    both = weighted_crosstab(positions, labels, weight)
     either = both.sum(axis=1).to_numpy()[:, None] + both.sum().to_numpy() - both
     return (both / either).max(axis=1)
 
@@ -170,6 +176,8 @@ def silhouette(clustering: Clustering) -> float | None:
     positions = clustering.positions[rows]
     if len(rows) <= len(np.unique(positions)):
         return None
+    if clustering.weight is not None:
+        return weighted_silhouette(clustering.space(rows), positions, clustering.weight[rows])
     return float(silhouette_score(clustering.space(rows), positions))
 
 
@@ -178,9 +186,10 @@ def second_opinion(clustering: Clustering, relevance: Relevance) -> list[str]:
     shown = len(relevance.shown) == len(clustering.units)  # others would take long
     if clustering.kind != "table" or not shown or Table.read(clustering.X).is_sparse:
         return []
-    clusters = np.unique(relevance.positions[relevance.positions >= 0])
-    means = np.stack([relevance.values[relevance.positions == cluster].mean(0) for cluster in clusters])
-    shares = permuted(clustering.net, clustering.inputs(relevance.index))[clusters]
+    clusters, weight = np.unique(relevance.positions[relevance.positions >= 0]), relevance.weight
+    inside = [relevance.positions == cluster for cluster in clusters]
+    means = np.stack([relevance.mean(members) for members in inside])
+    shares = permuted(clustering.net, clustering.inputs(relevance.index), weight)[clusters]
     first = int((means.argmax(1) == shares.argmax(1)).sum())
     correlations = [spearmanr(*pair).statistic for pair in zip(means, shares, strict=True) if np.ptp(pair[1]) > 0]
     ranks = ""
@@ -196,4 +205,5 @@ def agree(clustering: Clustering, tree: TreePart) -> np.ndarray:
     """Rank correlation of tree and network over the columns, [k]."""
     index = np.intersect1d(clustering.sample, clustering.clustered)
     index = index[stratified(clustering.positions[index], COMPARED, least=20)]
-    return agreement(clustering.net, tree.explainer, clustering.inputs(index)).correlation[: clustering.k]
+    weight, inputs = clustering.weights_at(index), clustering.inputs(index)
+    return agreement(clustering.net, tree.explainer, inputs, sample_weight=weight).correlation[: clustering.k]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
-from neonxc.common.numbers import percent, plural
+from neonxc.common.numbers import percent, plural, text
 from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
@@ -36,6 +36,8 @@ THINGS = {"table": "row", "images": "image", "locations": "location", "texts": "
 def description(clustering: Clustering) -> str:
     """Describe the data and the clusterer."""
     things = plural(clustering.n, THINGS[clustering.kind])
+    if clustering.weight is not None:
+        things += f" ({text(clustering.total)} by weight)"
     if clustering.kind == "locations":
         things += f" of {plural(len(clustering.X), 'photo')}"
     width = f" with {plural(len(clustering.units), 'column')}" if clustering.kind == "table" else ""
@@ -55,9 +57,9 @@ def figures(
     clustering: Clustering, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
 ) -> Iterator[Figure]:
     """Yield the key figures of the verdict."""
-    for name, title, share, text in _of_surrogate(clustering.whole):
+    for name, title, share, help in _of_surrogate(clustering.whole):
         if share is not None:
-            yield Figure(name, title, share, percent(share), text)
+            yield Figure(name, title, share, percent(share), help)
     tested = "held-out points" if tree.unseen else "the training points, because there are too few to hold out"
     yield Figure(
         "fidelity",
@@ -197,6 +199,8 @@ def cautions(
     if held_out is not None and (lost := _lost(clustering)):
         yield Caution(f"{who} assigns many points of {listed(lost)} to other clusters.", lost)
     total = np.abs(relevance.values).mean(0)
+    if relevance.weight is not None:
+        total = np.average(np.abs(relevance.values), axis=0, weights=relevance.weight)
     own_tree = isinstance(clustering.net.head.competition, Path)  # trees use few columns by design
     scaled = clustering.kind in ("table", "texts") and not own_tree
     if scaled and total.sum() > 0 and total.max() / total.sum() >= ALONE and len(total) > 1:
@@ -206,9 +210,9 @@ def cautions(
         )
     if clustering.kind == "table":
         yield from map(Caution, on_suspects(relevance.table.loc[:, total > 0]))
-    noise = clustering.n - len(clustering.clustered)
-    if noise > MUCH * clustering.n:
-        yield Caution(f"{percent(noise / clustering.n)} of the points are noise, which key figures leave out.")
+    noise = clustering.share(clustering.positions < 0)
+    if noise > MUCH:
+        yield Caution(f"{percent(noise)} of the points are noise, which key figures leave out.")
     if tree.held_out < FAITHFUL:
         yield Caution(
             f"The rules assign {percent(1 - tree.held_out)} of the {_tested(tree)} to another cluster. A tree "
@@ -226,7 +230,8 @@ def cautions(
             )
         elif weak:
             yield Caution(f"Refits on halves do not reproduce some clusters: {listed(weak)}.", weak)
-    if small := [cluster for cluster in clusters if 0 < clustering.sizes[cluster] < SMALL]:
+    numbers = np.bincount(clustering.positions[clustering.clustered], minlength=clustering.k)  # a weight is no row
+    if small := [cluster for cluster in clusters if 0 < numbers[cluster] < SMALL]:
         yield Caution(f"Some clusters have fewer than {SMALL} points; statements about them are uncertain.", small)
 
 
@@ -238,7 +243,11 @@ def _lost(clustering: Clustering) -> list[int]:
     """Find clusters of which the surrogate assigns many points to other clusters."""
     index = clustering.sample
     agrees = as_array(clustering.net.predict(clustering.inputs(index))) == clustering.labels[index]
-    shares = pd.Series(agrees).groupby(clustering.positions[index]).mean()
+    weight, positions = clustering.weights_at(index), clustering.positions[index]
+    shares = pd.Series(agrees).groupby(positions).mean()
+    if weight is not None:
+        sums = pd.Series(weight).groupby(positions).sum()
+        shares = pd.Series(agrees * weight).groupby(positions).sum() / sums
     return [cluster for cluster in shares.index[shares < LOST].tolist() if cluster >= 0]
 
 

@@ -5,6 +5,10 @@ Pipeline                step by step; each gets what the one before it makes of 
 ColumnTransformer       every transformer is fitted again with weights, to its own columns
 FeatureUnion            every transformer is fitted again with weights
 GridSearchCV, ...       the search passes the weights on to its fits, and its best estimator is fitted again
+SimpleImputer           fit(X); then its means, medians or most frequent values are those of repeated rows
+MinMax-, MaxAbsScaler   fitted to the rows with a weight > 0
+RobustScaler            fit(X); then its medians and ranges of quantiles are those of repeated rows
+OneHotEncoder           fitted to repeated rows, at most 100,000 of them, with the categories of all rows
 others                  fit(X), with a warning if their answer depends on how often a row occurs
 """
 
@@ -13,9 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -25,13 +30,19 @@ from sklearn.preprocessing import (
     Normalizer,
     OneHotEncoder,
     OrdinalEncoder,
+    RobustScaler,
 )
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from neonxc.common.searches import awaits_search, best_estimator
 from neonxc.data.table import Table
+from neonxc.data.weights import repeated_rows, weighted_median, weighted_quantile
 
+FILLED = ("mean", "median", "most_frequent")
+"""Strategies of an imputer that depend on how often a row occurs."""
+REPEATED = 100_000
+"""Largest number of repeated rows from which an encoder counts categories."""
 WITHOUT_COUNTS = (
     *(FunctionTransformer, Normalizer, Binarizer, HashingVectorizer),
     *(MinMaxScaler, MaxAbsScaler, OrdinalEncoder),
@@ -86,6 +97,19 @@ def _fit_transform(step: Any, X: Any, weight: np.ndarray, unweighted: list[str])
         for inner, columns in _transformers(step, X):
             _fit_transform(inner, columns, weight, unweighted)
         return step.transform(X)
+    if type(step) is SimpleImputer and step.strategy in FILLED:
+        step.fit(X)
+        step.statistics_ = _statistics(step, X, weight)
+        return step.transform(X)
+    if type(step) is RobustScaler:
+        step.fit(X)
+        _scale_by_quantiles(step, X, weight)
+        return step.transform(X)
+    if type(step) is OneHotEncoder and _counts_rows(step, X):
+        _fit_categories(step, X, weight)
+        return step.transform(X)
+    if isinstance(step, MinMaxScaler | MaxAbsScaler):  # rows of weight 0 are not there
+        return step.fit(_safe_indexing(X, np.flatnonzero(weight))).transform(X)
     named = _named(step, weight, unweighted if _counts_rows(step, X) else [])
     return step.fit_transform(X, **named)
 
@@ -106,6 +130,54 @@ def _weights_of(model: Any, weight: np.ndarray) -> dict[str, np.ndarray]:
         for name, step in steps
         for argument, value in _weights_of(step, weight).items()
     }
+
+
+def _statistics(step: SimpleImputer, X: Any, weight: np.ndarray) -> np.ndarray:
+    """Return the values [d] that stand for missing ones, of a fitted imputer, computed with weights."""
+    statistics = step.statistics_.copy()
+    missing = MissingIndicator(missing_values=step.missing_values, features="all").fit_transform(X)
+    columns = Table.read(X).frame()
+    for column in range(columns.shape[1]):
+        known = (weight > 0) & ~np.asarray(missing[:, column], bool)
+        if not known.any():  # nothing tells a value
+            continue
+        values, of_values = columns.iloc[:, column].to_numpy()[known], weight[known]
+        if step.strategy == "mean":
+            statistics[column] = np.average(values.astype(float), weights=of_values)
+        elif step.strategy == "median":
+            statistics[column] = weighted_median(values.astype(float), of_values)
+        else:
+            names, positions = np.unique(values, return_inverse=True)  # of equal ones the smallest, as for `mode`
+            statistics[column] = names[np.bincount(positions.ravel(), of_values).argmax()]
+    return statistics
+
+
+def _scale_by_quantiles(step: RobustScaler, X: Any, weight: np.ndarray) -> None:
+    """Give a fitted scaler the median and the range of quantiles of repeated rows."""
+    columns = Table.read(X).frame().to_numpy(dtype=float)
+    low, high = (q / 100 for q in step.quantile_range)
+    quantiles = np.array([_known_quantiles(column, [low, 0.5, high], weight) for column in columns.T])
+    if step.with_centering:
+        step.center_ = quantiles[:, 1]
+    if step.with_scaling:
+        spread = quantiles[:, 2] - quantiles[:, 0]
+        unit = norm.ppf(high) - norm.ppf(low) if step.unit_variance else 1.0
+        step.scale_ = np.where(spread > 10 * np.finfo(float).eps, spread, 1.0) / unit
+
+
+def _known_quantiles(column: np.ndarray, q: list[float], weight: np.ndarray) -> np.ndarray:
+    """Return quantiles of the numbers of a column that are not missing, with weights."""
+    known = ~np.isnan(column) & (weight > 0)
+    return weighted_quantile(column[known], q, weight[known]) if known.any() else np.full(len(q), np.nan)
+
+
+def _fit_categories(step: OneHotEncoder, X: Any, weight: np.ndarray) -> None:
+    """Fit an encoder whose rare categories are those of repeated rows."""
+    given = step.categories
+    categories = step.fit(X).categories_
+    rows = repeated_rows(np.arange(len(weight)), REPEATED, weight)
+    step.set_params(categories=[*categories]).fit(_safe_indexing(X, rows))
+    step.set_params(categories=given)
 
 
 def _transformers(step: ColumnTransformer | FeatureUnion, X: Any) -> list[tuple[Any, Any]]:
