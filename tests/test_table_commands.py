@@ -20,6 +20,8 @@ import neonxc
 from neonxc import NEON
 from neonxc.data.cells import read_cells
 from neonxc.data.files import read_table
+from neonxc.data.notation import is_number
+from neonxc.data.spreadsheets import text_of, written
 from neonxc.trees import CART
 
 
@@ -490,17 +492,73 @@ def test_names_do_not_reach_the_terminal_as_they_are(command, row, neonxc_comman
     assert not {*ESCAPE} & {"\x1b", "\x07", "\u202e"} & {*out, *err}
 
 
-def test_rules_are_no_formulas_of_a_spreadsheet(neonxc_command):
+WRITTEN = {  # text: cell
+    "=1+1": "'=1+1",
+    "+a": "'+a",
+    "-x": "'-x",
+    "@b": "'@b",
+    "\tx": "'\tx",
+    "\r=x": "'\r=x",
+    "\n=x": "'\n=x",
+    "＝1": "'＝1",
+    "-1+cmd|' /C calc'!A0": "'-1+cmd|' /C calc'!A0",
+    "-2024-01-01": "'-2024-01-01",
+    "'=x": "''=x",
+    "''-5": "'" + "''-5",
+    "-5": "-5",
+    " -5": " -5",
+    "-1.106,29 €": "-1.106,29 €",
+    "+4930123": "+4930123",
+    "-inf": "-inf",
+    "-": "-",
+    "--": "--",
+    "": "",
+    "'": "'",
+    "'tis": "'tis",
+    "a=b": "a=b",
+    "5-x": "5-x",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_a_text_is_written_for_spreadsheets_and_read_back(text):
+    assert written(text) == WRITTEN[text]
+    assert text_of(WRITTEN[text]) == text
+    assert text_of(written(WRITTEN[text])) == WRITTEN[text]
+
+
+def test_no_file_of_a_command_has_formulas_of_a_spreadsheet(neonxc_command):
     # SECURITY.md: A name does nothing to a terminal or a spreadsheet.
-    values = np.repeat([0.0, 1.0], 10)
-    names = {'=HYPERLINK("http://a")': values, "+a": values, "@b": values}
-    pd.DataFrame(names).assign(label=np.where(values > 0, "=1+1", "-x")).to_csv("t.csv", index=False)
-    assert neonxc_command("rules", "t.csv", "--labels", "label", "--out", "rules.csv")[0] == 0
-    assert neonxc_command("table", "t.csv", "--labels", "label", "--out", "o")[0] == 0
-    for path in ("rules.csv", "o/clusters.csv"):
+    values = np.repeat([0.0, -1.0], 20)
+    names = ['=HYPERLINK("http://a")', "+a", "@b", "-c", "-7"]
+    table = pd.DataFrame(dict.fromkeys(names, values)) + np.random.default_rng(0).normal(size=(40, 5)).round(2)
+    table["@who"] = np.where(np.arange(40) % 3, "@x", "y")
+    table.assign(label=np.where(values < 0, "=1+1", "-x")).to_csv("t.csv", index=False)
+    for command in (
+        "table t.csv --labels label --out o",
+        "table t.csv -k 2-3 --ignore label --out k",
+        "rules t.csv --labels label --out rules.csv",
+        "apply o/model.safetensors t.csv --out applied.csv",
+        "apply o/model.safetensors applied.csv --out again.csv",
+    ):
+        code, _, err = neonxc_command(*command.split())
+        assert code == 0, err
+    Path("piped.csv").write_text(neonxc_command("apply", "o/model.safetensors", "t.csv")[1])
+    files = [path for path in Path().rglob("*.csv") if path.name != "t.csv"]
+    assert len(files) == 11
+    for path in files:
         cells = [cell for row in read(path) for cell in row]
-        assert {"'=1+1", "'-x"} <= {*cells}
-        assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+        formulas = [cell for cell in cells if cell.startswith(("=", "+", "@", "-")) and not is_number(cell)]
+        assert not formulas, path
+    for path in ("rules.csv", "o/clusters.csv", "o/relevance.csv", "o/columns.csv", "applied.csv"):
+        assert {"'=1+1", "'-x"} <= {cell for row in read(path) for cell in row}, path
+    quoted = ['\'=HYPERLINK("http://a")', "'+a", "'@b", "'-c", "-7", "'@who"]
+    assert read("o/relevance.csv")[0] == ["row", "label", "cluster", "logit", *quoted]
+    applied = read("applied.csv")
+    assert applied == read("piped.csv")
+    assert [row[: len(applied[0])] for row in read("again.csv")] == applied
+    original = read_table("t.csv")
+    pd.testing.assert_frame_equal(read_table("applied.csv")[[*original]], original)
 
 
 IN_WORDS = {

@@ -280,16 +280,17 @@ def apply(
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
     from neonxc.cli import tables  # loads PyTorch
+    from neonxc.data.spreadsheets import write_csv
 
     rows, form = tables.applied(model, file, na or [])
     _note(*rows.attrs["notes"])
     if out is not None:
-        rows.to_csv(with_folder(out), index=False, **form)
+        write_csv(rows, with_folder(out), **form)
         typer.echo(str(out))
     elif sys.stdout.isatty():
-        typer.echo(visible(rows.to_csv(index=False, **form)), nl=False)
+        typer.echo(visible(str(write_csv(rows, **form))), nl=False)
     else:
-        rows.to_csv(sys.stdout, index=False, **form)
+        write_csv(rows, sys.stdout, **form)
 
 
 @app.command()

@@ -16,8 +16,6 @@ from neonxc.common.arguments import as_range
 
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that move the cursor, colour or hide text in a terminal, or turn its direction."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a cell begins with that spreadsheets run."""
 WORDS = {
     "Value error, ": "",
     "Input should be a valid integer, unable to parse string as an integer": "a whole number is needed",
@@ -106,11 +104,6 @@ def in_words_of_commands(message: str) -> str:
     for words, said in WORDS.items():
         message = message.replace(words, said)
     return message
-
-
-def as_text(cell: Any) -> Any:
-    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def with_folder(path: Path) -> Path:
