@@ -581,9 +581,7 @@ def test_messages_are_in_the_words_of_the_command(command, refused):
     assert IN_WORDS[command] in refused(command)
 
 
-PYTHON = (
-    r"<|list\[|\b(str|int|bool|path|Path|TEXT|INTEGER|BOOLEAN)\b|n_clusters|max_leaves|sample_weight|\(na\)"
-)
+PYTHON = r"<|list\[|\b(str|int|bool|path|Path|TEXT|INTEGER|BOOLEAN)\b|n_clusters|max_leaves|sample_weight|\(na\)"
 EVERY = ("demo", "heatmap", "table", "explain", "rules", "apply", "moves")
 
 
