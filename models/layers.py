@@ -15,6 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from neonxc.common.arguments import kind_of, similar
 from neonxc.common.hooks import hooked
+from neonxc.common.modules import in_eval_mode
 
 Pool = Literal["avg", "class"] | None
 
@@ -364,19 +365,15 @@ def vision_settings(
     if tokens is None:
         shape, weight = (1, getattr(config, "num_channels", 3), height, width), next(net.parameters())
         images = torch.linspace(-1, 1, math.prod(shape)).view(shape).to(weight)  # no two patches are equal
-        modes = {module: module.training for module in net.modules()}
-        net.eval()
         try:
-            output = layer_output(net, layer, images)
-            again = layer_output(net, layer, images) if output.ndim == 3 else output
+            twin = in_eval_mode(net)  # other threads may train or run the network itself
+            output = layer_output(twin, layer, images)
+            again = layer_output(twin, layer, images) if output.ndim == 3 else output
         except Exception as error:  # whatever a network raises that lacks its texts
             raise ValueError(
                 f"{type(net).__name__}, which takes {net.main_input_name}, gives no features of images at layer "
                 f"{layer!r}{_vision_part(net)}: {error}"
             ) from error
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
         if not torch.allclose(output, again, 1e-3, 1e-3, equal_nan=True):
             raise ValueError(
                 f"{type(net).__name__} draws patches at random; load its weights into a network without masks "

@@ -5,6 +5,7 @@ import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,6 +65,45 @@ def test_stops_at_the_first_output_of_the_layer_and_leaves_no_hook(images):
         with pytest.raises(error):
             FeatureExtractor(net, layer)(images)
         assert hooks(net) == 0
+
+
+class Vision(nn.Module):
+    """A network as those of transformers are, which looks at the mode of the user's network while it runs."""
+
+    main_input_name = "pixel_values"
+
+    def __init__(self, users):
+        super().__init__()
+        self.config = SimpleNamespace(image_size=16, num_channels=3)
+        self.patches, self.norm, self.head = nn.Conv2d(3, 5, 4, 4), nn.BatchNorm1d(16), nn.Linear(5, 5)
+        self.run = self.tokens  # a method of its own, which a copy has to have as its own
+        self.users = users
+
+    def forward(self, pixel_values):
+        self.users.append([module.training for module in self.users[0].modules()])
+        return self.run(pixel_values)
+
+    def tokens(self, x):
+        assert not self.training
+        return self.head(self.norm(self.patches(x).flatten(2).mT))
+
+
+def test_a_network_of_transformers_stays_in_its_mode_while_it_is_looked_at():
+    class Shared(list):
+        def __deepcopy__(self, memo):
+            return self
+
+    net = Vision(users := Shared())
+    users.append(net)
+    net.norm.eval()
+    modes, before = [module.training for module in net.modules()], copy.deepcopy(net.state_dict())
+    assert FeatureExtractor(net, "head").tokens == 0
+    assert len(users) > 1
+    assert users[1:] == [modes] * len(users[1:])
+    assert [module.training for module in net.modules()] == modes
+    assert not any(module._forward_hooks for module in net.modules())
+    for name, values in net.state_dict().items():
+        assert torch.equal(values, before[name])
 
 
 @pytest.mark.parametrize("part", [nn.BatchNorm2d(3), nn.Dropout()])
