@@ -39,7 +39,7 @@ def load() -> Any:
     try:
         import scanpy
     except ImportError:
-        raise SystemExit('this example needs the data set of scanpy: pip install -e ".[cells]"') from None
+        raise SystemExit('this example needs scanpy: in a checkout, pip install -e ".[cells]"') from None
     return scanpy.datasets.pbmc68k_reduced()
 
 

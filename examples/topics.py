@@ -49,7 +49,7 @@ def umap_of(seed: int) -> object:
     try:
         from umap import UMAP
     except ImportError:
-        raise SystemExit('this example needs umap-learn: pip install -e ".[umap]"') from None
+        raise SystemExit('this example needs umap-learn: in a checkout, pip install -e ".[umap]"') from None
     return UMAP(n_neighbors=15, n_components=5, min_dist=0.0, random_state=seed, n_jobs=1)
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.common.modules import evaluated, unwrapped
+from neonxc.common.modules import evaluated, may_vary, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import check_no_bytes
@@ -22,6 +22,7 @@ from .layers import (
     dimensions_of,
     find_module,
     in_raster_order,
+    is_in_raster_order,
     layer_output,
     layout,
     vision_settings,
@@ -96,6 +97,7 @@ class FeatureExtractor(nn.Module):
 
     wraps: ClassVar[str] = "net"  # LRP rules refer to layers by their names in this network
     settings: ClassVar[tuple[str, ...]] = ("pool", "normalize", "tokens", "mean", "std")  # stored in a recipe
+    _ordered: tuple[str, int | None] | None = None  # layer and tokens whose order was looked at
     _warned = False  # whether a warning about the missing mean and std has been issued
 
     def __init__(
@@ -210,13 +212,15 @@ class FeatureExtractor(nn.Module):
         ------
         ValueError
             If there are no images, `batch_size` is below 1 or the network varies in its training mode, and as in
-            `forward`.
+            `forward`; or if the tokens of the layer, [N, T, d], are not in the order of the image, which the first
+            call finds out from a few images of which a patch is changed.
         """
         self._check_images(images)
         if len(images) == 0:
             raise ValueError("images is empty; at least one image is needed")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; got {batch_size}")
+        self._check_order(images[:1])
         chunks = progress_bar(torch.split(images, batch_size), desc="features")
         with torch.no_grad():
             features = (evaluated(self, chunk) for chunk in chunks)
@@ -293,6 +297,28 @@ class FeatureExtractor(nn.Module):
         like = next(self.net.parameters(), torch.empty(0))
         black = like.new_zeros(len(self.mean), *[1] * (dimensions_of(self.net) or 2))
         return self.preprocess(black), self.preprocess(black + 1)
+
+    @torch.no_grad()
+    def _check_order(self, image: Tensor) -> None:
+        """Raise a ValueError, at the first call, if the tokens of the layer are not in the order of the image.
+
+        Errors of the network, and networks that are random, are left to the run that follows.
+        """
+        if self._ordered == (self.layer, self.tokens) or self.pool is not None or image.ndim != 4:
+            return
+        if may_vary(self):
+            return
+        try:
+            is_sequence = layer_output(self.net, self.layer, image).ndim == 3
+            in_order = not is_sequence or is_in_raster_order(self, image)
+        except Exception:
+            return
+        if not in_order:
+            raise ValueError(
+                f"the tokens of layer {self.layer!r} are not in the order of the image: noise in a patch "
+                'changes the token of another place most. Choose another layer, or use pool="avg"'
+            )
+        self._ordered = (self.layer, self.tokens)
 
     def extra_repr(self) -> str:
         """Describe the layer and the processing of its output (for ``print``)."""

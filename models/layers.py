@@ -15,9 +15,13 @@ from torch.nn.modules.conv import _ConvNd
 
 from neonxc.common.arguments import kind_of, similar
 from neonxc.common.hooks import hooked
+from neonxc.common.modules import in_eval_mode
 
 Pool = Literal["avg", "class"] | None
 
+PROBES = 6  # patches that are changed to see the order of tokens
+STRONGER = 2  # times that a token elsewhere changes more
+SMALLEST = 4  # rows and columns of a map whose order can be told
 MOST = 16  # tokens before the patches: a class token and registers
 SHOWN = 5  # layers that an error names
 SKEW = 1.5  # by how much the proportions of a map may differ from those of its image, as borders are padded or cut
@@ -216,6 +220,57 @@ def in_raster_order(net: nn.Module, layer: str, features: Tensor) -> Tensor:
     return features
 
 
+def is_in_raster_order(features: Callable[[Tensor], Tensor], image: Tensor) -> bool:
+    """Whether patches of an image change the features at their own places.
+
+    Noise is added to one patch after the other. Attention mixes the tokens, but the token of a patch changes most.
+    In a network that sorts its tokens, many patches change a token elsewhere most, and each patch another one.
+
+    Parameters
+    ----------
+    features : callable
+        Maps images [N, C, H, W] to maps [N, d, h, w].
+    image : Tensor [1, C, H, W]
+
+    Returns
+    -------
+    bool
+        True also if it can't be told: maps with less than 4 x 4 places, and networks whose tokens change alike.
+    """
+    before = features(image)
+    height, width = before.shape[2:]
+    if min(height, width) < SMALLEST:
+        return True
+    # multiples of irrational numbers are spread evenly; the places at the edges are left out
+    numbers = range(1, PROBES + 1)
+    rows = [1 + int(0.618 * number % 1 * (height - 2)) for number in numbers]
+    columns = [1 + int(0.755 * number % 1 * (width - 2)) for number in numbers]
+    places = [*zip(rows, columns, strict=True)]
+    spread = float(image.std()) or 1.0
+    noise = torch.randn(image.shape[1:], generator=torch.Generator().manual_seed(0)).to(image) * spread
+    images = image.repeat(PROBES, 1, 1, 1)
+    for probe, (row, column) in zip(images, places, strict=True):
+        patch = _patch(image, before, row, column)
+        probe[patch] += noise[patch]
+    changes = (features(images) - before).norm(dim=1)  # [PROBES, h, w]
+    elsewhere = []
+    for change, (row, column) in zip(changes, places, strict=True):
+        near = change[row - 1 : row + 2, column - 1 : column + 2].max()
+        if change.max() > STRONGER * near:
+            elsewhere.append(int(change.argmax()))
+    return len({*elsewhere}) < PROBES / 2
+
+
+def _patch(image: Tensor, features: Tensor, row: int, column: int) -> tuple[slice, slice, slice]:
+    """The pixels [C, H, W] of a place of a map."""
+    steps = [side / places for side, places in zip(image.shape[2:], features.shape[2:], strict=True)]
+    rows, columns = (
+        slice(int(position * step), int((position + 1) * step))
+        for position, step in zip((row, column), steps, strict=True)
+    )
+    return slice(None), rows, columns
+
+
 def layout(net: nn.Module, layer: str, shape: Sequence[int], size: Sequence[int]) -> int | None:
     """Infer `tokens` from the shape of a layer's output for images of this height and width.
 
@@ -364,19 +419,15 @@ def vision_settings(
     if tokens is None:
         shape, weight = (1, getattr(config, "num_channels", 3), height, width), next(net.parameters())
         images = torch.linspace(-1, 1, math.prod(shape)).view(shape).to(weight)  # no two patches are equal
-        modes = {module: module.training for module in net.modules()}
-        net.eval()
         try:
-            output = layer_output(net, layer, images)
-            again = layer_output(net, layer, images) if output.ndim == 3 else output
+            twin = in_eval_mode(net)  # other threads may train or run the network itself
+            output = layer_output(twin, layer, images)
+            again = layer_output(twin, layer, images) if output.ndim == 3 else output
         except Exception as error:  # whatever a network raises that lacks its texts
             raise ValueError(
                 f"{type(net).__name__}, which takes {net.main_input_name}, gives no features of images at layer "
                 f"{layer!r}{_vision_part(net)}: {error}"
             ) from error
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
         if not torch.allclose(output, again, 1e-3, 1e-3, equal_nan=True):
             raise ValueError(
                 f"{type(net).__name__} draws patches at random; load its weights into a network without masks "

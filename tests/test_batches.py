@@ -238,6 +238,44 @@ test_images_that_are_broken = refusals(
 )
 
 
+@pytest.mark.parametrize(
+    ("what", "kept", "names"),
+    [
+        ("attribute", [], ["cluster_3", "logit_2", "cluster", "cluster_2", "logit"]),
+        ("attribute", ["rule", "cluster_3"], ["cluster_4", "logit_2", "cluster", "cluster_2", "logit"]),
+        ("predict", [], ["cluster", "logit"]),
+        ("predict", ["cluster", "logit", "logit_2"], ["cluster_2", "logit_3"]),
+        ("rules", ["cluster", "rule", "logit"], ["cluster_2", "rule_2"]),
+    ],
+)
+def test_columns_called_like_results(what, kept, names):
+    X = WINE.iloc[:, :3].set_axis(["cluster", "cluster_2", "logit"], axis=1)
+    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(X), X)
+    model = ExShallow(3).fit(X, labels=net.predict(X)).tree_.rules() if what == "rules" else net
+    function = neonxc.batch_function(model, what, keep=dict.fromkeys(kept, pa.float64()))
+    assert function.schema.names == kept + names
+    batch = X.assign(rule=0.5, cluster_3=1.5, logit_2=2.5)
+    result = pickle.loads(pickle.dumps(function))(batch)
+    assert result.columns.tolist() == kept + names
+    pd.testing.assert_frame_equal(result[kept], batch[kept])
+    assert result[names[0]].tolist() == model.predict(X).tolist()
+    if what == "attribute":
+        np.testing.assert_allclose(result[[*X]], neonxc.NEON(net).attribute(X))
+        np.testing.assert_allclose(result[[*X]].sum(axis=1), result["logit_2"])
+
+
+def test_columns_beside_images_called_like_results():
+    neon, x = images("avg")
+    function = neonxc.batch_function(
+        neon, images="image", keep={"cluster": pa.int64(), "relevance": pa.string(), "logit": pa.int64()}
+    )
+    kept = {"cluster": [7] * len(x), "relevance": ["r"] * len(x), "logit": [8] * len(x)}
+    result = function(pa.table({"image": column("inputs", x, None), **kept}))
+    assert result.column_names == [*kept, "cluster_2", "logit_2", "relevance_2"]
+    assert {name: result[name].to_pylist() for name in kept} == kept
+    np.testing.assert_allclose(result["relevance_2"].to_pylist(), neon.attribute(x).sum(1), rtol=1e-5, atol=1e-7)
+
+
 function_of = partial(partial, neonxc.batch_function)
 
 

@@ -50,7 +50,7 @@ def draw(neonxc_command, monkeypatch, folder, features):
 
 
 def test_an_error_leaves_nothing(draw, tmp_path, monkeypatch):
-    assert draw(stop="photo3")[1::2] == (2, "neonxc: the disk is full\n")
+    assert draw(stop="photo3")[1::2] == (1, "neonxc: the disk is full\n")
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
     real = neonxc.common.storage.save_file
 
@@ -61,7 +61,7 @@ def test_an_error_leaves_nothing(draw, tmp_path, monkeypatch):
 
     monkeypatch.setattr("neonxc.common.storage.save_file", full)
     _, code, _, err = draw()
-    assert (code, err.splitlines()[-1]) == (2, "neonxc: can't write out/r.safetensors: I/O error: No space left")
+    assert (code, err.splitlines()[-1]) == (1, "neonxc: can't write out/r.safetensors: I/O error: No space left")
     assert not [*tmp_path.rglob("r.safetensors*")]
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import linecache
+import pickle
 import re
 import sys
 import threading
@@ -17,7 +18,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import neonxc
-from neonxc.evaluation import methods
+from neonxc.evaluation import compare, methods, pixel_flipping, sanity
 from neonxc.lrp import LRP, Composite, Epsilon, Flat, Gamma, UnsupportedOperation
 from neonxc.models import FeatureExtractor
 
@@ -480,6 +481,74 @@ def test_networks_that_keep_their_features_can_be_copied(along):
         assert not any(value.requires_grad for value in kept)
         assert torch.equal(other.last, network.last)
         assert network.pair[1] == "relu"
+
+
+class Kept(nn.Module):
+    """A network that keeps its input and features, and can be pickled."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.listed = nn.Conv2d(3, 4, 3), nn.Linear(4, 5), []
+        self.b.register_forward_hook(self.keep)
+        self.eval()
+
+    def keep(self, module, given, output):
+        self.listed[:] = [*given, output]
+
+    def forward(self, x):
+        self.x, self.last = x, self.a(x).relu()
+        return self.b(self.last.mean((2, 3)))
+
+
+GROUPS = torch.arange(192).reshape(3, 8, 8) // 24
+NO = {"progress": False}
+RUNS = {
+    "predict": lambda net, x: net.predict(x),
+    "attribute": lambda net, x: neonxc.NEON(net).attribute(x),
+    "along": lambda net, x: neonxc.NEON(net, along=0.5).attribute(x),
+    "heatmaps": lambda net, x: neonxc.NEON(net).heatmaps(x),
+    "summary": lambda net, x: neonxc.NEON(net).summary(x),
+    "contrast": lambda net, x: neonxc.contrast(net, x, 0, 1),
+    "concepts": lambda net, x: neonxc.concepts(net, x, "a", n_concepts=1),
+    "similarity": lambda net, x: neonxc.similarity(net.features, x[:2], x[2:]),
+    "moves": lambda net, x: neonxc.moves(net, x, x.flip(0)),
+    "batches": lambda net, x: neonxc.batch_function(net, images="i")({"i": x.tolist()}),
+    "explain": lambda net, x: neonxc.explain(net, x, fast=True),
+    "flipping": lambda net, x: pixel_flipping(net, x, x),
+    "compare": lambda net, x: compare(net, x, groups=GROUPS, **NO),
+    "sanity": lambda net, x: sanity(net, x, points=2, repeats=1, stages=2, **NO),
+    "methods": lambda net, x: [
+        method(net, x, torch.zeros(len(x), dtype=torch.long))
+        for method in methods.default_methods(groups=GROUPS).values()
+    ],
+    "points": lambda net, x: FeatureExtractor(net.features, "a").points(x),
+    "extracted": lambda net, x: neonxc.neuralize(np.eye(2, 4), x, FeatureExtractor(net.features, "a")),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_networks_can_be_copied_and_pickled_after_every_function(run):
+    network, x = Kept(), torch.rand(4, 3, 8, 8)
+    with torch.no_grad():
+        net = neonxc.neuralize(network(x)[:2].clone(), x, network)
+    RUNS[run](net, x)
+    assert not any(value.requires_grad for value in (network.x, network.last, *network.listed))
+    for model in (network, net):
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            with torch.no_grad():
+                assert_close(twin(x), model(x))
+
+
+@pytest.mark.parametrize("run", ["attribute", "methods", "concepts"])
+def test_what_a_user_keeps_stays_as_it_is(run):
+    network, x = Kept(), torch.rand(4, 3, 8, 8)
+    with torch.no_grad():
+        net = neonxc.neuralize(network(x)[:2].clone(), x, network)
+    network.mine = mine = network.a(x)  # for a gradient of their own
+    RUNS[run](net, x)
+    assert network.mine is mine
+    assert mine.requires_grad
 
 
 def test_networks_that_keep_their_features_have_the_relevance_of_others():

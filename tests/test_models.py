@@ -4,6 +4,7 @@ import copy
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,6 +65,88 @@ def test_stops_at_the_first_output_of_the_layer_and_leaves_no_hook(images):
         with pytest.raises(error):
             FeatureExtractor(net, layer)(images)
         assert hooks(net) == 0
+
+
+class Sorted(nn.Module):
+    """A network whose tokens [N, T, d] mix by attention, in an order of their own; one may be a sink."""
+
+    def __init__(self, order, sink=0.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv2d(3, 16, 4, 4)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.order, self.sink = torch.as_tensor(order), sink
+        self.eval()
+
+    def forward(self, x):
+        tokens = self.stem(x).flatten(2).mT[:, self.order]
+        is_sink = (torch.arange(len(self.order)) == 3)[:, None]
+        return self.block(tokens + self.sink * tokens.mean(1, keepdim=True) * is_sink)
+
+
+ORDERS = {
+    "raster": (range(64), True),
+    "a sink": (range(64), True, 300.0),  # a token that changes most, whatever is changed
+    "columns": (torch.arange(64).view(8, 8).T.flatten(), False),
+    "random": (np.random.default_rng(0).permutation(64), False),
+    "reversed": (range(63, -1, -1), False),
+    "units": (torch.arange(64).view(2, 4, 2, 4).transpose(1, 2).flatten(), False),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("image", ["photo", "constant"])
+def test_tokens_that_are_not_in_the_order_of_the_image_are_refused(name, image):
+    order, in_order, *sink = ORDERS[name]
+    net, x = Sorted(order, *sink), torch.rand(2, 3, 32, 32)
+    if image == "constant":
+        x[0] = 0.5
+    extractor, state = FeatureExtractor(net, "block", tokens=0), torch.get_rng_state()
+    if in_order:
+        assert_close(extractor.points(x).view(2, 8, 8, 16).movedim(3, 1), extractor(x))
+    else:
+        refused("the tokens of layer 'block' are not in the order of the image", extractor.points, x)
+        assert FeatureExtractor(net, "block", tokens=0, pool="avg").points(x).shape == (2, 16)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Vision(nn.Module):
+    """A network as those of transformers are, which looks at the mode of the user's network while it runs."""
+
+    main_input_name = "pixel_values"
+
+    def __init__(self, users):
+        super().__init__()
+        self.config = SimpleNamespace(image_size=16, num_channels=3)
+        self.patches, self.norm, self.head = nn.Conv2d(3, 5, 4, 4), nn.BatchNorm1d(16), nn.Linear(5, 5)
+        self.run = self.tokens  # a method of its own, which a copy has to have as its own
+        self.users = users
+
+    def forward(self, pixel_values):
+        self.users.append([module.training for module in self.users[0].modules()])
+        return self.run(pixel_values)
+
+    def tokens(self, x):
+        assert not self.training
+        return self.head(self.norm(self.patches(x).flatten(2).mT))
+
+
+def test_a_network_of_transformers_stays_in_its_mode_while_it_is_looked_at():
+    class Shared(list):
+        def __deepcopy__(self, memo):
+            return self
+
+    net = Vision(users := Shared())
+    users.append(net)
+    net.norm.eval()
+    modes, before = [module.training for module in net.modules()], copy.deepcopy(net.state_dict())
+    assert FeatureExtractor(net, "head").tokens == 0
+    assert len(users) > 1
+    assert users[1:] == [modes] * len(users[1:])
+    assert [module.training for module in net.modules()] == modes
+    assert not any(module._forward_hooks for module in net.modules())
+    for name, values in net.state_dict().items():
+        assert torch.equal(values, before[name])
 
 
 @pytest.mark.parametrize("part", [nn.BatchNorm2d(3), nn.Dropout()])

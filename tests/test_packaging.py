@@ -3,9 +3,11 @@
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import Parser
 from importlib import import_module
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 import neonxc
+from neonxc.common.extras import installed_by
 
 ROOT = Path(__file__).resolve().parents[1]
 # folder in the checkout: its place in the wheel
@@ -182,6 +185,32 @@ def test_metadata(unpacked):
     found = found_in(unpacked, cwd=unpacked)
     assert found["path"] == [str(unpacked / "neonxc")]  # nothing of a checkout is added to it
     assert found["version"] == about["Version"]
+
+
+def test_installation_is_written_alike():
+    """Every place says what the one function says, and names extras that there are."""
+    extras = {*tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]}
+    files = [path for kind in ("py", "md", "ipynb", "yaml") for path in ROOT.rglob(f"*.{kind}")]
+    places = 0
+    for path in files:
+        folders = path.relative_to(ROOT).parts
+        if folders[0] in ("tests", "CHANGELOG.md", "shared") or any(
+            name.startswith((".", "_build")) for name in folders
+        ):
+            continue
+        text = path.read_text(encoding="utf-8").replace('\\"', '"')
+        assert "neonxc[" not in text, path
+        for line in re.findall(r"pip install(?! neonxc).*", text):
+            if path.name == "extras.py":
+                continue
+            found = re.match(r'pip install -e "\.\[([a-z,]+)\]"', line)
+            assert found is not None, (path, line)
+            assert {*found[1].split(",")} <= extras, path
+            assert found[0] in installed_by(*found[1].split(","))
+            places += 1
+    assert places > 15
+    written = [path for path in files if path.name != "extras.py" and "in a checkout, pip" in path.read_text()]
+    assert not [path for path in written if path.relative_to(ROOT).parts[0] in ("neonxc", "models", "trees")]
 
 
 def test_wheel_holds_the_three_packages_and_nothing_else(source, wheel):

@@ -21,6 +21,8 @@ import neonxc
 from neonxc import NEON
 from neonxc.data.files import read_table
 from neonxc.data.files.cells import read_cells
+from neonxc.data.files.notation import is_number
+from neonxc.data.spreadsheets import text_of, written
 from neonxc.trees import CART
 
 
@@ -392,11 +394,12 @@ def test_names_are_taken_as_they_are(ran):
     assert "r[b]" in out
 
 
-def test_a_failure_leaves_nothing_and_spares_what_was_there(refused, wine_csv, tmp_path, monkeypatch):
+def test_a_failure_leaves_nothing_and_spares_what_was_there(neonxc_command, wine_csv, tmp_path, monkeypatch):
     Path("r").mkdir()
     Path("r/relevance.csv").write_text("mine")
     monkeypatch.setattr("neonxc.cli.tables.save", Mock(side_effect=OSError("disk full")))
-    assert refused("table wine.csv -k 2 --out r") == "neonxc: disk full"
+    code, _, err = neonxc_command(*["table", "wine.csv", "-k", "2", "--out", "r"])
+    assert (code, err.splitlines()[-1]) == (1, "neonxc: disk full")
     assert {path.name for path in tmp_path.rglob("*")} == {"r", "relevance.csv", "wine.csv"}
     assert Path("r/relevance.csv").read_text() == "mine"
 
@@ -517,35 +520,137 @@ def test_a_failure_midway_leaves_the_old_output(command, neonxc_command, monkeyp
     assert out.read_text() != "old"
 
 
-def test_rules_are_no_formulas_of_a_spreadsheet(neonxc_command):
-    # SECURITY.md: Control characters in what the commands print are replaced, and texts in
-    values = np.repeat([0.0, 1.0], 10)
-    names = {'=HYPERLINK("http://a")': values, "+a": values, "@b": values}
-    pd.DataFrame(names).assign(label=np.where(values > 0, "=1+1", "-x")).to_csv("t.csv", index=False)
-    assert neonxc_command("rules", "t.csv", "--labels", "label", "--out", "rules.csv")[0] == 0
-    assert neonxc_command("table", "t.csv", "--labels", "label", "--out", "o")[0] == 0
-    for path in ("rules.csv", "o/clusters.csv"):
+WRITTEN = {  # text: cell
+    "=1+1": "'=1+1",
+    "+a": "'+a",
+    "-x": "'-x",
+    "@b": "'@b",
+    "\tx": "'\tx",
+    "\r=x": "'\r=x",
+    "\n=x": "'\n=x",
+    "＝1": "'＝1",
+    "-1+cmd|' /C calc'!A0": "'-1+cmd|' /C calc'!A0",
+    "-2024-01-01": "'-2024-01-01",
+    "'=x": "''=x",
+    "''-5": "'" + "''-5",
+    "-5": "-5",
+    " -5": " -5",
+    "-1.106,29 €": "-1.106,29 €",
+    "+4930123": "+4930123",
+    "-inf": "-inf",
+    "-": "-",
+    "--": "--",
+    "": "",
+    "'": "'",
+    "'tis": "'tis",
+    "a=b": "a=b",
+    "5-x": "5-x",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_a_text_is_written_for_spreadsheets_and_read_back(text):
+    assert written(text) == WRITTEN[text]
+    assert text_of(WRITTEN[text]) == text
+    assert text_of(written(WRITTEN[text])) == WRITTEN[text]
+
+
+def test_no_file_of_a_command_has_formulas_of_a_spreadsheet(neonxc_command):
+    # SECURITY.md: A name does nothing to a terminal or a spreadsheet.
+    values = np.repeat([0.0, -1.0], 20)
+    names = ['=HYPERLINK("http://a")', "+a", "@b", "-c", "-7"]
+    table = pd.DataFrame(dict.fromkeys(names, values)) + np.random.default_rng(0).normal(size=(40, 5)).round(2)
+    table["@who"] = np.where(np.arange(40) % 3, "@x", "y")
+    table.assign(label=np.where(values < 0, "=1+1", "-x")).to_csv("t.csv", index=False)
+    for command in (
+        "table t.csv --labels label --out o",
+        "table t.csv -k 2-3 --ignore label --out k",
+        "rules t.csv --labels label --out rules.csv",
+        "apply o/model.safetensors t.csv --out applied.csv",
+        "apply o/model.safetensors applied.csv --out again.csv",
+    ):
+        code, _, err = neonxc_command(*command.split())
+        assert code == 0, err
+    Path("piped.csv").write_text(neonxc_command("apply", "o/model.safetensors", "t.csv")[1])
+    files = [path for path in Path().rglob("*.csv") if path.name != "t.csv"]
+    assert len(files) == 11
+    for path in files:
         cells = [cell for row in read(path) for cell in row]
-        assert {"'=1+1", "'-x"} <= {*cells}
-        assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+        formulas = [cell for cell in cells if cell.startswith(("=", "+", "@", "-")) and not is_number(cell)]
+        assert not formulas, path
+    for path in ("rules.csv", "o/clusters.csv", "o/relevance.csv", "o/columns.csv", "applied.csv"):
+        assert {"'=1+1", "'-x"} <= {cell for row in read(path) for cell in row}, path
+    quoted = ['\'=HYPERLINK("http://a")', "'+a", "'@b", "'-c", "-7", "'@who"]
+    assert read("o/relevance.csv")[0] == ["row", "label", "cluster", "logit", *quoted]
+    applied = read("applied.csv")
+    assert applied == read("piped.csv")
+    assert [row[: len(applied[0])] for row in read("again.csv")] == applied
+    original = read_table("t.csv")
+    pd.testing.assert_frame_equal(read_table("applied.csv")[[*original]], original)
 
 
 IN_WORDS = {
     "table t.csv --scale foo": "Invalid value for '--scale': 'foo' is not one of 'none', 'standard'",
     "table t.csv -k 2": "let the cell count as missing (--na CELL)",
     "rules t.csv --leaves x": "Invalid value for '--leaves': a whole number is needed",
+    "rules t.csv --leaves 1": "Invalid value for '--leaves': a number of at least 2 is needed",
+    "explain t.csv --size 5": "Invalid value for '--size': a number of at least 32 is needed",
+    "table t.csv -k x": "Invalid value for '--clusters' / '-k': 'x' is neither a number of clusters nor",
+    "rules keep.csv --keep nope": "neonxc: --keep: the table has no column ['nope']; its columns are ['n_clusters",
+    "rules keep.csv --format sql -k 2 --table .": "neonxc: --table must be the name of a table",
 }
 
 
 @pytest.mark.parametrize("command", IN_WORDS)
 def test_messages_are_in_the_words_of_the_command(command, refused):
     Path("t.csv").write_text("a,b\n" + "1,2\n" * 20 + "x,3\n")
+    Path("keep.csv").write_text("n_clusters=3,b\n" + "1.5,2\n2.5,4\n" * 20)
     assert IN_WORDS[command] in refused(command)
 
 
-@pytest.mark.parametrize("command", ["table", "explain", "rules", "apply", "moves"])
-def test_the_help_names_what_an_option_takes(command, neonxc_command):
-    code, out, _ = neonxc_command(command, "--help")
-    assert code == 0
-    assert "list[" not in out
-    assert "CELL" in out
+PYTHON = r"<|list\[|\b(str|int|bool|path|Path|TEXT|INTEGER|BOOLEAN)\b|n_clusters|max_leaves|sample_weight|\(na\)"
+EVERY = ("demo", "heatmap", "table", "explain", "rules", "apply", "moves")
+
+
+@pytest.mark.parametrize("command", ["", *EVERY])
+def test_the_help_has_no_words_of_python(command, neonxc_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, err = neonxc_command(*command.split(), "--help")
+    assert (code, err) == (0, "")
+    assert not re.findall(PYTHON, out)
+    assert ("CELL" in out) == (command in ("table", "explain", "rules", "apply", "moves"))
+
+
+WORKS = {  # what a command calls after it has read its arguments, and a call of it
+    "demo": ("photos.demo_photo", "demo"),
+    "heatmap": ("photos.extractor", "heatmap photo0.png -k 2"),
+    "table": ("tables.table_attributions", "table wine.csv -k 2"),
+    "explain": ("tables.table_report", "explain wine.csv -k 2"),
+    "rules": ("tables.cluster_rules", "rules wine.csv -k 2"),
+    "apply": ("tables.applied", "apply wine.csv wine.csv"),
+    "moves": ("tables.moved", "moves wine.csv wine.csv wine.csv"),
+}
+CODES = [
+    (ValueError("no"), 2, "neonxc: no"),
+    (OSError("disk full"), 1, "neonxc: disk full"),
+    (ImportError("no package"), 1, "neonxc: no package"),
+    (RuntimeError("no weights"), 1, "neonxc: no weights"),
+    (MemoryError(), 1, "neonxc: MemoryError"),
+    (KeyboardInterrupt(), 130, "neonxc: interrupted"),
+]
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_exit_codes(command, neonxc_command, wine_csv, photos, monkeypatch):
+    name, call = WORKS[command]
+    for error, code, message in CODES:
+        monkeypatch.setattr(f"neonxc.cli.{name}", Mock(side_effect=error))
+        got, _, err = neonxc_command("-q", *call.split())
+        assert (got, err.splitlines()[-1]) == (code, message)
+    assert neonxc_command(command, "--help")[0] == 0
+    for wrong in ("--bogus", "--out wine.csv/x"):
+        got, _, err = neonxc_command(*call.split(), *wrong.split())
+        assert (got, err[:8], err.count("\n")) == (2, "neonxc: ", 1)
+    monkeypatch.setattr(f"neonxc.cli.{name}", Mock(side_effect=AssertionError("a fault of ours")))
+    with pytest.raises(AssertionError):  # Python prints the whole traceback, and exits with 1
+        neonxc_command("-q", *call.split())

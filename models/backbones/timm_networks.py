@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from neonxc.common.arguments import similar
+from neonxc.common.extras import installed_by
 
 from .network import Network, NoWeights, Weights, first_line, with_weights
 from .torchvision_networks import NETWORKS
 
 PREFIX = "timm/"
-INSTALL = 'in a checkout, pip install -e ".[timm]"'
+INSTALL = installed_by("timm")
 COARSEST = 16  # of the blocks up to this reduction of the image's resolution, the last is the default
 
 PATIENCE = 3  # seconds for an answer of the Hugging Face Hub

@@ -14,6 +14,8 @@ from pathlib import PurePosixPath
 import torch
 from torch import nn
 
+from neonxc.common.extras import installed_by
+
 from ..features import FeatureExtractor
 from ..layers import Pool
 from .architectures import LITE0
@@ -25,7 +27,7 @@ def _load(name: str, weights: Weights) -> nn.Module:
         from torchvision import models  # takes a second, and only these networks need it
     except ImportError as error:
         raise ImportError(
-            f'{name} is a network of torchvision, an optional package: in a checkout, pip install -e ".[vision]"'
+            f"{name} is a network of torchvision, an optional package: {installed_by('vision')}"
         ) from error
 
     create: Callable[[], nn.Module] = partial(models.get_model, name)

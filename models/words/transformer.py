@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neonxc.common.declared import check_weights
+from neonxc.common.extras import installed_by
 
 from .encoders import READING, check_encoder, check_special
 from .static import TokenVectors
 
-EXTRA = 'sentence encoders need the extra "text": in a checkout, pip install -e ".[text]"'
+EXTRA = f'sentence encoders need the extra "text": {installed_by("text")}'
 OWN = "can't save a SentenceEncoder with a model or a pooling of one's own"
 
 

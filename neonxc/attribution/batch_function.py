@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from neonxc.attribution.neon import NEON
-from neonxc.common.arguments import check_columns
+from neonxc.common.arguments import check_columns, result_names
 from neonxc.common.storage import load
 from neonxc.data.frames import from_named
 from neonxc.data.inputs import as_array
@@ -38,8 +38,12 @@ class BatchFunction:
 
     def __init__(self, model: Any, what: What, keep: pa.Schema, images: str | None, size: int | None) -> None:
         self.model, self.what, self.keep, self.images, self.size = model, what, keep, images, size
-        self.names, self.made = self._columns(self._fitted())
-        self.schema = pa.schema([*keep, *self.made])
+        self.names, self.made, self.units = self._columns(self._fitted())
+        results = [name for name, _ in self.made]
+        numbered = result_names(results, [*keep.names, *self.units])
+        self.named = dict(zip(results, numbered, strict=True))
+        made = [(self.named[name], kind) for name, kind in self.made]
+        self.schema = pa.schema([*keep, *made, *((unit, pa.float64()) for unit in self.units)])
         if len({*self.schema.names}) < len(self.schema):
             raise ValueError(f"the results have several columns of one name: {self.schema.names}")
 
@@ -66,7 +70,7 @@ class BatchFunction:
         columns: dict[str, Any] = {name: table[name] for name in self.keep.names}
         if len(table):
             fitted = self._fitted()
-            if isinstance(self.model, str) and self._columns(fitted) != (self.names, self.made):
+            if isinstance(self.model, str) and self._columns(fitted) != (self.names, self.made, self.units):
                 what = "a model with other columns or results"
                 raise ValueError(f"{self.model} now holds {what}; call batch_function again")
             columns |= self._results(fitted, table) if self.images is None else self._of_images(fitted, table)
@@ -82,12 +86,21 @@ class BatchFunction:
             masks = np.stack([as_array(rule.matches(rows)) for rule in fitted.rules])
             texts = np.array([*(rule.text() for rule in fitted.rules), None], dtype=object)
             first = np.where(masks.any(0), masks.argmax(0), len(masks))
-            return {"cluster": self._cells(fitted.predict(rows)), "rule": texts[first]}
-        found = clusters_of(fitted.net, rows)
-        found["cluster"] = self._cells(found["cluster"])
+            return self._named({"cluster": self._cells(fitted.predict(rows)), "rule": texts[first]})
+        decisions = clusters_of(fitted.net, rows)
+        decisions["cluster"] = self._cells(decisions["cluster"])
+        relevance = {}
         if self.what == "attribute":
-            found |= {str(name): own.to_numpy() for name, own in fitted.attribute(rows).items()}
-        return found
+            relevance = {str(name): own.to_numpy() for name, own in fitted.attribute(rows).items()}
+        return self._named(decisions) | relevance
+
+    def _named(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return results by their names in the schema, where a kept column may have theirs."""
+        return {self.named[name]: values for name, values in results.items()}
+
+    def _labels_type(self) -> pa.DataType:
+        """The type of the column of clusters."""
+        return self.schema.field(self.named["cluster"]).type
 
     def _of_images(self, neon: Any, table: pa.Table) -> dict[str, Any]:
         inputs = [self._input(table, row, neon.net.features) for row in range(len(table))]
@@ -98,7 +111,7 @@ class BatchFunction:
         for rows in alike.values():
             x = np.stack([inputs[row] for row in rows])
             found = clusters_of(neon.net, x)
-            if (found["cluster"].ndim == 3) != pa.types.is_list(self.schema.field("cluster").type):
+            if (found["cluster"].ndim == 3) != pa.types.is_list(self._labels_type()):
                 raise ValueError("the features need a FeatureExtractor: pool=None for maps, pool='avg' otherwise")
             if self.what == "attribute":
                 found["relevance"] = neon.attribute(x).sum(axis=1)
@@ -108,11 +121,11 @@ class BatchFunction:
             for name, values in found.items():
                 for row, value in zip(rows, values, strict=True):
                     columns[name][row] = _listed(value)
-        return columns
+        return self._named(columns)
 
     def _cells(self, labels: Any) -> Any:
         """Return labels [n, ...] as the column holds them: in one of text, noise beside names is "-1"."""
-        if _element_type(self.schema.field("cluster").type) != pa.string():
+        if _element_type(self._labels_type()) != pa.string():
             return labels
         return np.frompyfunc(lambda label: None if label is None else str(label), 1, 1)(labels)
 
@@ -145,10 +158,10 @@ class BatchFunction:
             return model if isinstance(model, Rules) else getattr(model, "tree_", model).rules()
         return model if isinstance(model, NEON) else NEON(model)
 
-    def _columns(self, fitted: Rules | NEON) -> tuple[list[str], list[tuple[str, pa.DataType]]]:
-        """Names of the columns that the model needs, and names and types of the results."""
+    def _columns(self, fitted: Rules | NEON) -> tuple[list[str], list[tuple[str, pa.DataType]], list[str]]:
+        """Names of the columns that the model needs, names and types of the results, and its features."""
         if self.images is not None:
-            return [self.images], _image_columns(fitted, self.what)
+            return [self.images], _image_columns(fitted, self.what), []
         return _table_columns(fitted, self.what)
 
 
@@ -174,21 +187,26 @@ def _loaded(path: str) -> Any:
     return model
 
 
-def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tuple[str, pa.DataType]]]:
-    """Names of the columns of a table that a model needs, and names and types of the results."""
+def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tuple[str, pa.DataType]], list[str]]:
+    """Names of the columns of a table that a model needs, names and types of the results, and names of features.
+
+    The features are those whose relevance is a column.
+    """
     if what == "heatmaps":
         raise ValueError("heatmaps need images, the name of their column")
     names: list[Any]
+    units: list[str] = []
     if isinstance(fitted, Rules):
         names, labels = [one.key for one in fitted.columns], [*fitted.clusters]
         made = [("rule", pa.string())]
     else:
         names, labels = fitted.net.feature_names_ or [], fitted.net.classes_.tolist()
-        units = fitted.net.inputs.units if what == "attribute" else []
-        made = [(name, pa.float64()) for name in ["logit", *units]]
+        made = [("logit", pa.float64())]
+        if what == "attribute":
+            units = [str(unit) for unit in fitted.net.inputs.units]
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("model needs names of columns, not texts: fit it to a data frame, or pass images")
-    return [*names], [("cluster", _type_of(labels)), *made]
+    return [*names], [("cluster", _type_of(labels)), *made], units
 
 
 def _image_columns(fitted: Rules | NEON, what: What) -> list[tuple[str, pa.DataType]]:
@@ -258,7 +276,8 @@ def batch_function(
         cluster, the logit, and a heatmap for every cluster; the cluster and the logit; or the cluster and the text
         of the first rule that the row meets.
     keep : pyarrow.Schema or dict of names to pyarrow.DataType, optional
-        Columns that are passed on, such as identifiers. Errors about an image name them.
+        Columns that are passed on, such as identifiers. Errors about an image name them. If one of them, or of the
+        columns that are explained, is called like a result, the result is numbered (``cluster_2``).
     images : str, optional
         Column of images, for networks with a feature network of images: tensors, encoded images (bytes, such as
         PNG or JPEG) or paths. They may differ in size. Arrays [H, W, 3] of uint8 are images like decoded ones,
@@ -283,8 +302,8 @@ def batch_function(
     Raises
     ------
     ValueError
-        `what` is unknown, the model has no names of columns or no feature network for images, or a column would
-        be there twice.
+        `what` is unknown, the model has no names of columns or no feature network for images, or a column is kept
+        whose relevance has the same name.
 
     Examples
     --------

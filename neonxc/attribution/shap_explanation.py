@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from neonxc.common.extras import installed_by
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import dense
@@ -53,7 +54,7 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
     try:
         from shap import Explanation
     except ImportError:
-        raise ImportError('to_shap needs shap: in a checkout, pip install -e ".[shap]"') from None
+        raise ImportError(f"to_shap needs shap: {installed_by('shap')}") from None
     if net.features is not None:
         raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
     table, names = net.inputs.read(X), list(net.inputs.units)

@@ -6,12 +6,13 @@ import sys
 import warnings
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
 
 from neonxc.cli.options import (
     FORMATS,
@@ -34,6 +35,7 @@ from neonxc.cli.options import (
     Scaling,
     Weights,
     check_outputs,
+    choices,
     existing_path,
     existing_weights,
     format_of_rules,
@@ -50,12 +52,42 @@ if TYPE_CHECKING:
     from neonxc.evaluation import Choice
     from neonxc.report.clusters import Clusters as Clustering
 
+FAILED, WRONG, INTERRUPTED = 1, 2, 130
+"""Exit codes: the call was right and failed, it was wrong, or it was ended by Ctrl-C, as shells number it."""
 MOST = 20
 """Lines at most on files in the terminal."""
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zip": "zip", ".zst": "zstd"}
 """How files of these suffixes are compressed, as pandas does."""
 _NOTES: ContextVar[bool] = ContextVar("notes", default=True)
+
+
+class Plain(TyperCommand):
+    """A command whose help shows no Python types: none of flags, and of arguments their names alone."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters as the help shows them."""
+        return [_without_type(param) for param in super().get_params(ctx)]
+
+
+class PlainGroup(TyperGroup):
+    """The command of all commands, with such a help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters as the help shows them."""
+        return [_without_type(param) for param in super().get_params(ctx)]
+
+
+def _without_type(param: Any) -> Any:
+    """Take the type away from a flag or an argument, of which typer shows it if it has no ``metavar``."""
+    if param.param_type_name == "argument":
+        param.display_type = lambda ctx: ""  # of typer from 0.2x on; earlier ones show the name in its place
+    elif param.name == "help":
+        param.metavar = ""
+    return param
+
+
 app = typer.Typer(
+    cls=PlainGroup,
     help="Explain clusterings of tables, photos and texts.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -75,10 +107,11 @@ def _print_version(wanted: bool) -> None:
 def common(
     quiet: Annotated[
         bool,
-        typer.Option("--quiet", "-q", help="Show neither progress bars nor notes."),
+        typer.Option("--quiet", "-q", metavar="", help="Show neither progress bars nor notes."),
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Take the options that all commands share."""
@@ -87,7 +120,7 @@ def common(
         hide()
 
 
-@app.command()
+@app.command(cls=Plain)
 def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
     from neonxc.cli import heatmaps, photos, tables  # they load PyTorch
@@ -101,35 +134,47 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     typer.echo(str(out / "report.html"))
 
 
-@app.command()
+@app.command(cls=Plain)
 def heatmap(
     images: Annotated[list[Path], typer.Argument(exists=True, help="Photos, and folders of photos.")],
     clusters: Clusters = 4,
     backbone: Annotated[
-        str, typer.Option(help="Pretrained network of neonxc.models, or timm/NAME for a network of timm.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Pretrained network of neonxc.models, or timm/NAME for a network of timm."
+        ),
     ] = "efficientnet_lite0",
-    layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
-    mode: Annotated[Mode, typer.Option(help="Cluster the locations of the photos, or whole photos.")] = "spatial",
+    layer: Annotated[str | None, typer.Option(metavar="MODULE", help="Module whose output is clustered.")] = None,
+    mode: Annotated[
+        Mode,
+        typer.Option(metavar=choices(Mode), help="Cluster the locations of the photos, or whole photos."),
+    ] = "spatial",
     per_photo: Annotated[
         bool,
         typer.Option(
             "--per-photo",
+            metavar="",
             help="Cluster the locations of each photo alone, so that clusters differ between photos.",
         ),
     ] = False,
     size: Annotated[
         int,
         typer.Option(
+            metavar="PIXELS",
             min=32,
             help="Shorter side of a photo in the network, in pixels; ignored by networks of a fixed size.",
         ),
     ] = 320,
     weights: Annotated[
         str,
-        typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random weights.'),
+        typer.Option(
+            metavar="FILE|default|none",
+            callback=existing_weights,
+            help='File of weights, "default", or "none" for random weights.',
+        ),
     ] = "default",
-    composite: Annotated[Rules, typer.Option(help="LRP rules.")] = "gamma",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
+    composite: Annotated[Rules, typer.Option(metavar=choices(Rules), help="LRP rules.")] = "gamma",
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1 ...")] = "cpu",
     out: Out = Path("neonxc-heatmaps"),
     save: Annotated[
         Path | None,
@@ -152,7 +197,7 @@ def heatmap(
     _show(heatmaps.heatmaps(named, clusters, out, features, composite, save, what))
 
 
-@app.command()
+@app.command(cls=Plain)
 def table(
     file: File,
     clusters: Numbers = None,
@@ -172,7 +217,7 @@ def table(
     _show(tables.table_attributions(prepared, clustering, out, choice))
 
 
-@app.command()
+@app.command(cls=Plain)
 def explain(
     source: Annotated[
         Path,
@@ -189,12 +234,21 @@ def explain(
     keep: Keep = None,
     na: Missing = None,
     fast: Fast = False,
-    mode: Annotated[Mode, typer.Option(help="For photos: cluster their locations, or whole photos.")] = "spatial",
-    backbone: Annotated[str, typer.Option(help="For photos: pretrained network.")] = "efficientnet_lite0",
-    size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
+    mode: Annotated[
+        Mode,
+        typer.Option(metavar=choices(Mode), help="For photos: cluster their locations, or whole photos."),
+    ] = "spatial",
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="For photos: pretrained network.")
+    ] = "efficientnet_lite0",
+    size: Annotated[
+        int, typer.Option(metavar="PIXELS", min=32, help="For photos: side of the network input in pixels.")
+    ] = 224,
     encoder: Annotated[
         str | None,
-        typer.Option(help="For texts: folder or name of a sentence encoder; default: TF-IDF."),
+        typer.Option(
+            metavar="FOLDER|NAME", help="For texts: folder or name of a sentence encoder; default: TF-IDF."
+        ),
     ] = None,
     weights: Weights = None,
 ) -> None:
@@ -223,22 +277,28 @@ def explain(
     typer.echo(visible(f"{report}\n\n{out}"))
 
 
-@app.command()
+@app.command(cls=Plain)
 def rules(
     file: File,
     clusters: Numbers = None,
     labels: Labels = None,
     leaves: Annotated[
         int | None,
-        typer.Option(min=2, help="Maximum number of rules; default: one per cluster, two per label."),
+        typer.Option(metavar="N", min=2, help="Maximum number of rules; default: one per cluster, two per label."),
     ] = None,
     format: Annotated[
-        Format | None, typer.Option(help="Default: text, or the format that the suffix of --out names.")
+        Format | None,
+        typer.Option(metavar=choices(Format), help="Default: text, or the format that the suffix of --out names."),
     ] = None,
-    dialect: Annotated[Dialect | None, typer.Option(help="Dialect of SQL; default: ansi.")] = None,
+    dialect: Annotated[
+        Dialect | None, typer.Option(metavar=choices(Dialect), help="Dialect of SQL; default: ansi.")
+    ] = None,
     table: Annotated[
         str | None,
-        typer.Option(help="Table in SQL, possibly qualified as SCHEMA.TABLE; default: the name of the file."),
+        typer.Option(
+            metavar="TABLE",
+            help="Table in SQL, possibly qualified as SCHEMA.TABLE; default: the name of the file.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -272,7 +332,7 @@ def rules(
     typer.echo(text if to_program else visible(text))
 
 
-@app.command()
+@app.command(cls=Plain)
 def apply(
     model: Model,
     file: File,
@@ -283,27 +343,28 @@ def apply(
     check_outputs([model, file], out)
     from neonxc.cli import tables  # loads PyTorch
     from neonxc.common.storage import staged_file
+    from neonxc.data.spreadsheets import write_csv
 
     rows, form = tables.applied(model, file, na or [])
     _note(*rows.attrs["notes"])
     if out is not None:
         with staged_file(with_folder(out)) as partial:
-            rows.to_csv(partial, index=False, compression=COMPRESSIONS.get(out.suffix.lower()), **form)
+            write_csv(rows, partial, compression=COMPRESSIONS.get(out.suffix.lower()), **form)
         typer.echo(str(out))
     elif sys.stdout.isatty():
-        typer.echo(visible(rows.to_csv(index=False, **form)), nl=False)
+        typer.echo(visible(str(write_csv(rows, **form))), nl=False)
     else:
-        rows.to_csv(sys.stdout, index=False, **form)
+        write_csv(rows, sys.stdout, **form)
 
 
-@app.command()
+@app.command(cls=Plain)
 def moves(
     model: Model,
     before: File,
     after: File,
     ids: Annotated[
         str | None,
-        typer.Option(help="Column that identifies rows; default: their order."),
+        typer.Option(metavar="COLUMN", help="Column that identifies rows; default: their order."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -408,18 +469,28 @@ def _on_stderr(kind: str, *messages: str) -> None:
 
 
 def main() -> None:
-    """Run the command; print errors of usage or data in one line on stderr, with exit code 2."""
+    """Run the command; print an error in one line on stderr.
+
+    The exit code is 0 after success; 2 if the command is used wrongly, or what it is given can't be used; 1 if it
+    fails otherwise; and 130 if it is interrupted.
+    """
     message = ""
     try:
         with progress(True), warnings.catch_warnings():
             warnings.showwarning = lambda warning, *_: _on_stderr("note", str(warning))
             code = app(standalone_mode=False)
-    except (ValueError, OSError, ImportError, RuntimeError) as error:
-        code, message = 2, str(error)
+    except (typer.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except ValueError as error:
+        code, message = WRONG, str(error)
+    except (OSError, ImportError, MemoryError, RuntimeError) as error:
+        code, message = FAILED, str(error) or type(error).__name__
     except Exception as error:
-        if not hasattr(error, "format_message"):  # not a usage error of the command line
+        if not hasattr(error, "format_message"):  # no usage error of the command line: Python exits with FAILED
             raise
-        code, message = 2, error.format_message()
+        code, message = WRONG, error.format_message()
+    if code == INTERRUPTED:
+        message = "interrupted"
     if message:  # empty if the help was printed instead
         _on_stderr("neonxc", message)
     sys.exit(code if isinstance(code, int) else 0)

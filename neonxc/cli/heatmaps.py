@@ -156,7 +156,8 @@ def _drawn(n: int, most: int, seed: int) -> np.ndarray:
 
 def _explain(net: NeuralizedClustering, x: Tensor, rules: Composite, whole: bool) -> Explained:
     """Explain a photo [1, 3, H, W]: all clusters of locations, or the cluster of the whole photo."""
-    logits = net(x)[0].detach().cpu()
+    with torch.no_grad():
+        logits = net(x)[0].cpu()
     positions = [int(logits.argmax())] if whole else list(range(len(logits)))
     relevance = NEON(net, rules).heatmaps(x, positions)[0].cpu()
     return Explained(logits, relevance[0] if whole else relevance)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -16,14 +16,24 @@ from neonxc.common.arguments import as_range
 
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that move the cursor, colour or hide text in a terminal, or turn its direction."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a cell begins with that spreadsheets run."""
 WORDS = {
-    "Value error, ": "",
-    "Input should be a valid integer, unable to parse string as an integer": "a whole number is needed",
-    "count as missing (na)": "count as missing (--na CELL)",
+    r"Value error, ": "",
+    r"Input should be a valid integer(, unable to parse string as an integer)?": "a whole number is needed",
+    r"Input should be greater than or equal to (\d+)": r"a number of at least \1 is needed",
+    r"count as missing \(na\)": "count as missing (--na CELL)",
+    r"^(clusters|labels|keep|ignore|scale|table|ids)(?=: | needs | must )": r"--\1",
+    r"^sample_weight(?=: | needs | must )": "--weights",
+    r"^n_clusters(?=: | needs | must )": "--clusters",
+    r"^max_leaves(?=: | needs | must )": "--leaves",
+    r"(?<![-\w'])n_clusters=(?=\d)": "--clusters ",
+    r"(?<![-\w'])max_leaves=(?=\d)": "--leaves ",
+    r"(?<![-\w'])layer=(?=[\w\"'])": "--layer ",
+    r'(?<![-\w\'])pool="avg"': "--mode image",
 }
-"""Parts of messages of libraries and of the Python interface, and how a command says it."""
+"""Parts of messages of libraries and of the Python interface, as patterns, and how a command says it.
+
+Names are replaced where a message begins and in calls, not where they may be those of columns.
+"""
 
 Mode = Literal["spatial", "image"]
 Scale = Literal["none", "standard", "minmax", "robust"]
@@ -93,7 +103,12 @@ def creatable(*suffixes: str) -> Callable[[Path | None], Path | None]:
 
 def output(help: str, *suffixes: str) -> Any:
     """Return an option for a file that a command writes, with one of the suffixes."""
-    return typer.Option(dir_okay=False, callback=creatable(*suffixes), help=help)
+    return typer.Option(metavar="FILE", dir_okay=False, callback=creatable(*suffixes), help=help)
+
+
+def choices(kind: Any) -> str:
+    """Return what the help shows for a ``Literal``: its values."""
+    return "|".join(get_args(kind))
 
 
 def visible(text: str) -> str:
@@ -104,13 +119,8 @@ def visible(text: str) -> str:
 def in_words_of_commands(message: str) -> str:
     """Say a message as a command does."""
     for words, said in WORDS.items():
-        message = message.replace(words, said)
+        message = re.sub(words, said, message)
     return message
-
-
-def as_text(cell: Any) -> Any:
-    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def with_folder(path: Path) -> Path:
@@ -177,13 +187,19 @@ def _cluster_range(text: str) -> range:
     try:
         return as_range(text)
     except ValueError as error:  # of which Click may print the value alone
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(str(error).removeprefix("clusters: ")) from None
 
 
 Out = Annotated[
-    Path, typer.Option(file_okay=False, callback=creatable(), help="Folder for the results, created if needed.")
+    Path,
+    typer.Option(
+        metavar="FOLDER",
+        file_okay=False,
+        callback=creatable(),
+        help="Folder for the results, created if needed.",
+    ),
 ]
-Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
+Clusters = Annotated[int, typer.Option("--clusters", "-k", metavar="K", min=2, help="Number of clusters K.")]
 Numbers = Annotated[
     range | None,
     typer.Option(
@@ -206,12 +222,12 @@ Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A .saf
 Page = Annotated[Path, output("File for the report, .html or .json.", ".html", ".json")]
 Fast = Annotated[
     bool,
-    typer.Option("--fast", help="Leave out the trees of pairs of clusters and pixel-flipping."),
+    typer.Option("--fast", metavar="", help="Leave out the trees of pairs of clusters and pixel-flipping."),
 ]
 Labels = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column with cluster labels, used instead of k-means.")
 ]
-Scaling = Annotated[Scale, typer.Option(help="Scaling of numeric columns.")]
+Scaling = Annotated[Scale, typer.Option(metavar=choices(Scale), help="Scaling of numeric columns.")]
 Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
 Keep = Annotated[
     list[str] | None,
@@ -226,7 +242,9 @@ Missing = Annotated[
 Weights = Annotated[
     str | None,
     typer.Option(
-        "--weights", help="Column of weights of the rows, as of a survey; 2 is a repeated row, 0 is none."
+        "--weights",
+        metavar="COLUMN",
+        help="Column of weights of the rows, as of a survey; 2 is a repeated row, 0 is none.",
     ),
 ]
 

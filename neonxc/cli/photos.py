@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc.common.arguments import unused
+from neonxc.common.extras import installed_by
 from neonxc.lrp import Composite, presets
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def demo_photo() -> Tensor:
     try:
         from skimage import data
     except ImportError:
-        raise ImportError('the demo needs its photo: in a checkout, pip install -e ".[demo]"') from None
+        raise ImportError(f"the demo needs its photo: {installed_by('demo')}") from None
     from neonxc.models import to_tensor  # depends on this package
 
     return to_tensor(data.chelsea(), 320)

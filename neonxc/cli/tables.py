@@ -21,7 +21,7 @@ from neonxc import plot
 from neonxc.attribution.batch_function import clusters_of
 from neonxc.attribution.moves import Moves, moves
 from neonxc.attribution.neon import NEON
-from neonxc.cli.options import CHOICES, TABLES, Result, as_text, with_folder
+from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import result_names
 from neonxc.common.numbers import plural
@@ -33,6 +33,7 @@ from neonxc.data.files.frame import as_table, read_table, read_with_ids
 from neonxc.data.frames import read_texts
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
+from neonxc.data.spreadsheets import write_csv
 from neonxc.data.weights import weight_column
 from neonxc.data.words import counted_words
 from neonxc.evaluation.choice import Choice
@@ -75,14 +76,16 @@ def table_attributions(
     files = [*TABLES]
     with staged_folder(out) as folder:
         rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
-        rows.to_csv(folder / files[0], index_label=row)
-        pd.DataFrame(described).map(as_text).to_csv(folder / files[1], index=False)
-        summary.to_frame().rename_axis(["cluster", "column"]).to_csv(folder / files[2])
+        rows.insert(0, row, range(len(rows)))
+        write_csv(rows, folder / files[0])
+        write_csv(pd.DataFrame(described), folder / files[1])
+        columns = summary.to_frame().rename_axis(["cluster", "column"]).reset_index()
+        write_csv(columns, folder / files[2])
         plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
         save(net, folder / files[4])
         if choice is not None:
             files += CHOICES
-            choice.to_frame().to_csv(folder / files[-2])
+            write_csv(choice.to_frame().reset_index(), folder / files[-2])
             choice.plot().savefig(folder / files[-1], dpi=200)
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
     sizes = zip(summary.classes, summary.sizes, strict=True)
@@ -112,7 +115,8 @@ def applied(
         margin of the cluster over the others. If the table has columns of these names, the new columns are
         numbered. Its ``attrs["notes"]`` are those of the table.
     form : dict
-        Options of ``rows.to_csv`` for a file like the one that was read: its separator and its decimal mark.
+        Options of :func:`~neonxc.data.spreadsheets.write_csv` for a file like the one that was read: its separator
+        and its decimal mark.
 
     Raises
     ------
@@ -297,8 +301,7 @@ def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str
         case "json":
             text = json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
         case "csv":
-            frame = rules.to_frame().map(as_text)
-            text = frame.to_csv(index=False, lineterminator="\n").removesuffix("\n")
+            text = str(write_csv(rules.to_frame(), lineterminator="\n")).removesuffix("\n")
         case _:
             text = getattr(rules, f"to_{format}")()
     if out is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from itertools import chain
 from typing import Any
 from weakref import WeakSet
 
@@ -25,6 +27,14 @@ def unwrapped(module: nn.Module) -> nn.Module:
     if type(module).__name__ == "OptimizedModule":  # importing its class would load the compiler
         return unwrapped(module._orig_mod)  # type: ignore[arg-type]
     return module
+
+
+def in_eval_mode(module: nn.Module) -> nn.Module:
+    """Return a network in eval mode: the network itself, or a copy with its parameters and buffers."""
+    if not any(inner.training for inner in module.modules()):
+        return module
+    shared = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+    return copy.deepcopy(module, shared).eval()
 
 
 def evaluated(module: nn.Module, x: Tensor, name: str = "", compare: bool = True) -> Any:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.arguments import check_whole
+from neonxc.common.extras import installed_by
 from neonxc.common.memory import at_once
 from neonxc.data.frames import is_path
 from neonxc.data.table import Table, is_texts
@@ -163,9 +164,7 @@ class BlurImputer(Imputer):
         try:
             from torchvision.transforms.functional import gaussian_blur  # the import takes a second
         except ImportError as error:
-            raise ImportError(
-                'BlurImputer needs torchvision: in a checkout, pip install -e ".[vision]"'
-            ) from error
+            raise ImportError(f"BlurImputer needs torchvision: {installed_by('vision')}") from error
         # the padding cannot exceed the size of the image
         size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1
         blurred = gaussian_blur(x, [size, size], [self.sigma, self.sigma]).flatten(1)

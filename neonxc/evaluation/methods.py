@@ -21,6 +21,7 @@ from neonxc.evaluation.imputers import Imputer, MeanImputer, ZeroImputer
 from neonxc.inputs import inputs_of
 from neonxc.lrp import Composite
 from neonxc.lrp.engine import named_cut
+from neonxc.lrp.kept import without_graph
 
 Method = Callable[[Any, Tensor, Tensor], Tensor]
 
@@ -62,7 +63,8 @@ def squared(net: Any, x: Tensor, target: Tensor) -> Tensor:
 
 def gradient(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
     """Gradient of the target's logit."""
-    with named_cut(inputs_of(net).module or net, x):
+    module = inputs_of(net).module or net
+    with without_graph(module), named_cut(module, x):
         return Saliency(net).attribute(x.detach().requires_grad_(), target, abs=False)
 
 
@@ -80,7 +82,8 @@ def integrated_gradients(steps: int = 10, baseline: Tensor | None = None) -> Met
     """Integrated gradients along the path from a baseline, by default zero, with a number of steps (captum)."""
 
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
-        with named_cut(inputs_of(net).module or net, x):
+        module = inputs_of(net).module or net
+        with without_graph(module), named_cut(module, x):
             return IntegratedGradients(net).attribute(
                 x,
                 baselines=_baselines(baseline, x),

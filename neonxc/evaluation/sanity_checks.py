@@ -27,6 +27,7 @@ from neonxc.evaluation.imputers import missing_as
 from neonxc.evaluation.methods import Method, default_methods
 from neonxc.head.detection import LinearDetection
 from neonxc.inputs.groups import groups_of
+from neonxc.lrp.kept import without_graph
 from neonxc.network import NeuralizedClustering, check_network
 
 
@@ -201,7 +202,9 @@ def sanity(
     defaults = default_methods(groups=groups, baseline=baseline, known=known)
     defaults["occlusion"] = defaults[f"PDA, {known}"]
     chosen = selected_methods(["NEON", "occlusion"] if methods is None else methods, defaults, net)
-    target, runner_up = targets_of(net, x, None), net(x).topk(2).indices[:, 1]
+    target = targets_of(net, x, None)
+    with torch.no_grad():
+        runner_up = net(x).topk(2).indices[:, 1]
     noise = radius * data.std(0 if data.ndim == 2 else None, correction=0)
     found = {}
     for name, method in progress_bar(chosen.items(), desc="methods", disable=not progress):
@@ -280,7 +283,8 @@ def _stages(net: NeuralizedClustering, x: Tensor, stages: Any) -> dict[str, list
         if not all(found.values()):
             raise ValueError(f"stages needs names of layers with parameters, got {stages!r}")
         return found
-    gradients = torch.autograd.grad(net.inputs.through(x).sum(), values, allow_unused=True)
+    with without_graph(_network(net)):  # hooks of a copy may write to what those of the network write to
+        gradients = torch.autograd.grad(net.inputs.through(x).sum(), values, allow_unused=True)
     used = [name for name, gradient in zip(names, gradients, strict=True) if gradient is not None]
     parts = enumerate(np.array_split(used[::-1], stages), 1)
     return {f"{i}/{stages} of parameters": part.tolist() for i, part in parts}

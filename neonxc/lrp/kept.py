@@ -7,6 +7,7 @@ those of a prediction do not. They can't be copied, and keep the memory of the w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -33,6 +34,30 @@ def let_go(module: nn.Module, in_place_of: Callable[[Tensor], Tensor]) -> None:
                 new = _replaced(value, in_place_of, visited, DEPTH)
                 if new is not value:
                     vars(inner)[name] = new
+
+
+@contextmanager
+def without_graph(module: nn.Module) -> Iterator[None]:
+    """Context after which a network keeps no value with the graph of a pass through it in the context.
+
+    What it has kept before, such as features of a training of its own, stays as it is.
+    """
+    before: list[Tensor] = []
+
+    def noted(tensor: Tensor) -> Tensor:
+        before.append(tensor)  # the tensors themselves, as the number of one that is gone may be given to another
+        return tensor
+
+    let_go(module, noted)
+    known = {id(tensor) for tensor in before}
+
+    def detached(tensor: Tensor) -> Tensor:
+        return tensor.detach() if tensor.requires_grad and id(tensor) not in known else tensor
+
+    try:
+        yield
+    finally:
+        let_go(module, detached)
 
 
 def _replaced(value: Any, in_place_of: Callable[[Tensor], Tensor], visited: set[int], depth: int) -> Any:

@@ -12,6 +12,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from neonxc.attribution.contrasts import some_of
 from neonxc.common.colours import NOISE
+from neonxc.common.extras import installed_by
 from neonxc.common.numbers import percent, rounded, text
 from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.find import is_curved
@@ -83,9 +84,7 @@ def projected(space: Any, projection: Projection, weight: np.ndarray | None = No
         try:
             from umap import UMAP
         except ImportError:
-            raise ImportError(
-                'projection="umap" needs umap-learn: in a checkout, pip install -e ".[umap]"'
-            ) from None
+            raise ImportError(f'projection="umap" needs umap-learn: {installed_by("umap")}') from None
         return UMAP(random_state=0).fit_transform(space), "UMAP"
     if table.width < 2:
         return np.pad(table.dense(), ((0, 0), (0, 1))), "the values of the only column"

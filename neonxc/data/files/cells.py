@@ -21,6 +21,7 @@ from pyarrow import parquet
 from neonxc.common.arguments import unused
 from neonxc.data.files.notation import EXACT, MISSING, is_number
 from neonxc.data.frames import as_pandas
+from neonxc.data.spreadsheets import text_of
 
 UNNAMED = "Unnamed: "
 """Start of the names of columns without a name, as pandas gives them; the position follows."""
@@ -63,7 +64,8 @@ class Cells(NamedTuple):
         The cells of the columns that are not empty, by names that are all different: as they are written, or of a
         Parquet file with their types.
     header, rows : list of str, and list of lists of str or DataFrame
-        The names as they are in the file, and all of its cells.
+        The names as they are in the file, and all of its cells; those that
+        :func:`~neonxc.data.spreadsheets.written` has given an apostrophe are without it.
     places : Index
         Where a row is in the file; its name is "line" or "row".
     separator : str
@@ -184,6 +186,8 @@ def _from_text(name: str, data: bytes) -> Cells:
         text = text[named.end() - 1 :]  # without the line, but with its end, so that lines are counted as they are
     separator = named[1] if named else _separator(text)
     records = _records(name, text, separator)
+    if "'" in text:
+        records = {line: [*map(text_of, row)] for line, row in records.items()}
     header, *rows = records.values()
     names = [cell.strip() for cell in header]
     if rows and len(rows[0]) > len(header):
