@@ -22,7 +22,7 @@ from neonxc import NEON
 from neonxc.data.files import read_table
 from neonxc.data.files.cells import read_cells
 from neonxc.data.files.notation import is_number
-from neonxc.data.spreadsheets import text_of, written
+from neonxc.data.files.spreadsheets import text_of, written
 from neonxc.trees import CART
 
 

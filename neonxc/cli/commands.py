@@ -343,7 +343,7 @@ def apply(
     check_outputs([model, file], out)
     from neonxc.cli import tables  # loads PyTorch
     from neonxc.common.storage import staged_file
-    from neonxc.data.spreadsheets import write_csv
+    from neonxc.data.files.spreadsheets import write_csv
 
     rows, form = tables.applied(model, file, na or [])
     _note(*rows.attrs["notes"])

@@ -30,10 +30,10 @@ from neonxc.common.storage import load, save, staged_file, staged_folder
 from neonxc.convert import neuralize
 from neonxc.data.files.cells import read_cells
 from neonxc.data.files.frame import as_table, read_table, read_with_ids
+from neonxc.data.files.spreadsheets import write_csv
 from neonxc.data.frames import read_texts
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
-from neonxc.data.spreadsheets import write_csv
 from neonxc.data.weights import weight_column
 from neonxc.data.words import counted_words
 from neonxc.evaluation.choice import Choice
@@ -115,7 +115,7 @@ def applied(
         margin of the cluster over the others. If the table has columns of these names, the new columns are
         numbered. Its ``attrs["notes"]`` are those of the table.
     form : dict
-        Options of :func:`~neonxc.data.spreadsheets.write_csv` for a file like the one that was read: its separator
+        Options of :func:`~neonxc.data.files.spreadsheets.write_csv` for a file like the one that was read: its separator
         and its decimal mark.
 
     Raises

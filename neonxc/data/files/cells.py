@@ -20,8 +20,8 @@ from pyarrow import parquet
 
 from neonxc.common.arguments import unused
 from neonxc.data.files.notation import EXACT, MISSING, is_number
+from neonxc.data.files.spreadsheets import text_of
 from neonxc.data.frames import as_pandas
-from neonxc.data.spreadsheets import text_of
 
 UNNAMED = "Unnamed: "
 """Start of the names of columns without a name, as pandas gives them; the position follows."""
@@ -65,7 +65,7 @@ class Cells(NamedTuple):
         Parquet file with their types.
     header, rows : list of str, and list of lists of str or DataFrame
         The names as they are in the file, and all of its cells; those that
-        :func:`~neonxc.data.spreadsheets.written` has given an apostrophe are without it.
+        :func:`~neonxc.data.files.spreadsheets.written` has given an apostrophe are without it.
     places : Index
         Where a row is in the file; its name is "line" or "row".
     separator : str
