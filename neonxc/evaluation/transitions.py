@@ -11,7 +11,6 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -26,6 +25,7 @@ from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
+from neonxc.pipelines.opened import opened
 
 DEVIATIONS = 2  # standard deviations below the mean of the refits from which a difference is larger than theirs
 HALF, PART = 0.5, 0.25  # the thresholds of MONIC, tau and tau_split
@@ -201,9 +201,7 @@ def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
         predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)
         labels = label_array(predicted, name=name)
     else:
-        final = model
-        while isinstance(final, Pipeline):  # one may be the last step of another
-            final = final[-1]
+        _, final = opened(model)
         if hasattr(final, "fit"):
             check_is_fitted(final)
         labels = label_array(getattr(final, "labels_", in_order_of(model, rows, name)), name=name)

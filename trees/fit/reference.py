@@ -23,6 +23,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
 from neonxc.data.labels import label_array
 from neonxc.data.table import Table
+from neonxc.pipelines.opened import opened
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.points import Dense
 from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
@@ -163,8 +164,8 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
             clusterer, labels = fitted_labels(reference, X, weight, ranks)
             labels = labels[rows]
     found = from_labels(table, labels, metric, weight, ranks)
-    final = clusterer[-1] if isinstance(clusterer, Pipeline) else clusterer
-    if final is not clusterer and len(clusterer.steps) > 1:
+    steps, final = opened(clusterer)
+    if steps:
         found.steps = clusterer[:-1]
         if streamed:
             found.space = table.behind(found.steps)
@@ -262,7 +263,7 @@ def filled(means: Tensor, centers: Tensor) -> Tensor:
 
 def _labels_of_stream(reference: Any, table: Batches) -> tuple[Any, Any]:
     """Fit a clusterer to a sample of the points unless it is fitted; return it and its labels of all points."""
-    final = reference[-1] if isinstance(reference, Pipeline) else reference
+    _, final = opened(reference)
     if not hasattr(final, "predict"):
         labels = getattr(final, "labels_", None)
         if not table.ranks.alone or labels is None or len(labels) != table.n:
@@ -281,14 +282,15 @@ def _flat(model: Any) -> Any:
     """Flatten nested pipelines, so that the last step is the clusterer."""
     if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):
         return model
-    steps = model.steps[:-1] + _flat(model[-1]).steps
-    return Pipeline([(f"step{number}", step) for number, (_, step) in enumerate(steps)])
+    steps, final = opened(model)
+    flat = [step for _, step in steps] + [final]
+    return Pipeline([(f"step{number}", step) for number, step in enumerate(flat)])
 
 
 def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = ALONE) -> tuple[Any, Any]:
     """Fit a clusterer unless it is fitted; return it and its labels of X."""
     reference = _flat(reference)
-    final = reference[-1] if isinstance(reference, Pipeline) else reference
+    _, final = opened(reference)
     try:
         check_is_fitted(final)
     except NotFittedError:

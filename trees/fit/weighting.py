@@ -29,6 +29,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from neonxc.data.table import Table
+from neonxc.pipelines.opened import opened
 
 WITHOUT_COUNTS = (
     *(FunctionTransformer, Normalizer, Binarizer, HashingVectorizer),
@@ -53,11 +54,10 @@ def fit_predict(model: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]
         Names of the classes that take no weights, and that repeated rows would change.
     """
     unweighted = list[str]()
-    while isinstance(model, Pipeline):
-        for _, step in model.steps[:-1]:
-            X = _fit_transform(step, X, weight, unweighted)
-        model = model.steps[-1][1]
-    return model.fit_predict(X, **_named(model, weight, unweighted)), unweighted
+    steps, final = opened(model)
+    for _, step in steps:
+        X = _fit_transform(step, X, weight, unweighted)
+    return final.fit_predict(X, **_named(final, weight, unweighted)), unweighted
 
 
 def fit_transform(step: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]:
