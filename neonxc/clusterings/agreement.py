@@ -25,8 +25,8 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from neonxc.clusterings.given import Given
+from neonxc.clusterings.labels import first_predicted
 from neonxc.clusterings.reasons import NOT_TRIED, OF_FEATURES, OF_MODEL, Reason, reason
-from neonxc.clusterings.verified import predicted
 from neonxc.common.numbers import percent
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE
@@ -260,11 +260,7 @@ def _predicted(given: Given, decisions: Decisions, checked: np.ndarray) -> np.nd
         assert given.raw is not None
         rows = given.raw.take(checked)
         forms = [rows.for_sklearn, rows.data]
-    for form in forms:
-        labels = predicted(given.model, form)
-        if labels is not None and labels.shape == checked.shape:
-            return labels
-    return None
+    return first_predicted(given.model, forms, len(checked))
 
 
 def _is_decided(

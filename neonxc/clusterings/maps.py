@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from sklearn.pipeline import Pipeline
@@ -9,11 +11,12 @@ from torch import Tensor
 
 from neonxc.clusterings.fidelity import hashed, held_out_rows, share, warn_of_labels
 from neonxc.clusterings.given import Given, is_map
+from neonxc.clusterings.labels import labels_of
 from neonxc.clusterings.model import ClusterModel, Fidelity
-from neonxc.clusterings.verified import labels_of
 from neonxc.common.arguments import kind_of
 from neonxc.data.inputs import check_width
 from neonxc.data.labels import as_labels
+from neonxc.data.table import Table
 from neonxc.head.vote import vote_head
 from neonxc.network import is_noise, with_noise_label
 
@@ -55,7 +58,7 @@ def behind_map(given: Given, points: Tensor) -> ClusterModel:
     )
 
 
-def _labels(given: Given, points: Tensor) -> np.ndarray:
+def _labels(given: Given, points: Tensor) -> Any:
     """The labels [n] of the rows that a map knows."""
     *_, last = (place for place, (_, step) in enumerate(given.behind) if is_map(step))
     step, later = given.behind[last][1], given.behind[last + 1 :]
@@ -67,7 +70,7 @@ def _labels(given: Given, points: Tensor) -> np.ndarray:
         )
     if later:
         coordinates = Pipeline(later).transform(coordinates)
-    labels = labels_of(given.final, coordinates, torch.as_tensor(np.asarray(coordinates)))
+    labels = labels_of(given.final, Table(coordinates))
     if labels is None:
         raise ValueError(
             f"{kind_of(given.final)} has no labels of the rows that it was fitted on, and predicts none"

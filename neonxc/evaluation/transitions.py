@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from neonxc.clusterings.given import fitted_names, points_of
+from neonxc.clusterings.labels import predicts
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import plural, text
@@ -195,7 +196,7 @@ def compare_clusterings(
 
 def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
     """Labels [n] of the rows."""
-    if hasattr(model, "predict") and not is_precomputed(model):
+    if predicts(model):
         names = fitted_names(model)
         rows = rows if names is None else rows.by_name(names)
         predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.clusterings.agreement import predicts_otherwise
-from neonxc.clusterings.readers import is_precomputed
+from neonxc.clusterings.labels import predicts
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.searches import unwrapped
 from neonxc.common.warnings import warn
@@ -264,7 +264,7 @@ def filled(means: Tensor, centers: Tensor) -> Tensor:
 def _labels_of_stream(reference: Any, table: Batches) -> tuple[Any, Any]:
     """Fit a clusterer to a sample of the points unless it is fitted; return it and its labels of all points."""
     _, final = opened(reference)
-    if not hasattr(final, "predict"):
+    if not predicts(reference):
         labels = getattr(final, "labels_", None)
         if not table.ranks.alone or labels is None or len(labels) != table.n:
             raise ValueError(
@@ -305,7 +305,7 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = 
             names = " and ".join(unweighted)
             warn(f"{names} {takes} no sample_weight: this part of the reference is fitted without weights")
         return model, labels
-    if hasattr(final, "predict") and not is_precomputed(final):
+    if predicts(reference):
         labels = reference.predict(X)
         if ranks.alone and (difference := predicts_otherwise(reference, final, X, labels)):
             warn(f"reference: {difference}. The tree explains what it predicts; labels= explains other labels")
