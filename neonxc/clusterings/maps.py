@@ -99,4 +99,4 @@ def _fidelity(points: Tensor, groups: Tensor, classes: np.ndarray) -> Fidelity:
 
 def _assigned(points: Tensor, groups: Tensor, x: Tensor) -> Tensor:
     """The groups [N] that the votes of some points give to x [N, p]."""
-    return vote_head(points, groups)(x).argmax(dim=1)
+    return vote_head(points, groups).assign(x)

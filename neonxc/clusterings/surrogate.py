@@ -112,7 +112,7 @@ def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int) -> float |
         for one in (supports, *refits)
         if one is not None
     ]
-    own = nets[0](some).argmax(1)
+    own = nets[0].assign(some)
     before, *after = (NEON(net).attribute(some, target=own) for net in nets)
     changes = [float((one - before).norm()) / (float(before.norm()) or 1.0) for one in after]
     return max(0.0, 1 - sum(changes) / len(changes)) if changes else None

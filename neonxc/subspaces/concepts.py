@@ -20,7 +20,7 @@ from neonxc.data.kinds import plain
 from neonxc.network import NeuralizedClustering, check_network, is_noise
 from neonxc.subspaces.layer import Layer
 from neonxc.subspaces.references import Reference
-from neonxc.subspaces.search import Search, assigned, question_of, start_of
+from neonxc.subspaces.search import Search, question_of, start_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -277,8 +277,8 @@ def concepts(
 
 def _present(net: NeuralizedClustering, x: Tensor) -> set[Any]:
     """The labels of the clusters that have a point among the inputs."""
-    found = [assigned(net, net.inputs.features(x[block])).unique() for block in net.inputs.blocks(x)]
-    return {plain(net.classes_[position]) for position in torch.cat(found).tolist()}
+    positions = [net.head.assign(net.inputs.features(x[block])).unique() for block in net.inputs.blocks(x)]
+    return {plain(net.classes_[position]) for position in torch.cat(positions).tolist()}
 
 
 def _labels(net: NeuralizedClustering, cluster: Any, competitor: Any) -> list[Any]:
