@@ -237,7 +237,10 @@ def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> st
 def _labels(
     given: Given, decisions: Decisions, checked: np.ndarray, n_points: int
 ) -> Iterator[tuple[Source, np.ndarray]]:
-    """Yield the labels of the checked points that the model predicts, and those that it stores."""
+    """Yield the labels of the checked points that the model predicts, and those that it stores.
+
+    Both are compared with the network, each against a bound of its own, so that neither replaces the other.
+    """
     labels = _predicted(given, decisions, checked)
     if labels is not None:
         yield "predict", labels
@@ -295,4 +298,5 @@ def _of_other_rows(assigned: np.ndarray, labels: np.ndarray, fraction: float) ->
 
 def has_own_predict(model: Any) -> bool:
     """Whether a pipeline predicts otherwise than by its last step."""
+    # not opened(): the class of the pipeline itself is asked
     return isinstance(model, Pipeline) and type(model).predict is not Pipeline.predict

@@ -396,7 +396,7 @@ def _positions(net: NeuralizedClustering, X: Any, model: Any, labels: Any) -> np
     """Position of the cluster of every point, [n]; -1 for noise."""
     if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
         _, final = opened(model)
-        labels = getattr(final, "labels_", None)
+        labels = getattr(final, "labels_", None)  # others are those of the network, which predicts below
     if labels is None:
         labels = as_array(net.predict(X)).reshape(-1)
     columns, classes, clustered = as_labels(labels, len(labels), torch.device("cpu"))

@@ -279,7 +279,7 @@ def _labels_of_stream(reference: Any, table: Batches) -> tuple[Any, Any]:
 
 
 def _flat(model: Any) -> Any:
-    """Flatten nested pipelines, so that the last step is the clusterer."""
+    """Flatten nested pipelines, so that all steps before the clusterer are a pipeline, which transforms points."""
     if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):
         return model
     steps, final = opened(model)
