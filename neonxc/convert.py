@@ -16,11 +16,12 @@ from torch import nn
 
 from neonxc.clusterings.agreement import Decisions, Difference, Source, agreement, has_own_predict
 from neonxc.clusterings.density import density
+from neonxc.clusterings.labels import labels_of, predicted
 from neonxc.clusterings.maps import behind_map
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments, read_arguments
 from neonxc.clusterings.readers import chained, device_of, is_precomputed, within_bandwidth
-from neonxc.clusterings.verified import has_centers, labels_of, predicted, verified
+from neonxc.clusterings.verified import has_centers, verified
 from neonxc.common.arguments import kind_of
 from neonxc.common.warnings import warn
 from neonxc.data.files.format import table_format
@@ -307,15 +308,16 @@ def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -
             return found
         if isinstance(final, MeanShift):
             return within_bandwidth(final, estimate_bandwidth(points.cpu().numpy()))
-        labels = getattr(final, "labels_", None)
-        if has_centers(final) or labels is None:
-            labels = labels_of(final, X.data, points)
+        is_behind = bool(given.steps) or features is not None
+        labels = labels_of(final, Table(points) if is_behind else X)
+        if labels is None and not has_centers(final):
+            labels = getattr(final, "labels_", None)  # of another number of rows, which is an error below
     if labels is None:
         raise ValueError(
             f"{kind_of(final)} has no label of each of the {len(X)} rows of X, and predicts none; pass "
             "its centers [K, d] as the model, or labels= and X="
         )
-    if has_centers(final) and (found := verified(final, labels, points)) is not None:
+    if has_centers(final) and (found := verified(final, as_array(labels), points)) is not None:
         return found
     from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
 

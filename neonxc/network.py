@@ -207,15 +207,19 @@ class NeuralizedClustering(nn.Module):
         -------
         Tensor [N, K], or [N, K, ...] for a feature map.
         """
-        if not isinstance(x, Tensor):
-            encoded = self.inputs.encoding is not None
-            given = "net.inputs.read(x).tensor" if encoded else "torch.as_tensor(numpy.asarray(x))"
-            raise TypeError(
-                f"net(x) takes a tensor, got {type(x).__name__}: net({given}); "
-                "net.predict takes arrays and frames too"
-            )
+        self._check_tensor(x)
         a = self.inputs.through(x)
         return unrows(self.head(rows(a)), a)
+
+    def _check_tensor(self, x: Any) -> None:
+        """Raise a TypeError that shows the call, unless x is a tensor."""
+        if isinstance(x, Tensor):
+            return
+        encoded = self.inputs.encoding is not None
+        given = "net.inputs.read(x).tensor" if encoded else "torch.as_tensor(numpy.asarray(x))"
+        raise TypeError(
+            f"net(x) takes a tensor, got {type(x).__name__}: net({given}); net.predict takes arrays and frames too"
+        )
 
     @torch.no_grad()
     def assign(self, x: Tensor) -> Tensor:
@@ -226,7 +230,8 @@ class NeuralizedClustering(nn.Module):
         x : Tensor
             Input of the network.
         """
-        return self(x).argmax(dim=1)
+        self._check_tensor(x)
+        return self.head.assign(self.inputs.through(x))
 
     @torch.no_grad()
     def predict(self, X: Any) -> Any:

@@ -33,9 +33,13 @@ def d_of(own, others):
     return (np.mean(own, axis=0) - np.mean(others, axis=0)) / pooled**0.5
 
 
+def of_csr(X):
+    return csr_matrix(X.to_numpy())
+
+
 @pytest.mark.parametrize(
     ("kind", "shift"),
-    [(lambda X: X, 0), (lambda X: csr_matrix(X.to_numpy()), 0), (np.asarray, 1e9)],
+    [(lambda X: X, 0), (of_csr, 0), (np.asarray, 1e9), (of_csr, 1e8)],
 )
 def test_cohens_d(kind, shift, monkeypatch):
     if shift:  # in parts
@@ -45,6 +49,24 @@ def test_cohens_d(kind, shift, monkeypatch):
     own, effects = net.predict(X), NEON(net).summary(X).values.effects
     expected = [d_of(Z[own == k], Z[own != k]) for k in range(3)]
     assert_allclose(effects, expected, rtol=1e-5 if shift else 1e-9, atol=1e-6 if shift else 1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cohens_d_of_zeros_and_large_numbers(weighted, monkeypatch):
+    """Both in columns of a sparse matrix whose other values differ by 1, in chunks and with weights."""
+    monkeypatch.setattr("neonxc.common.memory.CPU", 50 * 3 * 8 * 3)
+    draw = np.random.default_rng(0)
+    label = np.repeat([0.0, 1.0], 100)
+    noise = draw.normal(size=(200, 3))
+    weight = draw.integers(1, 4, 200) if weighted else np.ones(200, int)
+    X = np.c_[label * 3, noise] + [0, 1e8, 1e8, 0]
+    X[::10, 2] = 0
+    X[::3, 3] = 0
+    effects = NEON(neuralize(np.array([[0.0, 1e8, 1e8, 0], [3.0, 1e8, 1e8, 0]]))).summary(
+        csr_matrix(X), sample_weight=weight if weighted else None
+    )
+    every, own = X.repeat(weight, axis=0) - [0, 1e8, 0, 0], label.repeat(weight)
+    assert_allclose(effects.values.effects[1, 1:], d_of(every[own == 1], every[own == 0])[1:], rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [7.1, 54.07756347836874, -1e9 / 3, 1.1e-7])

@@ -120,15 +120,20 @@ def test_raw_values_and_layers():
     assert neonxc.markers(stored(), "type", use_raw=False).to_frame()["rule"].eq("").all()
 
 
-def test_statistics_by_brute_force(monkeypatch):
+@pytest.mark.parametrize("shift", [0, 1e8])
+def test_statistics_by_brute_force(shift, monkeypatch):
     monkeypatch.setattr("neonxc.common.memory.CPU", 8 * 60 * 11)
-    cells = planted()
+    cells = planted(lambda X: sparse.csr_matrix(X + shift))
     data, X = Expression.of(cells, "type", None, False, None, 0), cells.X.toarray()
     parts = [X[data.train][TYPES[data.train] == label] for label in data.clusters]
     means, squares, fractions = (np.array([of(part) for part in parts]) for of in (
         lambda part: part.mean(0), lambda part: part.var(0) * len(part), lambda part: (part > 0).mean(0)
     ))  # fmt: skip
-    for found, wanted in ((data.means, means), (data.squares, squares), (data.fractions, fractions)):
+    for found, wanted in (
+        (data.means, means),
+        (data.moments.squares.numpy(), squares),
+        (data.fractions, fractions),
+    ):
         assert np.allclose(found, wanted)
     d, fraction = data.effects(0, np.array([1, 3]))
     rest = np.concatenate([parts[1], parts[3]])

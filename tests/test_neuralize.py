@@ -708,6 +708,28 @@ def test_clusterers_whose_nearest_center_gives_their_labels_are_exact(name, data
     refused(r"checking the centers of a [KN]\w+ needs the X it was fitted on", neuralize, model)
 
 
+class NearestOfThree(NearestCentroid):
+    """A classifier that is fitted to labels of its own, and stores none."""
+
+    def fit(self, X, y=None):
+        return super().fit(X, nearest(X, np.asarray(X)[ROWS]))
+
+
+def test_labels_behind_steps_are_predicted_from_what_the_steps_return():
+    model = make_pipeline(StandardScaler(), NearestOfThree()).fit(100 + 9 * X)
+    net = neuralize(model, 100 + 9 * X)
+    assert net.fidelity_ is None
+    assert_array_equal(net.predict(100 + 9 * X), model.predict(100 + 9 * X))
+
+
+def test_a_precomputed_matrix_is_recognized_in_nested_pipelines():
+    clusterer = AffinityPropagation(affinity="precomputed", random_state=0)
+    model = make_pipeline("passthrough", make_pipeline("passthrough", clusterer)).fit(-squareform(pdist(X)))
+    comparison = neonxc.compare_clusterings(model, clusterer.labels_, X)
+    assert comparison.ari == 1
+    assert comparison.reason == "a is of a precomputed matrix, and can't be fitted to X"
+
+
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
 @pytest.mark.parametrize("seen", [True, False])
 def test_centers_of_another_metric_get_a_surrogate_and_a_warning(seen):

@@ -48,6 +48,7 @@ from neonxc.trees import (
     SpExGraph,
     SpExKNN,
 )
+from neonxc.trees.estimator import grown_to
 
 SEPARATING = {model.__name__: model for model in CENTER_TREES}
 GROWING = [ExKMC, CART, KDTree]
@@ -336,7 +337,7 @@ def test_a_tree_grown_to_several_sizes_is_that_of_each_size(explainer):
     draw = np.random.default_rng(0)
     y = np.repeat(np.arange(4), 40)
     X = draw.normal(size=(160, 3)) + draw.normal(size=(4, 3))[y]
-    for size, one in zip((4, 6, 9), explainer._grown_to((4, 6, 9), X, y), strict=True):
+    for size, one in zip((4, 6, 9), grown_to(explainer, (4, 6, 9), X, y), strict=True):
         alone = clone(explainer).set_params(max_leaves=size).fit(X, labels=y)
         assert_same(one, alone, costs=0)
         assert one.get_params() == alone.get_params()

@@ -138,18 +138,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             )
         return self
 
-    def _grown_to(
-        self, sizes: Iterable[int], X: Any, labels: Any = None, weight: Any = None
-    ) -> Iterator[TreeExplainer]:
-        """Grow one tree to increasing numbers of leaves; return a fitted explainer for each of them."""
-        (given, problem), grown = self._prepare(X, labels, None, weight), None
-        for size in sizes:
-            one: Any = copy(self)
-            one.max_leaves = size
-            grown = one._grow(problem, grown)
-            one._finish(given, problem, grown)
-            yield one
-
     @reads_tables
     def predict(self, X: Any) -> Any:
         """Cluster of every point, [N], in the labels of the reference clustering.
@@ -323,3 +311,32 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._steps = problem.reference.steps
         self.cluster_centers_ = done.centers if given.is_tensor else done.centers.cpu().numpy()
         self.labels_ = given.give(self.tree_.classes[done.cluster.numpy()])
+
+
+def grown_to(
+    explainer: TreeExplainer, sizes: Iterable[int], X: Any, labels: Any = None, weight: Any = None
+) -> Iterator[TreeExplainer]:
+    """Grow one tree to increasing numbers of leaves, and yield a fitted explainer for each of them.
+
+    Searches for a tree or a rule of some size go through these: the best rule, the smallest tree that tells two
+    clusters apart, and the tree of a report. Each has a criterion of its own, and stops where that is met.
+
+    Parameters
+    ----------
+    explainer : TreeExplainer
+        Stays as it is; `max_leaves` of its copies are the sizes.
+    sizes : iterable of int
+        Increasing numbers of leaves.
+    X, labels
+        As in :meth:`TreeExplainer.fit`.
+    weight : array-like [n], optional
+        The `sample_weight` of :meth:`TreeExplainer.fit`.
+    """
+    given, problem = explainer._prepare(X, labels, None, weight)
+    grown = None
+    for size in sizes:
+        one: Any = copy(explainer)
+        one.max_leaves = size
+        grown = one._grow(problem, grown)
+        one._finish(given, problem, grown)
+        yield one

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy import sparse
 from sklearn.model_selection import train_test_split
 
 from neonxc.attribution.contrasts import some_of
-from neonxc.attribution.effects import cohens_d
+from neonxc.attribution.moments import Moments
 from neonxc.common.memory import blocks
 from neonxc.data.expression import expression_of, groups_of
+from neonxc.data.sparse import SparseRows, canonical
 
 HELD_OUT = 1 / 3  # share of the cells on which rules are measured
 SEARCHED = 20_000  # maximum number of cells among which rules are searched
@@ -46,9 +49,10 @@ class Expression:
         Cluster of every cell; -1: none.
     train, test : ndarray of int
         Cells on which rules are found, and on which they are measured.
-    counts, means, squares, fractions : ndarray [K, genes]
-        Of the training cells of every cluster: their number, the mean of the gene, the sum of squared deviations
-        from it, and the share of the cells that express it (values above 0).
+    moments : Moments
+        Of the genes in the training cells of every cluster.
+    fractions : ndarray [K, genes]
+        The share of these cells that express the gene (values above 0).
     """
 
     X: Any
@@ -61,9 +65,7 @@ class Expression:
     codes: np.ndarray
     train: np.ndarray
     test: np.ndarray
-    counts: np.ndarray
-    means: np.ndarray
-    squares: np.ndarray
+    moments: Moments
     fractions: np.ndarray
 
     @classmethod
@@ -103,19 +105,29 @@ class Expression:
         moments = _moments(X, np.where(np.isin(np.arange(len(codes)), train), codes, -1), len(clusters))
         return cls(X, names.to_numpy(str), groupby, source, small, allowed, clusters, codes, train, test, *moments)
 
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Number of the training cells of every cluster, [K, genes]."""
+        return self.moments.counts.numpy()
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """Mean expression in the training cells of every cluster, [K, genes]."""
+        return self.moments.means.numpy()
+
     def effects(self, g: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Cohen's d of the genes between a cluster and others together, and the larger share that expresses them.
 
         Both are arrays [genes].
         """
         groups = np.array([g, *others])
-        d = cohens_d(self.counts[groups], self.means[groups], self.squares[groups])[0]
+        d = self.moments.cohens_d(groups)[0]
         weight = self.counts[others] / self.counts[others].sum(0)
         return np.nan_to_num(d), np.maximum(self.fractions[g], (weight * self.fractions[others]).sum(0))
 
     def others(self, g: int) -> np.ndarray:
         """The other clusters, the nearest first: by squared differences of means in standard deviations."""
-        scale = self.squares.sum(0) / self.counts.sum(0)
+        scale = self.moments.squares.numpy().sum(0) / self.counts.sum(0)
         apart = ((self.means - self.means[g]) ** 2 / np.where(scale > 0, scale, np.inf)).sum(1)
         order = np.argsort(apart, kind="stable")
         return order[order != g]
@@ -143,15 +155,15 @@ class Expression:
         return self.read(some_of(self.train, SEARCHED), genes)
 
 
-def _moments(X: Any, codes: np.ndarray, K: int) -> tuple[np.ndarray, ...]:
-    """The last four attributes of :class:`Expression`, of the cells whose codes are not negative."""
-    sums, squares, expressed = (np.zeros((K, X.shape[1])) for _ in range(3))
+def _moments(X: Any, codes: np.ndarray, K: int) -> tuple[Moments, np.ndarray]:
+    """The last two attributes of :class:`Expression`, of the cells whose codes are not negative."""
+    moments = Moments(K, X.shape[1])
+    expressed = np.zeros((K, X.shape[1]))
     for block in blocks(len(codes), 8 * X.shape[1]):
-        part, own = sparse.csr_matrix(X[block], dtype=np.float64), codes[block]
-        known = np.flatnonzero(own >= 0)
-        members = sparse.csr_matrix((np.ones(len(known)), (own[known], known)), shape=(K, len(own)))
-        for total, values in ((sums, part), (squares, part.multiply(part)), (expressed, part > 0)):
-            total += (members @ values).toarray()
-    counts = np.bincount(codes[codes >= 0], minlength=K)[:, None] * np.ones(X.shape[1])
-    means = sums / counts
-    return counts, means, np.maximum(squares - counts * means**2, 0), expressed / counts
+        known = np.flatnonzero(codes[block] >= 0)
+        group = codes[block][known]
+        values = canonical(sparse.csr_matrix(X[block], dtype=np.float64)[known])
+        moments.add(SparseRows(values, torch.device("cpu")), torch.from_numpy(group))
+        members = sparse.csr_matrix((np.ones(len(known)), (group, np.arange(len(known)))), shape=(K, len(known)))
+        expressed += (members @ (values > 0)).toarray()
+    return moments, expressed / moments.counts.numpy()

@@ -8,6 +8,7 @@ import numpy as np
 
 from neonxc.rules.collection import counted
 from neonxc.rules.condition import Condition
+from neonxc.trees.estimator import grown_to
 from neonxc.trees.explainers.expanding import CART
 
 BETTER = 0.05  # score that another condition must add; with 0.01 a rule finds fewer of the rows held out
@@ -45,7 +46,7 @@ def best_rule(
     most = 0.0
     mass = np.ones(len(inside)) if sample_weight is None else sample_weight
     weight = mass * np.where(inside, (mass[~inside].sum() / mass[inside].sum()) ** min(beta, 1), 1.0)
-    for explainer in CART(2)._grown_to(range(2, length + 2), X, inside, weight):
+    for explainer in grown_to(CART(2), range(2, length + 2), X, inside, weight):
         tree = explainer.tree_
         leaves = tree.rules(feature_names=None if tree.feature_names else names)
         found = [(True, rule.conditions) for rule in leaves if rule.label]

@@ -119,6 +119,9 @@ def patterns(
 def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[tuple[int, ...]]:
     """Choose patterns (tuples of items) of the points `inside` greedily.
 
+    These are several rules that cover the points together, chosen among all frequent conjunctions;
+    :func:`neonxc.trees.one_rule.best_rule` finds the one rule that is the best leaf of small trees.
+
     Priorities are updated lazily, because they can only decrease.
     """
     members = has[inside]

@@ -263,6 +263,7 @@ def _smallest_tree(
     such that both clusters have the same total weight.
     """
     from neonxc.trees import CART  # depends on this package
+    from neonxc.trees.estimator import grown_to
 
     weight = compute_sample_weight("balanced", labels)
     if mass is not None:
@@ -270,7 +271,7 @@ def _smallest_tree(
         weight = mass * mass.sum() / (2 * sums)
     tree, most = None, -1.0
     some = Table.read(table).select(kept).data
-    for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
+    for explainer in grown_to(CART(2), range(2, LEAVES + 1), some, labels, weight):
         share = float(balanced_accuracy_score(labels, as_array(explainer.labels_), sample_weight=mass))
         if share > most + 0.005:  # an additional leaf must improve the accuracy
             tree, most = explainer.tree_, share

@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.attribution.effects import cohens_d, cramers_v
+from neonxc.attribution.effects import cramers_v
+from neonxc.attribution.moments import Moments
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.data.kinds import plain
@@ -114,35 +115,12 @@ class ValueSums:
     """
 
     def __init__(self, clusters: int, features: int, categories: Sequence[int] = ()) -> None:
-        self.sums = torch.zeros(clusters, features, dtype=torch.float64)
-        self.counts = torch.zeros(clusters, features, dtype=torch.float64)
-        self.squares = torch.zeros(clusters, features, dtype=torch.float64)  # of deviations from the means
+        self.moments = Moments(clusters, features)
         self.categories: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in categories}
 
     def add(self, values: Tensor | SparseRows, column: Tensor, weight: Tensor | None = None) -> None:
         """Add the values [n, d] of points, given the positions [n] of their clusters in `column`, and weights."""
-        column, sums, squares = column.cpu(), torch.zeros_like(self.sums), torch.zeros_like(self.sums)
-        weight = None if weight is None else weight.cpu()
-        counts = torch.bincount(column, weight, minlength=len(self.counts))[:, None].double()
-        if isinstance(values, SparseRows):
-            points, features = values.places()
-            place, entries = (column[points], features), values.entries.double()
-            mass = 1.0 if weight is None else weight[points]
-            sums.index_put_(place, mass * entries, accumulate=True)
-            squares.index_put_(place, mass * entries.square(), accumulate=True)
-            squares -= sums.square() / _divisor(counts)
-        else:
-            here = values.cpu().double()
-            mass = 1.0 if weight is None else weight[:, None]
-            sums.index_add_(0, column, mass * here)
-            center = here.mean(dim=0)  # about which squares do not cancel
-            squares.index_add_(0, column, mass * (here - center).square())
-            squares -= counts * (sums / _divisor(counts) - center).square()
-        apart = self.sums / _divisor(self.counts) - sums / _divisor(counts)
-        together = _divisor(self.counts + counts)
-        self.squares += squares + apart.square() * self.counts * counts / together
-        self.sums += sums
-        self.counts += counts
+        self.moments.add(values, column, weight)
 
     def add_table(
         self,
@@ -152,34 +130,28 @@ class ValueSums:
         weight: np.ndarray | None = None,
     ) -> None:
         """Add the rows of the only table: its categories, and its numbers by their position (NaN if missing)."""
-        clusters, rows = column.numpy(), len(self.sums)
+        clusters = column.numpy()
         mass = np.ones(len(clusters)) if weight is None else weight
         for feature, values in numbers.items():
-            there = ~np.isnan(values)
-            self.counts[:, feature] += torch.from_numpy(np.bincount(clusters[there], mass[there], minlength=rows))
-            total = np.bincount(clusters[there], mass[there] * values[there], minlength=rows)
-            self.sums[:, feature] += torch.from_numpy(total)
-            means = (self.sums[:, feature] / _divisor(self.counts[:, feature])).numpy()
-            apart = mass[there] * (values[there] - means[clusters[there]]) ** 2
-            self.squares[:, feature] += torch.from_numpy(np.bincount(clusters[there], apart, minlength=rows))
+            self.moments.add_column(feature, values, clusters, mass)
+        k = len(self.moments.counts)
         for feature in self.categories:
             codes, names = pd.factorize(table.iloc[:, feature].astype(object), use_na_sentinel=False)
-            counts = np.zeros((len(names), rows))
+            counts = np.zeros((len(names), k))
             np.add.at(counts, (codes, clusters), mass)
             self.categories[feature] = dict(zip(map(plain, names), counts, strict=True))
 
     def result(self, in_texts: bool) -> ClusterValues:
         """Compute means, shares and effect sizes."""
-        sums, counts = self.sums, self.counts
-        means, overall = sums / counts, sums.sum(0) / counts.sum(0)
+        means, overall = self.moments.means, self.moments.overall
         if in_texts:  # words are there or not
             *every, all_texts = (np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means, overall))
-            n = counts[:, 0].tolist()
+            n = self.moments.counts[:, 0].tolist()
             effects = np.stack(
                 [cramers_v(own, all_texts, size, sum(n)) for own, size in zip(every, n, strict=True)]
             )
         else:
-            effects = cohens_d(counts.numpy(), means.numpy(), self.squares.numpy())
+            effects = self.moments.cohens_d()
         shares = {}
         for feature, found in self.categories.items():
             if found:

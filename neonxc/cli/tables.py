@@ -115,8 +115,8 @@ def applied(
         margin of the cluster over the others. If the table has columns of these names, the new columns are
         numbered. Its ``attrs["notes"]`` are those of the table.
     form : dict
-        Options of :func:`~neonxc.data.files.spreadsheets.write_csv` for a file like the one that was read: its separator
-        and its decimal mark.
+        Options of :func:`~neonxc.data.files.spreadsheets.write_csv` for a file like the one that was read: its
+        separator and its decimal mark.
 
     Raises
     ------

@@ -24,9 +24,9 @@ import torch
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
+from neonxc.clusterings.labels import first_predicted
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments
 from neonxc.clusterings.reasons import NOT_TRIED, OF_FEATURES, OF_MODEL, Reason, reason
-from neonxc.clusterings.verified import predicted
 from neonxc.common.numbers import percent
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE
@@ -246,7 +246,10 @@ def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> st
 def _labels(
     given: ClusteringArguments, decisions: Decisions, checked: np.ndarray, n_points: int
 ) -> Iterator[tuple[Source, np.ndarray]]:
-    """Yield the labels of the checked points that the model predicts, and those that it stores."""
+    """Yield the labels of the checked points that the model predicts, and those that it stores.
+
+    Both are compared with the network, each against a bound of its own, so that neither replaces the other.
+    """
     labels = _predicted(given, decisions, checked)
     if labels is not None:
         yield "predict", labels
@@ -269,11 +272,7 @@ def _predicted(given: ClusteringArguments, decisions: Decisions, checked: np.nda
         assert given.raw is not None
         rows = given.raw.take(checked)
         forms = [rows.for_sklearn, rows.data]
-    for form in forms:
-        labels = predicted(given.model, form)
-        if labels is not None and labels.shape == checked.shape:
-            return labels
-    return None
+    return first_predicted(given.model, forms, len(checked))
 
 
 def _is_decided(
@@ -308,4 +307,5 @@ def _of_other_rows(assigned: np.ndarray, labels: np.ndarray, fraction: float) ->
 
 def has_own_predict(model: Any) -> bool:
     """Whether a pipeline predicts otherwise than by its last step."""
+    # not opened(): the class of the pipeline itself is asked
     return isinstance(model, Pipeline) and type(model).predict is not Pipeline.predict

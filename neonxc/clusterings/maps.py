@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
 from neonxc.clusterings.fidelity import hashed, held_out_rows, share, warn_of_labels
+from neonxc.clusterings.labels import labels_of
 from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments, is_map
-from neonxc.clusterings.verified import labels_of
 from neonxc.common.arguments import kind_of
 from neonxc.data.inputs import check_width
 from neonxc.data.labels import as_labels
+from neonxc.data.table import Table
 from neonxc.head.vote import vote_head
 from neonxc.network import is_noise, with_noise_label
 
@@ -55,7 +58,7 @@ def behind_map(given: ClusteringArguments, points: Tensor) -> ClusterModel:
     )
 
 
-def _labels(given: ClusteringArguments, points: Tensor) -> np.ndarray:
+def _labels(given: ClusteringArguments, points: Tensor) -> Any:
     """The labels [n] of the rows that a map knows."""
     *_, last = (place for place, (_, step) in enumerate(given.behind) if is_map(step))
     step = given.behind[last][1]
@@ -68,7 +71,7 @@ def _labels(given: ClusteringArguments, points: Tensor) -> np.ndarray:
         )
     if later:
         coordinates = Pipeline(later).transform(coordinates)
-    labels = labels_of(given.final, coordinates, torch.as_tensor(np.asarray(coordinates)))
+    labels = labels_of(given.final, Table(coordinates))
     if labels is None:
         raise ValueError(
             f"{kind_of(given.final)} has no labels of the rows that it was fitted on, and predicts none"
@@ -99,4 +102,4 @@ def _fidelity(points: Tensor, groups: Tensor, classes: np.ndarray) -> Fidelity:
 
 def _assigned(points: Tensor, groups: Tensor, x: Tensor) -> Tensor:
     """The groups [N] that the votes of some points give to x [N, p]."""
-    return vote_head(points, groups)(x).argmax(dim=1)
+    return vote_head(points, groups).assign(x)

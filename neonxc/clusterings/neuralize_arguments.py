@@ -36,6 +36,7 @@ from neonxc.inputs.terms import Terms, behind_terms
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import Folding, check_pipelines, encoding_and_map, first_step, fold, transform
 from neonxc.pipelines.folding_check import Rows, rows_of, sample
+from neonxc.pipelines.opened import opened
 
 WIDE = 10
 NARROW = 0.25
@@ -220,18 +221,18 @@ def steps_of(model: Any) -> tuple[list[tuple[str, Any]], Any]:
     """Return the steps before a fitted clusterer, and the clusterer; pipelines inside are opened for their map."""
     if isinstance(model, Pipeline):
         check_is_fitted(model)
-    return _opened(model)
+    return _with_maps_as_steps(model)
 
 
-def _opened(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+def _with_maps_as_steps(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """Open a pipeline, and of its steps the pipelines that contain a map, so that the map is a step itself."""
     steps = list[tuple[str, Any]]()
-    while isinstance(model, Pipeline):
-        for step in model.steps[:-1]:
-            inner, last = _opened(step[1])
-            inner.append(("", last))
-            steps += inner if first_map(inner) < len(inner) else [step]
-        model = model.steps[-1][1]
-    return steps, model
+    outer, final = opened(model)
+    for step in outer:
+        inner, last = _with_maps_as_steps(step[1])
+        inner.append(("", last))
+        steps += inner if first_map(inner) < len(inner) else [step]
+    return steps, final
 
 
 def first_map(steps: list[tuple[str, Any]]) -> int:
@@ -311,7 +312,7 @@ def _instead(given: ClusteringArguments) -> str:
     model = given.expression
     final = given.model
     columns = "X"
-    while isinstance(final, Pipeline):
+    while isinstance(final, Pipeline):  # not opened(): the expression needs the slice of every level
         if len(final.steps) > 1:
             columns = f"{model}[:-1].transform({columns})"
         model = f"{model}[-1]"

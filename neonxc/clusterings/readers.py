@@ -20,7 +20,6 @@ from sklearn.cluster import (
     MiniBatchKMeans,
 )
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -35,6 +34,7 @@ from neonxc.head import Head, bisecting_head, centroid_head, linear_head
 from neonxc.head import head as heads
 from neonxc.head.detection import Preprocessing
 from neonxc.head.quadratic import QuadraticDetection
+from neonxc.pipelines.opened import opened
 
 CENTERS = ("cluster_centers", "centers", "centroids")
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -62,7 +62,7 @@ def reads_exactly(model: Any) -> bool:
 
 def is_precomputed(model: Any) -> bool:
     """Whether a clusterer was fitted to the distances or affinities of all rows instead of their columns."""
-    final = model[-1] if isinstance(model, Pipeline) else model
+    _, final = opened(model)
     return "precomputed" in (getattr(final, "metric", None), getattr(final, "affinity", None))
 
 

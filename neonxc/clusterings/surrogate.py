@@ -144,7 +144,7 @@ def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int, weight: Te
         for one in (supports, *refits)
         if one is not None
     ]
-    own = nets[0](some).argmax(1)
+    own = nets[0].assign(some)
     before, *after = (NEON(net).attribute(some, target=own) for net in nets)
     if root is not None:
         before, *after = (relevance * root.to(relevance) for relevance in (before, *after))

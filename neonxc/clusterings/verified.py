@@ -1,8 +1,7 @@
-"""Clusterers without a reader of their own: their labels, and centers whose nearest one gives these labels."""
+"""Clusterers without a reader of their own: centers whose nearest one gives their labels."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.clusterings.labels import predicted
 from neonxc.clusterings.model import ClusterModel
 from neonxc.clusterings.readers import are_nearest, nearest_centroid, points_near, squared_distances
 from neonxc.common.warnings import warn
@@ -25,39 +25,6 @@ CENTERS = (*(name + end for name in (*NAMES, *ROWS) for end in ("_", "")), "get_
 def has_centers(model: Any) -> bool:
     """Whether a model has an attribute that is named like centers."""
     return not hasattr(model, "__array__") and any(getattr(model, name, None) is not None for name in CENTERS)
-
-
-def labels_of(model: Any, X: Any, points: Tensor) -> np.ndarray | None:
-    """Return the labels [n] of a fitted model: those that it stores, else those that it predicts.
-
-    Parameters
-    ----------
-    model : Any
-    X : Any
-        The data as they were passed.
-    points : Tensor [n, d]
-        The points that were clustered.
-    """
-    for name in ("labels_", "labels"):
-        stored = getattr(model, name, None)
-        if stored is not None and not callable(stored) and np.shape(stored) == (len(points),):
-            return as_array(stored)
-    kinds = (X, points.cpu().numpy(), points.cpu().numpy().astype(np.float32), points, points.float())
-    for data in kinds:
-        labels = predicted(model, data)
-        if labels is not None and labels.shape == (len(points),):
-            return labels
-    return None
-
-
-def predicted(model: Any, data: Any) -> np.ndarray | None:
-    """Return the labels that a model predicts; None if it can't. `assign` is what faiss calls it."""
-    for name in ("predict", "assign"):
-        with suppress(Exception), warnings.catch_warnings():  # data of another type, which another call gives
-            warnings.simplefilter("ignore")
-            found = getattr(model, name)(data)
-            return as_array(found[-1] if isinstance(found, tuple) else found)
-    return None
 
 
 def verified(model: Any, labels: np.ndarray, points: Tensor) -> ClusterModel | None:

@@ -43,6 +43,7 @@ def unwrapped(model: Any) -> Any:
         model = model.estimator if isinstance(model, FrozenEstimator) else best_estimator(model)
     if not isinstance(model, Pipeline):
         return model
+    # not opened(): a search may be any step, and the pipeline that contains it is built again
     steps = [(name, unwrapped(step)) for name, step in model.steps]
     if all(new is old for (_, new), (_, old) in zip(steps, model.steps, strict=True)):
         return model

@@ -127,7 +127,9 @@ def counterfactual(
     space = net.inputs.space(table)
     given = table.tensor
     device = given.device
-    cluster, logits = _decided(net, given)
+    decisions = [*answers(net.head, given)]  # once for both
+    cluster = torch.cat([answer.assigned for answer in decisions])
+    logits = torch.cat([answer.logits for answer in decisions])
     goal, wanted = _targets(net, target, logits, cluster)
     ranges = net.ranges_ if net.ranges_ is not None and net.ranges_.shape[1] == len(space.names) else None
     ends, limits = bounds_of(bounds, space, ranges)
@@ -155,7 +157,7 @@ def counterfactual(
         return net.inputs.write(after.to(given.dtype), table, limits)
 
     def reached(after: Tensor) -> Tensor:
-        return _decided(net, net.batch(written(after)).tensor)[0]
+        return net.head.assign(net.batch(written(after)).tensor)
 
     nearest = _nearest(net, task, cluster, outside, reached)
     found = nearest.found.cpu().numpy()
@@ -231,12 +233,6 @@ def _nearest(
         remaining = remaining[nearest.found & ~confirmed]
         margin = (margin * GROWTH).clamp(min=size)
     return result
-
-
-def _decided(net: NeuralizedClustering, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The position [n] of each point's cluster, and the logits [n, K]."""
-    decisions = [*answers(net.head, x)]
-    return torch.cat([answer.assigned for answer in decisions]), torch.cat([answer.logits for answer in decisions])
 
 
 def _targets(net: NeuralizedClustering, target: Any, logits: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:

@@ -232,7 +232,10 @@ def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
     if logits.ndim != 2:
         raise ValueError(f"net needs logits [N, K], one decision per input, got shape {list(logits.shape)}")
     if target is None:
-        return torch.cat([net(block).argmax(1) for block in x.split(room(net, x))])
+        blocks = x.split(room(net, x))
+        if isinstance(net, NeuralizedClustering):
+            return torch.cat([net.assign(block) for block in blocks])
+        return torch.cat([net(block).argmax(1) for block in blocks])  # any classifier: the largest logit
     if isinstance(net, NeuralizedClustering):
         target = net.positions(target)
     return as_positions(target, len(x), logits.shape[1], "target", x.device)

@@ -10,11 +10,11 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from neonxc.clusterings.labels import predicts
 from neonxc.clusterings.neuralize_arguments import fitted_names, points_of
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.arguments import check_whole
@@ -27,6 +27,7 @@ from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
+from neonxc.pipelines.opened import opened
 
 DEVIATIONS = 2  # standard deviations below the mean of the refits from which a difference is larger than theirs
 HALF, PART = 0.5, 0.25  # the thresholds of MONIC, tau and tau_split
@@ -212,15 +213,13 @@ def compare_clusterings(
 
 def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
     """Labels [n] of the rows."""
-    if hasattr(model, "predict") and not is_precomputed(model):
+    if predicts(model):
         names = fitted_names(model)
         rows = rows if names is None else rows.by_name(names)
         predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)
         labels = label_array(predicted, name=name)
     else:
-        final = model
-        while isinstance(final, Pipeline):  # one may be the last step of another
-            final = final[-1]
+        _, final = opened(model)
         if hasattr(final, "fit"):
             check_is_fitted(final)
         labels = label_array(getattr(final, "labels_", in_order_of(model, rows, name)), name=name)

@@ -13,6 +13,7 @@ from neonxc.common.memory import CACHE, blocks
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
+from neonxc.head.answer import answers
 from neonxc.head.competition import Competition, Path, Rivals
 from neonxc.head.detection import Detection, LinearDetection, Preprocessing
 from neonxc.head.grouping import Grouping, Minimum
@@ -106,9 +107,17 @@ class Head(nn.Module):
         """Compute the values [N, G] from neurons [N, M], and the neurons' shares [N, M] in them."""
         return (neurons, None) if self.grouping is None else self.grouping(neurons)
 
-    def assign(self, x: Tensor | SparseRows) -> Tensor:
-        """Return the position [N] of the cluster that each point is assigned to."""
-        return self.competition.assign(self.values(x))
+    def assign(self, a: Any) -> Tensor:
+        """Return the cluster of each point, as the position [N] of its output.
+
+        Parameters
+        ----------
+        a : Tensor or SparseRows [N, d], or Tensor [N, d, ...]
+            Features; on a map every location is a point, so that the result is [N, ...].
+        """
+        without = torch.empty(0, dtype=torch.int64, device=a.device)  # features of no input have no answer
+        positions = torch.cat([without, *(answer.assigned for answer in answers(self, a))])
+        return positions.view(a.shape[0], *a.shape[2:])
 
     def soft(self, factor: float, threshold: float | None) -> Head:
         """Return the head of ``p = softmax(-factor * values)``, with a threshold of p; its neurons are linear."""

@@ -142,7 +142,7 @@ def behind_terms(
     sklearn.exceptions.NotFittedError
         If the vectorizer has no vocabulary.
     """
-    while isinstance(steps[0][1], Pipeline):
+    while isinstance(steps[0][1], Pipeline):  # not opened(): this opens the first step, where the vectorizer is
         name, inner = steps[0]
         steps = [*((f"{name}__{key}", step) for key, step in inner.steps), *steps[1:]]
     (name, first), *rest = steps

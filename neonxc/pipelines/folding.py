@@ -95,7 +95,7 @@ def check_pipelines(model: Any, rows: Rows | None) -> None:
     rows : Rows or None
         Rows as they enter the first step.
     """
-    while isinstance(model, Pipeline):
+    while isinstance(model, Pipeline):  # not opened(): the pipeline of every level may have a transform of its own
         name = type(model).__name__
         steps = model.steps[:-1]
         after = rows
@@ -179,7 +179,7 @@ def encoding_and_map(
 def first_step(steps: list[tuple[str, Any]]) -> Any:
     """Return the first step of a pipeline, inside of pipelines at its beginning."""
     first = steps[0][1]
-    while isinstance(first, Pipeline):
+    while isinstance(first, Pipeline):  # not opened(), which follows the last step
         first = first.steps[0][1]
     return first
 

@@ -28,6 +28,7 @@ from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import as_count, weights_of
 from neonxc.network import NeuralizedClustering
+from neonxc.pipelines.opened import opened
 from neonxc.report.clusters import noise_as_cluster
 from neonxc.report.contents import Kind
 
@@ -159,7 +160,8 @@ class Clustering:
     @property
     def final(self) -> Any:
         """The clusterer behind its preprocessing."""
-        return _final(self.model)
+        _, final = opened(self.model)
+        return final
 
     @property
     def counted(self) -> str:
@@ -293,7 +295,9 @@ def read(
     labels, names = in_order_of(labels, X), getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
     weight = weights_of(sample_weight, Table.read(X))
-    preparation, notes, final = None, list[str](), _final(model)
+    preparation = None
+    notes = list[str]()
+    _, final = opened(model)
     noise = final.noise if isinstance(final, GivenLabels) else None
     if labels is None and features is None and hasattr(final, "labels_") and not reads_exactly(final):
         of_two, name = noise_as_cluster(final.labels_)
@@ -341,13 +345,15 @@ def read(
     if row_names is not None and len(row_names) != len(table):
         raise ValueError(f"row_names needs one name per input, got {len(row_names)}")
     index = table.index if row_names is None else row_names
+    _, final = opened(model)  # of labels there is another model by now
+    refittable = None if isinstance(final, NeuralizedClustering | GivenLabels) else model
     return Clustering(
         kind,
         X,
         net,
         head,
         points,
-        None if isinstance(_final(model), NeuralizedClustering | GivenLabels) else model,
+        refittable,
         preparation,
         features is None and net.features is not None,
         positions,
@@ -367,13 +373,6 @@ def row_weights(clustering: Clustering, sample_weight: Any) -> np.ndarray:
     if len(np.unique(positions[positions >= 0])) < 2:
         raise ValueError("sample_weight needs rows of at least two clusters with a weight > 0")
     return weight
-
-
-def _final(model: Any) -> Any:
-    """Return the clusterer behind its preprocessing."""
-    while isinstance(model, Pipeline):  # one may be the last step of another
-        model = model[-1]
-    return model
 
 
 def _is_known_alone(model: Any) -> bool:
@@ -452,7 +451,8 @@ def _positions(
 ) -> np.ndarray:
     """Position of the cluster of every point, [n]; -1 for noise, and for labels of points of weight 0 alone."""
     if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
-        labels = getattr(_final(model), "labels_", None)
+        _, final = opened(model)
+        labels = getattr(final, "labels_", None)  # others are those of the network, which predicts below
     if labels is None:
         labels = as_array(net.predict(X)).reshape(-1)
     labels = label_array(labels)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neonxc.attribution.effects import cohens_d, cramers_v
+from neonxc.attribution.effects import cramers_v
+from neonxc.attribution.moments import Moments
 from neonxc.common.numbers import as_printed, is_missing, percent, rounded, text
 from neonxc.data.weights import counted_weights, weighted_median, weighted_quantile
 from neonxc.report.clustering import Clustering
@@ -133,11 +134,10 @@ def _effect(members: np.ndarray, others: np.ndarray, weights: tuple[np.ndarray, 
     """Cohen's d of the values in a cluster against the others; "" if there are none."""
     if not (len(members) and len(others)):
         return ""
-    moments = np.empty((2, 3))
-    for row, side, weight in zip(moments, (members, others), weights, strict=True):
-        mean = np.average(side, weights=weight)
-        row[:] = weight.sum(), mean, (weight * (side - mean) ** 2).sum()
-    return f"d = {text(float(cohens_d(*moments.T[:, :, None])[0, 0]), 2)}"
+    group = np.repeat([0, 1], [len(members), len(others)])
+    moments = Moments(2, 1)
+    moments.add_column(0, np.concatenate([members, others]), group, np.concatenate(weights))
+    return f"d = {text(float(moments.cohens_d()[0, 0]), 2)}"
 
 
 def _v(within: np.ndarray, overall: np.ndarray, inside: np.ndarray, mass: np.ndarray) -> str:

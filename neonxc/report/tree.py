@@ -127,6 +127,7 @@ def _fitted(
     The others weigh nothing, but trees know their categories and missing values.
     """
     from neonxc.trees import CART, ExShallow  # depends on this package
+    from neonxc.trees.estimator import grown_to
 
     k, columns = len(np.unique(clustering.positions[index])), clustering.columns(every)
     sizes = [max(size, k) for size in sizes]
@@ -135,9 +136,9 @@ def _fitted(
         weight = np.isin(every, index) * clustering.weight[every]
     if kind == "CART":  # does not use the costs
         labels = clustering.net.classes_[clustering.positions[every].clip(0)]  # of noise any, as its weight is 0
-        return CART(k, max_bins=BINS)._grown_to(sizes, columns, labels, weight)
+        return grown_to(CART(k, max_bins=BINS), sizes, columns, labels, weight)
     reference = clustering.reference(np.sort(index))
-    return ExShallow(k, reference=reference, max_bins=BINS)._grown_to(sizes, columns, weight=weight)
+    return grown_to(ExShallow(k, reference=reference, max_bins=BINS), sizes, columns, weight=weight)
 
 
 def _curves(candidates: list[GrownTree]) -> list[Curve]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.pipeline import Pipeline
 
 from neonxc.common.numbers import percent, plural, text
 from neonxc.data.inputs import as_array
@@ -15,6 +14,7 @@ from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
 from neonxc.head.competition import Path
 from neonxc.network import NeuralizedClustering
+from neonxc.pipelines.opened import opened
 from neonxc.report.clustering import Clustering
 from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
@@ -47,10 +47,11 @@ def description(clustering: Clustering) -> str:
 
 def _how(model: Any) -> str:
     """Describe a clusterer with its parameters and the names of its preprocessing steps."""
-    if not isinstance(model, Pipeline):
-        return one_line(model)
-    steps = [type(step).__name__ for _, step in model.steps[:-1] if step not in (None, "passthrough")]
-    return one_line(model[-1]) + (f" after {', '.join(steps)}" if steps else "")
+    steps, final = opened(model)
+    names = [type(step).__name__ for _, step in steps if step not in (None, "passthrough")]
+    if not names:
+        return one_line(final)
+    return f"{one_line(final)} after {', '.join(names)}"
 
 
 def figures(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.progress import progress_bar
-from neonxc.head.answer import Question, answers
+from neonxc.head.answer import Question
 from neonxc.inputs.base import How
 from neonxc.network import NeuralizedClustering
 from neonxc.subspaces.references import REFERENCES, ConceptReference, best_words, center
@@ -62,7 +62,7 @@ class ConceptSearch:
         blocks = self.net.inputs.blocks(self.x)
         for block in progress_bar(blocks, desc=name, disable=len(blocks) < 2):
             halves = self.layer.halves(self.x[block], self.composite)
-            position = assigned(self.net, halves.features)
+            position = self.net.head.assign(halves.features)
             for c in clusters:
                 own = (position == self.questions[c].target).view(len(position), -1).any(1)
                 if own.any():
@@ -108,10 +108,10 @@ class ConceptSearch:
         """Share of the points of a cluster that stay in it without the first 1, 2, ... directions."""
         stay, n, target = np.zeros(len(axes)), 0, self.questions[c].target
         for block in self.net.inputs.blocks(x):
-            own = assigned(self.net, self.net.inputs.features(x[block])) == target
+            own = self.net.head.assign(self.net.inputs.features(x[block])) == target
             n += int(own.sum())
             for i in range(len(axes) if own.any() else 0):
-                without = assigned(self.net, self.layer.without(x[block], axes[: i + 1]))
+                without = self.net.head.assign(self.layer.without(x[block], axes[: i + 1]))
                 stay[i] += int((without[own] == target).sum())
         return stay / n if n else np.full(len(axes), np.nan)
 
@@ -146,12 +146,6 @@ def start_of(net: NeuralizedClustering, features: Tensor, question: Question, co
     inputs: Any = net.inputs
     start: Tensor = inputs.start(features, question, How("linear", float(net._beta), composite))
     return start
-
-
-def assigned(net: NeuralizedClustering, features: Tensor) -> Tensor:
-    """The cluster [N, ...] of the points of features [N, d, ...]."""
-    assigned = torch.cat([answer.assigned for answer in answers(net.head, features)])
-    return assigned.view(features.shape[0], *features.shape[2:])
 
 
 def question_of(net: NeuralizedClustering, label: Any, competitor: Any) -> Question:

@@ -19,7 +19,7 @@ from neonxc.common.registry import register
 from neonxc.common.result import Result
 from neonxc.data.kinds import plain
 from neonxc.network import NeuralizedClustering, check_network, is_noise
-from neonxc.subspaces.concept_search import ConceptSearch, assigned, question_of, start_of
+from neonxc.subspaces.concept_search import ConceptSearch, question_of, start_of
 from neonxc.subspaces.references import ConceptReference
 from neonxc.subspaces.split_network import Layer
 
@@ -284,8 +284,8 @@ def concepts(
 
 def _present(net: NeuralizedClustering, x: Tensor) -> set[Any]:
     """The labels of the clusters that have a point among the inputs."""
-    found = [assigned(net, net.inputs.features(x[block])).unique() for block in net.inputs.blocks(x)]
-    return {plain(net.classes_[position]) for position in torch.cat(found).tolist()}
+    positions = [net.head.assign(net.inputs.features(x[block])).unique() for block in net.inputs.blocks(x)]
+    return {plain(net.classes_[position]) for position in torch.cat(positions).tolist()}
 
 
 def _labels(net: NeuralizedClustering, cluster: Any, competitor: Any) -> list[Any]:

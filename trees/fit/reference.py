@@ -16,13 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.clusterings.agreement import predicts_otherwise
-from neonxc.clusterings.readers import is_precomputed
+from neonxc.clusterings.labels import predicts
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.searches import awaits_search, unwrapped
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
 from neonxc.data.labels import label_array
 from neonxc.data.table import Table
+from neonxc.pipelines.opened import opened
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.points import Dense
 from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
@@ -163,8 +164,8 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
             clusterer, labels = fitted_labels(reference, X, weight, ranks)
             labels = labels[rows]
     found = from_labels(table, labels, metric, weight, ranks)
-    final = clusterer[-1] if isinstance(clusterer, Pipeline) else clusterer
-    if final is not clusterer and len(clusterer.steps) > 1:
+    steps, final = opened(clusterer)
+    if steps:
         found.steps = clusterer[:-1]
         if streamed:
             found.space = table.behind(found.steps)
@@ -262,8 +263,8 @@ def filled(means: Tensor, centers: Tensor) -> Tensor:
 
 def _labels_of_stream(reference: Any, table: Batches) -> tuple[Any, Any]:
     """Fit a clusterer to a sample of the points unless it is fitted; return it and its labels of all points."""
-    final = reference[-1] if isinstance(reference, Pipeline) else reference
-    if not hasattr(final, "predict"):
+    _, final = opened(reference)
+    if not predicts(reference):
         labels = getattr(final, "labels_", None)
         if not table.ranks.alone or labels is None or len(labels) != table.n:
             raise ValueError(
@@ -289,23 +290,24 @@ def _fit_predict(model: Any, X: Any) -> Any:
     if not awaits_search(model):
         return model.fit_predict(X)
     best = _flat(unwrapped(model.fit(X)))
-    final = best[-1] if isinstance(best, Pipeline) else best
+    _, final = opened(best)
     labels = getattr(final, "labels_", None)
     return best.predict(X) if labels is None else labels
 
 
 def _flat(model: Any) -> Any:
-    """Flatten nested pipelines, so that the last step is the clusterer."""
+    """Flatten nested pipelines, so that all steps before the clusterer are a pipeline, which transforms points."""
     if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):
         return model
-    steps = model.steps[:-1] + _flat(model[-1]).steps
-    return Pipeline([(f"step{number}", step) for number, (_, step) in enumerate(steps)])
+    steps, final = opened(model)
+    flat = [step for _, step in steps] + [final]
+    return Pipeline([(f"step{number}", step) for number, step in enumerate(flat)])
 
 
 def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = ALONE) -> tuple[Any, Any]:
     """Fit a clusterer, or a search for one, unless it is fitted; return it, or the best one, and its labels."""
     reference = _flat(reference)
-    final = reference[-1] if isinstance(reference, Pipeline) else reference
+    _, final = opened(reference)
     try:
         check_is_fitted(final)
     except NotFittedError:
@@ -321,7 +323,7 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = 
             names = " and ".join(unweighted)
             warn(f"{names} {takes} no sample_weight: this part of the reference is fitted without weights")
         return _flat(unwrapped(model)), labels
-    if hasattr(final, "predict") and not is_precomputed(final):
+    if predicts(reference):
         labels = reference.predict(X)
         if ranks.alone and (difference := predicts_otherwise(reference, final, X, labels)):
             warn(f"reference: {difference}. The tree explains what it predicts; labels= explains other labels")

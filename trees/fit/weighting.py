@@ -38,6 +38,7 @@ from sklearn.utils.validation import has_fit_parameter
 from neonxc.common.searches import awaits_search, best_estimator
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows, weighted_median, weighted_quantile
+from neonxc.pipelines.opened import opened
 
 FILLED = ("mean", "median", "most_frequent")
 """Strategies of an imputer that depend on how often a row occurs."""
@@ -66,14 +67,13 @@ def fit_predict(model: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]
         Names of the classes that take no weights, and that repeated rows would change.
     """
     unweighted = list[str]()
-    while isinstance(model, Pipeline):
-        for _, step in model.steps[:-1]:
-            X = _fit_transform(step, X, weight, unweighted)
-        model = model.steps[-1][1]
-    if awaits_search(model):
-        labels, others = fit_predict(_best_of_search(model, X, weight), X, weight)
+    steps, final = opened(model)
+    for _, step in steps:
+        X = _fit_transform(step, X, weight, unweighted)
+    if awaits_search(final):
+        labels, others = fit_predict(_best_of_search(final, X, weight), X, weight)
         return labels, unweighted + others
-    return model.fit_predict(X, **_named(model, weight, unweighted)), unweighted
+    return final.fit_predict(X, **_named(final, weight, unweighted)), unweighted
 
 
 def fit_transform(step: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]:

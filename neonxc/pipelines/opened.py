@@ -1,0 +1,29 @@
+"""The clusterer at the end of a pipeline, and the steps before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+
+def opened(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """Return the steps before a clusterer and the clusterer, of a pipeline that may end in another pipeline.
+
+    Parameters
+    ----------
+    model : Any
+        A clusterer, or a pipeline that ends in one. Pipelines among its other steps stay single steps.
+
+    Returns
+    -------
+    steps : list of (name, step)
+        Empty for a model that is no pipeline.
+    final : Any
+        The last step, or the model itself.
+    """
+    steps = list[tuple[str, Any]]()
+    while isinstance(model, Pipeline):
+        steps += model.steps[:-1]
+        model = model.steps[-1][1]
+    return steps, model
