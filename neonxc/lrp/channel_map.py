@@ -55,7 +55,7 @@ class ChannelMap:
         if self.shift is None and not self.dimensions and (self.scale is None or self.scale > 0):
             return None
         layer = before.layer
-        channels = before.outputs % self.source.ndim
+        channels = before.output_dimension % self.source.ndim
         weight = layer.weight
         bias = layer.bias
         if before.scale_outputs is None:
@@ -67,7 +67,7 @@ class ChannelMap:
             weight = before.scale_outputs(weight, self._each(self.scale, channels))
             bias = bias * self.scale
         bias = bias if self.shift is None else bias + self.shift
-        return replace(before, layer=replace(layer, weight=weight, bias=bias), y=None, uses=0)
+        return replace(before, layer=replace(layer, weight=weight, bias=bias), y=None, n_uses=0)
 
     def alone(self) -> LinearLayer | None:
         """Return the map as a linear layer of its own; None unless it scales and shifts the channels of maps."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.lrp.composites import Composite, Place
-from neonxc.lrp.layer import Rule
+from neonxc.lrp.layer import PropagationRule
 
 Owner = tuple[str, nn.Module]
 LIBRARIES = (  # whose frames are not the user's
@@ -57,7 +57,7 @@ class LayerNames:
             self.owners += [(tensor, (name, modules[layer])) for tensor in tensors]
         composite.check_names({name for _, (name, _) in self.owners})
 
-    def rule(self, owner: Owner | None, weight: Tensor, x: Tensor) -> Callable[[], Rule]:
+    def rule(self, owner: Owner | None, weight: Tensor, x: Tensor) -> Callable[[], PropagationRule]:
         """Count the next linear layer; the function returned looks up its rule once all layers have run."""
         name, module = owner or ("", None)
         place = Place(name, module, self.count, self._block(weight, x))
