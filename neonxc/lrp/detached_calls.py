@@ -41,7 +41,7 @@ class DetachedCalls:
 
         is_dependent = any(map(table.depends_on_input, arguments))
         if is_dependent:
-            cut = self._new_cut(func)
+            cut: FunctionCall | None = self._new_cut(func)
         else:
             cut = next(filter(None, (table[value].cut for value in arguments)), None)
         if cut is None:
