@@ -66,10 +66,10 @@ class DetachedCalls:
             hint = FLOATING_POINT
         return FunctionCall(cause, self._layers.call_site(), hint)
 
-    def check(self, output: Tensor, other: Tensor) -> None:
-        """Raise an error if an output that is constant for autograd is not; `other` is that of another input."""
+    def check(self, output: Tensor, second_output: Tensor) -> None:
+        """Raise an error if an output that is constant for autograd differs from that of a second input."""
         cut = self._table[output].cut
-        if cut is None and torch.equal(output, other):
+        if cut is None and torch.equal(output, second_output):
             return
         if cut is None:
             cut = self._last  # after NumPy, say, it is not known which one

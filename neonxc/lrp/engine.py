@@ -158,15 +158,15 @@ class LRP(Attribution):
             tracer = Tracer(layers, leaf, several, source)
             output = _traced(module, tracer)
             if not output.requires_grad:
-                # another input, whose ranks differ from those of x as well
-                other = leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25
-                other = other.detach().requires_grad_()
-                output_of_other = _traced(module, Tracer(layers, other, several))
-                tracer.cuts.check(output, output_of_other)
+                # a second input, whose ranks differ from those of x as well
+                second = leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25
+                second = second.detach().requires_grad_()
+                second_output = _traced(module, Tracer(layers, second, several))
+                tracer.cuts.check(output, second_output)
         if tracer.cuts.lookup is not None:
             warn_of_codes(module, x, tracer.cuts.lookup)
 
-        zeros_have_relevance = bool(tracer.tiny) or tracer.shifted
+        zeros_have_relevance = bool(tracer.tiny) or tracer.normalizes_input
         if zeros_have_relevance:
             x = source
         return Recording(x, output, _batch_size(x, before), leaf, several)
@@ -250,7 +250,7 @@ def _traced(module: nn.Module, tracer: Tracer) -> Tensor:
     try:
         return tracer.trace(module)
     finally:
-        release_graph(module, tracer.tensors.without_graph)
+        release_graph(module, tracer.table.without_graph)
 
 
 def _batch_size(x: Tensor, before: int) -> int:

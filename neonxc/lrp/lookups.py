@@ -97,6 +97,7 @@ class _Codes(TorchFunctionMode):
         return result
 
     def _add_codes(self, sources: list[Tensor]) -> None:
+        """Register the positions that an index comes from as those of codes."""
         for source in sources:
             self.codes.update(int(position) for position in source.unique())
 

@@ -47,10 +47,10 @@ class TensorInfo:
     version: int = -1  # set by a traced call; a later version was written by code that is not traced
     layer: RecordedLayer | None = None  # the linear layer whose output it is
     channel_map: ChannelMap | None = None  # constants by which it was computed since the last layer
-    rescaled: bool = False  # whether it was scaled by values that depend on the input
+    is_rescaled: bool = False  # whether it was scaled by values that depend on the input
     gate: FunctionCall | None = None  # the nonlinear function without a rule; the value may be a factor only
     cut: FunctionCall | None = None  # what cut it off from the input that it was computed from
-    pixels: bool = False  # whether it is the network's input, possibly normalized
+    is_input: bool = False  # whether it is the network's input, possibly normalized
     owner: Owner | None = None  # the module whose parameter or buffer it is, or was computed from
     replacement: Tensor | None = None  # its new value, if the network has modified it in place
     without_zeros: Tensor | None = None  # its value for rules, with tiny numbers where relevance may reach zeros
@@ -68,7 +68,7 @@ class TensorTable:
         self._leaf = leaf
         self._infos: dict[int, TensorInfo] = {}
         self._unknown = TensorInfo()
-        self.update(leaf, version=leaf._version, pixels=True)
+        self.update(leaf, version=leaf._version, is_input=True)
         for tensor, owner in layers.owners:
             self.update(tensor, owner=self[tensor].owner or owner)
 

@@ -33,8 +33,8 @@ class Operation:
     ----------
     run : callable
         Computes the operation's value with its LRP backward pass: ``run(tracer, func, *args, **kwargs)``.
-    what : str
-        Description of the backward pass, for the documentation.
+    description : str
+        The backward pass in words, for the documentation.
     accepts : {"one", "several", "gates", "factors", "decomposed"}
         Which arguments may depend on the network's input. "one": the first argument alone; "several": any number
         of them; "gates": any number, and those after the first may be gates; "factors": any number, and each may
@@ -43,7 +43,7 @@ class Operation:
     """
 
     run: Callable[..., Any]
-    what: str
+    description: str
     accepts: Accepts
 
 
@@ -58,11 +58,11 @@ LEAVING = (
 """Functions that pass the values of a tensor on to where autograd does not follow."""
 
 
-def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Run], Run]:
+def operation(names: str, description: str, accepts: Accepts = "one") -> Callable[[Run], Run]:
     """Add operations to the table, given their names separated by spaces; a decorator."""
 
     def enter(run: Run) -> Run:
-        entry = Operation(run, what, accepts)
+        entry = Operation(run, description, accepts)
         OPERATIONS.update(dict.fromkeys(names.split(), entry))
         return run
 
@@ -106,10 +106,10 @@ def arguments(func: Function, args: Arguments, kwargs: Keywords) -> Keywords:
     return call.arguments
 
 
-def check_eval(varies: bool, what: str) -> None:
+def check_eval(is_training: bool, effect: str) -> None:
     """Raise a ValueError if a function of a network in eval mode does what it should do in training alone."""
-    if varies:
-        raise ValueError(f"the network {what} in eval mode as well; make that depend on self.training")
+    if is_training:
+        raise ValueError(f"the network {effect} in eval mode as well; make that depend on self.training")
 
 
 def out_of_place(func: Function, kwargs: Keywords) -> Function | None:

@@ -77,11 +77,12 @@ class Tracer(TorchFunctionMode):
         super().__init__()
         self.layers = layers
         self.several = several
+        # in place of zeros; 0 if no rule assigns relevance to them
         self.tiny = tiny_value(leaf.dtype) if layers.composite.reaches_zeros else 0.0
-        self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
-        self.tensors = TensorTable(layers, leaf)
+        self.normalizes_input = False  # so that zeros have relevance as well
+        self.table = TensorTable(layers, leaf)
         self.keep_without_zeros(leaf, without_zeros)
-        self.cuts = DetachedCalls(layers, self.tensors)
+        self.cuts = DetachedCalls(layers, self.table)
         self._device = leaf.device.type
         self._leaf = leaf
 
@@ -93,7 +94,7 @@ class Tracer(TorchFunctionMode):
         name = function_name(func)
         if name == "_set_grad_enabled":  # torch.no_grad()
             return func(*args)
-        if name in HIDDEN and self.tensors.is_live(args[0]):
+        if name in HIDDEN and self.table.is_live(args[0]):
             return HIDDEN[name]
         if name in ("register_hook", "retain_grad"):
             return RemovableHandle(OrderedDict())
@@ -109,9 +110,9 @@ class Tracer(TorchFunctionMode):
         result = self.run(func, *args, **kwargs)
         constants = []
         for value in tensors(result):
-            if self.tensors.is_live(value):
-                self.tensors.update(value, version=value._version)
-            elif not self.tensors[value].gate:
+            if self.table.is_live(value):
+                self.table.update(value, version=value._version)
+            elif not self.table[value].gate:
                 constants.append(value)
         self.cuts.mark(func, tensors((args, kwargs)), constants)
         return result
@@ -120,28 +121,28 @@ class Tracer(TorchFunctionMode):
         """Assign to a property of a tensor, such as ``h.data = v``."""
         name = property_name(func)
         current, new = mapped(self._current_argument, (target, value))
-        is_dependent = self.tensors.depends_on_input(current) or self.tensors.depends_on_input(new)
+        is_dependent = self.table.depends_on_input(current) or self.table.depends_on_input(new)
         if name not in ("data", "requires_grad") or not is_dependent:
             func(target, value)
         elif name == "requires_grad":
             self.call(Tensor.requires_grad_, current, new)
         else:
             detached = self.call(Tensor.detach, new)
-            self.tensors.replace(self.call, current, detached)
+            self.table.replace(self.call, current, detached)
 
     def _current_argument(self, value: Tensor) -> Tensor:
         """Return the current value of an argument, parameters as constants; raise if it was not traced."""
-        value = self.tensors.current(self.call, value)
-        if self.tensors.is_transformed(value):
+        value = self.table.current(self.call, value)
+        if self.table.is_transformed(value):
             raise UnsupportedOperation(
                 f"LRP can't trace transforms such as torch.vmap, used {self.layers.call_site()}; call the "
                 "function without it"
             )
         if value.is_inference():  # a parameter that was loaded under torch.inference_mode()
-            return self.tensors.in_place_of(value, value.detach().clone())
-        if not value.requires_grad or self.tensors.was_traced(value):
+            return self.table.in_place_of(value, value.detach().clone())
+        if not value.requires_grad or self.table.was_traced(value):
             return value
-        if self.tensors.leads_to_input(value):
+        if self.table.leads_to_input(value):
             function = getattr(value.grad_fn, "_forward_cls", None)
             source = f"the autograd.Function {function.__name__!r}" if function else "TorchScript or C++"
             raise UnsupportedOperation(
@@ -149,12 +150,12 @@ class Tracer(TorchFunctionMode):
                 "PyTorch instead, or the network in floating point if a quantised layer calls it"
             )
         # unlike detach(), `data` has a version counter of its own: another thread may train the parameter
-        return self.tensors.in_place_of(value, value.data)
+        return self.table.in_place_of(value, value.data)
 
     def run(self, func: Function, *args: Any, **kwargs: Any) -> Any:
         """Run a function; in-place operations on values that depend on the input are computed out of place."""
         counterpart = out_of_place(func, kwargs)
-        if counterpart is not None and any(map(self.tensors.depends_on_input, tensors((args, kwargs)))):
+        if counterpart is not None and any(map(self.table.depends_on_input, tensors((args, kwargs)))):
             return self._run_out_of_place(counterpart, args, kwargs)
         if not kwargs.get("inplace"):
             kwargs.pop("inplace", None)
@@ -164,12 +165,12 @@ class Tracer(TorchFunctionMode):
         """Run the counterpart of an in-place function, and register its result as the value of the argument."""
         kwargs.pop("inplace", None)
         old = args[0] if args else kwargs["input"]
-        if not torch.is_grad_enabled() and self.tensors.depends_on_input(old):
+        if not torch.is_grad_enabled() and self.table.depends_on_input(old):
             raise UnsupportedOperation(
                 f"LRP can't trace an in-place operation under torch.no_grad(), called {self.layers.call_site()}"
             )
         new = self._run(counterpart, args, kwargs)
-        return self.tensors.replace(self.call, old, new)
+        return self.table.replace(self.call, old, new)
 
     def _run(self, func: Function, args: Arguments, kwargs: Keywords) -> Any:
         """Run a function that modifies nothing, by the case of the module's table that applies."""
@@ -177,7 +178,7 @@ class Tracer(TorchFunctionMode):
         name = function_name(func)
         arguments = tensors((args, kwargs))
         sources = requiring_grad(arguments)
-        gate = next(filter(None, (self.tensors[value].gate for value in arguments)), None)
+        gate = next(filter(None, (self.table[value].gate for value in arguments)), None)
         is_dependent = bool(sources) or gate is not None
         if not torch.is_grad_enabled() or not is_dependent or name in DETACHING + LEAVING:
             return self._constant(func, args, kwargs, is_dependent)
@@ -195,7 +196,7 @@ class Tracer(TorchFunctionMode):
         if rule is None and operation is None:
             return self.as_gate(func, args, kwargs)
         for value in sources:
-            layer = self.tensors[value].layer
+            layer = self.table[value].layer
             if layer is not None:
                 layer.count_use(value)
 
@@ -217,7 +218,7 @@ class Tracer(TorchFunctionMode):
 
     def _check_single(self, name: str, first: object, arguments: list[Tensor]) -> None:
         """Raise an error if another argument than the first one depends on the input."""
-        if any(value is not first for value in arguments if self.tensors.depends_on_input(value)):
+        if any(value is not first for value in arguments if self.table.depends_on_input(value)):
             raise UnsupportedOperation(
                 f"LRP has no rule for {name!r} where more than its first argument depends on the network's "
                 f"input, called {self.layers.call_site()}"
@@ -228,14 +229,14 @@ class Tracer(TorchFunctionMode):
         if operation is None:
             return False
         if operation.accepts == "gates":
-            return self.tensors[first].gate is None
+            return self.table[first].gate is None
         return operation.accepts == "factors"
 
     def _in_float32(self, value: Tensor) -> Tensor:
         """Return a constant in float32 if it is in half precision; values that depend on the input as they are."""
-        if value.dtype not in HALF or self.tensors.depends_on_input(value):
+        if value.dtype not in HALF or self.table.depends_on_input(value):
             return value
-        return self.tensors.in_place_of(value, value.float())
+        return self.table.in_place_of(value, value.float())
 
     def _constant(self, func: Function, args: Arguments, kwargs: Keywords, is_dependent: bool) -> Any:
         """Compute a constant: an operation on parameters alone, a detached one, or one under no_grad."""
@@ -250,18 +251,18 @@ class Tracer(TorchFunctionMode):
         if is_dependent:
             return result
         sources = tensors((args, kwargs))
-        return mapped(lambda value: self.tensors.inherit_owner(value, sources), result)
+        return mapped(lambda value: self.table.inherit_owner(value, sources), result)
 
     def _detached(self, value: Tensor) -> Tensor:
         """Detach a value that depends on the input."""
-        return value.detach() if self.tensors.depends_on_input(value) else value
+        return value.detach() if self.table.depends_on_input(value) else value
 
     def plain(self, func: Function, args: Arguments, kwargs: Keywords) -> Any:
         """Run a function that keeps its gradient, also on what rules get in place of zeros among its arguments."""
         result = func(*args, **kwargs)
-        if any(self.tensors[value].without_zeros is not None for value in tensors((args, kwargs))):
+        if any(self.table[value].without_zeros is not None for value in tensors((args, kwargs))):
             with torch.no_grad():
-                args, kwargs = mapped(self.tensors.without_zeros, (args, kwargs))
+                args, kwargs = mapped(self.table.without_zeros, (args, kwargs))
                 at_rules = func(*args, **kwargs)
             for value, without_zeros in zip(tensors(result), tensors(at_rules), strict=True):
                 self.keep_without_zeros(value, without_zeros)
@@ -273,7 +274,7 @@ class Tracer(TorchFunctionMode):
         `without_zeros` is the function at what rules get in place of x.
         """
         without_zeros = replace_zeros(without_zeros, self.tiny)
-        ratio = quotient(without_zeros, self.tensors.without_zeros(x))  # y / x
+        ratio = quotient(without_zeros, self.table.without_zeros(x))  # y / x
         result: Tensor = CustomBackward.apply(x, lambda: (y, ratio), torch.mul)
         self.keep_without_zeros(result, without_zeros)
         return result
@@ -285,7 +286,7 @@ class Tracer(TorchFunctionMode):
         without_zeros = without_zeros.detach()
         if without_zeros.stride() != value.stride():  # views of one are to be views of the other
             without_zeros = torch.empty_like(value).detach().copy_(without_zeros)
-        self.tensors.update(value, without_zeros=without_zeros)
+        self.table.update(value, without_zeros=without_zeros)
 
     def as_gate(self, func: Function, args: Arguments, kwargs: Keywords, gate: FunctionCall | None = None) -> Any:
         """Compute a value without a rule: detached, and registered as a gate if it depends on the input."""
@@ -302,7 +303,7 @@ class Tracer(TorchFunctionMode):
         result = mapped(self._detached, result)
         for value in tensors(result):
             if value.is_floating_point() or value.is_complex():  # others, such as masks, are constants
-                self.tensors.update(value, gate=gate)
+                self.table.update(value, gate=gate)
         return result
 
     def _apply_function_rule(
@@ -326,10 +327,10 @@ class Tracer(TorchFunctionMode):
         def compute() -> tuple[Tensor, ...]:
             """Compute the value, and the input and output that the rule gets."""
             value = func(*args, **kwargs)
-            x = self.tensors[source].without_zeros
+            x = self.table[source].without_zeros
             if x is None:
                 return value, source, value
-            rule_args, rule_kwargs = mapped(self.tensors.without_zeros, (args, kwargs))
+            rule_args, rule_kwargs = mapped(self.table.without_zeros, (args, kwargs))
             y = func(*rule_args, **rule_kwargs)
             return value, x, y
 
@@ -342,7 +343,7 @@ class Tracer(TorchFunctionMode):
         if not isinstance(output, Tensor):
             raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
         output = self._current_argument(output)
-        info = self.tensors[output]
+        info = self.table[output]
         if info.gate is not None:
             raise unsupported(info.gate)
         if info.layer is not None:

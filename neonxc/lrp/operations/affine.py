@@ -44,7 +44,7 @@ def linear_output(
 
     The rule is that of the module that owns the parameter or buffer `owner`.
     """
-    rule = tracer.layers.rule(tracer.tensors[owner].owner, owner, x)
+    rule = tracer.layers.rule(tracer.table[owner].owner, owner, x)
     recorded = RecordedLayer(x, layer, rule, scale_outputs, output_dimension)
     return _record(tracer, compute, recorded)
 
@@ -53,7 +53,7 @@ def _record(tracer: Tracer, compute: Callable[[], Tensor], recorded: RecordedLay
     """Compute the output of a layer, with a backward pass that applies its rule."""
     recorded.layer.memory = {} if tracer.several else None
     x = recorded.x
-    rule_x = tracer.tensors.without_zeros(x)
+    rule_x = tracer.table.without_zeros(x)
     result: Tensor = CustomBackward.apply(x, lambda: (compute(), rule_x), recorded.backward)
     recorded.y = result.detach()
     if tracer.tiny:
@@ -61,7 +61,7 @@ def _record(tracer: Tracer, compute: Callable[[], Tensor], recorded: RecordedLay
         if is_zero.any():
             recorded.y = _without_zeros(recorded, rule_x, is_zero, tracer.tiny)
             tracer.keep_without_zeros(result, recorded.y)
-    tracer.tensors.update(result, layer=recorded)  # a following scale, shift or ReLU looks it up
+    tracer.table.update(result, layer=recorded)  # a following scale, shift or ReLU looks it up
     return result
 
 
@@ -126,7 +126,7 @@ def _shift(tracer: Tracer, func: Function, *args: Any, **kwargs: Any) -> Any:
     if requiring_grad(first):
         shift = factor * second
         if isinstance(second, Tensor):
-            tracer.tensors.in_place_of(second, shift)
+            tracer.table.in_place_of(second, shift)
         return scaled_and_shifted(tracer, first, y, None, shift)
     scale = None if factor == 1 else factor
     return scaled_and_shifted(tracer, second, y, scale, first)
@@ -146,14 +146,14 @@ def scaled_and_shifted(
     owner : Tensor, optional
         The parameter or buffer whose module's rule applies; default: `scale`.
     """
-    table = tracer.tensors
+    table = tracer.table
     if y.shape != x.shape:
         return y
-    if table[x].pixels and owner is None:  # BatchNorm, which is trained, is a layer
+    if table[x].is_input and owner is None:  # BatchNorm, which is trained, is a layer
         return _normalized_input(tracer, x, y)
-    if table.varies(scale) or (table[x].rescaled and owner is None):
+    if table.varies(scale) or (table[x].is_rescaled and owner is None):
         # as in LayerNorm, whose bias absorbs relevance
-        table.update(y, rescaled=True)
+        table.update(y, is_rescaled=True)
         return y
     if table.varies(shift):
         return y
@@ -184,9 +184,9 @@ def scaled_and_shifted(
 
 def _normalized_input(tracer: Tracer, x: Tensor, y: Tensor) -> Tensor:
     """Pass relevance unchanged through a normalization of the network's input, as if it were done outside."""
-    y = tracer.elementwise(x, y.detach(), tracer.tensors.without_zeros(y))
-    tracer.shifted = True
-    tracer.tensors.update(y, pixels=True)
+    y = tracer.elementwise(x, y.detach(), tracer.table.without_zeros(y))
+    tracer.normalizes_input = True
+    tracer.table.update(y, is_input=True)
     return y
 
 

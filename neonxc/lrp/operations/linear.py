@@ -46,7 +46,7 @@ def _layer_with_bias(
 ) -> Any:
     """Compute ``apply(input, weight, bias)``, for parameters that are constant or depend on the input."""
     input, weight, bias = operands
-    table = tracer.tensors
+    table = tracer.table
     separate_bias = None  # added by an operation of its own if a parameter depends on the input
     if table.depends_on_input(weight) or table.depends_on_input(bias):
         separate_bias = bias
@@ -157,10 +157,10 @@ def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
         y.register_hook(lambda m: m / 2)  # each of the two factors gets half of the relevance
         return y
     (x,) = sources
-    table = tracer.tensors
-    others = [value for value in tensors(args) if not table.depends_on_input(value)]
-    if name in _MATRICES.split() and len(others) == 1 and not table.varies(others[0]):
-        return _matrix_product(tracer, func, x, others[0], args, kwargs)
+    table = tracer.table
+    factors = [value for value in tensors(args) if not table.depends_on_input(value)]
+    if name in _MATRICES.split() and len(factors) == 1 and not table.varies(factors[0]):
+        return _matrix_product(tracer, func, x, factors[0], args, kwargs)
     y = tracer.plain(func, args, kwargs)
     if name not in _SCALINGS.split():
         return y
@@ -174,7 +174,7 @@ def _matrix_product(
     """Compute a product of x with a matrix that is the same for every input as a linear layer."""
     is_matmul = func.__name__ in ("matmul", "__matmul__", "linalg_matmul", "mm") and not kwargs
     if is_matmul and args[1] is weight and weight.ndim == 2:  # x W is what nn.Linear computes of W'
-        transposed = tracer.tensors.inherit_owner(weight.mT, [weight])
+        transposed = tracer.table.inherit_owner(weight.mT, [weight])
         return tracer.run(F.linear, x, transposed)
 
     def apply(new_x: Tensor, new_weight: Tensor) -> Tensor:
@@ -197,9 +197,9 @@ def _quotient(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("rounding_mode") or not requiring_grad(x):
         return tracer.as_gate(func, (x, divisor, *rest), kwargs)
     factor = divisor  # which a gate remains
-    if not tracer.tensors.varies(divisor):
+    if not tracer.table.varies(divisor):
         reciprocal = x.new_ones(()) / divisor
-        factor = tracer.tensors.inherit_owner(reciprocal, tensors(divisor))
+        factor = tracer.table.inherit_owner(reciprocal, tensors(divisor))
     if isinstance(divisor, Tensor):
         divisor = divisor.detach()
     y = tracer.plain(func, (x, divisor, *rest), kwargs)

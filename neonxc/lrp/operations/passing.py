@@ -22,7 +22,7 @@ def _relu(tracer: Tracer, func: Function, input: Tensor) -> Tensor:
     if tracer.tiny:  # relevance may reach zeros of the output
         return _activation(tracer, torch.relu, input)
     y = torch.relu(input)
-    layer = tracer.tensors[input].layer
+    layer = tracer.table[input].layer
     if layer is not None:
         layer.followed_by_relu(y)
     return y
@@ -36,7 +36,7 @@ def _relu(tracer: Tracer, func: Function, input: Tensor) -> Tensor:
 @operation("local_response_norm", "the divisor is held constant")
 def _activation(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     y = func(input.detach(), *args, **kwargs)
-    rule_input = tracer.tensors[input].without_zeros
+    rule_input = tracer.table[input].without_zeros
     if rule_input is None:
         return tracer.elementwise(input, y, y)
     return tracer.elementwise(input, y, func(rule_input, *args, **kwargs))
@@ -44,7 +44,7 @@ def _activation(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwa
 
 @operation("relu6 hardtanh", _PASS)
 def _clipped(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    layer = tracer.tensors[input].layer
+    layer = tracer.table[input].layer
     at_negative = func(torch.tensor(-1.0), *args, **kwargs)
     if layer is not None and at_negative == 0 and not tracer.tiny:  # negative outputs have no relevance
         layer.followed_by_relu(torch.relu(input))
@@ -87,12 +87,12 @@ def _move(tracer: Tracer, func: Function, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(y, Tensor) or len(sources) != 1:
         return y
     (x,) = sources
-    table = tracer.tensors
-    if table[x].pixels:
-        table.update(y, pixels=True)
+    table = tracer.table
+    if table[x].is_input:
+        table.update(y, is_input=True)
     elif function_name(func) in COPYING and y.dtype == x.dtype:
         channel_map = table[x].channel_map or ChannelMap(x)
-        table.update(y, channel_map=channel_map, rescaled=table[x].rescaled)
+        table.update(y, channel_map=channel_map, is_rescaled=table[x].is_rescaled)
     return y
 
 
