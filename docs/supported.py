@@ -65,7 +65,7 @@ def page() -> str:
     rows: dict[str, set[str]] = {}
     for name, operation in OPERATIONS.items():
         if not name.startswith("_"):
-            rows.setdefault(operation.what, set()).add(name)
+            rows.setdefault(operation.description, set()).add(name)
     table = [f"| `{'`, `'.join(sorted(names))}` | {what} |\n" for what, names in rows.items()]
     return HEAD + "".join(table) + FOOT + of_networks(json.loads(ZOO.read_text(encoding="utf-8")))
 

@@ -1,16 +1,26 @@
-"""Composites: maps from the layers of a network to propagation rules."""
+"""Composites: maps from the layers of a network to propagation rules.
+
+A key of a composite matches a linear layer as follows, and the first key that matches decides:
+
+    key                  matches
+    str                  the layer's name, with the wildcards * and ?
+    type of modules      the module that owns the weight is an instance
+    int d                the depth is d, or d counts from the end
+    range                the depth, or the depth from the end, is in it
+    function             it returns True for the layer's place
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor, nn
 
 from neonxc.common.arguments import similar
-from neonxc.lrp.layer import Rule
+from neonxc.lrp.layer import PropagationRule
 from neonxc.lrp.rules import Gamma
 from neonxc.lrp.tensor_table import function_name
 
@@ -38,14 +48,14 @@ class Place:
     block: int | None
 
 
-Key = str | type[nn.Module] | int | range | Callable[[Place], bool]
+Key: TypeAlias = str | type[nn.Module] | int | range | Callable[[Place], bool]
 
 
 class FunctionRule(Protocol):
     """A rule for a function of one tensor: a callable that computes the multiplier at the function's input."""
 
     def __call__(self, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Compute the multiplier at the input x (relevance / x) from `m`, that at the output y (relevance / y)."""
+        """Compute the multiplier at the input, relevance / x, from the one at the output, relevance / y."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,9 @@ class Pass:
 
     def __call__(self, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`FunctionRule`."""
-        return m * (y / x).where(x != 0, 0.0)
+        # R_x = R_y, so that m_x = R_y / x = m y / x
+        ratio = (y / x).where(x != 0, 0.0)
+        return m * ratio
 
 
 @dataclass(frozen=True)
@@ -92,20 +104,18 @@ class Composite:
 
     def __init__(
         self,
-        default: Rule | None = None,
-        layers: Mapping[Any, Rule] | None = None,
+        default: PropagationRule | None = None,
+        layers: Mapping[Any, PropagationRule] | None = None,
         functions: Mapping[Callable[..., Any], FunctionRule | Constant] | None = None,
     ) -> None:
         self.default = default or Gamma(0.25)
-        self.layers: dict[Key, Rule] = dict(layers or {})
+        self.layers: dict[Key, PropagationRule] = dict(layers or {})
         self.functions = dict(functions or {})
         for key in self.layers:
             if not (isinstance(key, (str, int, range)) or callable(key)):
                 raise TypeError(f"a key of layers needs to be a name, type, depth, range or function, got {key!r}")
         for function in self.functions:
-            if isinstance(function, type) or not (
-                hasattr(function, "__name__") or hasattr(function, "_opoverload")
-            ):
+            if not _is_function(function):
                 raise TypeError(f"a key of functions needs to be a function such as torch.exp, got {function!r}")
         for rule in (self.default, *self.layers.values(), *self.functions.values()):
             if isinstance(rule, type) or not (callable(rule) or isinstance(rule, Constant)):
@@ -114,9 +124,10 @@ class Composite:
     @property
     def reaches_zeros(self) -> bool:
         """Whether any rule assigns relevance to inputs that are zero."""
-        return any(getattr(rule, "reaches_zeros", False) for rule in (self.default, *self.layers.values()))
+        rules = (self.default, *self.layers.values())
+        return any(getattr(rule, "reaches_zeros", False) for rule in rules)
 
-    def rule(self, place: Place, layers: int) -> Rule:
+    def rule(self, place: Place, layers: int) -> PropagationRule:
         """Return the rule of a layer.
 
         Parameters
@@ -143,8 +154,11 @@ class Composite:
         name : str
             Name of the function.
         """
-        names = (name, name.rpartition("::")[2])
-        return next((rule for f, rule in self.functions.items() if function_name(f) in names), None)
+        without_namespace = name.rpartition("::")[2]
+        for function, rule in self.functions.items():
+            if function_name(function) in (name, without_namespace):
+                return rule
+        return None
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise ValueError if a name among the keys of `layers` matches no layer with weights.
@@ -161,16 +175,25 @@ class Composite:
                 raise ValueError(f"composite has a rule for {key!r}, which matches no layer with weights{hint}")
 
     def __repr__(self) -> str:
-        functions = {function_name(f): rule for f, rule in self.functions.items()}
-        return f"Composite({self.default!r}, {self.layers!r}{f', {functions!r}' if functions else ''})"
+        arguments = [repr(self.default), repr(self.layers)]
+        if self.functions:
+            functions = {function_name(function): rule for function, rule in self.functions.items()}
+            arguments.append(repr(functions))
+        return f"Composite({', '.join(arguments)})"
+
+
+def _is_function(key: object) -> bool:
+    """Whether a key of `functions` is a function of PyTorch, or an operator of a library."""
+    return not isinstance(key, type) and (hasattr(key, "__name__") or hasattr(key, "_opoverload"))
 
 
 def _matches(key: Key, place: Place, layers: int) -> bool:
+    """Whether a key matches a layer of a network with this number of layers; see the table of this module."""
     if isinstance(key, str):
         return fnmatchcase(place.name, key)
     if isinstance(key, type):
         return isinstance(place.module, key)
     if isinstance(key, (int, range)):
-        depths = (key,) if isinstance(key, int) else key
+        depths = [key] if isinstance(key, int) else key
         return place.depth in depths or place.depth - layers in depths
     return bool(key(place))

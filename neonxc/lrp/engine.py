@@ -3,6 +3,10 @@
 A ``TorchFunctionMode`` intercepts operations whether modules or plain functions call them, so the network is never
 changed. Linear layers and activations get a backward pass of their own; operations that add, move or pool values
 keep their gradient; the results of all others are held constant, and may serve as gates only.
+
+    1. Trace the network at x. Its output gets a graph in which autograd carries multipliers, relevance / value.
+    2. Start with the multiplier 1 at the output to explain, and 0 at the others: their relevance is the output.
+    3. Propagate back to the multiplier m of the input; the relevance of the input is x m.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from captum.attr import Attribution
@@ -22,13 +26,17 @@ from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.modules import evaluated, may_vary, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import as_positions, part
+from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import JOIN, check_finite, compute_dtype
 from neonxc.lrp.composites import Composite
-from neonxc.lrp.kept import let_go
+from neonxc.lrp.kept import release_graph
 from neonxc.lrp.layer import tiny_value
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.lookups import warn_of_codes
 from neonxc.lrp.tracer import Tracer
+
+Target: TypeAlias = int | tuple[int, ...] | ArrayLike | None
+"""The output to explain, as captum takes it: one for all inputs, or one for each."""
 
 
 class LRP(Attribution):
@@ -74,11 +82,11 @@ class LRP(Attribution):
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """True: relevance is a share of the output, not a gradient."""
+        """True: relevance divides up the output, and is no gradient."""
         return True
 
     @log_usage(part_of_slo=True)
-    def attribute(self, inputs: Tensor | tuple[Tensor, ...], target: Any = None) -> Tensor | tuple[Tensor, ...]:
+    def attribute(self, inputs: Tensor | tuple[Tensor, ...], target: Target = None) -> Tensor | tuple[Tensor, ...]:
         """Compute the relevance of the inputs for one output.
 
         Parameters
@@ -106,14 +114,15 @@ class LRP(Attribution):
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target) for x in only(inputs))
         _check_input(inputs, "inputs")
-        size = at_once(network_bytes(inputs), inputs.device)
-        starts = range(0, max(1, len(inputs)), size)
+        batch_size = at_once(network_bytes(inputs), inputs.device)
+        starts = range(0, max(1, len(inputs)), batch_size)
         relevance = []
         for start in progress_bar(starts, desc="LRP", disable=len(starts) < 2):
-            rows = slice(start, start + size)
+            rows = slice(start, start + batch_size)
             recording = self._record(inputs[rows], several=False)
             targets = part(target, "target", rows, len(inputs))
-            relevance.append(recording.propagate(select(recording.output, targets)))
+            multiplier = select(recording.output, targets)
+            relevance.append(recording.propagate(multiplier))
         return torch.cat(relevance)
 
     def record(self, x: Tensor, several: bool = True) -> Recording:
@@ -134,23 +143,33 @@ class LRP(Attribution):
         return self._record(x, several)
 
     def _record(self, x: Tensor, several: bool) -> Recording:
+        """Record a forward pass on inputs that are checked."""
         module = unwrapped(self.module)
         _check_module(module, x)
-        layers = LayerNames(self.composite, module, x.shape[-1] if x.ndim > 2 else None)
+        side = x.shape[-1] if x.ndim > 2 else None
+        layers = LayerNames(self.composite, module, side)
         with torch.inference_mode(False), _full_precision(x.device), torch.enable_grad():
             x = x.detach().to(compute_dtype(x.dtype), copy=True)
             tiny = tiny_value(x.dtype)
             source = x.masked_fill(x.abs() < tiny, tiny)  # relevance of a zero needs a multiplier
             leaf = x.detach().requires_grad_()  # the network gets x itself: it may test for zeros
+
             before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
             tracer = Tracer(layers, leaf, several, source)
             output = _traced(module, tracer)
             if not output.requires_grad:
-                other = (leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25).detach()  # its ranks are others as well
-                tracer.cuts.check(output, _traced(module, Tracer(layers, other.requires_grad_(), several)))
+                # a second input, whose ranks differ from those of x as well
+                second = leaf.flatten().flip(0).view_as(leaf) / 2 + 0.25
+                second = second.detach().requires_grad_()
+                second_output = _traced(module, Tracer(layers, second, several))
+                tracer.cuts.check(output, second_output)
         if tracer.cuts.lookup is not None:
             warn_of_codes(module, x, tracer.cuts.lookup)
-        return Recording(source if tracer.tiny or tracer.shifted else x, output, _room(x, before), leaf, several)
+
+        zeros_have_relevance = bool(tracer.tiny) or tracer.normalizes_input
+        if zeros_have_relevance:
+            x = source
+        return Recording(x, output, _batch_size(x, before), leaf, several)
 
 
 @dataclass(frozen=True)
@@ -200,15 +219,17 @@ class Recording:
         -------
         Tensor
         """
-        batched = multiplier.ndim > self.output.ndim
-        if batched and len(multiplier) == 1:  # vmap takes a third of the time of a small network's backward pass
+        is_batched = multiplier.ndim > self.output.ndim
+        if is_batched and len(multiplier) == 1:
+            # without vmap, which takes a third of the time of a small network's backward pass
             return self.multiplier(multiplier[0])[None]
         if not self.output.requires_grad:
-            return torch.zeros_like(self.x).expand(*multiplier.shape[:batched], *self.x.shape)
+            explanations = multiplier.shape[:1] if is_batched else ()
+            return torch.zeros_like(self.x).expand(*explanations, *self.x.shape)
         with torch.inference_mode(False), _full_precision(self.x.device):
-            m = multiplier.to(self.output)
+            m_output = multiplier.to(self.output)
             (m,) = torch.autograd.grad(
-                self.output, self._leaf, m, retain_graph=self._several, is_grads_batched=batched
+                self.output, self._leaf, m_output, retain_graph=self._several, is_grads_batched=is_batched
             )
             return m.detach()
 
@@ -229,18 +250,19 @@ def _traced(module: nn.Module, tracer: Tracer) -> Tensor:
     try:
         return tracer.trace(module)
     finally:
-        let_go(module, tracer.tensors.without_graph)
+        release_graph(module, tracer.table.without_graph)
 
 
-def _room(x: Tensor, before: int) -> int:
-    """Number of backward passes that fit into memory, if each takes twice the memory of the forward pass."""
+def _batch_size(x: Tensor, before: int) -> int:
+    """Return how many backward passes fit into memory, if each takes twice the memory of the forward pass."""
     if not x.is_cuda:
         return 1
     recorded = max(1, torch.cuda.memory_allocated(x.device) - before)
-    return max(1, torch.cuda.mem_get_info(x.device)[0] // (2 * recorded))
+    free, _ = torch.cuda.mem_get_info(x.device)
+    return max(1, free // (2 * recorded))
 
 
-def _check_input(x: Any, name: str) -> None:
+def _check_input(x: object, name: str) -> None:
     """Raise an error unless inputs are a finite floating-point tensor."""
     if not isinstance(x, Tensor):
         hint = "; convert it with torch.as_tensor" if hasattr(x, "__array__") else ""
@@ -258,10 +280,11 @@ def _check_module(module: nn.Module, x: Tensor) -> None:
             raise UnsupportedOperation(f"LRP can't trace TorchScript ({name!r}); pass the Python module")
     if may_vary(module):  # the rules stand in for operators, which are to be seen as they are
         weights = (weight for weight in module.parameters() if weight.is_floating_point())
-        evaluated(module, x.to(next(weights, x).dtype), compare=False)
+        dtype = next(weights, x).dtype
+        evaluated(module, x.to(dtype), compare=False)
 
 
-def _full_precision(device: torch.device) -> Any:
+def _full_precision(device: torch.device) -> torch.autocast:
     """Switch autocast off: multipliers of deep networks leave the range of float16."""
     return torch.autocast(device.type, enabled=False)
 
@@ -273,15 +296,18 @@ def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return inputs
 
 
-def select(output: Tensor, target: Any) -> Tensor:
-    """Indicator, with the shape of `output`, of the entries that a `target` of captum selects."""
+def select(output: Tensor, target: Target) -> Tensor:
+    """Return the indicator, with the shape of `output`, of the entries that a target selects."""
     if target is None:
         if output[0].numel() != 1:
             raise ValueError(f"target is missing: the network's output has shape {list(output.shape)}")
         return torch.ones_like(output)
+
+    n_indices = len(target) if isinstance(target, tuple) else 1
+    n_needed = output.ndim - 1
+    if n_indices != n_needed:
+        raise ValueError(f"target needs {n_needed} numbers for outputs {list(output.shape)}, got {target}")
     indicator = torch.zeros_like(output)
-    if output.ndim - 1 != (len(target) if isinstance(target, tuple) else 1):
-        raise ValueError(f"target needs {output.ndim - 1} numbers for outputs {list(output.shape)}, got {target}")
     if isinstance(target, tuple):
         if any(not 0 <= i < n for i, n in zip(target, output.shape[1:], strict=True)):
             raise ValueError(f"target {target} is outside the output of shape {list(output.shape)}")

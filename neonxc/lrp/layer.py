@@ -1,20 +1,30 @@
 """The interface of propagation rules, and the linear layers that they are applied to.
 
 LRP is written as a backward pass over *multipliers*: a tensor with values a and relevance R has the multiplier
-``m = R / a``. Multipliers pass sums, reshapes and pooling layers as ordinary gradients do. At a linear layer, a
-rule computes the multiplier at the input from the multiplier at the output.
+
+    m = R / a
+
+Let ``m_x`` be the multiplier at the input of an operation, and ``m_y`` that at its output. Then
+
+    y = x_1 + x_2                       m_x = m_y for both summands
+    y = x reshaped, moved or pooled     m_x is the gradient
+    y = f(x), elementwise               m_x = m_y y / x, so that relevance passes unchanged
+    y = W x + b, a linear layer         m_x = rule(layer, x, y, m_y); LRP-0 is m_x = W' m_y, the gradient
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 Scaling = Callable[[Tensor, Tensor], Tensor]
+"""Function that scales the outputs of a layer by its weight: ``scaling(weight, scale)`` returns the new weight."""
+
+Value = TypeVar("Value")
 
 
 @dataclass
@@ -46,9 +56,9 @@ class LinearLayer:
     transpose: Callable[[Tensor, Tensor, Tensor], Tensor]
     channels: int | None = None
     rectified: bool = False
-    memory: dict[Any, Any] | None = None
+    memory: dict[Hashable, Any] | None = None
 
-    def remember(self, key: Any, compute: Callable[[], Any]) -> Any:
+    def remember(self, key: Hashable, compute: Callable[[], Value]) -> Value:
         """Return ``compute()``, cached if there are several backward passes.
 
         Parameters
@@ -62,10 +72,11 @@ class LinearLayer:
             return compute()
         if key not in self.memory:
             self.memory[key] = compute()
-        return self.memory[key]
+        value: Value = self.memory[key]
+        return value
 
 
-class Rule(Protocol):
+class PropagationRule(Protocol):
     """A propagation rule: a callable that computes the multiplier at a layer's input from that at its output.
 
     A rule that assigns relevance to inputs that are zero needs an attribute ``reaches_zeros = True``: rules then
@@ -100,37 +111,38 @@ class RecordedLayer:
 
     x: Tensor
     layer: LinearLayer
-    rule: Callable[[], Rule]
+    rule: Callable[[], PropagationRule]  # looks up the rule, which is known once all layers have run
     scale_outputs: Scaling | None = None  # scales the weight so that the outputs are scaled
-    outputs: int = 1  # the dimension of y that holds these outputs
+    output_dimension: int = 1  # the dimension of y that holds these outputs
     y: Tensor | None = None
-    uses: int = 0
+    n_uses: int = 0
 
     def count_use(self, y: Tensor) -> None:
         """Count an operation that uses the output; after a second one the layer does not feed a ReLU alone."""
-        self.uses += 1
+        self.n_uses += 1
         if self.layer.rectified:
             self.layer.rectified = False
             self.y = y.detach()
 
     def followed_by_relu(self, y: Tensor) -> None:
         """Register that a ReLU with result `y` uses the output; the ReLU's result replaces the stored output."""
-        if self.uses == 1:
+        if self.n_uses == 1:
             self.layer.rectified = True
             self.y = y.detach()
 
     def backward(self, m: Tensor, x: Tensor) -> Tensor:
-        """Apply the rule: compute the multiplier at the input."""
+        """Compute the multiplier at the input by the layer's rule."""
         assert self.y is not None
         y = self.y
         if self.layer.memory is None:  # this is the only backward pass: free memory early
             self.y = None
-        return self.rule()(self.layer, x, y, m)
+        rule = self.rule()
+        return rule(self.layer, x, y, m)
 
 
-def quotient(part: Tensor, whole: Tensor) -> Tensor:
-    """``part / whole``, and 0 where ``whole`` is 0."""
-    return (part / whole).masked_fill_(whole == 0, 0.0)
+def quotient(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Divide two tensors; the quotient is 0 where the denominator is 0."""
+    return (numerator / denominator).masked_fill_(denominator == 0, 0.0)
 
 
 def has_negative(x: Tensor) -> bool:
@@ -142,6 +154,7 @@ class CustomBackward(torch.autograd.Function):
     """A value computed from x, with a function that computes the multiplier at x from that at the value.
 
     ``compute()`` returns the value and the tensors to save; ``backward_rule(m, *saved)`` returns the multiplier.
+    Autograd carries multipliers in place of gradients, so that ``m`` arrives as the gradient of the value.
     """
 
     @staticmethod
@@ -152,19 +165,27 @@ class CustomBackward(torch.autograd.Function):
         y, *saved = compute()
         ctx.save_for_backward(*saved)
         ctx.backward_rule = backward_rule
-        return y if y._base is None else y.clone()  # the base of a view, as einsum returns, is not traced
+        if y._base is not None:  # a view, as einsum returns: its base is not traced
+            return y.clone()
+        return y
 
     @staticmethod
     def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None, None]:
         """Compute the multiplier at x."""
-        return ctx.backward_rule(m, *ctx.saved_tensors), None, None
+        multiplier = ctx.backward_rule(m, *ctx.saved_tensors)
+        return multiplier, None, None  # `compute` and `backward_rule` have none
 
 
 def tiny_value(dtype: torch.dtype) -> float:
-    """A value that replaces zeros which receive relevance, so that multipliers (relevance / value) are finite."""
+    """Return a value to replace zeros which receive relevance, so that multipliers (relevance / value) are finite.
+
+    It is the square root of the smallest normal number of the dtype.
+    """
     return float(torch.finfo(dtype).tiny ** 0.5)
 
 
 def replace_zeros(values: Tensor, zero_value: float) -> Tensor:
     """Replace zeros by `zero_value`, unless that is 0 itself."""
-    return values.masked_fill(values == 0, zero_value) if zero_value else values
+    if zero_value == 0:
+        return values
+    return values.masked_fill(values == 0, zero_value)

@@ -16,17 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.lrp.composites import Composite, Place
-from neonxc.lrp.layer import Rule
+from neonxc.lrp.layer import PropagationRule
 
 Owner = tuple[str, nn.Module]
-LIBRARIES = (  # whose frames are not the user's
-    *(
-        f"{os.path.dirname(file)}{os.sep}"
-        for file in (torch.__file__, captum.__file__, np.__file__, __file__)
-        if file
-    ),
-    copy.__file__,
-)
+_FILES = (torch.__file__, captum.__file__, np.__file__, __file__)
+_FOLDERS = [f"{os.path.dirname(file)}{os.sep}" for file in _FILES if file]
+LIBRARIES = (*_FOLDERS, copy.__file__)
+"""Beginnings of the paths of files whose frames are not the user's."""
 
 
 class UnsupportedOperation(RuntimeError):
@@ -44,20 +40,26 @@ class LayerNames:
         self.composite = composite
         self.count = 0  # linear layers that have run so far
         self._side = side  # width of the network's input, if it is a feature map
-        wrapped = f"{network.wraps}." if hasattr(network, "wraps") else ""
+        prefix = ""
+        if hasattr(network, "wraps"):  # a feature extractor: the attribute that holds the user's network
+            prefix = f"{network.wraps}."
         self._names: dict[int, str] = {}
         # owners of parameters, buffers and plain attributes; tied ones occur twice
         self.owners: list[tuple[Tensor, Owner]] = []
         modules = dict(network.named_modules())
         for path, module in modules.items():
             layer = path.partition(".parametrizations.")[0]
-            self._names[id(module)] = name = layer.removeprefix(wrapped)
-            plain = (value for value in vars(module).values() if isinstance(value, Tensor))
-            tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False), *plain)
-            self.owners += [(tensor, (name, modules[layer])) for tensor in tensors]
+            name = layer.removeprefix(prefix)
+            self._names[id(module)] = name
+            owner = (name, modules[layer])
+
+            attributes = [value for value in vars(module).values() if isinstance(value, Tensor)]
+            parameters = module.parameters(recurse=False)
+            buffers = module.buffers(recurse=False)
+            self.owners += [(tensor, owner) for tensor in (*parameters, *buffers, *attributes)]
         composite.check_names({name for _, (name, _) in self.owners})
 
-    def rule(self, owner: Owner | None, weight: Tensor, x: Tensor) -> Callable[[], Rule]:
+    def rule(self, owner: Owner | None, weight: Tensor, x: Tensor) -> Callable[[], PropagationRule]:
         """Count the next linear layer; the function returned looks up its rule once all layers have run."""
         name, module = owner or ("", None)
         place = Place(name, module, self.count, self._block(weight, x))
@@ -65,18 +67,23 @@ class LayerNames:
         return lambda: self.composite.rule(place, self.count)
 
     def _block(self, weight: Tensor, x: Tensor) -> int | None:
-        matrix = weight.ndim == 2  # the inputs of a matrix are the last dimension
-        if self._side is None or x.ndim < (4 if matrix else 3):
+        """Return 1 + how often the side of the feature map was halved; None if x is no feature map."""
+        is_matrix = weight.ndim == 2  # its inputs are the last dimension of x
+        n_dimensions = 4 if is_matrix else 3  # of the smallest feature maps: [N, H, W, C] or [N, C, L]
+        if self._side is None or x.ndim < n_dimensions:
             return None
-        return 1 + max(0, round(math.log2(self._side / x.shape[-2 if matrix else -1])))
+        side = x.shape[-2] if is_matrix else x.shape[-1]
+        halvings = round(math.log2(self._side / side))
+        return 1 + max(0, halvings)
 
     def call_site(self) -> str:
-        """The line of user code that called the current operation, and the innermost module, as text."""
+        """Describe the line of user code that called the current operation, and the innermost module."""
         inside = ""
         for frame, line in walk_stack(sys._getframe(1)):  # its own frame would hold itself
             module = frame.f_locals.get("self")
-            if name := self._names.get(id(module)):
-                inside = inside or f" (module {name!r}, {type(module).__name__})"
+            name = self._names.get(id(module))
+            if name and not inside:
+                inside = f" (module {name!r}, {type(module).__name__})"
             file = frame.f_code.co_filename
             if not file.startswith(LIBRARIES):
                 code = linecache.getline(file, line).strip()

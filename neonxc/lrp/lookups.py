@@ -3,10 +3,19 @@
 Codes are numbers of X that were moved, shifted, rounded or cast on their own, and then are the index into a table
 that is the same for every input: an Embedding, a matrix, or one-hot vectors. Positions and indices of other kinds,
 such as those of maxima, are no codes.
+
+A forward pass finds them. It keeps, for each tensor, the positions in a row of X that its numbers come from:
+
+    x itself                                 0, 1, 2, ... in every row
+    a function that moves values             the positions are moved by the same function
+    a function number by number              positions of all its arguments, expanded to its shape
+    any other function                       nothing: it mixes numbers
+    a look-up whose indices have positions   these are positions of codes
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -17,7 +26,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from neonxc.common.warnings import warn
 from neonxc.lrp.tensor_info import FunctionCall
+from neonxc.lrp.tensor_table import Arguments, Function, Keywords, property_name
 
+# functions by their names: those that look up rows of a table, that move values, and that compute number by number
 LOOKUPS = {"embedding", "embedding_bag", "one_hot", "__getitem__", "index_select", "gather", "take", "scatter"}
 LOOKUPS |= {"take_along_dim", "index_put", "scatter_add"}
 _MOVES = (
@@ -34,12 +45,17 @@ _BY_NUMBER = (
 )
 BY_NUMBER = {*_BY_NUMBER.split()}
 
-_compared: WeakSet[nn.Module] = WeakSet()  # networks whose look-ups were reported, or are none of codes
+_examined: WeakSet[nn.Module] = WeakSet()  # networks whose look-ups were reported, or are none of codes
 
 
 def is_lookup(name: str) -> bool:
     """Whether a function of this name takes rows of a table by their numbers."""
-    return name.removesuffix("_") in LOOKUPS if not name.endswith("__") else name in LOOKUPS
+    return _without_suffix(name) in LOOKUPS
+
+
+def _without_suffix(name: str) -> str:
+    """Return the name of a function or, if it modifies its argument, that of its counterpart."""
+    return name if name.endswith("__") else name.removesuffix("_")
 
 
 class _Codes(TorchFunctionMode):
@@ -47,52 +63,68 @@ class _Codes(TorchFunctionMode):
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
-        numbers = torch.arange(x[0].numel(), device=x.device, dtype=torch.float64)
-        # by the id of a tensor, which numbers of a row it consists of; several for their sum, say
-        self._sources: dict[int, list[Tensor]] = {id(x): [numbers.view(x[0].shape).expand(x.shape)]}
+        positions = torch.arange(x[0].numel(), device=x.device, dtype=torch.float64)
+        positions = positions.view(x[0].shape).expand(x.shape)
+        # by the id of a tensor, its positions; several where its numbers come from several, as sums do
+        self._sources: dict[int, list[Tensor]] = {id(x): [positions]}
         self._kept: list[Tensor] = [x]  # so that no other tensor gets the id of one
-        self.codes: set[int] = set()  # positions within a row of x
+        self.codes: set[int] = set()  # positions of codes within a row of x
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Any:
         kwargs = kwargs or {}
-        given = tree_leaves((args, kwargs))
-        known = [value for value in given if id(value) in self._sources]
+        leaves = tree_leaves((args, kwargs))
+        sourced = [value for value in leaves if id(value) in self._sources]
         name = getattr(func, "__name__", "")
         if name == "__get__":
-            name = getattr(func.__self__, "__name__", "")
+            name = property_name(func)
         result = func(*args, **kwargs)
-        if not known:
+        if not sourced:
             return result
-        indices = [value for value in known if not value.is_floating_point()]
-        if is_lookup(name) and len(indices) == len(known):
+
+        indices = [value for value in sourced if not value.is_floating_point()]
+        if is_lookup(name) and len(indices) == len(sourced):
             for index in indices:
-                self.codes |= {int(code) for source in self._sources[id(index)] for code in source.unique()}
-        sources = self._after(name, func, args, kwargs, known, result)
-        values = [result] if isinstance(result, Tensor) else list(result) if sources else []
+                self._add_codes(self._sources[id(index)])
+        sources = self._sources_of(name, func, args, kwargs, sourced, result)
+        if not sources:
+            return result
+        values = [result] if isinstance(result, Tensor) else list(result)
         for value, source in zip(values, sources, strict=False):
             self._kept.append(value)
             self._sources[id(value)] = source
         return result
 
-    def _after(
-        self, name: str, func: Any, args: Any, kwargs: Any, known: list[Tensor], result: Any
+    def _add_codes(self, sources: list[Tensor]) -> None:
+        """Register the positions that an index comes from as those of codes."""
+        for source in sources:
+            self.codes.update(int(position) for position in source.unique())
+
+    def _sources_of(
+        self, name: str, func: Function, args: Arguments, kwargs: Keywords, sourced: list[Tensor], result: object
     ) -> list[list[Tensor]]:
-        """What each result of a function consists of; empty if it mixes numbers."""
-        single = name if name.endswith("__") else name.removesuffix("_")
-        if single in BY_NUMBER and isinstance(result, Tensor):
-            sources = [source for value in known for source in self._sources[id(value)]]
+        """Return the positions that each result of a function comes from; empty if it mixes numbers."""
+        name = _without_suffix(name)
+        if name in BY_NUMBER and isinstance(result, Tensor):
+            sources = [source for value in sourced for source in self._sources[id(value)]]
             try:
                 return [[source.expand(result.shape) for source in sources]]
             except RuntimeError:  # of another shape
                 return []
-        if single not in MOVES:
+        if name not in MOVES:
             return []
-        moved = []
-        for k in range(max(len(self._sources[id(value)]) for value in known)):
 
-            def source(value: Any, k: int = k) -> Any:
+        # move the k-th positions of all arguments; an argument that has fewer contributes its last
+        moved = []
+        for k in range(max(len(self._sources[id(value)]) for value in sourced)):
+
+            def source(value: object, k: int = k) -> object:
                 sources = self._sources.get(id(value))
-                return value if sources is None else sources[min(k, len(sources) - 1)]
+                if sources is None:
+                    return value
+                last = len(sources) - 1
+                return sources[min(k, last)]
 
             try:
                 output = func(*tree_map(source, args), **tree_map(source, kwargs))
@@ -113,31 +145,43 @@ def warn_of_codes(module: nn.Module, x: Tensor, call: FunctionCall) -> None:
     call : FunctionCall
         A look-up by numbers that were computed from x.
     """
-    if module in _compared or not len(x):
+    if module in _examined or not len(x):
         return
-    _compared.add(module)
+    _examined.add(module)
     x = x[:2].detach().clone()
     try:
-        with _Codes(x) as seen:
+        with _Codes(x) as mode:
             module(x)
     except Exception:  # of a network that needs batches of another size
         return
-    if seen.codes:
+    if mode.codes:
+        columns = _columns(sorted(mode.codes), x.shape[1:])
         warn(
-            f"no relevance passes from {_columns(sorted(seen.codes), x.shape[1:])} of X, whose numbers are codes "
-            f"that the network looks up ({call.name}, called {call.place}): compute what is looked up before the "
-            "network, and pass it as columns of X; or pass a column of zeros and ones for each category, and a "
-            "linear layer in place of the table"
+            f"no relevance passes from {columns} of X, whose numbers are codes that the network looks up "
+            f"({call.name}, called {call.location}): compute what is looked up before the network, and pass it as "
+            "columns of X; or pass a column of zeros and ones for each category, and a linear layer in place of "
+            "the table"
         )
 
 
 def _columns(codes: list[int], shape: torch.Size) -> str:
     """Describe positions within a row [D], or within a row [C, ...] by the numbers in each dimension."""
     if len(shape) == 1:
-        names = ", ".join(map(str, codes[:20])) + (", ..." if len(codes) > 20 else "")
-        return f"column {names}" if len(codes) == 1 else f"columns {names}"
-    along = []
-    for numbers, size in zip(torch.unravel_index(torch.tensor(codes), shape), shape, strict=True):
+        names = ", ".join(map(str, codes[:20]))
+        if len(codes) == 1:
+            return f"column {names}"
+        if len(codes) > 20:
+            names += ", ..."
+        return f"columns {names}"
+
+    indices = []  # of each dimension: all, a number, or a list
+    positions = torch.unravel_index(torch.tensor(codes), shape)
+    for numbers, size in zip(positions, shape, strict=True):
         used = sorted({*numbers.tolist()})
-        along.append(":" if len(used) == size else str(used[0] if len(used) == 1 else used[:20]))
-    return f"X[:, {', '.join(along)}]"
+        if len(used) == size:
+            indices.append(":")
+        elif len(used) == 1:
+            indices.append(str(used[0]))
+        else:
+            indices.append(str(used[:20]))
+    return f"X[:, {', '.join(indices)}]"

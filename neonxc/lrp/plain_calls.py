@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from types import ModuleType
 from typing import Any
 
 import torch
+from torch import nn
 
 
 class PlainCalls:
@@ -44,28 +47,39 @@ class PlainCalls:
                 self._changed.clear()
                 self._changes.close()
 
-    def _compile(self, module: Any) -> None:
+    def _compile(self, module: ModuleType) -> None:
+        """Let compiled functions run uncompiled."""
         self._changes.enter_context(torch.compiler.set_stance("force_eager"))
 
-    def _checkpoint(self, module: Any) -> None:
+    def _checkpoint(self, module: ModuleType) -> None:
+        """Let both kinds of checkpoints call their functions and keep what these compute."""
         apply = module.CheckpointFunction.apply
         hook: Any = getattr(module, "_checkpoint_hook", None)  # private: a later PyTorch may be without it
 
-        def applied(function: Any, preserve_rng_state: bool, *args: Any) -> Any:
-            return function(*args) if self._traces() else apply(function, preserve_rng_state, *args)
+        def applied(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+            if self._traces():
+                return function(*args)
+            return apply(function, preserve_rng_state, *args)
+
+        def hooked(frame: object) -> Any:
+            return nullcontext() if self._traces() else hook(frame)
 
         self._replace(module.CheckpointFunction, "apply", staticmethod(applied))
-        self._replace(module, "_checkpoint_hook", lambda frame: nullcontext() if self._traces() else hook(frame))
+        self._replace(module, "_checkpoint_hook", hooked)
 
-    def _parallel(self, module: Any) -> None:
+    def _parallel(self, module: ModuleType) -> None:
+        """Let ``DataParallel`` call the module that it wraps."""
         forward = module.DataParallel.forward
 
-        def called(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
-            return wrapper.module(*args, **kwargs) if self._traces() else forward(wrapper, *args, **kwargs)
+        def called(wrapper: nn.DataParallel[nn.Module], *args: Any, **kwargs: Any) -> Any:
+            if self._traces():
+                return wrapper.module(*args, **kwargs)
+            return forward(wrapper, *args, **kwargs)
 
         self._replace(module.DataParallel, "forward", called)
 
-    def _replace(self, owner: Any, name: str, value: Any) -> None:
+    def _replace(self, owner: type | ModuleType, name: str, value: object) -> None:
+        """Replace an attribute of a class or module, and register how to undo that."""
         if name in vars(owner):
             self._changes.callback(setattr, owner, name, vars(owner)[name])
         else:  # it is inherited
@@ -73,6 +87,7 @@ class PlainCalls:
         setattr(owner, name, value)
 
     def _traces(self) -> bool:
+        """Whether this thread traces a pass."""
         return threading.get_ident() in self._threads
 
 

@@ -1,18 +1,27 @@
-"""Ready-made composites for common networks."""
+"""Ready-made composites for common networks.
+
+    preset               first layer           other layers
+    gamma                z^B, with bounds      gamma 0.25
+    paper                z^B, with bounds      gamma 0.25 in blocks 1 to 3, gamma 0.1 after them
+    zero_gamma           z^B, with bounds      gamma 0.25, LRP-0 in the last six
+    epsilon              epsilon               epsilon
+    epsilon_gamma_box    z^B                   gamma 0.25, epsilon in fully connected layers
+
+Without bounds, the first layer follows the rule of the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import nn
 
-from neonxc.lrp.composites import Composite, Place
-from neonxc.lrp.layer import Rule
-from neonxc.lrp.rules import Epsilon, Gamma, ZBox
+from neonxc.lrp.composites import Composite, Key, Place
+from neonxc.lrp.layer import PropagationRule
+from neonxc.lrp.rules import Bound, Epsilon, Gamma, ZBox
 
 
-def gamma(low: Any = None, high: Any = None) -> Composite:
+def gamma(low: Bound | None = None, high: Bound | None = None) -> Composite:
     """LRP-gamma with gamma 0.25 in every layer; z^B in the first layer if `low` and `high` are given.
 
     Parameters
@@ -27,7 +36,7 @@ def gamma(low: Any = None, high: Any = None) -> Composite:
     return Composite(Gamma(0.25), _box(low, high))
 
 
-def paper(low: Any = None, high: Any = None) -> Composite:
+def paper(low: Bound | None = None, high: Bound | None = None) -> Composite:
     """LRP-gamma as in the NEON paper: gamma 0.25 in blocks 1 to 3, and 0.1 in the layers after them.
 
     A block consists of the layers whose feature maps have the same size, as in VGG; the layers after the last
@@ -49,7 +58,7 @@ def paper(low: Any = None, high: Any = None) -> Composite:
     return Composite(Gamma(0.1), {**_box(low, high), in_early_blocks: Gamma(0.25)})
 
 
-def zero_gamma(low: Any = None, high: Any = None) -> Composite:
+def zero_gamma(low: Bound | None = None, high: Bound | None = None) -> Composite:
     """LRP-0 in the last six layers, which is gradient x input, and LRP-gamma with gamma 0.25 before them.
 
     Heatmaps of pooled features then depend more on the last layers; see :func:`neonxc.evaluation.sanity`. If `low`
@@ -77,7 +86,7 @@ def epsilon() -> Composite:
     return Composite(Epsilon(1e-6))
 
 
-def epsilon_gamma_box(low: Any, high: Any) -> Composite:
+def epsilon_gamma_box(low: Bound, high: Bound) -> Composite:
     """LRP-epsilon in fully connected layers, LRP-gamma in convolutions, and z^B in the first layer.
 
     Parameters
@@ -111,8 +120,10 @@ def in_early_blocks(place: Place) -> bool:
     return place.block is not None and place.block <= 3
 
 
-def _box(low: Any, high: Any) -> dict[Any, Rule]:
-    """The z^B rule of the first layer, if there are bounds."""
-    if (low is None) != (high is None):
+def _box(low: Bound | None, high: Bound | None) -> dict[Key, PropagationRule]:
+    """Return the z^B rule of the first layer, if there are bounds."""
+    if low is None and high is None:
+        return {}
+    if low is None or high is None:
         raise ValueError("low and high need to be given together, got only one of them")
-    return {} if low is None else {0: ZBox(low, high)}
+    return {0: ZBox(low, high)}

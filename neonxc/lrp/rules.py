@@ -1,11 +1,31 @@
-"""Propagation rules for linear layers."""
+"""Propagation rules for linear layers ``y_j = sum_i x_i w_ij + b_j``.
+
+A rule distributes the relevance R_j of every output over the inputs, in proportion to some q_ij:
+
+    R_i = sum_j q_ij / z_j R_j
+
+    rule               q_ij                                        z_j
+    Epsilon            x_i w_ij                                    y_j + epsilon sign(y_j)
+    ZPlus              (x_i w_ij)^+                                sum_i q_ij + b_j^+
+    Flat               1                                           sum_i q_ij
+    WSquare            w_ij^2                                      sum_i q_ij
+    ZBox               x_i w_ij - low_i w_ij^+ - high_i w_ij^-     sum_i q_ij
+    Gamma, y_j > 0     x_i w_ij (1 + gamma [x_i w_ij > 0])         sum_i q_ij + b_j (1 + gamma [b_j > 0])
+    Gamma, y_j < 0     x_i w_ij (1 + gamma [x_i w_ij < 0])         sum_i q_ij + b_j (1 + gamma [b_j < 0])
+
+AlphaBeta is alpha times ZPlus minus beta times its counterpart for negative contributions. Rules get and return
+multipliers ``m = R / y``. The quotient y_j / z_j depends on the forward pass alone and is cached, and
+
+    s_j = y_j / z_j m_j
+    m_i = sum_j q_ij s_j / x_i, which is W' s for q_ij = x_i w_ij
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +34,13 @@ from torch import Tensor
 from neonxc.common.arguments import check_number
 from neonxc.lrp.layer import LinearLayer, has_negative, quotient
 
+Bound: TypeAlias = float | Sequence[float] | Tensor
+"""Smallest or largest value of the inputs: one number for all, one per channel, or a tensor that broadcasts."""
+
 
 @dataclass(frozen=True)
 class Epsilon:
-    """LRP-epsilon: relevance is shared in proportion to the contributions ``x_i w_ij``, and damped if y is small.
+    """LRP-epsilon: relevance follows the contributions ``x_i w_ij`` in proportion, and is damped if y is small.
 
     Parameters
     ----------
@@ -42,14 +65,15 @@ class Epsilon:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        size = y.abs()
-        share = layer.remember(self, lambda: quotient(size, size + self.epsilon))
-        return layer.transpose(share * m, layer.weight, x)
+        magnitude = y.abs()
+        # y / (y + epsilon sign(y))
+        ratio = layer.remember(self, lambda: quotient(magnitude, magnitude + self.epsilon))
+        return layer.transpose(ratio * m, layer.weight, x)
 
 
 @dataclass(frozen=True)
 class AlphaBeta:
-    """LRP-alpha-beta: positive contributions share alpha times the relevance, negative ones minus beta times.
+    """LRP-alpha-beta: positive contributions get alpha times the relevance, negative ones minus beta times.
 
     The bias counts in the denominators. The relevance of an output without positive (negative) contributions is
     lost in the first (second) part.
@@ -88,25 +112,33 @@ class AlphaBeta:
 
 
 def _contributions(layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, **limit: float) -> Tensor:
-    """The multiplier that distributes relevance over the contributions of one sign: those within a limit."""
-    above = layer.weight.clamp(**limit)
-    below = (-layer.weight).clamp(**limit).neg_()
+    """Compute the multiplier that distributes relevance over the contributions of one sign.
 
-    def share() -> tuple[bool, Tensor]:
-        signed = has_negative(x)
-        whole = layer.apply(x.clamp(min=0), above)
-        if signed:
-            whole += layer.apply(x.clamp(max=0), below)
-        return signed, quotient(y, whole.add_(torch.as_tensor(layer.bias).clamp(**limit)))
+    The limit is ``min=0`` for positive contributions, and ``max=0`` for negative ones.
+    """
+    # the weights that contribute with this sign, to positive and to negative inputs
+    weight_at_positive = layer.weight.clamp(**limit)
+    weight_at_negative = (-layer.weight).clamp(**limit).neg_()
 
-    signed, shared = layer.remember(("part", *limit), share)
-    at_positive = layer.transpose(shared * m, above, x)
-    return torch.where(x < 0, layer.transpose(shared * m, below, x), at_positive) if signed else at_positive
+    def distribution() -> tuple[bool, Tensor]:
+        is_signed = has_negative(x)
+        z = layer.apply(x.clamp(min=0), weight_at_positive)
+        if is_signed:
+            z += layer.apply(x.clamp(max=0), weight_at_negative)
+        bias = torch.as_tensor(layer.bias).clamp(**limit)
+        return is_signed, quotient(y, z.add_(bias))
+
+    is_signed, ratio = layer.remember(("contributions", *limit), distribution)
+    s = ratio * m
+    multiplier = layer.transpose(s, weight_at_positive, x)
+    if not is_signed:
+        return multiplier
+    return torch.where(x < 0, layer.transpose(s, weight_at_negative, x), multiplier)
 
 
 @dataclass(frozen=True)
 class ZPlus:
-    """LRP-z+: relevance is shared in proportion to the positive contributions alone (alpha = 1, beta = 0).
+    """LRP-z+: relevance is distributed over the positive contributions alone (alpha = 1, beta = 0).
 
     References
     ----------
@@ -121,7 +153,7 @@ class ZPlus:
 
 @dataclass(frozen=True)
 class Flat:
-    """LRP-flat: all inputs of an output get the same share, zeros included; for the first layers.
+    """LRP-flat: all inputs of an output get the same relevance, zeros included; for the first layers.
 
     References
     ----------
@@ -133,12 +165,13 @@ class Flat:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        return _share_by([(torch.ones_like(x), torch.ones_like(layer.weight))], layer, x, y, m)
+        ones = (torch.ones_like(x), torch.ones_like(layer.weight))
+        return _in_proportion([ones], layer, x, y, m)
 
 
 @dataclass(frozen=True)
 class WSquare:
-    """LRP-w2: relevance is shared in proportion to the squared weights; for the first layer.
+    """LRP-w2: relevance is distributed in proportion to the squared weights; for the first layer.
 
     References
     ----------
@@ -150,14 +183,15 @@ class WSquare:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        return _share_by([(torch.ones_like(x), layer.weight**2)], layer, x, y, m)
+        squares = (torch.ones_like(x), layer.weight**2)
+        return _in_proportion([squares], layer, x, y, m)
 
 
 @dataclass(frozen=True, eq=False)
 class ZBox:
     """LRP-z^B: the rule for inputs with bounds, such as pixels; for the first layer.
 
-    Relevance is shared in proportion to ``x_i w_ij - low_i w_ij^+ - high_i w_ij^-``, which is never negative.
+    Relevance is distributed in proportion to ``x_i w_ij - low_i w_ij^+ - high_i w_ij^-``, which is never negative.
 
     Parameters
     ----------
@@ -177,19 +211,20 @@ class ZBox:
        Pattern Recognition, 2017.
     """
 
-    low: float | Sequence[float] | Tensor
-    high: float | Sequence[float] | Tensor
+    low: Bound
+    high: Bound
     reaches_zeros: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        low, high = (torch.as_tensor(bound).cpu() for bound in (self.low, self.high))
+        low = torch.as_tensor(self.low).cpu()
+        high = torch.as_tensor(self.high).cpu()
         try:
-            ordered = ((low < high) & (high - low).isfinite()).all()
+            is_box = (low < high) & (high - low).isfinite()
         except RuntimeError:
             raise ValueError(
                 f"low and high need shapes that broadcast, got {list(low.shape)} and {list(high.shape)}"
             ) from None
-        if not ordered:
+        if not is_box.all():
             raise ValueError(f"low needs to be less than high, got low={self.low} and high={self.high}")
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
@@ -198,25 +233,31 @@ class ZBox:
         high = _bound(self.high, x, "high")
         positive = layer.weight.clamp(min=0)
         negative = layer.weight.clamp(max=0)
-        return _share_by([(x, layer.weight), (-low, positive), (-high, negative)], layer, x, y, m)
+        terms = [(x, layer.weight), (-low, positive), (-high, negative)]
+        return _in_proportion(terms, layer, x, y, m)
 
 
-def _share_by(parts: list[tuple[Tensor, Tensor]], layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-    """The multiplier at the input for shares in proportion to a sum of products ``inputs * weight``."""
+def _in_proportion(
+    terms: list[tuple[Tensor, Tensor]], layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor
+) -> Tensor:
+    """Compute the multiplier for q_ij that is a sum of products ``inputs_i weight_ij``, the terms.
 
-    def share() -> Tensor:
-        whole: Any = sum(layer.apply(*part) for part in parts)
-        return quotient(y, whole)
+    The bias is no part of the denominator, so that it absorbs no relevance.
+    """
 
-    m = layer.remember("share", share) * m
-    relevance: Any = sum(inputs * layer.transpose(m, weight, x) for inputs, weight in parts)
+    def ratio() -> Tensor:
+        z: Any = sum(layer.apply(inputs, weight) for inputs, weight in terms)
+        return quotient(y, z)
+
+    s = layer.remember("ratio", ratio) * m
+    relevance: Any = sum(inputs * layer.transpose(s, weight, x) for inputs, weight in terms)
     return quotient(relevance, x)
 
 
-def _bound(value: Any, x: Tensor, name: str) -> Tensor:
-    """A bound of the inputs, expanded to their shape."""
+def _bound(value: Bound, x: Tensor, name: str) -> Tensor:
+    """Expand a bound of the inputs to their shape."""
     bound = torch.as_tensor(value, dtype=x.dtype, device=x.device)
-    if bound.ndim == 1 and x.ndim > 2:
+    if bound.ndim == 1 and x.ndim > 2:  # one number per channel
         bound = bound.reshape(-1, *[1] * (x.ndim - 2))
     try:
         return bound.expand_as(x)
@@ -229,8 +270,8 @@ class Gamma:
     r"""LRP-gamma for inputs and outputs of both signs.
 
     The rule favours contributions that have the sign of the output. Let P be the sum of the positive contributions
-    (bias included) and N that of the negative ones, so that ``y = P + N``. Where y > 0, relevance is shared in
-    proportion to ``x_i w_ij (1 + gamma [x_i w_ij > 0])``, with the denominator ``y + gamma P``. Where y < 0,
+    (bias included) and N that of the negative ones, so that ``y = P + N``. Where y > 0, relevance is distributed
+    in proportion to ``x_i w_ij (1 + gamma [x_i w_ij > 0])``, with the denominator ``y + gamma P``. Where y < 0,
     negative contributions and N take the place of positive ones and P. The denominator has the sign of y, so there
     is no pole.
 
@@ -266,31 +307,39 @@ class Gamma:
         """Compute the multiplier at the input; see :class:`Rule`."""
         if self.gamma == 0:
             return layer.transpose(m.where(y != 0, 0.0), layer.weight, x)
-        signed = layer.remember("signed", lambda: has_negative(x))
-        if layer.rectified and not signed:  # a layer between two ReLUs
-            lifted, share = layer.remember(self, lambda: self._lifted(layer, x, y))
-            return layer.transpose(share * m, lifted, x)
-        size, share = layer.remember(self, lambda: self._shares(layer, x, y))  # share has the sign of y
-        across = share * m
-        along = across if layer.rectified else share.abs() * m
-        if not signed and layer.channels is not None:  # one product is faster than two
-            joint = layer.remember((self, "joint"), lambda: torch.cat([layer.weight, size]))
-            return layer.transpose(torch.cat([along, across], layer.channels), joint, x)
-        along = layer.transpose(along, layer.weight, x)
-        across = layer.transpose(across, size, x)
-        return along.add_(across * x.sign() if signed else across)
+        is_signed = layer.remember("signed", lambda: has_negative(x))
+        if layer.rectified and not is_signed:  # a layer between two ReLUs
+            weight, ratio = layer.remember(self, lambda: self._positive_case(layer, x, y))
+            return layer.transpose(ratio * m, weight, x)
 
-    def _lifted(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """``W+ + W- / (1 + gamma)`` and the share of y in its product with x, for x and y >= 0."""
+        magnitude, ratio = layer.remember(self, lambda: self._general_case(layer, x, y))
+        s = ratio * m
+        signed_s = s if layer.rectified else ratio.abs() * m  # sign(y) s, as the ratio has the sign of y
+        if not is_signed and layer.channels is not None:  # sign(x) = 1, and one product is faster than two
+            joint = layer.remember((self, "joint"), lambda: torch.cat([layer.weight, magnitude]))
+            return layer.transpose(torch.cat([signed_s, s], layer.channels), joint, x)
+
+        # W' (sign(y) s) + c sign(x) |W|' s
+        multiplier = layer.transpose(signed_s, layer.weight, x)
+        correction = layer.transpose(s, magnitude, x)
+        if is_signed:
+            correction = correction * x.sign()
+        return multiplier.add_(correction)
+
+    def _positive_case(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute ``W+ + W- / (1 + gamma)`` and the quotient of y and its product with x, for x and y >= 0."""
         slope = 1 / (1 + self.gamma)
         weight = F.leaky_relu(layer.weight, slope)
-        whole = layer.apply(x, weight).add_(F.leaky_relu(torch.as_tensor(layer.bias), slope))
-        whole = torch.maximum(whole, y, out=whole).clamp_(min=torch.finfo(y.dtype).tiny)
-        return weight, torch.div(y, whole, out=whole)  # in place: each pass over large maps costs some percent
+        bias = F.leaky_relu(torch.as_tensor(layer.bias), slope)
+        # in place: each pass over large maps costs some percent
+        z = layer.apply(x, weight).add_(bias)  # P + N / (1 + gamma), which is >= y = P + N but for rounding
+        z = torch.maximum(z, y, out=z).clamp_(min=torch.finfo(y.dtype).tiny)
+        return weight, torch.div(y, z, out=z)
 
-    def _shares(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """``c |W|`` and the share ``y / (|y| + c A)``."""
+    def _general_case(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute ``c |W|`` and the quotient ``y / (|y| + c A)``, for x and y of both signs."""
         c = self.gamma / (2 + self.gamma)
         weight = layer.weight.abs().mul_(c)
-        whole = layer.apply(x.abs(), weight).add_(torch.as_tensor(layer.bias).abs(), alpha=c)
-        return weight, quotient(y, whole.add_(y.abs()))
+        bias = torch.as_tensor(layer.bias).abs()
+        c_a = layer.apply(x.abs(), weight).add_(bias, alpha=c)  # c A = c (|W| |x| + |b|)
+        return weight, quotient(y, c_a.add_(y.abs()))

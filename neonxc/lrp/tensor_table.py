@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.operator_schemas import get_signature_for_torch_op
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Accepts = Literal["one", "several", "gates", "factors", "decomposed"]
+Function: TypeAlias = Callable[..., Any]
+"""A function of PyTorch, a method of tensors, or the getter of one of their properties."""
+
+Arguments: TypeAlias = tuple[Any, ...]
+Keywords: TypeAlias = dict[str, Any]
+Accepts: TypeAlias = Literal["one", "several", "gates", "factors", "decomposed"]
+Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 class UnsupportedOptions(Exception):
@@ -28,8 +33,8 @@ class Operation:
     ----------
     run : callable
         Computes the operation's value with its LRP backward pass: ``run(tracer, func, *args, **kwargs)``.
-    what : str
-        Description of the backward pass, for the documentation.
+    description : str
+        The backward pass in words, for the documentation.
     accepts : {"one", "several", "gates", "factors", "decomposed"}
         Which arguments may depend on the network's input. "one": the first argument alone; "several": any number
         of them; "gates": any number, and those after the first may be gates; "factors": any number, and each may
@@ -38,7 +43,7 @@ class Operation:
     """
 
     run: Callable[..., Any]
-    what: str
+    description: str
     accepts: Accepts
 
 
@@ -53,27 +58,36 @@ LEAVING = (
 """Functions that pass the values of a tensor on to where autograd does not follow."""
 
 
-def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Function], Function]:
+def operation(names: str, description: str, accepts: Accepts = "one") -> Callable[[Run], Run]:
     """Add operations to the table, given their names separated by spaces; a decorator."""
 
-    def enter(run: Function) -> Function:
-        OPERATIONS.update(dict.fromkeys(names.split(), Operation(run, what, accepts)))
+    def enter(run: Run) -> Run:
+        entry = Operation(run, description, accepts)
+        OPERATIONS.update(dict.fromkeys(names.split(), entry))
         return run
 
     return enter
 
 
-def function_name(func: Any) -> str:
-    """The name of a function of PyTorch or of a property; operators of other libraries have their namespace."""
+def function_name(func: Function) -> str:
+    """Return the name of a function of PyTorch or of a property; other libraries' have their namespace."""
     func = getattr(func, "_opoverload", func)  # of a torch.library.custom_op
-    qualified: str = getattr(getattr(func, "overloadpacket", func), "_qualified_op_name", "aten::")
+    packet = getattr(func, "overloadpacket", func)
+    qualified: str = getattr(packet, "_qualified_op_name", "aten::")
     if not qualified.startswith("aten::"):
         return qualified
     name: str = getattr(func, "__name__", str(func))
-    return getattr(func.__self__, "__name__", name) if name == "__get__" else name
+    return property_name(func) if name == "__get__" else name
 
 
-def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+def property_name(method: Function) -> str:
+    """Return the name of the property of a tensor that a method ``__get__`` or ``__set__`` belongs to."""
+    descriptor = getattr(method, "__self__", None)
+    name: str = getattr(descriptor, "__name__", method.__name__)
+    return name
+
+
+def functional(func: Function, args: Arguments, kwargs: Keywords) -> tuple[Function, Arguments, Keywords]:
     """Translate ``torch.batch_norm`` and ``torch.instance_norm`` to the functions of ``torch.nn.functional``."""
     if func not in (torch.batch_norm, torch.instance_norm):
         return func, args, kwargs
@@ -82,50 +96,64 @@ def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
     return getattr(F, func.__name__), (), kwargs
 
 
-def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """The arguments of a function of PyTorch by name, with its defaults."""
-    overloads = get_signature_for_torch_op(func) or [signature(func)]  # none if the function is written in Python
+def arguments(func: Function, args: Arguments, kwargs: Keywords) -> Keywords:
+    """Return the arguments of a function of PyTorch by name, with its defaults."""
+    overloads = get_signature_for_torch_op(func)
+    if not overloads:  # the function is written in Python
+        overloads = [signature(func)]
     call = overloads[0].bind(*args, **kwargs)
     call.apply_defaults()
     return call.arguments
 
 
-def check_eval(varies: bool, what: str) -> None:
+def check_eval(is_training: bool, effect: str) -> None:
     """Raise a ValueError if a function of a network in eval mode does what it should do in training alone."""
-    if varies:
-        raise ValueError(f"the network {what} in eval mode as well; make that depend on self.training")
+    if is_training:
+        raise ValueError(f"the network {effect} in eval mode as well; make that depend on self.training")
 
 
-def out_of_place(func: Any, kwargs: dict[str, Any]) -> Any | None:
-    """Return the out-of-place counterpart of a function that modifies its first argument, else None."""
+def out_of_place(func: Function, kwargs: Keywords) -> Function | None:
+    """Return the out-of-place counterpart of a function that modifies its first argument, else None.
+
+    By the name of the function, the counterpart is
+
+        in the table below            what the table says
+        __iadd__ and its like         __add__ of a tensor
+        relu_ and its like            relu of torch.nn.functional, torch or Tensor, whichever has it first
+        any, with inplace=True        the function itself
+    """
     name = function_name(func)
     if name in _COUNTERPARTS:
         return _COUNTERPARTS[name]
-    if name.startswith("__i") and name.endswith("__"):  # `x += y` and its like
+    if name.startswith("__i") and name.endswith("__"):
         return getattr(Tensor, f"__{name[3:]}", None)
     if name.endswith("_") and not name.endswith("__"):
-        return next((f for place in (F, torch, Tensor) if callable(f := getattr(place, name[:-1], None))), None)
+        for namespace in (F, torch, Tensor):
+            counterpart = getattr(namespace, name[:-1], None)
+            if callable(counterpart):
+                return counterpart
+        return None
     return func if kwargs.get("inplace") else None
 
 
 def _with_item(tensor: Tensor, key: Any, value: Any) -> Tensor:
-    """The out-of-place counterpart of ``tensor[key] = value``."""
+    """Compute the out-of-place counterpart of ``tensor[key] = value``."""
     tensor = tensor.clone()
     tensor[key] = value
     return tensor
 
 
 def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """The out-of-place counterpart of ``tensor.copy_(source)``."""
+    """Compute the out-of-place counterpart of ``tensor.copy_(source)``."""
     return source.to(tensor).expand_as(tensor).clone()
 
 
 def _requiring_grad(tensor: Tensor, requires_grad: bool = True) -> Tensor:
-    """The out-of-place counterpart of ``tensor.requires_grad_(requires_grad)``."""
+    """Compute the out-of-place counterpart of ``tensor.requires_grad_(requires_grad)``."""
     return tensor if requires_grad else tensor.detach()
 
 
-_COUNTERPARTS = {
+_COUNTERPARTS: dict[str, Function] = {
     "__setitem__": _with_item,
     "copy_": _copied,
     "zero_": torch.zeros_like,

@@ -3,7 +3,12 @@
 The divisor of a normalization is a gate, which is held constant. Attention follows the rules of AttnLRP
 (R. Achtibat et al., ICML 2024): softmax keeps its gradient, as with ``m = R / s`` at the output this is the rule
 of its Taylor expansion, ``R_i = x_i (R_i - s_i sum_j R_j)``; in a product of two values that both depend on the
-input, each factor gets half of the relevance.
+input, each factor gets half of the relevance. With values in brackets held constant, the operations are
+
+    layer, group, instance norm    (x - mean x) [1 / sqrt(var x + eps)] w + b
+    RMS norm                       x [1 / sqrt(mean x^2 + eps)] w
+    normalize                      x / [max(norm of x, eps)]
+    attention                      softmax(Q K' / sqrt(d) + mask) V
 """
 
 from __future__ import annotations
@@ -26,30 +31,37 @@ _WHAT = "the variance is held constant; subtracting the mean is linear; the bias
 def _layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
     *_: Any,
 ) -> Tensor:
-    return _affine(_standardized(input, range(-len(normalized_shape), 0), eps), weight, bias)
+    dims = range(-len(normalized_shape), 0)
+    return _affine(_standardized(input, dims, eps), weight, bias)
 
 
 @operation("group_norm", _WHAT, "decomposed")
 def _group_norm(
-    input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
 ) -> Tensor:
-    groups = input.unflatten(1, (num_groups, -1))
-    y = _standardized(groups, range(2, groups.ndim), eps).flatten(1, 2).movedim(1, -1)
+    groups = input.unflatten(1, (num_groups, -1))  # [N, groups, channels of a group, ...]
+    y = _standardized(groups, range(2, groups.ndim), eps).flatten(1, 2)
+    y = y.movedim(1, -1)  # channels last, as weight and bias are [C]
     return _affine(y, weight, bias).movedim(-1, 1)
 
 
 @operation("instance_norm", _WHAT, "decomposed")
 def _instance_norm(
     input: Tensor,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -60,24 +72,38 @@ def _instance_norm(
 
 
 @operation("rms_norm", "the root mean square is held constant", "decomposed")
-def _rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Any = None, eps: Any = None) -> Tensor:
-    square = input.detach().square().mean(tuple(range(-len(normalized_shape), 0)), keepdim=True)
-    return _affine(input * torch.rsqrt(square + (torch.finfo(input.dtype).eps if eps is None else eps)), weight)
+def _rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    dims = tuple(range(-len(normalized_shape), 0))
+    mean_square = input.detach().square().mean(dims, keepdim=True)
+    if eps is None:
+        eps = torch.finfo(input.dtype).eps
+    return _affine(input * torch.rsqrt(mean_square + eps), weight)
 
 
 @operation("normalize", "the norm is held constant", "decomposed")
-def _normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None) -> Tensor:
-    return input / torch.linalg.vector_norm(input.detach(), p, dim=dim, keepdim=True).clamp(min=eps)
+def _normalize(
+    input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12, out: None = None
+) -> Tensor:
+    norm = torch.linalg.vector_norm(input.detach(), p, dim=dim, keepdim=True)
+    return input / norm.clamp(min=eps)
 
 
 def _standardized(x: Tensor, dims: Sequence[int], eps: float) -> Tensor:
+    """Compute ``(x - mean x) / sqrt(var x + eps)`` over some dimensions, with a constant variance."""
     variance = x.detach().var(tuple(dims), correction=0, keepdim=True)
-    return (x - x.mean(tuple(dims), keepdim=True)) * torch.rsqrt(variance + eps)
+    mean = x.mean(tuple(dims), keepdim=True)
+    return (x - mean) * torch.rsqrt(variance + eps)
 
 
-def _affine(x: Tensor, weight: Any, bias: Any = None) -> Tensor:
-    x = x if weight is None else x * weight
-    return x if bias is None else x + bias
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
+    """Compute ``x weight + bias``, number by number; either may be missing."""
+    if weight is not None:
+        x = x * weight
+    if bias is not None:
+        x = x + bias
+    return x
 
 
 @operation(
@@ -96,50 +122,72 @@ def _attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     check_eval(dropout_p > 0, "drops units at random")
-    if enable_gqa:
-        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    if enable_gqa:  # groups of heads of the queries have the same keys and values
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     if is_causal and attn_mask is None:
         attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-    return _weights(query, key, attn_mask, scale) @ value
+    return _attention_weights(query, key, attn_mask, scale) @ value
 
 
-def _weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
-    scores = query * (query.shape[-1] ** -0.5 if scale is None else scale) @ key.mT
+def _attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
+    """Compute ``softmax(scale Q K' + mask)`` [..., queries, keys], by default for the scale 1 / sqrt(d)."""
+    if scale is None:
+        scale = query.shape[-1] ** -0.5
+    scores = query * scale @ key.mT
     if mask is None:
         return F.softmax(scores, -1)
-    scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    masked = (scores.detach() == -math.inf).all(-1, keepdim=True)  # queries without any key
-    return F.softmax(scores.masked_fill(masked, 0.0), -1).masked_fill(masked, 0.0)
+
+    if mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -math.inf)
+    else:
+        scores = scores + mask
+    # queries without any key, of which softmax is NaN, attend to nothing
+    is_masked = (scores.detach() == -math.inf).all(-1, keepdim=True)
+    weights = F.softmax(scores.masked_fill(is_masked, 0.0), -1)
+    return weights.masked_fill(is_masked, 0.0)
 
 
 @operation("multi_head_attention_forward", "linear layers around attention", "decomposed")
 def _multi_head(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     """Multi-head attention of sequences [tokens, N, d] or, without a batch, [tokens, d]."""
-    of = SimpleNamespace(**arguments(F.multi_head_attention_forward, args, kwargs))
-    if of.add_zero_attn or any(t is not None for t in (of.bias_k, of.static_k, of.static_v)):
+    options = SimpleNamespace(**arguments(F.multi_head_attention_forward, args, kwargs))
+    unsupported = (options.bias_k, options.static_k, options.static_v)
+    if options.add_zero_attn or any(value is not None for value in unsupported):
         raise UnsupportedOptions("MultiheadAttention with bias_k, add_zero_attn or static keys")
-    check_eval(of.training and of.dropout_p > 0, "drops units at random")
-    biases = (None,) * 3 if of.in_proj_bias is None else of.in_proj_bias.chunk(3)
-    weights = of.q_proj_weight, of.k_proj_weight, of.v_proj_weight
-    if not of.use_separate_proj_weight:
-        weights = of.in_proj_weight.chunk(3)
-    q, k, v = (
-        F.linear(x, w, b).unflatten(-1, (of.num_heads, -1)).movedim(0, -2)  # [(N,) heads, tokens, d]
-        for x, w, b in zip((of.query, of.key, of.value), weights, biases, strict=True)
-    )
-    attention = _weights(q, k, _merged_mask(of.attn_mask, of.key_padding_mask, q))
-    y = F.linear((attention @ v).movedim(-2, 0).flatten(-2), of.out_proj_weight, of.out_proj_bias)
-    if not of.need_weights:
+    check_eval(options.training and options.dropout_p > 0, "drops units at random")
+
+    biases = (None, None, None)
+    if options.in_proj_bias is not None:
+        biases = options.in_proj_bias.chunk(3)
+    if options.use_separate_proj_weight:
+        weights = (options.q_proj_weight, options.k_proj_weight, options.v_proj_weight)
+    else:
+        weights = options.in_proj_weight.chunk(3)
+    heads = []
+    for x, weight, bias in zip((options.query, options.key, options.value), weights, biases, strict=True):
+        projected = F.linear(x, weight, bias).unflatten(-1, (options.num_heads, -1))
+        heads.append(projected.movedim(0, -2))  # [(N,) heads, tokens, d]
+    query, key, value = heads
+
+    mask = _merged_mask(options.attn_mask, options.key_padding_mask, query)
+    attention = _attention_weights(query, key, mask)
+    joined = (attention @ value).movedim(-2, 0).flatten(-2)
+    y = F.linear(joined, options.out_proj_weight, options.out_proj_bias)
+    if not options.need_weights:
         return y, None
-    return y, attention.mean(-3) if of.average_attn_weights else attention
+    if options.average_attn_weights:
+        attention = attention.mean(-3)
+    return y, attention
 
 
 def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:
-    """One additive mask [(N,) heads or 1, queries, keys]; True in a boolean mask hides a key."""
+    """Return one additive mask [(N,) heads or 1, queries, keys]; True in a boolean mask hides a key."""
     mask = None
     if attn_mask is not None:
         mask = _additive(attn_mask, query)
-        mask = mask.unflatten(0, query.shape[:-2]) if mask.ndim == 3 else mask
+        if mask.ndim == 3:  # [N heads, queries, keys]
+            mask = mask.unflatten(0, query.shape[:-2])
     if padding is None:
         return mask
     hidden = _additive(padding, query)[..., None, None, :]
@@ -147,6 +195,7 @@ def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
+    """Return a mask to add to scores: a boolean one is -inf where it is True."""
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -math.inf)

@@ -1,4 +1,14 @@
-"""Linear layers (convolutions and matrix products), other products, and quotients."""
+"""Linear layers (convolutions and matrix products), other products, and quotients.
+
+The backward pass of a product depends on which of its factors depend on the network's input:
+
+    matrix product with a constant                   a linear layer W x, which follows the composite's rule
+    product with a constant, number by number        a scale, which may be folded; else the gradient
+    product with a gate, quotient                    the gradient, the gate or divisor being held constant
+    two factors that depend on the input             half of the gradient for each, so that each gets half of
+                                                     the relevance: y m = x_1 (x_2 m / 2) + x_2 (x_1 m / 2)
+    three or more of them                            a gate
+"""
 
 from __future__ import annotations
 
@@ -13,7 +23,7 @@ from torch import Tensor
 from neonxc.lrp.layer import LinearLayer, Scaling
 from neonxc.lrp.operations.affine import column, constants, linear_output, operands, scaled_and_shifted
 from neonxc.lrp.tensor_info import mapped, requiring_grad, tensors
-from neonxc.lrp.tensor_table import arguments, function_name, operation
+from neonxc.lrp.tensor_table import Arguments, Function, Keywords, arguments, function_name, operation
 from neonxc.lrp.tracer import Tracer
 
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
@@ -31,68 +41,95 @@ def _layer_with_bias(
     operands: tuple[Tensor, Tensor, Tensor | None],
     transpose: Transpose,
     scale_outputs: Scaling,
-    outputs: int = 1,
+    output_dimension: int = 1,
     channels: int | None = None,
 ) -> Any:
     """Compute ``apply(input, weight, bias)``, for parameters that are constant or depend on the input."""
     input, weight, bias = operands
+    table = tracer.table
     separate_bias = None  # added by an operation of its own if a parameter depends on the input
-    if tracer.tensors.depends_on_input(weight) or tracer.tensors.depends_on_input(bias):
-        bias, separate_bias = None, bias
+    if table.depends_on_input(weight) or table.depends_on_input(bias):
+        separate_bias = bias
+        bias = None
+
+    gate = table[weight].gate
     if requiring_grad(weight):
         y = _product(tracer, apply, input, weight)
-    elif gate := tracer.tensors[weight].gate:
-        run = tracer.plain if requiring_grad(input) else partial(tracer.as_gate, gate=gate)
-        y = run(apply, (input, weight), {})
-    else:
+    elif gate is None:
         w, b = constants(input, weight, bias)
         layer = LinearLayer(w, column(b, weight.ndim - 2), apply, transpose, channels)
         compute = partial(apply, input.detach(), w, b)
-        y = linear_output(tracer, weight, layer, input, compute, scale_outputs, outputs)
+        y = linear_output(tracer, weight, layer, input, compute, scale_outputs, output_dimension)
+    elif requiring_grad(input):
+        y = tracer.plain(apply, (input, weight), {})
+    else:
+        y = tracer.as_gate(apply, (input, weight), {}, gate)
+
     if separate_bias is None:
         return y
-    return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, (-1, *[1] * (weight.ndim - 2))))
+    shape = (-1, *[1] * (weight.ndim - 2))
+    return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, shape))
 
 
 @operation("linear", _RULE, "gates")
 def _linear(tracer: Tracer, func: Apply, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    return _layer_with_bias(
-        tracer, func, (input, weight, bias), lambda m, w, x: m @ w, _scale_rows, outputs=-1, channels=-1
-    )
+    def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
+        return m @ w
+
+    operands = (input, weight, bias)
+    return _layer_with_bias(tracer, func, operands, transpose, _scale_rows, output_dimension=-1, channels=-1)
 
 
 @operation("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _RULE, "gates")
 def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     options = arguments(func, args, kwargs)
-    operands = _, weight, _ = tuple(options.pop(name) for name in ("input", "weight", "bias"))
+    input = options.pop("input")
+    weight = options.pop("weight")
+    bias = options.pop("bias")
+    apply = partial(func, **options)
     n = weight.ndim - 2
     groups = options["groups"]
-    transposed = func.__name__.startswith("conv_transpose")
-    apply = partial(func, **options)
 
     def scale_columns(w: Tensor, scale: Tensor) -> Tensor:  # outputs are dimension 1 of each group's weight
-        return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
+        by_group = w.unflatten(0, (groups, -1))  # [groups, inputs, outputs, ...]
+        scaled = by_group * scale.reshape(groups, 1, -1, *[1] * n)
+        return scaled.flatten(0, 1)
 
-    def convolved(m: Tensor, w: Tensor, x: Tensor) -> Any:
-        given = (options[name] for name in ("stride", "padding", "dilation"))
-        sizes = ((size,) * n if isinstance(size, int) else size for size in given)
-        wanted = [True, False, False]  # the gradient of x alone
-        return torch.ops.aten.convolution_backward(m, x, w, None, *sizes, False, (0,) * n, groups, wanted)[0]
+    def per_dimension(name: str) -> tuple[int, ...]:
+        size = options[name]
+        return (size,) * n if isinstance(size, int) else size
 
-    transpose: Transpose = by_gradient(apply) if transposed or isinstance(options["padding"], str) else convolved
-    channels = -n - 1 if groups == 1 and not transposed else None
-    return _layer_with_bias(
-        tracer, apply, operands, transpose, scale_columns if transposed else _scale_rows, channels=channels
-    )
+    def convolved(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
+        sizes = [per_dimension(name) for name in ("stride", "padding", "dilation")]
+        mask = [True, False, False]  # the gradient of x alone
+        gradients = torch.ops.aten.convolution_backward(m, x, w, None, *sizes, False, (0,) * n, groups, mask)
+        gradient: Tensor = gradients[0]
+        return gradient
+
+    is_transposed = func.__name__.startswith("conv_transpose")
+    scale_outputs = scale_columns if is_transposed else _scale_rows
+    transpose: Transpose = convolved
+    if is_transposed or isinstance(options["padding"], str):
+        transpose = by_gradient(apply)
+    channels = -n - 1 if groups == 1 and not is_transposed else None
+    return _layer_with_bias(tracer, apply, (input, weight, bias), transpose, scale_outputs, channels=channels)
 
 
 def by_gradient(apply: Apply) -> Transpose:
     """Return the transpose of a linear function of x, computed by autograd."""
-    # sums return a gradient that is expanded, to which nothing can be added in place
-    return lambda m, w, x: torch.func.vjp(lambda x: apply(x, w), x)[1](m)[0].contiguous()
+
+    def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
+        vjp = torch.func.vjp(lambda x: apply(x, w), x)[1]  # after the value itself
+        (gradient,) = vjp(m)
+        # sums return a gradient that is expanded, to which nothing can be added in place
+        contiguous: Tensor = gradient.contiguous()
+        return contiguous
+
+    return transpose
 
 
 def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
+    """Scale the outputs of a weight, which are its dimension 0."""
     return weight * column(scale, weight.ndim - 1)
 
 
@@ -109,7 +146,8 @@ def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     name = function_name(func)
     sources = requiring_grad(args)
     if name == "_sparse_mm" and len(args) > 2:
-        if args[2] != "sum":  # the mean or the maximum of products
+        reduction = args[2]
+        if reduction != "sum":  # the mean or the maximum of products
             return tracer.as_gate(func, args, kwargs)
         args = args[:2]
     if len(sources) > 2:
@@ -118,25 +156,35 @@ def _product(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
         y = tracer.plain(func, args, kwargs)
         y.register_hook(lambda m: m / 2)  # each of the two factors gets half of the relevance
         return y
-    table = tracer.tensors
-    given = [t for t in tensors(args) if not table.depends_on_input(t)]
-    if name in _MATRICES.split() and len(given) == 1 and not table.varies(given[0]):
-        return _matrix_product(tracer, func, sources[0], given[0], args, kwargs)
+    (x,) = sources
+    table = tracer.table
+    factors = [value for value in tensors(args) if not table.depends_on_input(value)]
+    if name in _MATRICES.split() and len(factors) == 1 and not table.varies(factors[0]):
+        return _matrix_product(tracer, func, x, factors[0], args, kwargs)
     y = tracer.plain(func, args, kwargs)
     if name not in _SCALINGS.split():
         return y
-    factor = args[0] if args[1] is sources[0] else args[1]
-    return scaled_and_shifted(tracer, sources[0], y, factor, None)
+    factor = args[0] if args[1] is x else args[1]
+    return scaled_and_shifted(tracer, x, y, factor, None)
 
 
-def _matrix_product(tracer: Tracer, func: Apply, x: Tensor, weight: Tensor, args: Any, kwargs: Any) -> Any:
+def _matrix_product(
+    tracer: Tracer, func: Function, x: Tensor, weight: Tensor, args: Arguments, kwargs: Keywords
+) -> Any:
     """Compute a product of x with a matrix that is the same for every input as a linear layer."""
-    plain = func.__name__ in ("matmul", "__matmul__", "linalg_matmul", "mm") and not kwargs
-    if plain and args[1] is weight and weight.ndim == 2:
-        return tracer.run(F.linear, x, tracer.tensors.inherit_owner(weight.mT, [weight]))
+    is_matmul = func.__name__ in ("matmul", "__matmul__", "linalg_matmul", "mm") and not kwargs
+    if is_matmul and args[1] is weight and weight.ndim == 2:  # x W is what nn.Linear computes of W'
+        transposed = tracer.table.inherit_owner(weight.mT, [weight])
+        return tracer.run(F.linear, x, transposed)
 
-    def apply(x_: Tensor, w: Tensor) -> Tensor:
-        return func(*mapped(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
+    def apply(new_x: Tensor, new_weight: Tensor) -> Tensor:
+        def replaced(operand: Tensor) -> Tensor:
+            if operand is x:
+                return new_x
+            return new_weight if operand is weight else operand
+
+        y: Tensor = func(*mapped(replaced, args), **kwargs)
+        return y
 
     (w,) = constants(x, weight)
     layer = LinearLayer(w, 0.0, apply, by_gradient(apply))
@@ -149,9 +197,11 @@ def _quotient(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("rounding_mode") or not requiring_grad(x):
         return tracer.as_gate(func, (x, divisor, *rest), kwargs)
     factor = divisor  # which a gate remains
-    if not tracer.tensors.varies(divisor):
-        factor = tracer.tensors.inherit_owner(x.new_ones(()) / divisor, tensors(divisor))
-    divisor = divisor.detach() if isinstance(divisor, Tensor) else divisor
+    if not tracer.table.varies(divisor):
+        reciprocal = x.new_ones(()) / divisor
+        factor = tracer.table.inherit_owner(reciprocal, tensors(divisor))
+    if isinstance(divisor, Tensor):
+        divisor = divisor.detach()
     y = tracer.plain(func, (x, divisor, *rest), kwargs)
     return scaled_and_shifted(tracer, x, y, factor, None)
 
@@ -170,7 +220,8 @@ operation("addcdiv", _PARTS, "decomposed")(
 
 @operation("addmm baddbmm _sparse_addmm", _PARTS, "decomposed")
 def _add_product(input: Tensor, *factors: Tensor, beta: float = 1, alpha: float = 1, **named: Tensor) -> Tensor:
-    first, second = (*factors, *(named[name] for name in sorted(named)))
+    keywords = [named[name] for name in sorted(named)]  # mat1 and mat2, or batch1 and batch2
+    first, second = (*factors, *keywords)
     return torch.add(beta * input, first @ second, alpha=alpha)
 
 
@@ -178,8 +229,8 @@ def _add_product(input: Tensor, *factors: Tensor, beta: float = 1, alpha: float 
 def _multi_dot(*factors: Any, **named: Any) -> Tensor:
     if len(factors) == 1 and not isinstance(factors[0], Tensor):  # a list of them
         factors = tuple(factors[0])
-    matrices: tuple[Tensor, ...] = tuple(named.get("tensors", named.get("matrices", factors)))
-    return reduce(torch.matmul, matrices)
+    matrices = named.get("tensors", named.get("matrices", factors))
+    return reduce(torch.matmul, tuple(matrices))
 
 
 @operation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,20 +11,21 @@ from neonxc.lrp.channel_map import ChannelMap
 from neonxc.lrp.layer_names import UnsupportedOperation
 from neonxc.lrp.operations.affine import SUMS
 from neonxc.lrp.tensor_info import requiring_grad
-from neonxc.lrp.tensor_table import DETACHING, check_eval, function_name, operation
+from neonxc.lrp.tensor_table import DETACHING, Function, check_eval, function_name, operation
 from neonxc.lrp.tracer import Tracer
 
 _PASS = "relevance passes unchanged: the multiplier is scaled by `a(z) / z`"
 
 
 @operation("relu", _PASS)
-def _relu(tracer: Tracer, func: Callable[..., Tensor], input: Tensor) -> Tensor:
-    if tracer.tiny:  # relevance may reach inactive units
+def _relu(tracer: Tracer, func: Function, input: Tensor) -> Tensor:
+    if tracer.tiny:  # relevance may reach zeros of the output
         return _activation(tracer, torch.relu, input)
-    result = torch.relu(input)
-    if (layer := tracer.tensors[input].layer) is not None:
-        layer.followed_by_relu(result)
-    return result
+    y = torch.relu(input)
+    layer = tracer.table[input].layer
+    if layer is not None:
+        layer.followed_by_relu(y)
+    return y
 
 
 @operation(
@@ -34,18 +34,19 @@ def _relu(tracer: Tracer, func: Callable[..., Tensor], input: Tensor) -> Tensor:
     _PASS,
 )
 @operation("local_response_norm", "the divisor is held constant")
-def _activation(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _activation(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     y = func(input.detach(), *args, **kwargs)
-    replaced = tracer.tensors[input].without_zeros
-    without_zeros = y if replaced is None else func(replaced, *args, **kwargs)
-    return tracer.elementwise(input, y, without_zeros)
+    rule_input = tracer.table[input].without_zeros
+    if rule_input is None:
+        return tracer.elementwise(input, y, y)
+    return tracer.elementwise(input, y, func(rule_input, *args, **kwargs))
 
 
 @operation("relu6 hardtanh", _PASS)
-def _clipped(tracer: Tracer, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    layer = tracer.tensors[input].layer
-    least = func(torch.tensor(-1.0), *args, **kwargs)
-    if layer is not None and least == 0 and not tracer.tiny:
+def _clipped(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    layer = tracer.table[input].layer
+    at_negative = func(torch.tensor(-1.0), *args, **kwargs)
+    if layer is not None and at_negative == 0 and not tracer.tiny:  # negative outputs have no relevance
         layer.followed_by_relu(torch.relu(input))
     return _activation(tracer, func, input, *args, **kwargs)
 
@@ -62,7 +63,8 @@ def _glu(input: Tensor, dim: int = -1) -> Tensor:
     "decomposed",
 )
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, **train: bool) -> Tensor:
-    check_eval(train.get("train", training) and p > 0, "drops units at random")
+    is_training = train.get("train", training)  # the name that functions of `torch` use
+    check_eval(is_training and p > 0, "drops units at random")
     return input
 
 
@@ -79,15 +81,18 @@ COPYING = "clone", "contiguous", "to", "type", "type_as", "float", "double"
     _MOVES,
     "several",
 )
-def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _move(tracer: Tracer, func: Function, *args: Any, **kwargs: Any) -> Any:
     y = tracer.plain(func, args, kwargs)
     sources = requiring_grad((args, kwargs))
-    if isinstance(y, Tensor) and len(sources) == 1:
-        (x,), table = sources, tracer.tensors
-        if table[x].pixels:
-            table.update(y, pixels=True)
-        elif function_name(func) in COPYING and y.dtype == x.dtype:
-            table.update(y, channel_map=table[x].channel_map or ChannelMap(x), rescaled=table[x].rescaled)
+    if not isinstance(y, Tensor) or len(sources) != 1:
+        return y
+    (x,) = sources
+    table = tracer.table
+    if table[x].is_input:
+        table.update(y, is_input=True)
+    elif function_name(func) in COPYING and y.dtype == x.dtype:
+        channel_map = table[x].channel_map or ChannelMap(x)
+        table.update(y, channel_map=channel_map, is_rescaled=table[x].is_rescaled)
     return y
 
 
@@ -112,18 +117,19 @@ def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -
 @operation("grid_sample", "in proportion to the values")
 @operation(" ".join(DETACHING), "the result is a constant, as under `torch.no_grad()`")
 @operation("softmax", "the gradient, which is the Taylor rule of AttnLRP")
-def _plain(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _plain(tracer: Tracer, func: Function, *args: Any, **kwargs: Any) -> Any:
     return tracer.plain(func, args, kwargs)
 
 
 @operation("scatter", _MOVES, "several")
-def _scatter(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    reduce = kwargs.pop("reduce", args[4] if len(args) > 4 else None)
+def _scatter(tracer: Tracer, func: Function, *args: Any, **kwargs: Any) -> Any:
+    positional = dict(zip(("input", "dim", "index", "src", "reduce"), args, strict=False))
+    reduce = kwargs.pop("reduce", positional.get("reduce"))
     if reduce is None:
         return tracer.plain(func, args, kwargs)
-    # of which PyTorch has no gradient
-    adds = reduce == "add" and isinstance(kwargs.get("src", args[3] if len(args) > 3 else None), Tensor)
-    if not adds:
+    # PyTorch has no gradient of a scatter with a reduction; sums are those of scatter_add, which has one
+    source = kwargs.get("src", positional.get("src"))
+    if reduce != "add" or not isinstance(source, Tensor):
         raise UnsupportedOperation(
             f"LRP has no rule for 'scatter' with reduce={reduce!r}, called {tracer.layers.call_site()}; use "
             "scatter_add, or write it out in operations that have one"
@@ -137,8 +143,8 @@ def _scatter(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any
     "values; products are gates, held constant",
     "several",
 )
-def _reduced(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    words = [value for value in (*args, *kwargs.values()) if isinstance(value, str)]
-    if "prod" in words:
+def _reduced(tracer: Tracer, func: Function, *args: Any, **kwargs: Any) -> Any:
+    options = [value for value in (*args, *kwargs.values()) if isinstance(value, str)]
+    if "prod" in options:
         return tracer.as_gate(func, args, kwargs)
     return tracer.plain(func, args, kwargs)
