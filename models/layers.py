@@ -116,7 +116,8 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
             f"{type(net).__name__} does not call layer {layer!r} in its forward pass"
             f"{usable_layers(net, layer, lambda: net(images), len(images))}"
         )
-    features, N = getattr(output, "last_hidden_state", output), len(images)
+    features = getattr(output, "last_hidden_state", output)
+    N = len(images)
     if not isinstance(features, Tensor):
         raise TypeError(
             f"layer {layer!r} returns {kind_of(features)}, not a tensor"
@@ -417,7 +418,8 @@ def vision_settings(
     side = getattr(config, "image_size", None) or 224
     height, width = (side, side) if isinstance(side, int) else side
     if tokens is None:
-        shape, weight = (1, getattr(config, "num_channels", 3), height, width), next(net.parameters())
+        shape = (1, getattr(config, "num_channels", 3), height, width)
+        weight = next(net.parameters())
         images = torch.linspace(-1, 1, math.prod(shape)).view(shape).to(weight)  # no two patches are equal
         try:
             twin = in_eval_mode(net)  # other threads may train or run the network itself

@@ -194,7 +194,8 @@ def _assembled(
     given: ClusteringArguments, found: ClusterModel, threshold: float | None, stiffness: float | None
 ) -> tuple[NeuralizedClustering, Difference | None]:
     """Put inputs and head together, calibrate the stiffness, and compare the decisions with the clusterer's."""
-    X, preprocessing = given.X, given.preprocessing
+    X = given.X
+    preprocessing = given.preprocessing
     if found.encoding is not None:
         if preprocessing is not None or given.encoding is not None:
             raise ValueError(
@@ -202,7 +203,8 @@ def _assembled(
             )
         given.encoding, given.names = found.encoding, list(found.encoding.columns)
     factor = _factor(found, threshold, stiffness)
-    head, classes = found.head(preprocessing), found.classes
+    head = found.head(preprocessing)
+    classes = found.classes
     if factor != 1 or threshold is not None:
         head = head.soft(factor, threshold)
     if found.radius is not None:
@@ -225,7 +227,8 @@ def _assembled(
                 assert given.X is not None
                 repeated = repeated_rows(np.arange(len(X)), REPEATED, given.weight)
                 rows = net.inputs.read(given.X.take(repeated))
-            net.spread_, net.ranges_ = moments(rows.tensor)[1].cpu().numpy(), ranges(rows)
+            net.spread_ = moments(rows.tensor)[1].cpu().numpy()
+            net.ranges_ = ranges(rows)
         searches = isinstance(head.detection, MemberDetection)  # for every row, so that some rows have to do
         stride = max(1, len(X) // SEARCHED) if searches else 1
         return net, _calibrated(net, given, found, X, stride)
@@ -264,7 +267,9 @@ def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -
 
     `labels` [n] replace those that the clusterer has.
     """
-    final, X, features = given.final, given.X, given.features
+    final = given.final
+    X = given.X
+    features = given.features
     if isinstance(final, BaseEstimator):
         check_is_fitted(final)
     if X is None:

@@ -107,7 +107,8 @@ class NeuralizedClustering(nn.Module):
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=self.inputs.device))
 
     def __repr__(self) -> str:
-        units, named = self.inputs.units, "features"
+        units = self.inputs.units
+        named = "features"
         if self.features is None:
             named = f"columns ({', '.join(units[:4])}{', ...' if len(units) > 4 else ''})"
         number = self.head.n_features if self.features is not None else len(units)
@@ -182,7 +183,8 @@ class NeuralizedClustering(nn.Module):
         """
         if labels is None:
             return None
-        array, known = as_array(labels), self.classes_.tolist()
+        array = as_array(labels)
+        known = self.classes_.tolist()
         places = {label: position for position, label in enumerate(known)}
         if array.dtype.kind == "b" and self.classes_.dtype.kind != "b":  # True is equal to 1
             places = {}
@@ -274,10 +276,12 @@ class NeuralizedClustering(nn.Module):
             The logits of these labels, which are the largest.
         """
         table = self.inputs.read(X)
-        labels, values = [], []
+        labels = []
+        values = []
         for block in self.inputs.blocks(table.tensor):
             a = self.inputs.features(table.tensor[block])
-            each, shape = [*answers(self.head, a)], (a.shape[0], *a.shape[2:])
+            each = [*answers(self.head, a)]
+            shape = (a.shape[0], *a.shape[2:])
             labels.append(
                 self.classes_[torch.cat([answer.assigned for answer in each]).cpu().numpy()].reshape(shape)
             )
@@ -356,7 +360,9 @@ class NeuralizedClustering(nn.Module):
         """
         if not isinstance(contrast, str) or contrast not in _MEANS:
             raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
-        sums, dtype, noise = torch.zeros(2, 2, dtype=torch.float64), torch.float32, self.noise_position
+        sums = torch.zeros(2, 2, dtype=torch.float64)
+        dtype = torch.float32
+        noise = self.noise_position
         first = 0  # of the points of a block
         for x in self.inputs.parts(X):
             a = self.inputs.features(x)
@@ -364,7 +370,8 @@ class NeuralizedClustering(nn.Module):
             for answer in answers(self.head, a):
                 if observe is not None:
                     observe(answer, points_per_input)
-                contrasts, dtype = answer.contrasts.double().clamp(min=0), answer.x.dtype
+                contrasts = answer.contrasts.double().clamp(min=0)
+                dtype = answer.x.dtype
                 mean = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
                 of_noise = (answer.assigned == noise).long()
                 numbers = torch.ones_like(mean)
@@ -432,21 +439,27 @@ def _pack(net: NeuralizedClustering) -> Values:
 def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedClustering:
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
-    head, features, classes = values["head"], values["features"], values["classes"]
+    head = values["head"]
+    features = values["features"]
+    classes = values["classes"]
     if values.get("encoding") is not None:  # files of version 4
         features = values["encoding"]
     if values.get("noise") is not None:  # as well
-        head, classes = values["noise"].beside(head), with_noise_label(classes)
+        head = values["noise"].beside(head)
+        classes = with_noise_label(classes)
     net = cls(head, features, classes, values["feature_names"])
     net.beta = float(values["beta"])
-    net.spread_, net._beta = values["spread"], values["beta"]  # beta in its own precision
+    # beta in its own precision
+    net.spread_ = values["spread"]
+    net._beta = values["beta"]
     # files of earlier versions do not have these
     net.ranges_ = values.get("ranges")
     net.agreement_ = values.get("agreement")
     for name, share in zip(FIDELITY, values["fidelity"], strict=False):  # the last is not in earlier files
         setattr(net, name, share)
     net.inputs.table_format = values.get("table_format")
-    K, encoding = len(net.classes_), net.inputs.encoding
+    K = len(net.classes_)
+    encoding = net.inputs.encoding
     d = head.n_features if encoding is None else len(encoding.columns)
     # run the head once, so that inconsistent values raise an error now
     x = torch.zeros(1, head.n_features)

@@ -29,7 +29,8 @@ def tokenized(
     texts: Iterable[str], tokenizer: Any, prompt: str, max_tokens: int
 ) -> Iterator[tuple[str, TokenizedText]]:
     """Yield texts and their tokens; the prompt's last token belongs to the text if it goes on into it."""
-    texts, options = as_texts(texts), {"truncation": True, "return_special_tokens_mask": True}
+    texts = as_texts(texts)
+    options = {"truncation": True, "return_special_tokens_mask": True}
     for n, text in enumerate(texts):
         if SURROGATE.search(text):
             raise ValueError(
@@ -37,7 +38,9 @@ def tokenized(
             )
     whole = [prompt + text for text in texts]
     read = tokenizer(whole, max_length=max_tokens, **options).encodings
-    stop, end = len(prompt), len(prompt.rstrip())  # a blank belongs to the word after it
+    # a blank belongs to the word after it
+    stop = len(prompt)
+    end = len(prompt.rstrip())
     for text, found in zip(texts, read, strict=True):
         special = [
             int(inner or (first < end and last <= stop))
@@ -58,7 +61,9 @@ def units_of(text: str, encoding: TokenizedText, units: str) -> Iterator[Unit]:
         ids = [token]
         if found and start < found[-1][2]:  # the token is of the same word, or one of several of a character
             before, begins, ends = found.pop()
-            ids, start, stop = before + ids, min(begins, start), max(ends, stop)
+            ids = before + ids
+            start = min(begins, start)
+            stop = max(ends, stop)
         found.append((ids, start, stop))
     for ids, start, stop in found:
         yield tuple(ids), text[start:stop], (start, stop)

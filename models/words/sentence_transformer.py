@@ -24,7 +24,8 @@ def prompt_of(model: Any, prompt: str | None, name: str | None) -> str:
         if not isinstance(prompt, str) or name is not None:
             raise ValueError(f"prompt needs a text, without prompt_name, got {prompt!r} and {name!r}")
         return prompt
-    prompts, name = getattr(model, "prompts", {}), name or getattr(model, "default_prompt_name", None)
+    prompts = getattr(model, "prompts", {})
+    name = name or getattr(model, "default_prompt_name", None)
     if name is not None and name not in prompts:
         raise ValueError(
             f"prompt_name needs one of the prompts of a SentenceTransformer, {[*prompts]}, got {name!r}"
@@ -52,10 +53,12 @@ def taken_apart(
     is_static = type(first).__name__ == "StaticEmbedding"
     own = None if is_static else rest.pop(0)
     if is_static:
-        network, mode = TokenVectors.of(first.embedding.weight), "mean"
+        network = TokenVectors.of(first.embedding.weight)
+        mode = "mean"
         reads, longest = plain_tokenizer(first.tokenizer)
     else:
-        network, mode = first.auto_model, POOLINGS[_mode(own)]
+        network = first.auto_model
+        mode = POOLINGS[_mode(own)]
         reads = tokenizer_of(first)
         longest = first.max_seq_length or longest_text(network, reads)
     after: list[nn.Module] = []

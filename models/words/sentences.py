@@ -122,13 +122,15 @@ class SentenceEncoder(nn.Module):
         if units not in ("words", "tokens"):
             raise ValueError(f'units needs "words" or "tokens", got {units!r}')
         check_whole("max_tokens", max_tokens, optional=True)
-        self.prompt, self.units = prompt_of(model, prompt, prompt_name), units
+        self.prompt = prompt_of(model, prompt, prompt_name)
+        self.units = units
         whole = model if is_whole(model) else None
         if whole is not None:
             parts = taken_apart(whole, tokenizer, pooling, normalize, self.prompt)
             model, tokenizer, pooling, normalize, longest = parts
         check_parts(model, tokenizer)
-        self.model, self.tokenizer = model, tokenizer
+        self.model = model
+        self.tokenizer = tokenizer
         self.normalize = normalize is None or bool(normalize)
         self.pooling = pooling if isinstance(pooling, nn.Module) else Pooling(pooling or "mean")
         self.max_tokens = longest_text(model, tokenizer) if whole is None else longest
@@ -214,7 +216,8 @@ class SentenceEncoder(nn.Module):
         UserWarning
             Texts have more than `max_tokens` tokens, and are cut off.
         """
-        numbers, cut = [], 0
+        numbers = []
+        cut = 0
         for encoding, units in self._read(texts):
             cut += bool(encoding.overflowing)
             before = tuple(encoding.ids[: (*encoding.special_tokens_mask, 0).index(0)])
@@ -297,7 +300,8 @@ class SentenceEncoder(nn.Module):
     def batches(self, ids: Tensor) -> Iterator[Tensor]:
         """Yield positions of texts [N, W] of similar length, which are encoded together."""
         sizes, order = self._lengths(self._checked(ids)).cpu().sort(stable=True)
-        first, lengths = 0, sizes.tolist()
+        first = 0
+        lengths = sizes.tolist()
         for last in range(1, len(order) + 1):
             if last == len(order) or (last + 1 - first) * lengths[last] > TOKENS:
                 yield order[first:last].to(ids.device)
@@ -312,7 +316,8 @@ class SentenceEncoder(nn.Module):
     def tokens(self, ids: Tensor) -> Tokens:
         """Token numbers of texts [N, W] of word numbers, with special tokens."""
         table, heads = self._pieces(ids.device)
-        pieces, before = table[ids], heads[ids[:, 0]]
+        pieces = table[ids]
+        before = heads[ids[:, 0]]
         word = torch.arange(ids.shape[1], device=ids.device).repeat_interleave(pieces.shape[2])
         word = F.pad(word, (before.shape[1], len(self._after)), value=-1)
         after = ids.new_tensor(self._after).expand(len(ids), -1)
@@ -361,7 +366,8 @@ class SentenceEncoder(nn.Module):
         """Tokens of all entries and, last, of a missing word, [V + 1, P], and what is before them at the start."""
         if len(self._table) <= len(self._entries) or self._table.device != device:
             pieces, _, heads = zip(*self._entries, ((), "", self._before), strict=True)
-            self._table, self._heads = padded(pieces).to(device), padded(heads).to(device)
+            self._table = padded(pieces).to(device)
+            self._heads = padded(heads).to(device)
         return self._table, self._heads
 
     def _lengths(self, ids: Tensor) -> Tensor:

@@ -56,7 +56,9 @@ class Pooling(nn.Module):
         super().__init__()
         if mode not in ("mean", "cls", "last"):
             raise ValueError(f'pooling needs "mean", "cls", "last" or a module, got {mode!r}')
-        self.mode, self.after, self.skip = mode, nn.Sequential(*after), skip
+        self.mode = mode
+        self.after = nn.Sequential(*after)
+        self.skip = skip
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Map states [N, T, h] of tokens, of which `mask` [N, T] tells the padding, to embeddings [N, d]."""
@@ -137,13 +139,16 @@ def around(model: Any, tokenizer: Any, prompt: str) -> tuple[tuple[int, ...], tu
     The type is None if the model or its tokenizer has no types of tokens.
     """
     letter = tokenizer("a", return_special_tokens_mask=True)
-    ids, special = letter["input_ids"], letter["special_tokens_mask"]
-    first, types = (*special, 0).index(0), {*letter.get("token_type_ids", ())}
+    ids = letter["input_ids"]
+    special = letter["special_tokens_mask"]
+    first = (*special, 0).index(0)
+    types = {*letter.get("token_type_ids", ())}
     if not takes(model, "token_type_ids"):
         types = set()
     if len(types) > 1:
         raise ValueError(f"tokenizer needs to give all tokens of a text one type, and gives {sorted(types)}")
-    read, end = tokenizer([prompt], return_special_tokens_mask=True).encodings[0], len(prompt.rstrip())
+    read = tokenizer([prompt], return_special_tokens_mask=True).encodings[0]
+    end = len(prompt.rstrip())
     tokens = zip(read.ids, read.special_tokens_mask, read.offsets, strict=True)
     of_prompt = (number for number, inner, (start, _) in tokens if not inner and start < end)
     return (*ids[:first], *of_prompt), (*ids[first + special.count(0) :],), types.pop() if types else None
@@ -248,7 +253,8 @@ def _built(name: str, config: dict[str, Any]) -> nn.Module:
 
 def _described(layer: nn.Module) -> list[Any] | None:
     """Type and sizes of a layer after the pooling; None if it can't be described."""
-    name, sizes = type(layer).__name__, list[Any]()
+    name = type(layer).__name__
+    sizes = list[Any]()
     if LAYERS.get(name) is not type(layer):
         return None
     if isinstance(layer, nn.Linear):

@@ -96,7 +96,8 @@ class WordVectors(nn.Module):
         ]
         if bad or not self.words:
             raise ValueError(f"words needs distinct lower-case words of at least three letters, got {bad[:3]}")
-        V, vectors = len(self.words), torch.asarray(vectors, copy=True)
+        V = len(self.words)
+        vectors = torch.asarray(vectors, copy=True)
         vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
         weights = torch.asarray(torch.ones(V) if weights is None else weights, copy=True).to(vectors)
         if not vectors.shape[:-1] == weights.shape == (V,):
@@ -205,7 +206,8 @@ class WordVectors(nn.Module):
                 "no two words of the vocabulary occur within a window; word vectors need longer texts"
             )
         U, S, _ = randomized_svd(information, n_dimensions, n_iter=10, random_state=random_state)
-        vectors, weights = torch.from_numpy(U * np.sqrt(S)).float(), None
+        vectors = torch.from_numpy(U * np.sqrt(S)).float()
+        weights = None
         if idf:
             n_texts = np.bincount(np.unique(documents * V + ids) % V, minlength=V)
             weights = 1 + np.log((2 + tokens.index[-1]) / (1 + n_texts))

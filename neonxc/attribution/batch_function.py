@@ -37,7 +37,11 @@ class BatchFunction:
     """
 
     def __init__(self, model: Any, what: What, keep: pa.Schema, images: str | None, size: int | None) -> None:
-        self.model, self.what, self.keep, self.images, self.size = model, what, keep, images, size
+        self.model = model
+        self.what = what
+        self.keep = keep
+        self.images = images
+        self.size = size
         self.names, self.made, self.units = self._columns(self._fitted())
         results = [name for name, _ in self.made]
         numbered = result_names(results, [*keep.names, *self.units])
@@ -176,7 +180,9 @@ def _loaded(path: str) -> Any:
 
     A file of the last two seconds is loaded each time: its times may stay the same when it is rewritten.
     """
-    now, status, held = time.time_ns(), os.stat(path), _held(path)
+    now = time.time_ns()
+    status = os.stat(path)
+    held = _held(path)
     times = status.st_mtime_ns, status.st_ctime_ns
     identity = status.st_dev, status.st_ino, status.st_size, *times
     if (model := held.get(identity)) is None:
@@ -197,10 +203,12 @@ def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tu
     names: list[Any]
     units: list[str] = []
     if isinstance(fitted, Rules):
-        names, labels = [one.key for one in fitted.columns], [*fitted.clusters]
+        names = [one.key for one in fitted.columns]
+        labels = [*fitted.clusters]
         made = [("rule", pa.string())]
     else:
-        names, labels = fitted.net.feature_names_ or [], fitted.net.classes_.tolist()
+        names = fitted.net.feature_names_ or []
+        labels = fitted.net.classes_.tolist()
         made = [("logit", pa.float64())]
         if what == "attribute":
             units = [str(unit) for unit in fitted.net.inputs.units]

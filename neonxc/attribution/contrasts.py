@@ -178,10 +178,12 @@ def contrast(
     if pair[0] == pair[1]:
         raise ValueError(f"a and b are the same cluster, {plain(a)!r}")
     table = net.inputs.given(X)
-    weight, X = weights_of(sample_weight, table), table.data
+    weight = weights_of(sample_weight, table)
+    X = table.data
     labels = as_array(net.predict(X))
     samples = [_members(labels, net.classes_[position], weight) for position in pair]
-    members, masses = [rows for rows, _ in samples], [mass for _, mass in samples if mass is not None]
+    members = [rows for rows, _ in samples]
+    masses = [mass for _, mass in samples if mass is not None]
     weights = None if weight is None else masses
     between = contrasted(
         net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair, weights), weights
@@ -246,7 +248,8 @@ def mean_relevance(
 ) -> Tensor:
     """Mean relevance [units] of points for one cluster and against another, given by their positions."""
     answered = net.inputs.answered(X, Question(target, competitor), net.beta)
-    total, n = torch.zeros(1, len(net.inputs.units), dtype=torch.float64), 0
+    total = torch.zeros(1, len(net.inputs.units), dtype=torch.float64)
+    n = 0
     for x, answer in answered:
         mass = point_weights(weight, n, len(answer.cluster), answer.cluster.device)
         net.inputs.add(x, answer, torch.zeros_like(answer.cluster), total, mass)
@@ -269,12 +272,14 @@ def _smallest_tree(
     if mass is not None:
         sums = pd.Series(mass).groupby(labels).transform("sum").to_numpy()
         weight = mass * mass.sum() / (2 * sums)
-    tree, most = None, -1.0
+    tree = None
+    most = -1.0
     some = Table.read(table).select(kept).data
     for explainer in grown_to(CART(2), range(2, LEAVES + 1), some, labels, weight):
         share = float(balanced_accuracy_score(labels, as_array(explainer.labels_), sample_weight=mass))
         if share > most + 0.005:  # an additional leaf must improve the accuracy
-            tree, most = explainer.tree_, share
+            tree = explainer.tree_
+            most = share
         if most >= enough or explainer.tree_.n_leaves < explainer.max_leaves:
             break
     assert tree is not None
@@ -290,8 +295,11 @@ def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, names: list[str]) -> 
         return replace(tree, n_features=len(names), encoding=Encoding(tuple(names), parts))
     assert tree.spread is not None  # a fitted tree has both
     assert tree.bounds is not None
-    place, spread, bounds = torch.from_numpy(kept), torch.ones(len(names)).double(), tree.bounds.clone()
-    spread[place], bounds[:, 0] = tree.spread, place[bounds[:, 0].long()].double()
+    place = torch.from_numpy(kept)
+    spread = torch.ones(len(names)).double()
+    bounds = tree.bounds.clone()
+    spread[place] = tree.spread
+    bounds[:, 0] = place[bounds[:, 0].long()].double()
     feature = torch.where(tree.feature < 0, -1, place[tree.feature])
     return replace(tree, n_features=len(names), feature=feature, spread=spread, bounds=bounds)
 

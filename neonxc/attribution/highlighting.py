@@ -100,7 +100,8 @@ def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]
     changed, spans = _preprocessed(vectorizer.build_preprocessor(), text)
     stop_words = vectorizer.get_stop_words() or ()
     kept = [(token, place) for token, place in _tokens(vectorizer, changed) if token not in stop_words]
-    starts, stops = [spans[start][0] for _, (start, _) in kept], [spans[stop - 1][1] for _, (_, stop) in kept]
+    starts = [spans[start][0] for _, (start, _) in kept]
+    stops = [spans[stop - 1][1] for _, (_, stop) in kept]
     # Marks that are no part of a term stay with the character before them, unless they begin another term
     ends = [
         max(stop, min(after_marks(text, stop), following))
@@ -118,7 +119,8 @@ def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]
 
 def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, list[Span]]:
     """Preprocess a text, and find the original position of each resulting character."""
-    changed, single = preprocess(text), [(i, i + 1) for i in range(len(text))]
+    changed = preprocess(text)
+    single = [(i, i + 1) for i in range(len(text))]
     for places in (single, characters(text)):  # letters may be composed with their marks
         pieces = [preprocess(text[start:stop]) for start, stop in places]
         if len("".join(pieces)) == len(changed):

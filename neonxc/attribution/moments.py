@@ -84,7 +84,9 @@ class Moments:
     def add_column(self, column: int, values: np.ndarray, group: np.ndarray, weights: np.ndarray) -> None:
         """Add values [n] of one column, of which those that are missing (NaN) do not count."""
         known = ~np.isnan(values)
-        values, group, weights = values[known], group[known], weights[known]
+        values = values[known]
+        group = group[known]
+        weights = weights[known]
         k = len(self.counts)
         counts = np.bincount(group, weights, minlength=k)
         sums = np.bincount(group, weights * values, minlength=k)
@@ -148,7 +150,8 @@ class Moments:
         counts, means, squares = (part[chosen].numpy() for part in (self.counts, self.means, self.squares))
         with np.errstate(divide="ignore", invalid="ignore"):
             filled = np.where(counts > 0, means, 0.0)
-            n, grand = counts.sum(0), (counts * filled).sum(0) / counts.sum(0)
+            n = counts.sum(0)
+            grand = (counts * filled).sum(0) / counts.sum(0)
             others = n - counts
             difference = (filled - grand) * n / others  # to the mean of the others
             whole = (squares + counts * (filled - grand) ** 2).sum(0)

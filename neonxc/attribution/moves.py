@@ -108,7 +108,8 @@ class Move:
 
     def step(self, column: str) -> str:
         """Describe the typical values of a column before and after: ``"52 → 12"``, ``"is Pro 10% → 80%"``."""
-        at, values = self.relevance.index.get_loc(column), self.values
+        at = self.relevance.index.get_loc(column)
+        values = self.values
         direction, after, before = values.direction(0, at)
         category = at in values.shares
         printed = (percent(x) if category or values.in_texts else text(x, 3) for x in (before, after))
@@ -299,7 +300,8 @@ def moves(
         ids = None
     else:
         tables = [net.inputs.given(before, "before"), net.inputs.given(after, "after")]
-    match, weights = match_rows(tables[0], tables[1], ids), None
+    match = match_rows(tables[0], tables[1], ids)
+    weights = None
     if sample_weight is not None:
         match, tables, weights = _with_weights(match, tables, sample_weight)
     labels = [as_array(net.predict(table)) for table in tables]
@@ -333,7 +335,8 @@ def _with_weights(
     if isinstance(sample_weight, tuple):
         first, second = (weights_of(given, table) for given, table in zip(sample_weight, tables, strict=True))
     else:
-        first, second = None, weights_of(sample_weight, tables[1])
+        first = None
+        second = weights_of(sample_weight, tables[1])
     before = np.ones(len(tables[0])) if first is None else first
     after = np.ones(len(tables[1])) if second is None else second
     before[match.before] = after[match.after]
@@ -395,11 +398,13 @@ def _move(
     """
     inside = np.flatnonzero(old == pair[0])
     moved = new[inside] == pair[1]
-    some, usual = inside[moved], np.zeros(int(moved.sum()), bool)
+    some = inside[moved]
+    usual = np.zeros(int(moved.sum()), bool)
     start, end = (_contrasts(net, table.take(some), *pair[::-1]) for table in versions)
     far = np.argsort(-np.minimum(end, -start), kind="stable")
     weight = None if mass is None else mass[some]
-    change, some = float(np.average(end - start, weights=weight)), some[far]
+    change = float(np.average(end - start, weights=weight))
+    some = some[far]
     stayed = inside[new[inside] == pair[0]]
     stayed, of_stayed = drawn(stayed, STAYED, None if mass is None else mass[stayed])
     if len(stayed):
@@ -461,7 +466,8 @@ def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray, weight: n
 
     if min(moved.sum(), (~moved).sum()) < FEW:
         return None
-    table, labels = Table.read(net.inputs.columns(before.data)), np.where(moved, "moves", "stays")
+    table = Table.read(net.inputs.columns(before.data))
+    labels = np.where(moved, "moves", "stays")
     seen, other = train_test_split(np.arange(len(labels)), test_size=0.5, stratify=labels, random_state=0)
     part = table.take(seen).data
     of_seen, of_other = (None if weight is None else weight[rows] for rows in (seen, other))

@@ -135,7 +135,9 @@ class NEON(Attribution):
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
         inputs = net.inputs
-        self.along, self.steps, self.groups = None if along is None else inputs.baseline(along), steps, groups
+        self.along = None if along is None else inputs.baseline(along)
+        self.steps = steps
+        self.groups = groups
         if groups is not None and along is None:
             raise ValueError("groups needs along: without a baseline, no features are missing")
         rules: tuple[HeadRule, ...] = inputs.rules
@@ -209,7 +211,8 @@ class NEON(Attribution):
         """
         if self.along is None or self.head_rule == "midpoint":
             raise ValueError("estimate needs a baseline, along=..., and the linear head rule")
-        stderrs, residuals = [], []
+        stderrs = []
+        residuals = []
 
         def explain(x: Tensor, question: Question, **grouped: Any) -> Tensor:
             path = self._path(x, question, **grouped)
@@ -341,7 +344,8 @@ class NEON(Attribution):
         tests, n_tests = self._tests()
 
         def shares(x: Tensor, question: Question) -> Tensor:
-            a, parts = self.net.inputs.features(x), []
+            a = self.net.inputs.features(x)
+            parts = []
             for answer in answers(self.net.head, a, question, self.stiffness):
                 evidence = answer.evidence()
                 parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
@@ -427,7 +431,8 @@ class NEON(Attribution):
 
     def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
         """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""
-        table, grouped = self.net.inputs.read(inputs), {}
+        table = self.net.inputs.read(inputs)
+        grouped = {}
         if not isinstance(table.tensor, Tensor):
             check_room(table.tensor)
         if self.along is not None:
@@ -442,7 +447,8 @@ class NEON(Attribution):
         place: Sequence[int] = ()
         if isinstance(target, tuple):
             target, *place = target
-        position, rival = self.net.positions(target), self.net.positions(competitor, "competitor")
+        position = self.net.positions(target)
+        rival = self.net.positions(competitor, "competitor")
         lengths = {np.shape(labels) for labels in (position, rival)} - {(), (1,)}
         same = len(lengths) < 2 and np.asarray(position) == np.asarray(rival)  # the caller checks the lengths
         if position is not None and np.any(same):
@@ -493,9 +499,12 @@ class NEON(Attribution):
         **per_input: Any,
     ) -> Tensor:
         """Explain inputs block by block, with the entries of other arguments that belong to each block."""
-        target, competitor = in_order_of(target, table, "target"), in_order_of(competitor, table, "competitor")
-        network, x = self.net.inputs, table.tensor
-        n, blocks = len(x), network.blocks(x)
+        target = in_order_of(target, table, "target")
+        competitor = in_order_of(competitor, table, "competitor")
+        network = self.net.inputs
+        x = table.tensor
+        n = len(x)
+        blocks = network.blocks(x)
         if isinstance(target, tuple) and network.features(x[:1]).ndim < 3:
             target = list(target)  # points have no locations
         of_all = self._question(target, competitor)

@@ -12,7 +12,9 @@ from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
 
-ROWS, REPEATS = 2000, 5  # rows at most, and permutations: a standard error of about half a percent
+# rows at most, and permutations: a standard error of about half a percent
+ROWS = 2000
+REPEATS = 5
 
 
 def permuted(net: NeuralizedClustering, X: Any, weight: np.ndarray | None = None) -> np.ndarray:
@@ -32,7 +34,8 @@ def permuted(net: NeuralizedClustering, X: Any, weight: np.ndarray | None = None
     ValueError
         The inputs are no table, so that they have no columns to permute.
     """
-    table, units = Table.read(X), net.inputs.units
+    table = Table.read(X)
+    units = net.inputs.units
     if net.features is not None or table.shape[1:] != (len(units),):
         raise ValueError('method="permute" needs a table whose columns can be permuted; use method="lrp"')
     draw = np.random.default_rng(0)

@@ -14,7 +14,8 @@ from neonxc.data.table import Table
 from neonxc.head.answer import rows
 from neonxc.inputs import Inputs
 
-RANGES, DEVIATIONS = 0.5, 2.0
+RANGES = 0.5
+DEVIATIONS = 2.0
 """Least distance from the range: a share of it, and standard deviations of the column. On random halves of wine,
 breast_cancer, digits and iris 0 to 2% of the new rows are farther away, and all rows whose values are tripled."""
 ROUNDING = 1e-6  # the least distance relative to the values, for constant columns in single precision
@@ -46,7 +47,8 @@ def count_outside(
         Number of these rows by column, the most frequent first, without columns that have none.
     """
     kind = int if weights is None else float
-    clusters, columns = np.zeros(k, kind), np.zeros(len(inputs.units), kind)
+    clusters = np.zeros(k, kind)
+    columns = np.zeros(len(inputs.units), kind)
     if not inputs.in_texts:
         low, high = _limits(inputs, tables[0], codes[0], k, weights and weights[0])
         first = 0
@@ -81,7 +83,8 @@ def _limits(
         change = np.where(known, values - means, 0.0)
         center = means + (known * change).sum(axis=0) / together
         squares += (known * change * np.where(known, values - center, 0.0)).sum(axis=0)  # as Welford's method does
-        means, counts = center, counts + known.sum(axis=0)
+        means = center
+        counts = counts + known.sum(axis=0)
     low, high = (
         np.where(np.isnan(own), end(own), own) for own, end in ((low, np.fmin.reduce), (high, np.fmax.reduce))
     )

@@ -57,7 +57,8 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
         raise ImportError(f"to_shap needs shap: {installed_by('shap')}") from None
     if net.features is not None:
         raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
-    table, names = net.inputs.read(X), list(net.inputs.units)
+    table = net.inputs.read(X)
+    names = list(net.inputs.units)
     values = as_array(Table.read(relevance, name="relevance").aligned(table.names or net.inputs.names, table).data)
     if values.shape != (len(table.tensor), len(names)):
         raise ValueError(f"relevance needs shape {(len(table.tensor), len(names))}, got {values.shape}")

@@ -67,12 +67,14 @@ class ClusterValues:
             The two means or shares; NaN if unknown.
         """
         if feature in self.shares:
-            own, overall = self.shares[feature].iloc[cluster], self.shares[feature].iloc[-1]
+            own = self.shares[feature].iloc[cluster]
+            overall = self.shares[feature].iloc[-1]
             if own.isna().any():
                 return "", np.nan, np.nan
             at = typical_category(own.to_numpy(), overall.to_numpy())
             return f"is {text(own.index[at], separators=False)}", float(own.iloc[at]), float(overall.iloc[at])
-        mean, common = float(self.means[cluster, feature]), float(self.overall[feature])
+        mean = float(self.means[cluster, feature])
+        common = float(self.overall[feature])
         if np.isnan(mean):
             return "", np.nan, np.nan
         if self._printed(mean) == self._printed(common):
@@ -143,7 +145,8 @@ class ValueSums:
 
     def result(self, in_texts: bool) -> ClusterValues:
         """Compute means, shares and effect sizes."""
-        means, overall = self.moments.means, self.moments.overall
+        means = self.moments.means
+        overall = self.moments.overall
         if in_texts:  # words are there or not
             *every, all_texts = (np.stack([part.numpy(), 1 - part.numpy()]) for part in (*means, overall))
             n = self.moments.counts[:, 0].tolist()
@@ -244,7 +247,8 @@ class ClusterSummary(Result):
             0.3)"``: the mean relevance and, in brackets, the mean (or the share of a category) in the cluster and
             in all points, and the effect size.
         """
-        texts, k = [], self._position(cluster)
+        texts = []
+        k = self._position(cluster)
         for i in self._strongest(k, n):
             numbers = self.values.comparison(k, int(i)), self.values.effect(k, int(i))
             comparison = ", ".join(filter(None, numbers))
@@ -330,7 +334,9 @@ def summarized(
     Of every cluster, the `n` points with the largest logits are its prototypes. Points may have weights [N], and
     those of weight 0 are left out.
     """
-    inputs, K, X = net.inputs, net.head.n_clusters, Table.read(X)
+    inputs = net.inputs
+    K = net.head.n_clusters
+    X = Table.read(X)
     kept = np.arange(len(X))
     if weight is not None:
         kept = np.flatnonzero(weight)
@@ -338,11 +344,14 @@ def summarized(
         weight = np.repeat(weight[kept], n_locations)  # those of an input are those of its locations
         kept = (kept[:, None] * n_locations + np.arange(n_locations)).ravel()
     counted = None if weight is None else counted_weights(weight)
-    answered, table = inputs.answered(X, beta=beta), inputs.table(X)
+    answered = inputs.answered(X, beta=beta)
+    table = inputs.table(X)
     units = inputs.units  # which may become known with the inputs
     values = ValueSums(K, len(units), inputs.categories)
     total = torch.zeros(K, len(units), dtype=torch.float64)
-    logits, clusters, first = [], [], 0
+    logits = []
+    clusters = []
+    first = 0
     for x, answer in answered:
         cluster = answer.assigned
         mass, number = (point_weights(each, first, len(cluster), cluster.device) for each in (weight, counted))
@@ -352,7 +361,8 @@ def summarized(
             values.add(inputs.values(x, answer.x), cluster, number)
         clusters.append(cluster.cpu())
         logits.append(answer.logit.cpu().double())
-    logit, cluster = torch.cat(logits), torch.cat(clusters)
+    logit = torch.cat(logits)
+    cluster = torch.cat(clusters)
     if table is not None:
         values.add_table(*table, cluster, counted)
     sizes = torch.bincount(cluster, None if weight is None else torch.from_numpy(weight), minlength=K)

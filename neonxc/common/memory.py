@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CPU, ACCELERATOR = 1 << 27, 1 << 30  # maximum bytes of one step
+# maximum bytes of one step
+CPU = 1 << 27
+ACCELERATOR = 1 << 30
 CACHE = 1 << 22  # bytes of a step that stays in a processor's cache; larger ones wait for the memory
 COPIES = 27  # float32 numbers that a pass through a network keeps per number of the input, roughly
 # minimum bytes per row of a table in a network, because its layers may be much wider than the table

@@ -109,8 +109,10 @@ def percent(share: float | None, *, signed: bool = False) -> str:
     """
     if share is None or not isfinite(share):
         return "–"
-    nearest, digits = round(share), 0
+    nearest = round(share)
+    digits = 0
     if abs(nearest) <= 1 and 0 < abs(share - nearest) < 0.01:
-        tenths, digits = max(1, round(1000 * abs(share - nearest))), 1
+        tenths = max(1, round(1000 * abs(share - nearest)))
+        digits = 1
         share = nearest + copysign(tenths / 1000, share - nearest)
     return f"{share + 0.0:{'+' if signed and share > 0 else ''}.{digits}%}"

@@ -40,7 +40,9 @@ class Ranks:
     """
 
     def __init__(self, group: Any = None) -> None:
-        self.group, self.rank, self.size = group, 0, 1
+        self.group = group
+        self.rank = 0
+        self.size = 1
         if group is None:
             return
         if not isinstance(group, dist.ProcessGroup):
@@ -48,7 +50,8 @@ class Ranks:
                 "group needs a process group, such as torch.distributed.group.WORLD after init_process_group(); "
                 f"got {group!r}"
             )
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.rank = dist.get_rank(group)
+        self.size = dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("this process is not in group")
 

@@ -114,7 +114,8 @@ def storable(cls: Part) -> Part:
     The plain attributes, JSON values whose names the class lists in ``PLAIN``, become part of the `state_dict`.
     """
     part: Any = cls
-    part.get_extra_state, part.set_extra_state = _extra_state, _set_extra_state
+    part.get_extra_state = _extra_state
+    part.set_extra_state = _set_extra_state
     register(cls, _pack_module, _unpack_module)
     return cls
 
@@ -162,7 +163,9 @@ def _pack_array(array: np.ndarray) -> Values:
 
 
 def _unpack_array(cls: type, values: Values) -> np.ndarray:
-    data, levels, dtype = values["data"].numpy(), values["levels"], np.dtype(str(values["dtype"]))
+    data = values["data"].numpy()
+    levels = values["levels"]
+    dtype = np.dtype(str(values["dtype"]))
     written = sum(len(level) for level in levels or () if isinstance(level, str))
     check_kind(dtype, data.shape, levels, data.nbytes + written)
     return (data if levels is None else np.asarray([*dict.fromkeys(levels)], dtype)[data]).astype(dtype)
@@ -183,7 +186,8 @@ def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
     obj = cls(**values["params"])
     for name in set(values["fitted"]) & set(fitted):
         setattr(obj, name, values[name])
-    n, names = values.get("n_features_in_", 1), values.get("feature_names_in_")
+    n = values.get("n_features_in_", 1)
+    names = values.get("feature_names_in_")
     check_whole("n_features_in_", n)
     if names is not None and len(names) != n:
         raise TypeError(f"it has not one name for each of {n} features")

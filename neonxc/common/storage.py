@@ -26,7 +26,9 @@ from torch import Tensor, nn
 
 from neonxc.common.registry import FORMS, pack, unpack
 
-VERSION, READ = 5, (4, 5)  # of the files that are written, and that are read
+# of the files that are written, and that are read
+VERSION = 5
+READ = (4, 5)
 KEY = "neonxc"
 SUM = f"{KEY}.checksum"
 KIND = "object"

@@ -10,9 +10,11 @@ INSIDE = {"neonxc", "sklearn", "functools"}  # scikit-learn's fit_predict, for i
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning for the innermost line outside of this package and scikit-learn."""
-    level, frame = 2, sys._getframe(1)
+    level = 2
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in INSIDE:
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 

@@ -104,7 +104,8 @@ class Watch(TorchDispatchMode):
         return ValueError(text)
 
     def _named(self, module: Any) -> str:
-        kind, path = type(module).__name__, self.paths[module]
+        kind = type(module).__name__
+        path = self.paths[module]
         return f"{kind} ({path!r})" if path else kind
 
     def _undo(self) -> None:

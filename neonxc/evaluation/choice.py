@@ -150,10 +150,12 @@ def choose_k(
     table = Table.read(X)
     weight = weights_of(sample_weight, table)
     if weight is not None:
-        table, weight = table.take(np.flatnonzero(weight)), weight[weight > 0]
+        table = table.take(np.flatnonzero(weight))
+        weight = weight[weight > 0]
     if len(table) > max_rows:
         rows = np.sort(check_random_state(random_state).choice(len(table), max_rows, replace=False))
-        table, weight = table.take(rows), None if weight is None else weight[rows]
+        table = table.take(rows)
+        weight = None if weight is None else weight[rows]
     X = table.for_sklearn
     if preprocessing is not None:
         preprocessing = fitted(clone(preprocessing), X, weight)
@@ -300,7 +302,8 @@ def weighted_rand_index(one: np.ndarray, other: np.ndarray, weight: np.ndarray) 
     def pairs(sums: np.ndarray) -> float:
         return float((sums * np.maximum(sums - 1, 0)).sum() / 2)
 
-    of_one, of_other = pairs(both.sum(1)), pairs(both.sum(0))
+    of_one = pairs(both.sum(1))
+    of_other = pairs(both.sum(0))
     expected = of_one * of_other / pairs(both.sum(keepdims=True))
     largest = (of_one + of_other) / 2
     return 1.0 if largest == expected else (pairs(both) - expected) / (largest - expected)

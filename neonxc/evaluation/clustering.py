@@ -97,7 +97,8 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
     >>> clustering_accuracy([1, 1, 0, 0, 0], ["a", "a", "a", "b", "b"])
     0.8
     """
-    clusters, classes = _codes(labels), _codes(in_order_of(truth, labels, "truth", "labels"))
+    clusters = _codes(labels)
+    classes = _codes(in_order_of(truth, labels, "truth", "labels"))
     if clusters.ndim != 1 or clusters.shape != classes.shape or not len(clusters):
         raise ValueError(
             f"labels and truth need one value per point, both shape (n,); got {clusters.shape} and {classes.shape}"
@@ -254,8 +255,10 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any, *, sample_weight: An
 
     check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")
     table = net.inputs.given(X)
-    weight, X = weights_of(sample_weight, table), table.data
-    columns, units = net.inputs.columns(X), net.inputs.units
+    weight = weights_of(sample_weight, table)
+    X = table.data
+    columns = net.inputs.columns(X)
+    units = net.inputs.units
     tree_net = neuralize(tree, columns)
     if len(tree_net.inputs.units) != len(units):
         raise ValueError(f"the tree has {len(tree_net.inputs.units)} columns, the network {len(units)}")
@@ -268,7 +271,8 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any, *, sample_weight: An
         _shares(pd.DataFrame(summary.relevance, summary.classes, units).reindex(classes, fill_value=0.0))
         for summary in summaries
     )
-    labels, tree_labels = as_array(net.predict(X)).ravel(), as_array(tree_net.predict(columns)).ravel()
+    labels = as_array(net.predict(X)).ravel()
+    tree_labels = as_array(tree_net.predict(columns)).ravel()
     same = _means(labels == tree_labels, labels, weight).reindex(classes).to_numpy()
     correlation = of_network.rank(axis=1).corrwith(of_tree.rank(axis=1), axis=1).to_numpy()  # Spearman's
     differs = labels != tree_labels

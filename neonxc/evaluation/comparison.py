@@ -263,16 +263,20 @@ def compare(
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"net needs a network, got {kind_of(net)}; neonxc.neuralize(model, X) makes one")
-    inputs, table = inputs_of(net), inputs_of(net).dense(X)
+    inputs = inputs_of(net)
+    table = inputs_of(net).dense(X)
     data: Tensor = table.tensor
     n = len(data)
-    imputer, seed = imputer_of(imputer, inputs, data), fixed_seed(random_state)
+    imputer = imputer_of(imputer, inputs, data)
+    seed = fixed_seed(random_state)
     check_whole("points", points, optional=True)
     rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:points].sort().values.to(data.device)
-    x, groups = data[rows], groups_of(net, groups, data)
+    x = data[rows]
+    groups = groups_of(net, groups, data)
     superpixels = groups.ndim > 1
     groups = groups[rows] if superpixels else groups
-    defaults, known = {}, None
+    defaults = {}
+    known = None
     if not isinstance(methods, Mapping) and missing_as(inputs, x) != "word":
         value, known = baseline_of(baseline, inputs, data)
         defaults = default_methods(imputer, None if superpixels else groups, baseline=value, known=known)
@@ -284,9 +288,12 @@ def compare(
     if not {"IG-10", "Shapley", f"PDA, {known}", f"PDA, {known}, indicator"} & methods.keys():
         known = None
     targets = targets_of(net, x, None) if target is None else targets_of(net, data, target)[rows]
-    results, reversed_results, seconds = {}, {}, {}
+    results = {}
+    reversed_results = {}
+    seconds = {}
     for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
-        argument, start = f"methods[{name!r}]", time.perf_counter()
+        argument = f"methods[{name!r}]"
+        start = time.perf_counter()
         if callable(method):
             relevance = relevance_of(argument, method, net, x, targets)
         else:
@@ -518,8 +525,11 @@ def calibrate_by_flipping(
         raise ValueError(
             "X needs points that are not all on a border of their cluster: there is no beta to start from"
         )
-    betas, target = heuristic * multiples, targets_of(net, x, None)
-    areas, groups, seed = [], groups_of(net, groups, x), fixed_seed(random_state)
+    betas = heuristic * multiples
+    target = targets_of(net, x, None)
+    areas = []
+    groups = groups_of(net, groups, x)
+    seed = fixed_seed(random_state)
     for beta in progress_bar(betas.tolist(), desc="betas"):
         relevance = neon_with(beta=beta)(net, x, target)
         curve = flipped(net, x, relevance, imputer, repeats, groups, target, "insert", "most", None, seed)

@@ -130,10 +130,14 @@ def pixel_flipping(
         raise ValueError(f'order needs "most" or "least", got {order!r}')
     check_whole("repeats", repeats)
     check_whole("steps", steps, optional=True)
-    inputs, table = inputs_of(net), inputs_of(net).dense(X)
+    inputs = inputs_of(net)
+    table = inputs_of(net).dense(X)
     x: Tensor = table.tensor
-    values, imputer = relevance_of_inputs(inputs, relevance, table), imputer_of(imputer, inputs, x)
-    positions, groups, seed = targets_of(net, x, target), groups_of(net, groups, x), fixed_seed(random_state)
+    values = relevance_of_inputs(inputs, relevance, table)
+    imputer = imputer_of(imputer, inputs, x)
+    positions = targets_of(net, x, target)
+    groups = groups_of(net, groups, x)
+    seed = fixed_seed(random_state)
     return flipped(net, x, values, imputer, repeats, groups, positions, mode, order, steps, seed)
 
 
@@ -167,7 +171,8 @@ def flipped(
 
     draw = int(check_random_state(seed).randint(2**31 - 1))
     hits, logits = asked_again(net, x, target, known, len(ends) - 1, imputer, repeats, draw)
-    per_input, share = 100 * hits.mean(1).numpy(), ends[1:] / number
+    per_input = 100 * hits.mean(1).numpy()
+    share = ends[1:] / number
     return Flipping(
         *mean_error(per_input, weight),
         per_input,
@@ -201,13 +206,15 @@ def asked_again(
     `known` returns which features [S, B, D] of some inputs stay in some of the steps. Returns the share of repeats
     in which an input is in its target, and the mean logit of its target, [N, steps].
     """
-    repeats, most = repeats if imputer.random else 1, room(net, x)
+    repeats = repeats if imputer.random else 1
+    most = room(net, x)
     hits = torch.zeros(len(x), steps, dtype=torch.float64)
     logits = torch.zeros_like(hits)
     size = max(1, min(most // repeats, imputer.points_at_once(), len(x)))
     for first in range(0, len(x), size):
         rows = slice(first, first + size)
-        generator, filling = torch.Generator(x.device).manual_seed(seed + first), imputer.start(x[rows])
+        generator = torch.Generator(x.device).manual_seed(seed + first)
+        filling = imputer.start(x[rows])
         for block in torch.arange(steps, device=x.device).split(max(1, most // (repeats * size))):
             filled = filling.fill(known(rows, block), repeats, generator)
             outputs = net(filled.reshape(-1, *x.shape[1:])).unflatten(0, filled.shape[:3])

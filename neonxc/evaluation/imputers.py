@@ -99,7 +99,8 @@ class _Fixed(Filling):
     """The same values in all steps: what `draw` returns for a number of repeats, as good as [repeats, B, D]."""
 
     def __init__(self, x: Tensor, draw: Callable[[int, torch.Generator], Tensor]) -> None:
-        self.x, self.draw = x.flatten(1), lru_cache(1)(draw)
+        self.x = x.flatten(1)
+        self.draw = lru_cache(1)(draw)
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Fill in the values, which are drawn in the first call."""
@@ -286,7 +287,8 @@ class KDEImputer(DataImputer):
 
     def start(self, x: Tensor) -> Filling:
         """Start with inputs [B, ...] that have the same number of features as the data."""
-        features, expected = x[0].numel(), self.points.shape[1]
+        features = x[0].numel()
+        expected = self.points.shape[1]
         if features != expected:
             raise ValueError(f"the inputs have {features} features, the data of the KDEImputer has {expected}")
         return _Conditional(self, x.flatten(1))
@@ -300,7 +302,8 @@ class _Conditional(Filling):
     """Inputs, and their squared distances to the points of the data over the features that are known."""
 
     def __init__(self, density: KDEImputer, x: Tensor) -> None:
-        self.x, self.bandwidth = x, density.bandwidth
+        self.x = x
+        self.bandwidth = density.bandwidth
         self.center, self.scale, self.points = (t.to(x) for t in (density.center, density.scale, density.points))
         self.z, self.squares = (x - self.center) / self.scale, self.points.square()
         self.known = torch.zeros_like(x, dtype=torch.bool)
@@ -311,7 +314,8 @@ class _Conditional(Filling):
         filled = self.x.new_empty(len(known), repeats, *self.x.shape)
         for draws, now in zip(filled, known, strict=True):
             change = now.to(self.z) - self.known.to(self.z)  # only features that become known or missing count
-            z, self.known = self.z * change, now
+            z = self.z * change
+            self.known = now
             self.distances += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
             weights = (self.distances.clamp_(min=0) / (-2 * self.bandwidth**2)).softmax(1)
             rows = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
@@ -368,6 +372,7 @@ def best_bandwidth(points: Tensor) -> float:
     best = max(grid, key=likelihood)
     low, high = np.clip([best - 0.25, best + 0.25], grid[0], grid[-1])
     while high - low > 0.01:
-        left, right = low + 0.382 * (high - low), high - 0.382 * (high - low)
+        left = low + 0.382 * (high - low)
+        right = high - 0.382 * (high - low)
         low, high = (low, right) if likelihood(left) > likelihood(right) else (left, high)
     return math.exp((low + high) / 2)

@@ -189,7 +189,8 @@ def sanity(
     check_network(net, "sanity")
     check_whole("points", points, optional=True)
     check_whole("repeats", repeats)
-    data, seed = net.batch(X).tensor, fixed_seed(random_state)
+    data = net.batch(X).tensor
+    seed = fixed_seed(random_state)
     if missing_as(net.inputs, data) == "word":
         raise ValueError("sanity perturbs inputs, which texts do not allow for")
     draw = partial(torch.Generator().manual_seed, seed)  # the same numbers again
@@ -215,7 +216,8 @@ def sanity(
             for check, other in _randomized(net, x[:1], stages, draw())
         }
         checks["runner-up"] = _rank_correlation(relevance, explain(net, x, runner_up))
-        generator, changes = draw(), []
+        generator = draw()
+        changes = []
         for _ in range(repeats):
             moved = x + noise * (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1).to(x.device)
             changes.append((explain(net, moved, target) - relevance).norm(dim=1))
@@ -259,7 +261,8 @@ def _with_random_centers(net: NeuralizedClustering, generator: torch.Generator) 
     net = copy.deepcopy(net)
     neurons: Any = net.head.detection
     order = torch.rand(neurons.directions.shape, generator=generator).argsort(0).to(neurons.device)
-    directions, anchors = neurons.directions.gather(0, order), neurons.anchors.gather(0, order)
+    directions = neurons.directions.gather(0, order)
+    anchors = neurons.anchors.gather(0, order)
     bias = neurons.unshared + (directions * anchors).sum(1)
     net.head.detection = neurons.changed(directions=directions, anchors=anchors, bias=bias)
     return net

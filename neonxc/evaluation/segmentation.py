@@ -114,7 +114,8 @@ def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
     >>> found.pairs[0].tolist()
     [[0, 2], [1, 0], [2, 1]]
     """
-    stacks, segments = _per_image(heatmaps, "heatmaps"), _per_image(masks, "masks")
+    stacks = _per_image(heatmaps, "heatmaps")
+    segments = _per_image(masks, "masks")
     if len(stacks) != len(segments):
         raise ValueError(f"heatmaps are of {len(stacks)} images, masks of {len(segments)}")
     cosines = [*map(_cosines, stacks, segments, range(len(stacks)))]
@@ -132,7 +133,8 @@ def _per_image(value: Any, name: str) -> list[Tensor]:
             stacks = [torch.stack(stacks)]
     else:
         stack = torch.as_tensor(value)
-        got, stacks = [*stack.shape], [*stack] if stack.ndim == 4 else [stack]
+        got = [*stack.shape]
+        stacks = [*stack] if stack.ndim == 4 else [stack]
     if not stacks or any(stack.ndim != 3 or not stack.numel() for stack in stacks):
         raise ValueError(f"{name} needs shape [n, H, W] of one image, [N, n, H, W], or a list of those; got {got}")
     return stacks

@@ -30,7 +30,9 @@ from neonxc.evaluation.choice import seed_names
 from neonxc.pipelines.opened import opened
 
 DEVIATIONS = 2  # standard deviations below the mean of the refits from which a difference is larger than theirs
-HALF, PART = 0.5, 0.25  # the thresholds of MONIC, tau and tau_split
+# the thresholds of MONIC, tau and tau_split
+HALF = 0.5
+PART = 0.25
 ADVICE = (
     "A refit moves the clusters themselves, so that no column explains the difference; neonxc.moves(net, before, "
     "after) explains which rows move between the clusters of one model."
@@ -184,11 +186,15 @@ def compare_clusterings(
     ['split', 'kept', 'kept']
     """
     check_whole("refits", refits, least=0)
-    a, b = unwrapped(a), unwrapped(b)
+    a = unwrapped(a)
+    b = unwrapped(b)
     rows = points_of(a if hasattr(a, "fit") or hasattr(a, "predict") else b, X)
-    labels_a, labels_b = _labels(a, rows, "a"), _labels(b, rows, "b")
+    labels_a = _labels(a, rows, "a")
+    labels_b = _labels(b, rows, "b")
     table = pd.crosstab(labels_a, labels_b).rename_axis(index="a", columns="b")
-    clusters, indices, seeds = _clusters(table), _indices(labels_a, labels_b), _seeds(a)
+    clusters = _clusters(table)
+    indices = _indices(labels_a, labels_b)
+    seeds = _seeds(a)
     reason = ""
     if not refits:
         reason = "no refits were asked for"
@@ -200,7 +206,9 @@ def compare_clusterings(
         reason = f"{type(a).__name__} has no seed"
     if reason or not seeds:
         return ClusteringComparison(table, clusters, *indices, None, reason)
-    draw, refit_indices, jaccards = check_random_state(random_state), [], []
+    draw = check_random_state(random_state)
+    refit_indices = []
+    jaccards = []
     for _ in progress_bar(range(refits), desc="refits"):
         refit = clone(a).set_params(**{name: draw.randint(2**31 - 1) for name in seeds}).fit(rows.for_sklearn)
         labels = _labels(refit, rows, "a")
@@ -263,17 +271,24 @@ def _clusters(table: pd.DataFrame) -> pd.DataFrame:
     of_b = _without_noise(table / table.sum())
     split = ((of_a >= PART) & (of_b >= HALF)).T
     merged = (of_b >= PART) & (of_a >= HALF)
-    rows, related = [], set()
+    rows = []
+    related = set()
     for cluster, shares in of_a.iterrows():
-        parts, match, largest = [*split.index[split[cluster]]], matches.get(cluster), shares.idxmax()
+        parts = [*split.index[split[cluster]]]
+        match = matches.get(cluster)
+        largest = shares.idxmax()
         if len(parts) > 1:
-            kind, partners = "split", parts
+            kind = "split"
+            partners = parts
         elif shares[largest] >= HALF and (match != largest or merged[largest].sum() > 1):
-            kind, partners = "merged", [largest]
+            kind = "merged"
+            partners = [largest]
         elif jaccard[cluster] >= HALF:
-            kind, partners = "kept", [match]
+            kind = "kept"
+            partners = [match]
         else:
-            kind, partners = "died", [largest]
+            kind = "died"
+            partners = [largest]
         related.update(partners if kind != "died" else [])
         rows.append(("a", cluster, int(table.loc[cluster].sum()), kind, partners, jaccard[cluster]))
     for cluster in of_b.columns.difference([*related], sort=False):
