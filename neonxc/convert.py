@@ -26,9 +26,9 @@ from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array, check_width, moments
 from neonxc.data.table import Table
 from neonxc.data.table_format import table_format
-from neonxc.head.detection import Preprocessing
 from neonxc.head.members import MemberDetection
 from neonxc.head.noise import with_noise
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.inputs import make_inputs
 from neonxc.inputs.space import ranges
 from neonxc.network import FIDELITY, NeuralizedClustering, with_noise_label
