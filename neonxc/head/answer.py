@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from neonxc.head.head import Head
 
 
-Positions = int | np.ndarray | Tensor
+Positions = int | Tensor
 """Clusters as positions of outputs: one for all inputs, or one for each."""
 
 
@@ -38,11 +37,11 @@ class Question(NamedTuple):
 
     Attributes
     ----------
-    target : int, array or Tensor [N] or [N, ...], optional
+    target : int or Tensor [N] or [N, ...], optional
         The cluster to explain: of all inputs, of each, or of each location of a map of features. On a map, one
         cluster per input selects the locations that are assigned to it. Default: the cluster that a point is
         assigned to.
-    competitor : int, array or Tensor [N], optional
+    competitor : int or Tensor [N], optional
         The only competitor. Default: all other clusters compete.
     where : Tensor [N, ...] of bool, optional
         The locations of a map that are explained; the others get no relevance. Default: as `target` says.

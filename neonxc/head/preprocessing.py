@@ -20,7 +20,7 @@ that cluster boundaries are hyperplanes in the raw columns. A squared distance n
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -163,13 +163,9 @@ class Coordinates(NamedTuple):
         norm = self.norm.of(x)
         return _minus(x, self.root) / norm - self.origin.to(x), norm
 
-    def parts(self) -> dict[str, Tensor | str | bool]:
+    def parts(self) -> dict[str, Any]:
         """Return the attributes and buffers by which a layer holds these coordinates."""
-        parts: dict[str, Tensor | str | bool] = {
-            "root": self.root,
-            "origin": self.origin,
-            "diagonal": self.diagonal,
-        }
+        parts: dict[str, Any] = {"root": self.root, "origin": self.origin, "diagonal": self.diagonal}
         if self.norm is not None:
             parts["norm"] = self.norm.kind
             parts["norm_weight"] = self.norm.weight
